@@ -1,0 +1,147 @@
+/* What this machine can do at most: limits THREADS MEGABYTES SECONDS
+ *
+ * Prints two numbers: the rate at which THREADS threads together read a buffer of MEGABYTES
+ * (10^6 bytes, which must be well above the last cache), in 10^9 bytes a second, best of the
+ * passes that fit into SECONDS; and their rate of float32 multiply-adds held in registers, in
+ * 10^9 floating point operations a second (one multiply-add is two), best of its passes.
+ *
+ * Vectors are GCC's, of the width that the compiler's target names, so that one source serves
+ * AVX2, AVX-512 and ARM. Every thread counts its own passes between a common start and its own end;
+ * a pass of all threads takes as long as the slowest.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+
+typedef long long ints __attribute__((vector_size(WIDTH)));
+typedef float floats __attribute__((vector_size(WIDTH)));
+
+#define MAX_THREADS 256
+#define CHAINS 12 /* two units with a latency of four to five cycles want ten multiply-adds under way */
+#define ROUNDS 4000000L
+
+static int threads;
+static size_t bytes; /* of one thread */
+static double seconds;
+static char *buffer;
+static atomic_int arrived, generation;
+static double read_rate, fma_rate; /* written by thread 0 only */
+static volatile double sink;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Spins: a barrier that sleeps would cost more than a pass over a small buffer. */
+static void barrier(void) {
+    int mine = atomic_load(&generation);
+    if (atomic_fetch_add(&arrived, 1) == threads - 1) {
+        atomic_store(&arrived, 0);
+        atomic_fetch_add(&generation, 1);
+    } else {
+        while (atomic_load(&generation) == mine) {
+        }
+    }
+}
+
+static double read_pass(const char *p) {
+    ints a = {0}, b = a, c = a, d = a;
+    for (size_t i = 0; i + 4 * WIDTH <= bytes; i += 4 * WIDTH) {
+        const ints *v = (const ints *)(p + i);
+        __builtin_prefetch(p + i + 2048);
+        a += v[0];
+        b += v[1];
+        c += v[2];
+        d += v[3];
+    }
+    a += b + c + d;
+    return (double)a[0];
+}
+
+static double fma_pass(void) {
+    floats x[CHAINS], m = {0}, n = {0};
+    m += 0.999f;
+    n += 0.001f;
+    for (int i = 0; i < CHAINS; i++)
+        x[i] = n + (float)i;
+    for (long r = 0; r < ROUNDS / CHAINS; r++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            x[i] = x[i] * m + n;
+    }
+    for (int i = 1; i < CHAINS; i++)
+        x[0] += x[i];
+    return x[0][0];
+}
+
+static void *work(void *argument) {
+    int self = (int)(size_t)argument;
+    char *mine = buffer + self * bytes;
+    memset(mine, self + 1, bytes); /* its own pages, near it where memory has nodes */
+    double total = 0, start, took;
+    double end = now() + seconds;
+    int go_on = 1;
+    static atomic_int more;
+    while (go_on) {
+        barrier();
+        start = now();
+        total += read_pass(mine);
+        barrier();
+        took = now() - start;
+        if (self == 0) {
+            double rate = (double)bytes * threads / took / 1e9;
+            if (rate > read_rate)
+                read_rate = rate;
+            atomic_store(&more, now() < end);
+        }
+        barrier();
+        go_on = atomic_load(&more);
+    }
+    for (int pass = 0; pass < 5; pass++) {
+        barrier();
+        start = now();
+        total += fma_pass();
+        barrier();
+        took = now() - start;
+        double flops = 2.0 * (ROUNDS / CHAINS) * CHAINS * (WIDTH / sizeof(float)) * threads;
+        if (self == 0 && flops / took / 1e9 > fma_rate)
+            fma_rate = flops / took / 1e9;
+    }
+    sink = total;
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4)
+        return 2;
+    threads = atoi(argv[1]);
+    if (threads < 1 || threads > MAX_THREADS)
+        return 2;
+    bytes = (size_t)(atof(argv[2]) * 1e6) / threads / 4096 * 4096;
+    seconds = atof(argv[3]);
+    buffer = aligned_alloc(4096, bytes * threads);
+    if (!buffer)
+        return 1;
+    pthread_t ids[MAX_THREADS];
+    for (int i = 1; i < threads; i++)
+        if (pthread_create(&ids[i], NULL, work, (void *)(size_t)i))
+            return 1;
+    work((void *)0);
+    for (int i = 1; i < threads; i++)
+        pthread_join(ids[i], NULL);
+    printf("%.2f %.2f\n", read_rate, fma_rate);
+    return 0;
+}
