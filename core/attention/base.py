@@ -40,6 +40,7 @@ class BackendFactory(Protocol):
 
 
 _BACKENDS = {
+    "cpu": ("core.attention.paged_cpu", "PagedCPUBackend"),
     "sdpa": ("core.attention.sdpa", "SDPABackend"),
     "torch": ("core.attention.paged_torch", "PagedTorchBackend"),
 }

@@ -60,6 +60,7 @@ def run(
     return backend.forward(*states, layer)
 
 
+@pytest.mark.parametrize("name", ["torch", "cpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("layer", range(len(LAYERS)))
 @pytest.mark.parametrize(
@@ -72,8 +73,8 @@ def run(
     ],
     ids=["one", "decodes", "mixed", "random"],
 )
-def test_torch_equals_sdpa(
-    shapes: list[tuple[int, int]] | str, layer: int, dtype: torch.dtype
+def test_backend_equals_sdpa(
+    shapes: list[tuple[int, int]] | str, layer: int, dtype: torch.dtype, name: str
 ) -> None:
     rng = random.Random(layer)
     if isinstance(shapes, str):
@@ -90,12 +91,12 @@ def test_torch_equals_sdpa(
         )
     ]
     expected = run("sdpa", batch, dtype, layer, states)
-    actual = run("torch", batch, dtype, layer, states)
+    actual = run(name, batch, dtype, layer, states)
     assert actual.shape == (num_tokens, spec.num_heads, spec.value_dim)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_unknown_backend_is_refused_by_name() -> None:
-    with pytest.raises(ModelLoadError, match=r"'warp'.*sdpa, torch"):
+    with pytest.raises(ModelLoadError, match=r"'warp'.*cpu, sdpa, torch"):
         backend_factory("warp")

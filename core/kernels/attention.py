@@ -1,0 +1,46 @@
+"""Paged attention: the call's arguments as the compiled kernel reads them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_double, c_int64, c_void_p
+
+
+class AttentionCall(ctypes.Structure):
+    """Mirrors ``AttentionCall`` in source/attention.cpp, which says what each field is."""
+
+    _fields_ = (
+        ("slots", c_void_p),
+        ("positions", c_void_p),
+        ("block_tables", c_void_p),
+        ("items", c_void_p),
+        ("row_tokens", c_void_p),
+        ("row_slots", c_void_p),
+        ("merge_tokens", c_void_p),
+        ("merge_starts", c_void_p),
+        ("partial", c_void_p),
+        ("num_tokens", c_int64),
+        ("table_stride", c_int64),
+        ("num_items", c_int64),
+        ("num_merges", c_int64),
+        ("window", c_int64),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("is_bfloat16", c_int64),
+        ("block_size", c_int64),
+        ("num_heads", c_int64),
+        ("num_kv_heads", c_int64),
+        ("head_dim", c_int64),
+        ("value_dim", c_int64),
+        ("scale", c_double),
+        ("query", c_void_p),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("output", c_void_p),
+        ("query_token", c_int64),
+        ("query_head", c_int64),
+        ("key_token", c_int64),
+        ("key_head", c_int64),
+        ("value_token", c_int64),
+        ("value_head", c_int64),
+    )

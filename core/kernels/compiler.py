@@ -1,0 +1,134 @@
+"""Compiling the kernels, once for each kind of CPU, with whatever compiler the machine has."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+logger = logging.getLogger("roseinfer.core")
+
+SOURCES = Path(__file__).parent / "source"
+
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+)
+
+COMPILERS = ("c++", "g++", "clang++")
+
+TIMEOUT = 300.0
+"""Seconds after which a compiler is taken to hang."""
+
+
+class CompilationFailed(Exception):
+    """The kernels cannot be had; the message says why in one line."""
+
+
+def compiled_library(cache: Path | None = None) -> Path:
+    """Path of the compiled kernels, compiling them if this CPU has none yet.
+
+    Raises CompilationFailed. Several processes may do this at once: each builds in a folder of
+    its own, and the last to finish replaces the file by one that is the same.
+    """
+    if sys.platform != "linux":
+        raise CompilationFailed(f"the kernels have not been made to work on {sys.platform}")
+    compiler = find_compiler()
+    cache = cache_directory() if cache is None else cache
+    library = cache / f"roseinfer-{_fingerprint(compiler)}.so"
+    if library.is_file():
+        return library
+    logger.info("compiling kernels for this CPU with %s, once; about 15 s", compiler)
+    start = time.monotonic()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            built = _build(compiler, Path(folder))
+            built.replace(library)
+    except OSError as error:
+        raise CompilationFailed(f"cannot write to {cache}: {error}") from error
+    logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)
+    return library
+
+
+def find_compiler() -> str:
+    """Path of a C++ compiler: ``CXX`` if it is set, else the usual names."""
+    wanted = os.environ.get("CXX")
+    for name in (wanted,) if wanted else COMPILERS:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise CompilationFailed(f"no C++ compiler ({wanted or ', '.join(COMPILERS)}) on this machine")
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: ``roseinfer/kernels`` in the user's cache directory."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "roseinfer" / "kernels"
+
+
+def _fingerprint(compiler: str) -> str:
+    """Changes when the sources, the flags, the compiler or the kind of CPU do."""
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    stat = Path(compiler).resolve().stat()
+    digest.update(repr((FLAGS, compiler, stat.st_size, stat.st_mtime_ns)).encode())
+    digest.update(_cpu().encode())
+    return digest.hexdigest()[:16]
+
+
+def _cpu() -> str:
+    """What ``-march=native`` looks at: a home directory may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    kinds = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
+    described = sorted({line for line in lines if line.startswith(kinds)})
+    return "\n".join([platform.machine(), *described])
+
+
+def _build(compiler: str, folder: Path) -> Path:
+    """Compile all sources side by side and link them.
+
+    The OpenMP runtime is not linked: the process has torch's, and must not get a second one.
+    """
+
+    def compile_one(source: Path) -> Path:
+        target = folder / f"{source.stem}.o"
+        _run([compiler, *FLAGS, "-c", str(source), "-o", str(target)])
+        return target
+
+    with ThreadPoolExecutor() as pool:
+        objects = list(pool.map(compile_one, sorted(SOURCES.glob("*.cpp"))))
+    library = folder / "kernels.so"
+    _run([compiler, "-shared", *map(str, objects), "-o", str(library)])
+    return library
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(  # noqa: S603 - the operator's own compiler
+            command, check=True, capture_output=True, text=True, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompilationFailed(f"{command[0]} took more than {TIMEOUT:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        first = next((line for line in error.stderr.splitlines() if "error" in line), "")
+        raise CompilationFailed(f"{command[0]} failed: {first or error}"[:300]) from error

@@ -1,0 +1,61 @@
+"""Norms and rotary embedding."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from core.kernels.library import address
+
+
+def norm(
+    library: ctypes.CDLL,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    *,
+    eps: float,
+    center: bool,
+) -> torch.Tensor:
+    """LayerNorm (``center``) or RMSNorm of float32 ``x`` over its last dimension, contiguous.
+
+    ``x`` is ``[..., heads, n]`` whose leading dimensions lie as one, or anything contiguous.
+    """
+    n = x.shape[-1]
+    y = torch.empty(x.shape)
+    if x.is_contiguous():
+        count, heads, outer, inner = x.numel() // n, 1, n, n
+    else:
+        count, heads, outer, inner = _heads(x)
+    library.rose_norm(
+        *(x.data_ptr(), count, heads, outer, inner, n, int(center), eps),
+        *(weight.data_ptr(), address(bias), y.data_ptr()),
+    )
+    return y
+
+
+def rotary(
+    library: ctypes.CDLL, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """Turn ``x`` [1, heads, tokens, n] by ``cos`` and ``sin`` [1, tokens, rotated], contiguous.
+
+    Returns the same shape, laid out as ``[tokens, heads, n]``.
+    """
+    _, heads, tokens, n = x.shape
+    y = torch.empty(tokens, heads, n)
+    library.rose_rotary(
+        *(x.data_ptr(), tokens, heads, x.stride(2), x.stride(1), n, cos.shape[-1]),
+        *(cos.data_ptr(), sin.data_ptr(), y.data_ptr()),
+    )
+    return y.transpose(0, 1)[None]
+
+
+def _heads(x: torch.Tensor) -> tuple[int, int, int, int]:
+    """Count, heads and both strides of ``[1, count, heads, n]``, or of ``[..., count, n]``."""
+    if x.dim() == 4 and x.shape[0] == 1 and x.stride(3) == 1:
+        return x.shape[1], x.shape[2], x.stride(1), x.stride(2)
+    if x.dim() == 3 and x.shape[0] == 1 and x.stride(2) == 1:
+        return x.shape[1], 1, x.stride(1), 0
+    msg = f"cannot read {tuple(x.shape)} with strides {x.stride()}"
+    raise ValueError(msg)

@@ -1,0 +1,79 @@
+// What lies between the matrix products: norms, rotary embedding, rows of a packed embedding.
+#include "vec.h"
+
+#include <omp.h>
+
+namespace {
+
+constexpr int64_t WORTH_A_THREAD = 1 << 15;  // values; waking a thread costs what it computes
+
+ROSE_INLINE float sum_of_squares(const float* x, int64_t n, float mean) {
+  vf a = vf{};
+  int64_t i = 0;
+  for (; i + W <= n; i += W) {
+    vf v = load(x + i) - mean;
+    a += v * v;
+  }
+  float s = sum(a);
+  for (; i < n; i++) s += (x[i] - mean) * (x[i] - mean);
+  return s;
+}
+
+ROSE_INLINE float sum_of(const float* x, int64_t n) {
+  vf a = vf{};
+  int64_t i = 0;
+  for (; i + W <= n; i += W) a += load(x + i);
+  float s = sum(a);
+  for (; i < n; i++) s += x[i];
+  return s;
+}
+
+}  // namespace
+
+// y = (x - mean) / sqrt(variance + eps) * weight + bias over rows of n; without `center` the mean
+// is taken to be 0 (RMSNorm). bias may be null. Rows of y lie next to each other; row (i, j) of x
+// begins at i * outer + j * inner, with j below `heads`.
+ROSE_EXPORT void rose_norm(const float* x, int64_t count, int64_t heads, int64_t outer, int64_t inner, int64_t n,
+                           int64_t center, double eps, const float* weight, const float* bias, float* y) {
+#pragma omp parallel for schedule(static) if (count * heads * n >= WORTH_A_THREAD)
+  for (int64_t row = 0; row < count * heads; row++) {
+    const float* in = x + row / heads * outer + row % heads * inner;
+    float* out = y + row * n;
+    float mean = center ? sum_of(in, n) / n : 0;
+    float scale = 1 / std::sqrt(sum_of_squares(in, n, mean) / n + (float)eps);
+    int64_t i = 0;
+    for (; i + W <= n; i += W) {
+      vf v = (load(in + i) - mean) * scale * load(weight + i);
+      store(out + i, bias ? v + load(bias + i) : v);
+    }
+    for (; i < n; i++) out[i] = (in[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
+  }
+}
+
+// The two halves of each head's first `rotated` values turned by the angles of its token:
+// y = x * cos + rotate_half(x) * sin (RoFormer, in the layout of GPT-NeoX). Head h of token t begins at
+// t * token + h * head in x; y is [tokens, heads, n]. cos and sin are [tokens, rotated].
+ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int64_t token, int64_t head, int64_t n,
+                             int64_t rotated, const float* cos, const float* sin, float* y) {
+  int64_t half = rotated / 2;
+#pragma omp parallel for schedule(static) if (tokens * heads * n >= WORTH_A_THREAD)
+  for (int64_t t = 0; t < tokens; t++) {
+    const float *c = cos + t * rotated, *s = sin + t * rotated;
+    for (int64_t h = 0; h < heads; h++) {
+      const float* in = x + t * token + h * head;
+      float* out = y + (t * heads + h) * n;
+      int64_t i = 0;
+      for (; i + W <= half; i += W) {
+        vf a = load(in + i), b = load(in + half + i);
+        store(out + i, a * load(c + i) - b * load(s + i));
+        store(out + half + i, b * load(c + half + i) + a * load(s + half + i));
+      }
+      for (; i < half; i++) {
+        float a = in[i], b = in[half + i];
+        out[i] = a * c[i] - b * s[i];
+        out[half + i] = b * c[half + i] + a * s[half + i];
+      }
+      for (i = rotated; i < n; i++) out[i] = in[i];
+    }
+  }
+}

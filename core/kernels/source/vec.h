@@ -1,0 +1,120 @@
+// Vectors of the widest kind this CPU has, in GCC's and clang's own vector syntax: one source for
+// AVX2, AVX-512 and NEON. Everything is computed in float32, whatever the weights are stored in.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#ifndef ROSE_WIDTH
+#if defined(__AVX512F__)
+#define ROSE_WIDTH 16
+#elif defined(__AVX__)
+#define ROSE_WIDTH 8
+#else
+#define ROSE_WIDTH 4
+#endif
+#endif
+
+#define ROSE_EXPORT extern "C" __attribute__((visibility("default")))
+#define ROSE_INLINE static inline __attribute__((always_inline))
+
+constexpr int W = ROSE_WIDTH;
+typedef float vf __attribute__((vector_size(W * 4), may_alias));
+typedef float vf_u __attribute__((vector_size(W * 4), aligned(4), may_alias));
+typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
+typedef uint32_t vu __attribute__((vector_size(W * 4), may_alias));
+typedef uint32_t vu_u __attribute__((vector_size(W * 4), aligned(2), may_alias));
+typedef uint16_t vh_u __attribute__((vector_size(W * 2), aligned(2), may_alias));
+typedef int8_t vb_u __attribute__((vector_size(W), aligned(1), may_alias));
+
+ROSE_INLINE vf load(const float* p) { return *(const vf_u*)p; }
+ROSE_INLINE void store(float* p, vf v) { *(vf_u*)p = v; }
+ROSE_INLINE vf splat(float x) { return vf{} + x; }
+
+// bfloat16 is the upper half of a float32.
+ROSE_INLINE vf load(const uint16_t* p) {
+  return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
+}
+ROSE_INLINE float widen(uint16_t h) {
+  uint32_t u = (uint32_t)h << 16;
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+ROSE_INLINE float widen(float f) { return f; }
+
+// Round to nearest, ties to even; what is no number stays none.
+ROSE_INLINE uint16_t narrow(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  if ((u & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+ROSE_INLINE void store(uint16_t* p, vf v) {
+  vu u = (vu)v;
+  vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  vi is_nan = (vi)((u & 0x7fffffff) > 0x7f800000);
+  rounded = (vu)((vi)rounded & ~is_nan) | ((vu)is_nan & 0x7fc0);
+  *(vh_u*)p = __builtin_convertvector(rounded, vh_u);
+}
+
+// Lanes 0, 2, 4, ... and 1, 3, 5, ... of two vectors in a row.
+#if defined(__clang__)
+#define ROSE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define ROSE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
+#if ROSE_WIDTH == 16
+#define ROSE_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ROSE_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif ROSE_WIDTH == 8
+#define ROSE_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ROSE_ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define ROSE_EVEN 0, 2, 4, 6
+#define ROSE_ODD 1, 3, 5, 7
+#endif
+ROSE_INLINE vf add_pairs(vf a, vf b) {
+  return ROSE_SHUFFLE(a, b, ROSE_EVEN) + ROSE_SHUFFLE(a, b, ROSE_ODD);
+}
+
+// Lane i is the sum of all lanes of v[i]; v is used up.
+ROSE_INLINE vf sums(vf v[W]) {
+  for (int n = W; n > 1; n /= 2)
+    for (int i = 0; i < n / 2; i++) v[i] = add_pairs(v[2 * i], v[2 * i + 1]);
+  return v[0];
+}
+
+ROSE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
+ROSE_INLINE float sum(vf v) {
+  float s = 0;
+  for (int i = 0; i < W; i++) s += v[i];
+  return s;
+}
+ROSE_INLINE float largest(vf v) {
+  float m = v[0];
+  for (int i = 1; i < W; i++) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+// exp(x) for x in [-87, 88], clamped outside; relative error below 2e-7. Cody and Waite's
+// reduction to [-ln 2 / 2, ln 2 / 2] and the polynomial of Cephes' expf.
+ROSE_INLINE vf exp(vf x) {
+  vf lo = splat(-87.0f), hi = splat(88.0f);
+  x = x < lo ? lo : x;
+  x = x > hi ? hi : x;
+  vf n = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  vi e = (vi)n - 0x4b400000;
+  n -= 12582912.0f;
+  vf r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  vf p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return p * (vf)((e + 127) << 23);
+}
