@@ -78,15 +78,22 @@ void write_cache(const AttentionCall& c) {
   }
 }
 
+// Ask for a line of keys or values well before it is read: blocks lie anywhere in memory, so the
+// CPU cannot guess the next one.
+template <class T>
+ROSE_INLINE void fetch(const T* line, int64_t D) {
+  for (int64_t d = 0; d < D; d += 64 / (int64_t)sizeof(T)) __builtin_prefetch(line + d);
+}
+
 // scores[r][t] = q[r] . k[t], rows r of RT at once, keys as they lie.
 template <class T, int RT>
-void score_direct(const AttentionCall& c, const float* q, const T* k, int count, float* scores) {
+void score_direct(const AttentionCall& c, const float* q, const T* k, const T* next, int count, float* scores) {
   int64_t D = c.head_dim, whole = D / W * W;
   for (int t0 = 0; t0 < count; t0 += W) {
     vf a[RT][W];
     for (int i = 0; i < W; i++) {
       const T* line = k + std::min(t0 + i, count - 1) * D;
-      __builtin_prefetch(line + CHUNK * D);
+      if (next) fetch(next + (t0 + i) * D, D);
       for (int r = 0; r < RT; r++) a[r][i] = vf{};
       for (int64_t d = 0; d < whole; d += W) {
         vf kv = load(line + d);
@@ -182,17 +189,20 @@ bool weigh(const AttentionCall& c, const Rows& rows, int r, int64_t first, int c
 }
 
 template <class T>
-void chunk_direct(const AttentionCall& c, const Rows& rows, const T* k, const T* v, int64_t first,
-                  int count) {
+void chunk_direct(const AttentionCall& c, const Rows& rows, const T* k, const T* v, const T* next_k,
+                  const T* next_v, int64_t first, int count) {
   for (int r = 0; r < rows.count;) {
     const float* q = rows.q + r * c.head_dim;
     float* s = rows.scores + r * CHUNK;
     int n = std::min(4, rows.count - r);
     n = n == 3 ? 2 : n;
-    if (n == 4) score_direct<T, 4>(c, q, k, count, s);
-    else if (n == 2) score_direct<T, 2>(c, q, k, count, s);
-    else score_direct<T, 1>(c, q, k, count, s);
+    if (n == 4) score_direct<T, 4>(c, q, k, next_k, count, s);
+    else if (n == 2) score_direct<T, 2>(c, q, k, next_k, count, s);
+    else score_direct<T, 1>(c, q, k, next_k, count, s);
     for (int i = 0; i < n; i++) weigh(c, rows, r + i, first, count);
+    if (next_v)
+      for (int t = 0; t < CHUNK; t++) fetch(next_v + t * c.value_dim, c.value_dim);
+    next_k = next_v = nullptr;  // asked for once
     float* out = rows.out + r * c.value_dim;
     if (n == 4) add_values<T, 4>(c.value_dim, s, v, count, out);
     else if (n == 2) add_values<T, 2>(c.value_dim, s, v, count, out);
@@ -270,7 +280,16 @@ void attend(const AttentionCall& c, const int32_t* item, int64_t kv_head, Scratc
       if (n <= 0) break;
       const T* k = (const T*)c.keys + (line + t) * D;
       const T* v = (const T*)c.values + (line + t) * DV;
-      if (count <= FEW) chunk_direct<T>(c, rows, k, v, first, n);
+      const T *next_k = nullptr, *next_v = nullptr;
+      if (t + CHUNK < c.block_size) {
+        next_k = k + CHUNK * D;
+        next_v = v + CHUNK * DV;
+      } else if (b + 1 < item[4] && c.block_size >= CHUNK) {
+        int64_t next = ((int64_t)table[b + 1] * c.num_kv_heads + kv_head) * c.block_size;
+        next_k = (const T*)c.keys + next * D;
+        next_v = (const T*)c.values + next * DV;
+      }
+      if (count <= FEW) chunk_direct<T>(c, rows, k, v, next_k, next_v, first, n);
       else chunk_copied<T>(c, rows, k, v, first, n, kt, vc);
     }
   }
