@@ -36,12 +36,24 @@ class SchedulerOutput:
 
 
 class Scheduler:
-    """Running sequences first, then waiting ones, first come first served.
+    """Streams keep flowing, and no request waits for another's whole prompt.
 
-    A step computes at most ``max_num_batched_tokens``; sequences with a single pending token
-    (those that are streaming) come before longer ones, so that a long prompt is cut in chunks
-    around them and never stalls them. When blocks run out, the last admitted sequence gives up
-    its blocks and is recomputed later. Owned by the core thread.
+    - Every sequence with a single pending token, which are those that are streaming, is in every
+      step. Beside them at most ``prefill_chunk_size`` tokens of longer ones are computed, so
+      that the gap between two tokens of a stream is one small chunk at worst. Where nobody
+      streams, the token budget of the step, ``max_num_batched_tokens``, is the only limit.
+    - Half of what is computed of prompts is kept for the oldest that has some left, so that
+      everyone's turn comes. All, the oldest too, are served from what is left: the shortest
+      remainder first, equal ones in order of age. So a short prompt passes long ones, which
+      takes at most half of their speed, and equal ones end one after the other, not all at last.
+    - A chunk that does not reach the last token ends with a block. Whoever has the same prefix
+      takes over all of it and goes on behind, in the same step: nothing is computed twice.
+    - Admission is first come first served. It does not wait for the budget, only for a seat, for
+      blocks for all known tokens, and for one more block for each that runs already, since these
+      will soon want it. When blocks run out nevertheless, the last admitted gives up its own and
+      is recomputed later.
+
+    Owned by the core thread.
     """
 
     def __init__(
@@ -50,16 +62,21 @@ class Scheduler:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
+        prefill_chunk_size: int | None = None,
         max_scored_tokens: int = 256,
     ) -> None:
-        """``max_scored_tokens`` bounds a chunk whose every position needs its logits."""
+        """``max_scored_tokens`` bounds a chunk whose every position needs its logits.
+
+        Without ``prefill_chunk_size`` there is no limit beside streams but the token budget.
+        """
         assert max_num_batched_tokens >= max_num_seqs
         self._kv = kv
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._prefill_chunk_size = prefill_chunk_size or max_num_batched_tokens
         self._max_scored_tokens = max_scored_tokens
         self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # in order of admission
+        self._running: list[Sequence] = []  # in order of arrival, and all came before the waiting
         self.num_preemptions = 0
 
     @property
@@ -91,56 +108,89 @@ class Scheduler:
         sequence.status = Status.FINISHED
 
     def schedule(self) -> SchedulerOutput:
-        """Decide the next step. Every sequence in it has its blocks."""
-        plan: dict[Sequence, int] = {}
-        budget = self._max_num_batched_tokens
-        for sequence in sorted(self._running, key=_has_many_pending):
-            if budget == 0:
-                break
-            if sequence.status is Status.RUNNING and self._make_room(sequence, plan):
-                self._credit(sequence, self._kv.adopt(sequence))
-                budget -= self._plan(sequence, plan, budget)
-        while self._waiting and budget > 0 and len(self._running) < self._max_num_seqs:
+        """Decide the next step. Every sequence in it has its blocks.
+
+        All that may leave a sequence out of the step comes before the first ``_plan``: from then
+        on there are blocks to adopt that only this step computes.
+        """
+        for sequence in self._running:
+            if sequence.num_pending_tokens > 1:
+                self._adopt(sequence)
+        self._make_room()
+        self._admit()
+        scheduled, longer = [], []
+        for sequence in self._running:
+            if sequence.num_pending_tokens == 1:
+                scheduled.append(self._plan(sequence, 1))
+            else:
+                longer.append(sequence)
+        if longer:
+            budget = self._max_num_batched_tokens - len(scheduled)
+            if scheduled:
+                budget = min(budget, self._prefill_chunk_size)
+            scheduled += self._share(budget, longer)
+        return SchedulerOutput(scheduled)
+
+    def _make_room(self) -> None:
+        """Give everyone who runs blocks for all tokens, the last admitted paying for it."""
+        num_served = 0
+        while num_served < len(self._running):
+            if self._kv.allocate(self._running[num_served]):
+                num_served += 1
+            else:
+                self._preempt(self._running[-1])
+
+    def _admit(self) -> None:
+        """Seat those who wait, in their order, as far as seats and blocks reach."""
+        while self._waiting and len(self._running) < self._max_num_seqs:
             sequence = self._waiting[0]
-            if not self._admit(sequence):
+            if not self._kv.has_room(sequence, num_spare_blocks=len(self._running)):
                 break
-            budget -= self._plan(sequence, plan, budget)
-        return SchedulerOutput([ScheduledSequence(s, n) for s, n in plan.items()])
+            self._adopt(sequence)
+            has_blocks = self._kv.allocate(sequence)
+            assert has_blocks
+            sequence.status = Status.RUNNING
+            self._running.append(self._waiting.popleft())
 
-    def _plan(self, sequence: Sequence, plan: dict[Sequence, int], budget: int) -> int:
-        take = min(sequence.num_pending_tokens, budget)
-        if sequence.params.prompt_logprobs is not None:
-            take = min(take, self._max_scored_tokens)
-        self._kv.publish(sequence, sequence.num_computed_tokens + take)
-        plan[sequence] = take
-        return take
+    def _share(self, budget: int, longer: list[Sequence]) -> list[ScheduledSequence]:
+        """Part the budget among sequences with more than one pending token, in order of age.
 
-    def _admit(self, sequence: Sequence) -> bool:
+        Each takes something or is left out: a chunk too short to end with a block would take the
+        next one's place for nothing, and only the oldest must get on by all means.
+        """
+        scheduled: list[ScheduledSequence] = []
+        oldest = longer[0]
+        kept = min(-(-budget // 2), self._longest_chunk(oldest))
+        for sequence in sorted(longer, key=_num_pending_tokens):  # equal ones: as they were
+            if sequence is oldest:
+                kept = 0
+            elif budget - kept < min(self._kv.block_size, self._longest_chunk(sequence)):
+                continue
+            scheduled.append(self._plan_chunk(sequence, budget - kept))
+            budget -= scheduled[-1].num_tokens
+        return scheduled
+
+    def _plan_chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
+        self._adopt(sequence)  # also of what those before it in this step will have computed
+        start = sequence.num_computed_tokens
+        end = start + min(budget, self._longest_chunk(sequence))
+        if self._kv.block_size <= end - start < sequence.num_pending_tokens:
+            end -= end % self._kv.block_size
+        return self._plan(sequence, end - start)
+
+    def _plan(self, sequence: Sequence, num_tokens: int) -> ScheduledSequence:
+        self._kv.publish(sequence, sequence.num_computed_tokens + num_tokens)
+        return ScheduledSequence(sequence, num_tokens)
+
+    def _longest_chunk(self, sequence: Sequence) -> int:
+        if sequence.params.prompt_logprobs is None:
+            return sequence.num_pending_tokens
+        return min(sequence.num_pending_tokens, self._max_scored_tokens)
+
+    def _adopt(self, sequence: Sequence) -> None:
         num_cached_tokens = self._kv.adopt(sequence)
-        if not self._kv.allocate(sequence):
-            self._kv.free(sequence)
-            return False
-        self._credit(sequence, num_cached_tokens)
-        self._waiting.popleft()
-        self._running.append(sequence)
-        sequence.status = Status.RUNNING
-        return True
-
-    def _credit(self, sequence: Sequence, num_cached_tokens: int) -> None:
         if sequence.num_preemptions == 0:  # recomputed tokens were not saved to the client
             sequence.num_cached_tokens += num_cached_tokens
-
-    def _make_room(self, sequence: Sequence, plan: dict[Sequence, int]) -> bool:
-        """Allocate, preempting the last admitted; False if that was the sequence itself.
-
-        Whoever is already in the plan is safe: it was admitted before, or needs no block.
-        """
-        while not self._kv.allocate(sequence):
-            victim = next(s for s in reversed(self._running) if s not in plan)
-            self._preempt(victim)
-            if victim is sequence:
-                return False
-        return True
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
@@ -159,5 +209,5 @@ class Scheduler:
         self._kv.check(self._running)
 
 
-def _has_many_pending(sequence: Sequence) -> bool:
-    return sequence.num_pending_tokens > 1
+def _num_pending_tokens(sequence: Sequence) -> int:
+    return sequence.num_pending_tokens

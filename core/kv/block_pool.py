@@ -29,6 +29,11 @@ class BlockPool:
         """Whether nobody refers to the block."""
         return self._num_refs[block_id] == 0
 
+    def num_refs_to(self, block_hash: bytes) -> int | None:
+        """How many refer to the block with this content; None if there is no such block."""
+        block_id = self._index.get(block_hash)
+        return None if block_id is None else self._num_refs[block_id]
+
     def take_free(self) -> int:
         """Hand out the least valuable free block, forgetting what it held."""
         block_id, _ = self._free.popitem(last=False)

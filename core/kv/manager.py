@@ -38,16 +38,19 @@ class KVCacheManager:
         """Take over cached blocks at the sequence's frontier; returns the tokens thus saved.
 
         Serves a new sequence, one that resumes after preemption, and one whose next block was
-        meanwhile computed by another with the same prefix. The last token is always left to be
-        computed, since its logits are wanted. Prompt log-probabilities need every position.
+        meanwhile computed by another with the same prefix. It may be one that is computed only in
+        the step being planned: the adopter must then be in that step too, and fail if it fails.
+        The last token is always left to be computed, since its logits are wanted. Prompt
+        log-probabilities need every position.
         """
-        if not self._enable_prefix_caching or sequence.params.prompt_logprobs is not None:
+        if not self._shares(sequence):
             return 0
         size, table = self.block_size, sequence.block_table
-        if sequence.num_computed_tokens % size:
+        first, offset = divmod(sequence.num_computed_tokens, size)
+        if offset:
             return 0
-        first = index = sequence.num_computed_tokens // size
-        while (index + 1) * size < sequence.num_tokens:
+        index, end = first, _num_shareable_blocks(sequence, size)
+        while index < end:
             block_id = self._pool.take_cached(self._hash_of(sequence, index))
             if block_id is None:
                 break
@@ -61,20 +64,48 @@ class KVCacheManager:
 
     def allocate(self, sequence: Sequence) -> bool:
         """Make room for every known token; False, and nothing changed, if there is too little."""
-        missing = -(-sequence.num_tokens // self.block_size) - len(sequence.block_table)
+        table = sequence.block_table
+        missing = -(-len(sequence.token_ids) // self.block_size) - len(table)
+        if missing <= 0:
+            return True
         if missing > self._pool.num_free:
             return False
         for _ in range(missing):
-            sequence.block_table.append(self._pool.take_free())
+            table.append(self._pool.take_free())
         return True
+
+    def has_room(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
+        """Whether a sequence without blocks could adopt and allocate, and leave that many free.
+
+        Changes nothing, and looks no further than the answer needs: a waiting sequence is asked
+        about in every step.
+        """
+        num_blocks = -(-sequence.num_tokens // self.block_size)
+        missing = num_blocks + num_spare_blocks - self._pool.num_free
+        if missing <= 0:
+            return True
+        if not self._shares(sequence):
+            return False
+        left = _num_shareable_blocks(sequence, self.block_size)
+        for index in range(left):
+            if missing > left - index:
+                return False
+            num_refs = self._pool.num_refs_to(self._hash_of(sequence, index))
+            if num_refs is None:
+                return False
+            if num_refs:  # somebody holds it already, so it takes no room
+                missing -= 1
+                if missing == 0:
+                    return True
+        return False
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
         """Make the full blocks among the first ``num_tokens`` tokens findable."""
-        if not self._enable_prefix_caching:
-            return
         first = sequence.num_computed_tokens // self.block_size
-        for index in range(first, num_tokens // self.block_size):
-            block_id = int(sequence.block_table.view()[index])
+        end = num_tokens // self.block_size
+        if first == end or not self._enable_prefix_caching:
+            return
+        for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
             self._pool.publish(block_id, self._hash_of(sequence, index))
 
     def free(self, sequence: Sequence) -> None:
@@ -105,6 +136,10 @@ class KVCacheManager:
         tables = [sequence.block_table.view().tolist() for sequence in sequences]
         self._pool.check(tables)
 
+    def _shares(self, sequence: Sequence) -> bool:
+        """Whether it may take over what others computed."""
+        return self._enable_prefix_caching and sequence.params.prompt_logprobs is None
+
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
         """Address of block ``index``; computed once, since known tokens never change."""
         hashes = sequence.block_hashes
@@ -113,3 +148,8 @@ class KVCacheManager:
             parent = hashes[-1] if hashes else root_hash(sequence.request.cache_salt)
             hashes.append(block_hash(parent, sequence.token_ids[start : start + self.block_size]))
         return hashes[index]
+
+
+def _num_shareable_blocks(sequence: Sequence, block_size: int) -> int:
+    """Full blocks, without the one that holds the last token: its logits are wanted."""
+    return (sequence.num_tokens - 1) // block_size

@@ -5,50 +5,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.scheduler import SchedulerOutput
 from core.sequence import Sequence, Status
-from tests.support.builders import blocks_of, make_kv, make_scheduler, make_sequence
-from tests.support.scripted import CacheModel
-
-
-class Steps:
-    """A scheduler over a modelled cache, driven as the engine drives it, checked every step."""
-
-    def __init__(self, *, num_blocks=64, block_size=4, enable_prefix_caching=True, **limits):
-        self.kv = make_kv(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
-        self.scheduler = make_scheduler(self.kv, **limits)
-        self.cache = CacheModel(block_size)
-        self.block_size = block_size
-
-    def add(self, prompt, name, **fields) -> Sequence:
-        sequence = make_sequence(prompt, request_id=name, **fields)
-        self.scheduler.add(sequence)
-        return sequence
-
-    def plan(self) -> SchedulerOutput:
-        plan = self.scheduler.schedule()
-        for item in plan.scheduled:
-            assert item.sequence.status is Status.RUNNING
-            assert 1 <= item.num_tokens <= item.sequence.num_pending_tokens
-            assert len(blocks_of(item.sequence)) == -(-item.sequence.num_tokens // self.block_size)
-        return plan
-
-    def commit(self, plan: SchedulerOutput) -> None:
-        seen = self.cache.compute(plan)
-        for item, last in zip(plan.scheduled, seen, strict=True):
-            sequence, samples = item.sequence, item.samples
-            sequence.num_computed_tokens += item.num_tokens
-            if samples:
-                sequence.token_ids.append(last % 3)
-                if sequence.num_output_tokens >= sequence.params.max_tokens:
-                    self.scheduler.finish(sequence)
-        self.scheduler.check()
-
-    def step(self) -> dict[str, int]:
-        """Run a step; gives how many tokens it computed of whom, in order."""
-        plan = self.plan()
-        self.commit(plan)
-        return {item.sequence.request_id: item.num_tokens for item in plan.scheduled}
+from tests.support.builders import blocks_of
+from tests.support.steps import Steps
 
 
 def test_a_prompt_is_computed_and_then_one_token_a_step():
@@ -63,19 +22,19 @@ def test_a_prompt_is_computed_and_then_one_token_a_step():
 def test_single_pending_tokens_come_before_longer_ones():
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=8)
     steps.add(range(20), "long")
+    assert steps.step() == {"long": 8}
+    assert steps.step() == {"long": 8}
     steps.add(range(100, 103), "short")
-    assert steps.step() == {"long": 8}
-    assert steps.step() == {"long": 8}
-    assert steps.step() == {"long": 4, "short": 3}
+    assert steps.step() == {"short": 3, "long": 4}
     steps.add(range(200, 230), "longer")
-    assert list(steps.step().items()) == [("long", 1), ("short", 1), ("longer", 6)]
+    assert list(steps.step().items()) == [("long", 1), ("short", 1), ("longer", 4)]
 
 
 def test_single_pending_tokens_come_first_whoever_was_admitted_first():
     steps = Steps(max_scored_tokens=4)
     steps.add(range(12), "scored", prompt_logprobs=0)
     steps.add([50], "stream")
-    assert list(steps.step()) == ["scored", "stream"]
+    assert list(steps.step()) == ["stream", "scored"]
     assert list(steps.step()) == ["stream", "scored"]
 
 
@@ -133,8 +92,15 @@ def test_one_prompt_after_the_other_takes_what_is_left_of_the_budget():
     steps.add(range(6), "a")
     steps.add(range(100, 106), "b")
     steps.add(range(200, 206), "c")
-    assert steps.step() == {"a": 6, "b": 2}
-    assert steps.step() == {"a": 1, "b": 4, "c": 3}
+    assert steps.step() == {"a": 6}  # two tokens of another would not fill a block
+    assert steps.step() == {"a": 1, "b": 6}
+    steps = Steps(max_num_seqs=4, max_num_batched_tokens=14)
+    steps.add(range(6), "a")
+    steps.add(range(100, 106), "b")
+    steps.add(range(200, 210), "c")
+    steps.add(range(300, 306), "d")
+    assert steps.step() == {"a": 6, "b": 6}
+    assert steps.step() == {"a": 1, "b": 1, "d": 6, "c": 4}
 
 
 def test_never_more_sequences_than_allowed():
@@ -149,10 +115,11 @@ def test_never_more_sequences_than_allowed():
 
 
 def test_the_last_admitted_is_preempted_first():
-    steps = Steps(num_blocks=6, block_size=4)
+    steps = Steps(num_blocks=8, block_size=4)
     a, b, c = (steps.add([i] * 8, name, max_tokens=9) for i, name in enumerate("abc"))
     assert steps.step() == {"a": 8, "b": 8, "c": 8}
-    assert steps.step() == {"a": 1, "b": 1}
+    for _ in range(4):
+        assert steps.step() == {"a": 1, "b": 1}
     assert (a.num_preemptions, b.num_preemptions, c.num_preemptions) == (0, 0, 1)
     assert c.status is Status.WAITING
     assert blocks_of(c) == []
@@ -161,21 +128,25 @@ def test_the_last_admitted_is_preempted_first():
 
 
 def test_the_preempted_goes_to_the_head_of_the_queue():
-    steps = Steps(num_blocks=6, block_size=4, max_num_seqs=3)
-    for i, name in enumerate("abc"):
-        steps.add([i] * 8, name, max_tokens=5)
+    steps = Steps(num_blocks=8, block_size=4, max_num_seqs=3)
+    _, _, c = (steps.add([i] * 8, name, max_tokens=5) for i, name in enumerate("abc"))
     steps.step()
     steps.add([9] * 8, "late", max_tokens=5)
-    for _ in range(4):
+    steps.step()
+    assert c.num_preemptions == 1
+    assert [s.request_id for s in steps.scheduler] == ["a", "b", "c", "late"]
+    for _ in range(3):
         steps.step()
-    assert next(iter(steps.step())) == "c"
+    assert list(steps.step()) == ["c", "late"]
 
 
 def test_a_sequence_preempts_itself_when_it_is_the_last():
-    steps = Steps(num_blocks=4, block_size=4, max_scored_tokens=2)
+    steps = Steps(num_blocks=5, block_size=4, max_scored_tokens=2)
     long = steps.add(range(12), "long", max_tokens=1, prompt_logprobs=0)
-    short = steps.add(range(100, 104), "short", max_tokens=3)
-    assert steps.step() == {"long": 2, "short": 4}
+    short = steps.add(range(100, 104), "short", max_tokens=6)
+    assert steps.step() == {"short": 4, "long": 2}
+    for _ in range(4):
+        assert steps.step() == {"short": 1, "long": 2}
     assert steps.step() == {"long": 2}  # the short one wants a block: it came last
     assert (long.num_preemptions, short.num_preemptions) == (0, 1)
     while steps.step():
@@ -223,8 +194,8 @@ def test_a_sequence_follows_another_that_computes_the_same_prompt():
     steps.add(range(24), "a", max_tokens=3)
     assert steps.step() == {"a": 8}
     b = steps.add(range(24), "b", max_tokens=3)
-    steps.step()
-    assert b.num_cached_tokens == 0  # no budget was left for it
+    assert steps.step() == {"a": 8}
+    assert b.num_cached_tokens == 8  # no budget was left for more
     while b.status is not Status.FINISHED:
         steps.step()
     assert b.num_cached_tokens == 20
@@ -261,11 +232,11 @@ def test_cached_tokens_are_still_known_after_a_failed_readmission():
 
 
 def test_scored_prompts_are_cut_and_adopt_nothing():
-    steps = Steps(max_num_batched_tokens=64, max_scored_tokens=6)
-    steps.add(range(16), "plain", max_tokens=1)
-    scored = steps.add(range(16), "scored", max_tokens=1, prompt_logprobs=0)
-    assert steps.step() == {"plain": 16, "scored": 6}
-    assert steps.step() == {"scored": 6}
+    steps = Steps(max_num_batched_tokens=64, max_scored_tokens=8)
+    steps.add(range(20), "plain", max_tokens=1)
+    scored = steps.add(range(20), "scored", max_tokens=1, prompt_logprobs=0)
+    assert steps.step() == {"plain": 20, "scored": 8}
+    assert steps.step() == {"scored": 8}
     assert steps.step() == {"scored": 4}
     assert scored.num_cached_tokens == 0
 
@@ -306,11 +277,14 @@ class AnyTraffic(RuleBasedStateMachine):
         num_spare_blocks=st.integers(0, 6),
         max_num_seqs=st.integers(1, 5),
         num_spare_tokens=st.integers(0, 8),
+        prefill_chunk_size=st.none() | st.integers(1, 12),
         max_scored_tokens=st.integers(1, 5),
         enable_prefix_caching=st.booleans(),
     )
     def begin(self, block_size, num_spare_blocks, max_num_seqs, num_spare_tokens, **others):
         self.budget = max_num_seqs + num_spare_tokens
+        self.caching = others["enable_prefix_caching"]
+        self.chunk = others["prefill_chunk_size"] or self.budget
         self.max_num_seqs = max_num_seqs
         self.steps = Steps(
             num_blocks=-(-20 // block_size) + num_spare_blocks,  # the largest one fits alone
@@ -321,7 +295,6 @@ class AnyTraffic(RuleBasedStateMachine):
         )
         self.scored_limit = others["max_scored_tokens"]
         self.live: list[Sequence] = []
-        self.admitted: list[str] = []
         self.reached: dict[str, tuple[int, int]] = {}  # preemptions, tokens computed so far
         self.num_added = 0
         self.bound = 0
@@ -355,43 +328,76 @@ class AnyTraffic(RuleBasedStateMachine):
             self.one_step()
 
     def one_step(self):
-        streaming = [
-            s for s in self.live if s.status is Status.RUNNING and s.num_pending_tokens == 1
-        ]
-        running = [s for s in self.steps.scheduler if s.status is Status.RUNNING]
+        running = [s for s in self.live if s.status is Status.RUNNING]
+        streams = [s for s in running if s.num_pending_tokens == 1]
+        next_one = self.live[len(running)] if len(running) < len(self.live) else None
+        has_room = next_one is not None and (
+            -(-next_one.num_tokens // self.steps.block_size) + 2 * len(running)
+            <= self.steps.kv.num_free_blocks  # those who run take one block each, and leave one
+        )
         plan = self.steps.plan()
-        planned = {item.sequence.request_id: item for item in plan.scheduled}
+        if has_room and len(running) < self.max_num_seqs:
+            assert next_one.status is Status.RUNNING
+        planned = {item.sequence: item.num_tokens for item in plan.scheduled}
         assert len(planned) == len(plan.scheduled)
-        assert plan.num_tokens == sum(item.num_tokens for item in plan.scheduled) <= self.budget
+        assert plan.num_tokens == sum(planned.values()) <= self.budget
         assert bool(planned) == bool(self.live)
-        if running:
-            assert running[0].request_id in planned, "the oldest always gets on"
-        for sequence in streaming:
-            assert sequence.request_id in planned or sequence.status is Status.WAITING
-        for item in plan.scheduled:
-            sequence = item.sequence
+        running = [s for s in self.live if s.status is Status.RUNNING]
+        assert [*self.steps.scheduler] == self.live, "out of turn"
+        assert running == self.live[: len(running)], "out of turn"
+        self.check_shares(streams, running, planned)
+        self.check_adoption(planned)
+        for sequence, num_tokens in planned.items():
             num_preemptions, num_computed = self.reached.get(sequence.request_id, (0, 0))
             if sequence.num_preemptions == num_preemptions:
                 assert sequence.num_computed_tokens >= num_computed, "computed a token twice"
             self.reached[sequence.request_id] = (
                 sequence.num_preemptions,
-                sequence.num_computed_tokens + item.num_tokens,
+                sequence.num_computed_tokens + num_tokens,
             )
             if sequence.params.prompt_logprobs is not None:
-                assert item.num_tokens <= self.scored_limit
+                assert num_tokens <= self.scored_limit
                 assert sequence.num_cached_tokens == 0
-            if sequence.request_id not in self.admitted:
-                self.admitted.append(sequence.request_id)
             assert sequence.num_cached_tokens < sequence.num_prompt_tokens
-        assert self.admitted == sorted(self.admitted), "admitted out of turn"
-        if plan.num_tokens < self.budget and self.steps.scheduler.num_waiting:
-            # Work waits although there is budget: then there is no seat, or no room for it.
-            head = next(s for s in self.steps.scheduler if s.status is Status.WAITING)
-            num_blocks = -(-head.num_tokens // self.steps.block_size)
-            is_full = self.steps.scheduler.num_running == self.max_num_seqs
-            assert is_full or num_blocks > self.steps.kv.num_free_blocks
         self.steps.commit(plan)
         self.live = [s for s in self.live if s.status is not Status.FINISHED]
+
+    def check_shares(self, streams, running, planned):
+        """Streams are all there, prompts leave them their time, and the oldest has its half."""
+        for sequence in streams:
+            assert planned.get(sequence) == 1 or sequence.status is Status.WAITING
+        longer = [s for s in running if s.num_pending_tokens > 1]
+        if any(s.status is Status.RUNNING for s in streams):
+            assert sum(planned.get(s, 0) for s in longer) <= self.chunk
+        # Who has got all but the last token by adoption in this very step may have been the oldest.
+        single = [s for s in planned if s.num_pending_tokens == 1]
+        if longer and set(single) <= set(streams):
+            left = self.budget - len(single)
+            half = -(-(min(left, self.chunk) if single else left) // 2)
+            share = min(self.longest(longer[0]), half)
+            if share < longer[0].num_pending_tokens:
+                share = max(1, share - self.steps.block_size + 1)
+            assert planned[longer[0]] >= share
+
+    def longest(self, sequence):
+        if sequence.params.prompt_logprobs is None:
+            return sequence.num_pending_tokens
+        return min(sequence.num_pending_tokens, self.scored_limit)
+
+    def check_adoption(self, planned):
+        """Nobody computes a block beside another who computes it, if both could share."""
+        if not self.caching:
+            return
+        size, seen = self.steps.block_size, set()
+        for sequence, num_tokens in planned.items():
+            start = sequence.num_computed_tokens
+            if start % size or sequence.params.prompt_logprobs is not None:
+                continue
+            end = min(start + num_tokens, sequence.num_tokens - 1)  # the last is never adopted
+            for last in range(start + size, end + 1, size):
+                content = (sequence.request.cache_salt, *sequence.token_ids[:last])
+                assert content not in seen
+                seen.add(content)
 
     @invariant()
     def adds_up(self):

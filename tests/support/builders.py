@@ -48,12 +48,14 @@ def make_scheduler(
     *,
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 64,
+    prefill_chunk_size: int | None = None,
     max_scored_tokens: int = 256,
 ) -> Scheduler:
     return Scheduler(
         kv,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
+        prefill_chunk_size=prefill_chunk_size,
         max_scored_tokens=max_scored_tokens,
     )
 

@@ -49,10 +49,14 @@ class CacheModel:
         seen = []
         for item in plan.scheduled:
             context = item.sequence.num_computed_tokens + item.num_tokens
-            read = [self._slots.get(self._slot(item.sequence, p)) for p in range(context)]
-            assert read == _fingerprints(item.sequence)[:context], "read what another one wrote"
-            seen.append(read[-1])
+            self.check(item.sequence, context)
+            seen.append(_fingerprints(item.sequence)[context - 1])
         return seen
+
+    def check(self, sequence: Sequence, context: int) -> None:
+        """Assert that the first ``context`` tokens of a sequence are in its blocks."""
+        read = [self._slots.get(self._slot(sequence, p)) for p in range(context)]
+        assert read == _fingerprints(sequence)[:context], "not written, or by another one"
 
     def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self._block_size)

@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from tests.support.builders import blocks_of, make_kv, make_sequence
@@ -225,3 +227,56 @@ def test_distrust_forgets_the_contents_of_one_sequence():
     kv.distrust(bad)
     assert kv.adopt(make_sequence(range(9))) == 0
     assert kv.adopt(make_sequence(range(50, 59))) == 8
+
+
+def test_room_is_what_is_free():
+    kv = make_kv(num_blocks=4, block_size=4)
+    assert kv.has_room(make_sequence(range(16)), num_spare_blocks=0)
+    assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)
+    assert kv.has_room(make_sequence(range(12)), num_spare_blocks=1)
+    assert not kv.has_room(make_sequence(range(13)), num_spare_blocks=1)
+
+
+def test_a_cached_block_that_nobody_holds_takes_room_like_any_other():
+    kv = make_kv(num_blocks=4, block_size=4)
+    kv.free(computed(kv, range(12)))
+    assert kv.has_room(make_sequence(range(16)), num_spare_blocks=0)
+    assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)
+
+
+def test_a_cached_block_that_somebody_holds_takes_no_room():
+    kv = make_kv(num_blocks=5, block_size=4)
+    computed(kv, range(13))
+    for num_tokens, num_spare_blocks, has_room in [(13, 0, True), (16, 0, True), (13, 1, False)]:
+        sequence = make_sequence(range(num_tokens))
+        assert kv.has_room(sequence, num_spare_blocks=num_spare_blocks) == has_room
+    assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)  # its fourth is not full
+    assert not kv.has_room(make_sequence(range(13), prompt_logprobs=0), num_spare_blocks=0)
+    assert not kv.has_room(make_sequence(range(13), cache_salt="bob"), num_spare_blocks=0)
+
+
+def test_room_means_that_admission_succeeds_and_asking_changes_nothing():
+    rng = random.Random(0)
+    answers = []
+    for _ in range(300):
+        kv = make_kv(num_blocks=12, block_size=2, enable_prefix_caching=rng.random() < 0.8)
+        others = []
+        for _ in range(rng.randrange(4)):
+            other = make_sequence([rng.randrange(2) for _ in range(rng.randrange(1, 9))])
+            kv.adopt(other)
+            if kv.allocate(other):
+                kv.publish(other, other.num_tokens)
+            others.append(other)
+        for other in others[rng.randrange(4) :]:
+            kv.free(other)
+            others.remove(other)
+        sequence = make_sequence([rng.randrange(2) for _ in range(rng.randrange(1, 21))])
+        num_free, num_spare_blocks = kv.num_free_blocks, rng.randrange(4)
+        answers.append(kv.has_room(sequence, num_spare_blocks=num_spare_blocks))
+        assert kv.num_free_blocks == num_free
+        kv.check(others)
+        kv.adopt(sequence)
+        allocated = kv.allocate(sequence)
+        kv.check([*others, sequence])
+        assert answers[-1] == (allocated and kv.num_free_blocks >= num_spare_blocks)
+    assert 50 < sum(answers) < 250
