@@ -32,6 +32,9 @@ logger = logging.getLogger("roseinfer.core")
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """A step of this many tokens takes a fraction of a second on either."""
 
+DEFAULT_PREFILL_CHUNK_SIZE = {"cpu": 128, "cuda": None}
+"""Prompt tokens beside streams: as few as still keep the matrix products of a CPU busy."""
+
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a front end has to know of a loaded engine. Counts are in tokens."""
@@ -93,7 +96,11 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
             device=model.device,
         ),
         Scheduler(
-            kv, max_num_seqs=config.max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+            kv,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            prefill_chunk_size=config.prefill_chunk_size
+            or DEFAULT_PREFILL_CHUNK_SIZE[model.device.type],
         ),
         kv,
         tokenizer,

@@ -29,14 +29,15 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the engine. None means: decide from the model and the machine.
 
-    ``max_model_len``, ``max_num_batched_tokens`` and ``block_size`` count tokens;
-    ``kv_cache_memory`` counts bytes. ``seed`` makes requests without a seed of their own
+    ``max_model_len``, ``max_num_batched_tokens``, ``prefill_chunk_size`` and ``block_size`` count
+    tokens; ``kv_cache_memory`` counts bytes. ``seed`` makes requests without a seed of their own
     repeatable as a sequence.
     """
 
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
+    prefill_chunk_size: int | None = None
     block_size: int = 16
     kv_cache_memory: int | None = None
     enable_prefix_caching: bool = True

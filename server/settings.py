@@ -223,6 +223,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str
         "(default: 512 on cpu, 8192 on cuda)",
         convert=_positive,
     )
+    flags.add(
+        group,
+        "prefill-chunk-size",
+        "tokens of prompts computed in a step beside running streams, so that these keep flowing "
+        "(default: 128 on cpu, no limit on cuda)",
+        convert=_positive,
+    )
     flags.add(group, "block-size", "tokens in a block of the KV cache", convert=_positive)
     flags.add(
         group,

@@ -19,6 +19,7 @@ GIVEN = {
     "max_model_len": ("--max-model-len", "128", 128),
     "max_num_seqs": ("--max-num-seqs", "3", 3),
     "max_num_batched_tokens": ("--max-num-batched-tokens", "99", 99),
+    "prefill_chunk_size": ("--prefill-chunk-size", "48", 48),
     "block_size": ("--block-size", "8", 8),
     "kv_cache_memory": ("--kv-cache-memory", "1GiB", 2**30),
     "enable_prefix_caching": ("--no-enable-prefix-caching", None, False),
