@@ -50,7 +50,7 @@ ROWS = (1, 8, 32, 64, 256)
 GEMM = (256, 4096, 1024)
 """Tokens, outputs and inputs of the one product that tells the operation rate."""
 
-TARGETS = (["-march=native"], ["-mcpu=native"], [])
+TARGETS: tuple[list[str], ...] = (["-march=native"], ["-mcpu=native"], [])
 """What compilers on different machines call the machine they run on."""
 
 

@@ -27,6 +27,9 @@ MIN_TOKENS = 16
 
 DEFAULT = ("s1", "s2", "s3", "s4", "s5")
 
+WARM_UP = "warm-up"
+"""One short request, before anything is measured."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
@@ -75,6 +78,14 @@ def scenarios(max_model_len: int, scale: float = 1.0) -> dict[str, Scenario]:
     """All of them, by name, for a model of this context."""
     prefix = 700 if max_model_len <= SHORT_CONTEXT else 1024
     found = [
+        Scenario(
+            name=WARM_UP,
+            kind="closed",
+            num_requests=1,
+            concurrency=1,
+            prompt_words=(16, 16),
+            max_tokens=8,
+        ),
         Scenario(
             name="s1",
             kind="closed",

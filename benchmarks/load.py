@@ -1,0 +1,213 @@
+"""Runs one scenario against one client and says what it saw, in flat figures.
+
+A run that is not over after its limit is cut: its requests are given up, and its figures are those
+of the time until then, with tokens counted by pieces where no usage record came, and with a request
+that still waits for its first token taken as if that came at the cut. So a rate is about right,
+and times are too good. ``is_cut`` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from benchmarks.scenarios import Scenario
+from server.bench.figures import percentile
+from server.bench.records import RequestRecord
+from server.bench.words import random_prompt
+
+OnToken = Callable[[RequestRecord], None]
+
+
+class Client(Protocol):
+    """Something that answers prompts."""
+
+    async def run(
+        self, prompt: str, max_tokens: int, on_token: OnToken | None = None
+    ) -> RequestRecord:
+        """Generate exactly ``max_tokens``, greedily; whatever goes wrong is in the record."""
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """One request, as far as it has come. Times are ``time.perf_counter()`` seconds."""
+
+    submit: float
+    record: RequestRecord = field(default_factory=RequestRecord)
+    is_over: bool = False
+
+    @property
+    def times(self) -> list[float]:
+        """When pieces of text came."""
+        return self.record.token_times
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens, as far as they are known."""
+        return self.record.completion_tokens if self.is_over else len(self.times)
+
+
+@dataclass
+class Load:
+    """The requests of one run."""
+
+    client: Client
+    scenario: Scenario
+    sent: list[Sent] = field(default_factory=list)
+    long: Sent | None = None
+
+    async def run(self, prompts: Sequence[str], long_prompt: str) -> None:
+        """Send everything and wait for the answers."""
+        match self.scenario.kind:
+            case "closed":
+                await self._closed(prompts)
+            case "open":
+                await self._open(prompts)
+            case "interfere":
+                await self._interfere(prompts, long_prompt)
+
+    async def _ask(
+        self, prompt: str, max_tokens: int, on_token: Callable[[], None] = lambda: None
+    ) -> None:
+        await self._follow(self._send(), prompt, max_tokens, on_token)
+
+    def _send(self) -> Sent:
+        sent = Sent(submit=time.perf_counter())
+        self.sent.append(sent)
+        return sent
+
+    async def _follow(
+        self, sent: Sent, prompt: str, max_tokens: int, on_token: Callable[[], None] = lambda: None
+    ) -> None:
+        def seen(record: RequestRecord) -> None:
+            sent.record = record
+            on_token()
+
+        sent.record = await self.client.run(prompt, max_tokens, seen)
+        sent.is_over = True
+
+    async def _closed(self, prompts: Sequence[str]) -> None:
+        left = iter(prompts)
+
+        async def work() -> None:
+            for prompt in left:
+                await self._ask(prompt, self.scenario.max_tokens)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.scenario.concurrency):
+                group.create_task(work())
+
+    async def _open(self, prompts: Sequence[str]) -> None:
+        start = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for i, prompt in enumerate(prompts):
+                await asyncio.sleep(start + i * self.scenario.interval - time.perf_counter())
+                group.create_task(self._ask(prompt, self.scenario.max_tokens))
+
+    async def _interfere(self, prompts: Sequence[str], long_prompt: str) -> None:
+        scenario = self.scenario
+        are_streaming = asyncio.Event()
+
+        def on_token() -> None:
+            if all(len(sent.times) >= scenario.start_after for sent in self.sent):
+                are_streaming.set()
+
+        async with asyncio.TaskGroup() as group:
+            both = [self._send() for _ in prompts]
+            tasks = [
+                group.create_task(self._follow(sent, prompt, scenario.max_tokens, on_token))
+                for sent, prompt in zip(both, prompts, strict=True)
+            ]
+            waiting = group.create_task(are_streaming.wait())
+            await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            self.long = Sent(submit=time.perf_counter())
+            await self._follow(self.long, long_prompt, scenario.long_max_tokens)
+
+
+async def run_scenario(
+    client: Client, scenario: Scenario, *, seed: str, limit: float
+) -> dict[str, Any]:
+    """Run it once, for at most ``limit`` seconds. Prompts depend on nothing but the seed."""
+    prompts, long_prompt = make_prompts(scenario, seed)
+    load = Load(client, scenario)
+    is_cut = False
+    try:
+        async with asyncio.timeout(limit):
+            await load.run(prompts, long_prompt)
+    except TimeoutError:
+        is_cut = True
+    return figures(load.sent, load.long, is_cut=is_cut, now=time.perf_counter())
+
+
+def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
+    """The prompts of a run, and the long one of an interfering load."""
+    rng = random.Random(f"{seed} {scenario.name}")
+    prefix = random_prompt(rng, scenario.prefix_words)
+    prompts = []
+    for _ in range(scenario.num_requests):
+        if not scenario.shares_prefix:
+            prefix = random_prompt(rng, scenario.prefix_words)
+        prompts.append(prefix + random_prompt(rng, rng.randint(*scenario.prompt_words)))
+    return prompts, random_prompt(rng, scenario.long_words)
+
+
+def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float) -> dict[str, Any]:
+    """What a run amounts to. Times are in milliseconds, those of an empty set are NaN."""
+    errors = [s.record.error for s in [*sent, *([long] if long else [])] if s.record.error]
+    good = [s for s in sent if s.record.error is None]
+    start = min(s.submit for s in sent)
+    end = now if is_cut else max(s.record.end for s in sent)
+    num_tokens = sum(s.num_tokens for s in good)
+    ttft = [1e3 * ((s.times[0] if s.times else now) - s.submit) for s in good]
+    tpot = [
+        1e3 * (s.times[-1] - s.times[0]) / (s.num_tokens - 1)
+        for s in good
+        if len(s.times) > 1 and s.num_tokens > 1
+    ]
+    gaps = [1e3 * gap for s in good for gap in s.record.gaps]
+    found: dict[str, Any] = {
+        "num_sent": len(sent),
+        "num_ended": sum(s.is_over for s in good),
+        "num_errors": len(errors),
+        "first_error": errors[0] if errors else None,
+        "num_short": sum(s.record.finish_reason not in {"length", None} for s in good),
+        "is_cut": is_cut,
+        "is_estimated": any(s.record.estimated for s in good),
+        "wall_s": end - start,
+        "num_tokens": num_tokens,
+        "num_pieces": sum(len(s.times) for s in good),
+        "num_prompt_tokens": sum(s.record.prompt_tokens for s in good),
+        "num_cached_tokens": sum(s.record.cached_tokens or 0 for s in good),
+        "tok_s": num_tokens / (end - start),
+    }
+    for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", gaps)):
+        for percent in (50, 99, 100):
+            key = "max" if percent == 100 else f"p{percent}"
+            found[f"{name}_{key}_ms"] = percentile(values, percent)
+    if long is not None:
+        found |= _interference(good, long, now)
+    return found
+
+
+def _interference(sent: Sequence[Sent], long: Sent, now: float) -> dict[str, Any]:
+    """How long the long prompt took, and the gaps of the streams beside it and before it."""
+    begin, end = long.submit, long.times[0] if long.times else now
+    quiet, during = [], []
+    all_stream = max((s.times[0] for s in sent if s.times), default=now)
+    for s in sent:
+        for a, b in zip(s.times, s.times[1:], strict=False):
+            if b > begin and a < end:
+                during.append(1e3 * (b - a))
+            elif all_stream <= a and b <= begin:
+                quiet.append(1e3 * (b - a))
+    return {
+        "long_ttft_ms": 1e3 * (end - begin),
+        "gap_quiet_p50_ms": percentile(quiet, 50),
+        "gap_p50_ms": percentile(during, 50),
+        "gap_max_ms": percentile(during, 100),
+    }

@@ -1,0 +1,133 @@
+"""The load generator, against a client that answers at once or not at all."""
+
+import asyncio
+import math
+import time
+
+import pytest
+
+from benchmarks.load import Sent, figures, run_scenario
+from benchmarks.scenarios import Scenario, scenarios
+from server.bench.records import RequestRecord
+
+
+class Answering:
+    """Gives a token each turn of the loop; counts who is there at the same time."""
+
+    def __init__(self, error=None, last=10**9):
+        self.asked = []
+        self.most = 0
+        self._now = 0
+        self._error = error
+        self._last = last
+
+    async def run(self, prompt, max_tokens, on_token=None):
+        self.asked.append((len(prompt.split()), max_tokens))
+        self._now += 1
+        self.most = max(self.most, self._now)
+        record = RequestRecord(submit=time.perf_counter(), error=self._error)
+        for number in range(max_tokens):
+            if number == self._last:
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+            record.token_times.append(time.perf_counter())
+            on_token(record)
+        record.end = time.perf_counter()
+        record.completion_tokens = max_tokens
+        record.prompt_tokens = len(prompt.split())
+        record.finish_reason = "length"
+        self._now -= 1
+        return record
+
+
+def run(client, scenario, limit=60.0):
+    return asyncio.run(run_scenario(client, scenario, seed="0", limit=limit))
+
+
+@pytest.mark.parametrize("name", ["s1", "s3", "s4"])
+def test_a_closed_load_keeps_so_many_at_a_time(name):
+    client, scenario = Answering(), scenarios(1024)[name]
+    found = run(client, scenario)
+    assert client.most == scenario.concurrency
+    assert found["num_sent"] == found["num_ended"] == scenario.num_requests
+    assert found["num_tokens"] == scenario.num_requests * scenario.max_tokens
+    assert found["num_errors"] == found["num_short"] == 0
+    assert not found["is_cut"]
+
+
+def test_an_open_load_does_not_wait_for_answers():
+    client = Answering()
+    scenario = Scenario(
+        name="s2",
+        kind="open",
+        num_requests=9,
+        concurrency=9,
+        interval=0.0,
+        prompt_words=(1, 3),
+        max_tokens=50,
+    )
+    assert run(client, scenario)["num_ended"] == 9
+    assert client.most == 9
+
+
+def test_the_long_prompt_comes_when_all_stream():
+    client, scenario = Answering(), scenarios(1024)["s5"]
+    found = run(client, scenario)
+    assert client.asked == [(32, 256)] * 8 + [(900, 8)]
+    assert found["num_sent"] == 8  # the long one is no stream
+    assert found["num_tokens"] == 8 * 256
+    assert found["long_ttft_ms"] > 0
+
+
+def test_a_run_is_cut():
+    client = Answering(last=5)
+    found = run(client, scenarios(1024)["s3-16"], limit=0.05)
+    assert found["is_cut"]
+    assert found["num_ended"] == 0
+    assert found["num_tokens"] == 16 * 5
+    assert found["wall_s"] >= 0.05
+
+
+def test_errors_are_counted_and_left_out():
+    found = run(Answering(error="no"), scenarios(1024)["s1"])
+    assert found["num_errors"] == 4
+    assert found["first_error"] == "no"
+    assert found["num_tokens"] == 0
+    assert math.isnan(found["tpot_p50_ms"])
+
+
+def sent(submit, *times, is_over=True):
+    record = RequestRecord(
+        submit=submit,
+        token_times=list(times),
+        end=times[-1] if is_over else 0.0,
+        completion_tokens=len(times) if is_over else 0,
+    )
+    return Sent(submit=submit, record=record, is_over=is_over)
+
+
+def test_figures():
+    found = figures([sent(0, 1, 2, 4), sent(1, 3, 4)], None, is_cut=False, now=99)
+    assert found["wall_s"] == 4
+    assert found["tok_s"] == 5 / 4
+    assert found["ttft_p50_ms"] == 1500
+    assert found["tpot_p50_ms"] == 1250
+    assert found["itl_max_ms"] == 2000
+
+
+def test_figures_of_a_cut_run_end_at_the_cut():
+    waiting = Sent(submit=2.0)
+    found = figures([sent(0, 1, 2, is_over=False), waiting], None, is_cut=True, now=10)
+    assert found["wall_s"] == 10
+    assert found["num_tokens"] == 2
+    assert found["tpot_p50_ms"] == 1000
+    assert found["ttft_max_ms"] == 8000
+
+
+def test_gaps_beside_a_long_prompt():
+    one = sent(0, 1, 2, 3, 7, 8)  # quiet before 4, 4 s beside it
+    other = sent(0, 0.5, 2.5, 3.5, 8, 12)
+    found = figures([one, other], sent(4, 6, 7), is_cut=False, now=99)
+    assert found["long_ttft_ms"] == 2000
+    assert found["gap_max_ms"] == 4500
+    assert found["gap_quiet_p50_ms"] == 1000

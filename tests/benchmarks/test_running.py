@@ -1,0 +1,121 @@
+"""A whole comparison, of a server that is no model: processes, lines, and the table of them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compare, host, limits
+from benchmarks.compare import Session, _parser
+from benchmarks.peers import BenchModel
+from benchmarks.running import DidNotStart, running
+from benchmarks.table import read_lines, tables
+from tests.benchmarks.test_floors import TINY
+
+STUB = Path(__file__).with_name("stub_server.py")
+
+
+@dataclass
+class Stub:
+    name: str = "stub"
+    weights: str = "bfloat16"
+    is_side_show: bool = False
+    extra: dict = field(default_factory=lambda: {"temperature": 0})
+    program: tuple = (str(STUB),)
+
+    def missing(self, model):
+        return None
+
+    def command(self, model, port):
+        return [sys.executable, *self.program, str(port)]
+
+    def environment(self, model):
+        return {}
+
+    def model_name(self, model):
+        return model.name
+
+    def versions(self):
+        return "1"
+
+
+@pytest.fixture
+def model(tmp_path):
+    return BenchModel(name="tiny", directory=tmp_path, shape=TINY)
+
+
+def test_started_asked_and_stopped(model, tmp_path):
+    with running(Stub(), model, tmp_path / "log") as server:
+        server.wait_ready(60)
+        pid = server.pid
+        found = server.run("s1", scale=0.25, seed="0", limit=60)
+        assert host.usage(pid).resident_mb > 1
+    assert (found["num_ended"], found["num_tokens"]) == (1, 128)
+    assert found["num_prompt_tokens"] == 32
+    assert host.usage(pid).resident_mb == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_who_does_not_start_says_why(model, tmp_path):
+    broken = Stub(program=("-c", "raise SystemExit('no such flag')"))
+    with (
+        running(broken, model, tmp_path / "log") as server,
+        pytest.raises(DidNotStart, match=r"exited with 1: .*no such flag"),
+    ):
+        server.wait_ready(60)
+
+
+@pytest.mark.slow
+def test_from_contenders_to_a_table(model, tmp_path, capsys):
+    out = tmp_path / "results.jsonl"
+    flags = ["--rounds", "2", "--scale", "0.1", "--wait-quiet", "0", "--out", str(out)]
+    options = _parser().parse_args([*flags, "--scenarios", "s1,s2", "--retries", "0"])
+    session = Session(options=options, gemm={})
+    broken = Stub(name="broken", program=("-c", "raise SystemExit(3)"))
+    compare.compare(session, model, [Stub(), broken], tmp_path)
+    lines = read_lines([out])
+    runs = [line for line in lines if line["kind"] == "run"]
+    assert [(r["round"], r["scenario"]) for r in runs] == [
+        (number, scenario) for number in (0, 1) for scenario in ("s1", "s2")
+    ]
+    assert all(run["floors"] and run["probe"]["read_gbs"] > 0 for run in runs)
+    assert [line["contender"] for line in lines if line["kind"] == "failure"] == ["broken"]
+    assert "| stub |" in tables(lines)
+    assert "NaN" not in out.read_text()
+    assert "tiny 2 stub s2: tok_s" in capsys.readouterr().out
+
+
+def test_no_turn_begins_that_would_end_too_late(model, tmp_path):
+    options = _parser().parse_args(["--max-minutes", "10", "--out", str(tmp_path / "out")])
+    session = Session(options=options, gemm={})
+    assert session.has_time_for(Stub(), model)
+    session.turns["stub", "tiny"] = 601.0
+    assert not session.has_time_for(Stub(), model)
+
+
+def test_the_program_that_measures_the_machine():
+    program = limits._compiled()
+    if program is None:
+        pytest.skip("no C compiler")
+    read, fma = map(float, subprocess.check_output([program, "2", "8", "0.01"]).split())  # noqa: S603
+    assert read > 0.01
+    assert fma > 0.1
+    assert subprocess.call([program, "0", "8", "1"]) == 2  # noqa: S603
+
+
+def test_the_machine_is_described():
+    found = host.describe()
+    assert found["cores"] >= 1
+    assert json.dumps(found)
+
+
+def test_the_tree_of_this_process():
+    assert os.getpid() in host.tree(os.getppid())
+    before = host.usage(os.getpid())
+    assert before.resident_mb > 1
+    assert host.between(before, host.usage(os.getpid()))["rss_mb"] > 1

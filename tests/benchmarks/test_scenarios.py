@@ -1,0 +1,82 @@
+"""Scenarios as they are defined, and smaller."""
+
+import pytest
+
+from benchmarks.load import make_prompts
+from benchmarks.scenarios import DEFAULT, MIN_TOKENS, WARM_UP, scenarios
+
+
+def test_definitions():
+    found = scenarios(40960)
+    assert set(DEFAULT) < set(found)
+    sizes = {name: (s.num_requests, s.concurrency, s.max_tokens) for name, s in found.items()}
+    assert sizes == {
+        WARM_UP: (1, 1, 8),
+        "s1": (4, 1, 128),
+        "s2": (64, 64, 128),
+        "s3-16": (32, 16, 128),
+        "s3": (64, 32, 128),
+        "s4": (32, 8, 32),
+        "s4-unshared": (16, 8, 32),
+        "s5": (8, 8, 256),
+    }
+    assert found["s2"].interval == 0.02
+    assert found["s5"].long_words == 900
+
+
+@pytest.mark.parametrize(("context", "prefix"), [(1024, 700), (1025, 1024), (40960, 1024)])
+def test_a_short_context_gets_the_short_prefix(context, prefix):
+    assert scenarios(context)["s4"].prefix_words == prefix
+
+
+@pytest.mark.parametrize("context", [1024, 40960])
+def test_everything_fits_into_the_context(context):
+    for s in scenarios(context).values():
+        assert s.prefix_words + s.prompt_words[1] + s.max_tokens <= context
+        assert s.long_words + s.long_max_tokens <= context
+
+
+def test_scale_takes_requests_first():
+    s3 = scenarios(1024, 0.5)["s3"]
+    assert (s3.num_requests, s3.concurrency, s3.max_tokens) == (32, 32, 128)
+    s3 = scenarios(1024, 0.25)["s3"]
+    assert (s3.num_requests, s3.concurrency, s3.max_tokens) == (32, 32, 64)
+
+
+def test_scale_keeps_the_batch_of_an_open_load():
+    s2 = scenarios(1024, 0.25)["s2"]
+    assert (s2.num_requests, s2.max_tokens) == (64, 32)
+
+
+@pytest.mark.parametrize("scale", [0.001, 0.1, 1.0, 3.0])
+def test_scaled_is_the_same_load(scale):
+    whole = scenarios(1024)
+    for name, s in scenarios(1024, scale).items():
+        assert s.concurrency == whole[name].concurrency <= s.num_requests
+        assert min(MIN_TOKENS, whole[name].max_tokens) <= s.max_tokens <= whole[name].max_tokens
+        assert s.prompt_words == whole[name].prompt_words
+    assert scenarios(1024, scale)["s5"].max_tokens > 3 * whole["s5"].start_after
+
+
+def test_prompts_have_the_words_they_should():
+    for s in scenarios(1024).values():
+        prompts, long_prompt = make_prompts(s, "seed")
+        low, high = s.prompt_words
+        assert len(prompts) == s.num_requests
+        assert all(low <= len(p.split()) - s.prefix_words <= high for p in prompts)
+        assert len(long_prompt.split()) == s.long_words
+
+
+def test_prompts_share_what_they_should():
+    found = scenarios(1024)
+    shared, _ = make_prompts(found["s4"], "seed")
+    assert len({tuple(p.split()[:700]) for p in shared}) == 1
+    assert len(set(shared)) == len(shared)
+    unshared, _ = make_prompts(found["s4-unshared"], "seed")
+    assert len({tuple(p.split()[:700]) for p in unshared}) == len(unshared)
+
+
+def test_prompts_depend_on_the_seed_alone():
+    s1 = scenarios(1024)["s1"]
+    assert make_prompts(s1, "a") == make_prompts(s1, "a")
+    assert not set(make_prompts(s1, "a")[0]) & set(make_prompts(s1, "b")[0])

@@ -1,0 +1,145 @@
+"""Tables from lines."""
+
+import pytest
+
+from benchmarks.table import (
+    BEGIN,
+    END,
+    Results,
+    figures_table,
+    put_into,
+    ratios_table,
+    rounded,
+    tables,
+)
+
+SESSION = {
+    "kind": "session",
+    "session": "2026-11-21T12:00:00Z",
+    "command": "python -m benchmarks.compare --rounds 3",
+    "machine": {
+        "cpu": "Some CPU",
+        "cpu_family": "25/1",
+        "features": ["avx2", "fma"],
+        "cores": 2,
+        "memory_gib": 23.5,
+        "system": "Linux",
+        "python": "3.11.7",
+    },
+    "gemm_gflops": {"bfloat16": 12.0, "float32": 150.0},
+    "contenders": {"roseinfer": "commit abc"},
+}
+
+
+def line(contender, scenario, **values):
+    return {
+        "kind": "run",
+        "session": SESSION["session"],
+        "contender": contender,
+        "model": "gpt2",
+        "scenario": scenario,
+        "scale": 1.0,
+        "weights": "bfloat16",
+        "is_side_show": contender == "roseinfer in process",
+        "is_disturbed": False,
+        "is_cut": False,
+        "num_errors": 0,
+        "start_s": 4.0,
+        "probe": {"read_gbs": 30.0, "fma_gflops": 200.0},
+        "floors": {},
+    } | values
+
+
+LINES = [
+    *(line("llama.cpp bf16", "s2", tok_s=v, rss_mb=3000) for v in (300, 500, 400)),
+    *(
+        line("roseinfer", "s2", tok_s=v, rss_mb=1000, floors={"tok_s": 1600})
+        for v in (700, 800, 900)
+    ),
+    line("roseinfer in process", "s2", tok_s=1000, rss_mb=900, floors={"tok_s": 1600}),
+    line("roseinfer", "s1", tpot_p50_ms=10, ttft_p50_ms=30, floors={"tpot_p50_ms": 8}),
+    line("llama.cpp bf16", "s1", tpot_p50_ms=15, ttft_p50_ms=30),
+]
+
+
+def rows(table):
+    return {
+        cells[0]: cells[1:]
+        for cells in ([c.strip() for c in row.split("|")[1:-1]] for row in table.splitlines())
+    }
+
+
+def test_medians_and_limits():
+    found = rows(figures_table(Results(LINES)))
+    head = found[""]
+    assert found["roseinfer"][head.index("S2 tok/s")] == "800"
+    assert found["llama.cpp bf16"][head.index("S2 tok/s")] == "400"
+    assert found["*limit, bfloat16*"][head.index("S2 tok/s")] == "1,600"
+    assert found["*limit, bfloat16*"][head.index("S1 TPOT")] == "8.00"
+    assert found["roseinfer"][-1] == "1 to 4"
+    assert list(found)[2:] == [
+        "roseinfer",
+        "llama.cpp bf16",
+        "roseinfer in process",
+        "*limit, bfloat16*",
+    ]
+
+
+def test_ratios_above_one_are_better_whatever_the_figure():
+    found = rows(ratios_table(Results(LINES)))
+    assert found["S2 tok/s"] == ["50%", "2.00x"]
+    assert found["S1 TPOT"] == ["80%", "1.50x"]
+    assert found["S2 resident MB"] == ["-", "3.00x"]
+
+
+def test_disturbed_runs_count_only_where_there_is_nothing_else():
+    runs = [
+        line("roseinfer", "s2", tok_s=100, is_disturbed=True),
+        line("roseinfer", "s2", tok_s=200),
+        line("x", "s2", tok_s=50, is_disturbed=True),
+    ]
+    found = rows(figures_table(Results(runs)))
+    place = found[""].index("S2 tok/s")
+    assert found["roseinfer"][place] == "200"
+    assert found["x"][place] == "50.0\\*"
+
+
+def test_cut_runs_are_marked():
+    found = rows(figures_table(Results([line("x", "s3", tok_s=50, is_cut=True)])))
+    assert found["x"][found[""].index("S3 tok/s")] == "~50.0"
+
+
+def test_failed_requests_are_left_out():
+    runs = [line("x", "s2", tok_s=50, num_errors=3), line("x", "s2", tok_s=60)]
+    found = rows(figures_table(Results(runs)))
+    assert found["x"][found[""].index("S2 tok/s")] == "60.0"
+
+
+def test_everything_together():
+    failure = {"kind": "failure", "model": "gpt2", "contender": "vLLM", "message": "exited with 1"}
+    text = tables([SESSION, *LINES, failure])
+    assert "Some CPU (family/model 25/1; avx2, fma), 2 cores, 23.5 GiB" in text
+    assert "read bandwidth 30 (30 to 30) GB/s" in text
+    assert "- roseinfer: commit abc" in text
+    assert "python -m benchmarks.compare --rounds 3" in text
+    assert "HTTP and its client cost 20.0% of the engine's rate in S2." in text
+    assert "gpt2: vLLM did not run: exited with 1" in text
+    assert "### gpt2\n" in text
+    scaled = tables([line("x", "s1", tpot_p50_ms=1, scale=0.25)])
+    assert "### gpt2, 0.25 of the work" in scaled
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.01234, "0.0123"), (1.2345, "1.23"), (12.345, "12.3"), (12345.6, "12,346")],
+)
+def test_rounded(value, shown):
+    assert rounded(value) == shown
+
+
+def test_only_what_is_between_the_marks_is_replaced():
+    document = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert put_into(document, "new\n") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
+    assert put_into(put_into(document, "new"), "new") == put_into(document, "new")
+    with pytest.raises(ValueError, match="has no"):
+        put_into("nothing", "new")
