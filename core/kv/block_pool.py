@@ -29,10 +29,10 @@ class BlockPool:
         """Whether nobody refers to the block."""
         return self._num_refs[block_id] == 0
 
-    def num_refs_to(self, block_hash: bytes) -> int | None:
-        """How many refer to the block with this content; None if there is no such block."""
+    def is_held(self, block_hash: bytes) -> bool:
+        """Whether there is a block with this content and somebody refers to it."""
         block_id = self._index.get(block_hash)
-        return None if block_id is None else self._num_refs[block_id]
+        return block_id is not None and self._num_refs[block_id] > 0
 
     def take_free(self) -> int:
         """Hand out the least valuable free block, forgetting what it held."""

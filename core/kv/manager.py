@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
@@ -75,29 +76,19 @@ class KVCacheManager:
         return True
 
     def has_room(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
-        """Whether a sequence without blocks could adopt and allocate, and leave that many free.
+        """Whether a sequence without blocks can adopt and allocate, and leave that many free.
 
-        Changes nothing, and looks no further than the answer needs: a waiting sequence is asked
-        about in every step.
+        Changes nothing and looks no further than it must, since a waiting sequence is asked about
+        in every step: of what others computed it counts what they hold, from the first block on,
+        which takes no room. (One they hold behind one that they do not is rare, and not counted.)
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
         missing = num_blocks + num_spare_blocks - self._pool.num_free
-        if missing <= 0:
-            return True
-        if not self._shares(sequence):
-            return False
-        left = _num_shareable_blocks(sequence, self.block_size)
-        for index in range(left):
-            if missing > left - index:
-                return False
-            num_refs = self._pool.num_refs_to(self._hash_of(sequence, index))
-            if num_refs is None:
-                return False
-            if num_refs:  # somebody holds it already, so it takes no room
-                missing -= 1
-                if missing == 0:
-                    return True
-        return False
+        if missing > 0 and self._shares(sequence):
+            most = min(missing, _num_shareable_blocks(sequence, self.block_size))
+            held = (self._pool.is_held(self._hash_of(sequence, index)) for index in range(most))
+            missing -= sum(takewhile(bool, held))
+        return missing <= 0
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
         """Make the full blocks among the first ``num_tokens`` tokens findable."""

@@ -49,6 +49,17 @@ def test_an_unknown_content_is_not_found():
     assert BlockPool(2).take_cached(b"?") is None
 
 
+def test_a_content_is_held_while_somebody_refers_to_its_block():
+    pool = BlockPool(2)
+    [block] = take_and_publish(pool, b"a")
+    assert pool.is_held(b"a")
+    assert not pool.is_held(b"?")
+    pool.release([block])
+    assert not pool.is_held(b"a")
+    assert pool.take_cached(b"a") == block
+    assert pool.is_held(b"a")
+
+
 def test_the_least_recently_freed_block_is_reused_first():
     pool = BlockPool(3)
     blocks = take_and_publish(pool, *names("a", "b", "c"))
