@@ -26,6 +26,7 @@ import argparse
 import json
 import math
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -106,7 +107,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     session.write(
         "session",
-        command=shlex.join(["python", "-m", "benchmarks.compare", *sys.argv[1:]]),
+        command=shlex.join(["python", "-m", "benchmarks.compare", *map(bare, sys.argv[1:])]),
         machine=host.describe(),
         gemm_gflops=session.gemm,
         scale=options.scale,
@@ -140,7 +141,7 @@ def compare(session: Session, model: BenchModel, contenders: list[Contender], lo
             except DidNotStart as error:
                 print(f"{model.name}: {contender.name}: {error}", flush=True)
                 session.write(
-                    "failure", contender=contender.name, model=model.name, message=str(error)
+                    "failure", contender=contender.name, model=model.name, message=bare(str(error))
                 )
                 able.remove(contender)
             session.turns[contender.name, model.name] = time.monotonic() - start
@@ -237,6 +238,11 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
         found.append(LlamaServer(program=llama, kind="q8_0"))
     chosen = options.contenders
     return [c for c in found if not chosen or c.name in chosen]
+
+
+def bare(text: str) -> str:
+    """The text with its absolute paths cut to their names: results are read elsewhere."""
+    return re.sub(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+", "", text)
 
 
 def _bench_model(name: str, options: argparse.Namespace) -> BenchModel:

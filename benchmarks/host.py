@@ -45,7 +45,7 @@ def describe() -> dict[str, Any]:
         "features": [name for name in TOLD_FEATURES if name in flags],
         "cores": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_gib": round(int(memory[1]) / 2**20, 1) if memory else None,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
     }
 

@@ -121,7 +121,8 @@ class Running:
             connection.close()
 
     def _log_end(self) -> str:
-        return " | ".join(self._log.read_text("utf-8", "replace").splitlines()[-4:])
+        _command, *lines = self._log.read_text("utf-8", "replace").splitlines()
+        return " | ".join(lines[-3:])
 
 
 class RunningInProcess(Running):

@@ -23,7 +23,12 @@ BEGIN, END = "<!-- begin: made by benchmarks/table.py -->", "<!-- end -->"
 
 US = "roseinfer"
 
+INT8 = "roseinfer int8"
+
 IN_PROCESS = "roseinfer in process"
+
+PLAIN = {"float32", "bfloat16", "float16"}
+"""Weights that are not quantised."""
 
 ANY = "any"
 
@@ -145,7 +150,7 @@ def tables(lines: Sequence[Line]) -> str:
         results = Results(runs)
         parts.append(f"### {model}{scaled}\n")
         parts.append(figures_table(results))
-        parts.append(ratios_table(results))
+        parts += [ratios_table(results, ours, peers) for ours, peers in _matches(results)]
         parts.append(_remarks(results, runs))
     failures = {(f["model"], f["contender"], f["message"]) for f in lines if f["kind"] == "failure"}
     parts += [f"{model}: {contender} did not run: {why}\n" for model, contender, why in failures]
@@ -171,16 +176,15 @@ def figures_table(results: Results) -> str:
     return markdown(rows)
 
 
-def ratios_table(results: Results) -> str:
-    """How far ahead we are: of each peer, and how much of the limit is reached."""
-    peers = [name for name in results.contenders if not name.startswith(US)]
+def ratios_table(results: Results, us: str, peers: Sequence[str]) -> str:
+    """How far ahead one of ours is: of each peer, and how much of the limit it reaches."""
     judged = [figure for figure in results.figures if figure.is_judged]
-    rows = [["roseinfer against", "of the limit", *peers]]
+    rows = [[f"{us} against", "of the limit", *peers]]
     for figure in judged:
-        ours = results.cell(US, figure)
+        ours = results.cell(us, figure)
         if ours is None or not ours.value:
             continue
-        floor = results.floor(US, figure)
+        floor = results.floor(us, figure)
         share = DASH
         if floor is not None:
             share = f"{100 * (_ahead(figure, ours.value, floor)):.0f}%"
@@ -261,9 +265,10 @@ def _remarks(results: Results, runs: Sequence[Line]) -> str:
     found = []
     rate = Figure(scenario="s2", key="tok_s", title="tok/s", is_rate=True)
     over_http, in_process = results.cell(US, rate), results.cell(IN_PROCESS, rate)
-    if over_http and in_process:
+    if over_http and in_process and not (over_http.is_cut or in_process.is_cut):
         cost = 100 * (1 - over_http.value / in_process.value)
-        found.append(f"HTTP and its client cost {cost:.1f}% of the engine's rate in S2.")
+        mark = ", disturbed" if over_http.is_disturbed or in_process.is_disturbed else ""
+        found.append(f"HTTP and its client cost {cost:.1f}% of the engine's rate in S2{mark}.")
     num_disturbed = sum(run["is_disturbed"] for run in runs)
     if num_disturbed:
         found.append(f"{num_disturbed} of {len(runs)} runs were disturbed by other processes.")
@@ -273,6 +278,13 @@ def _remarks(results: Results, runs: Sequence[Line]) -> str:
     if results.num_errors():
         found.append(f"{results.num_errors()} requests failed; their runs are left out.")
     return "\n".join(found) + "\n" if found else ""
+
+
+def _matches(results: Results) -> list[tuple[str, list[str]]]:
+    """Who is held against whom: us against servers, our int8 against others that quantise."""
+    peers = [name for name in results.contenders if not name.startswith(US)]
+    plain = [name for name in peers if results.weights(name) in PLAIN]
+    return [(US, plain), (INT8, [name for name in peers if name not in plain])]
 
 
 def _ahead(figure: Figure, ours: float, theirs: float) -> float:

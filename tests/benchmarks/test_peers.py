@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import _parser as compare_parser
-from benchmarks.compare import find_contenders, rotated
+from benchmarks.compare import bare, find_contenders, rotated
 from benchmarks.limits import num_cores
 from benchmarks.peers import (
     SLOTS,
@@ -115,6 +115,13 @@ def test_named_peers_take_part(monkeypatch):
 def test_transformers_runs_in_the_type_that_is_fast_here():
     found = contenders("--transformers-bin", "y", gemm={"bfloat16": 12, "float32": 150})
     assert "transformers serve float32" in [c.name for c in found]
+
+
+def test_results_name_no_folders():
+    text = bare(
+        "--gguf /a/b/c.d --out x/y.jsonl /usr/bin/c++ failed: /q/linear.cpp:96:29 1/2 http://h/v1/x"
+    )
+    assert text == "--gguf c.d --out x/y.jsonl c++ failed: linear.cpp:96:29 1/2 http://h/v1/x"
 
 
 def test_each_is_first_once():

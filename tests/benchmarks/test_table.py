@@ -86,10 +86,22 @@ def test_medians_and_limits():
 
 
 def test_ratios_above_one_are_better_whatever_the_figure():
-    found = rows(ratios_table(Results(LINES)))
+    found = rows(ratios_table(Results(LINES), "roseinfer", ["llama.cpp bf16"]))
     assert found["S2 tok/s"] == ["50%", "2.00x"]
     assert found["S1 TPOT"] == ["80%", "1.50x"]
     assert found["S2 resident MB"] == ["-", "3.00x"]
+
+
+def test_quantised_are_held_against_quantised():
+    quantised = [
+        line("roseinfer int8", "s1", tpot_p50_ms=5, weights="int8", floors={"tpot_p50_ms": 4}),
+        line("llama.cpp q8_0", "s1", tpot_p50_ms=10, weights="q8_0"),
+    ]
+    text = tables([*LINES, *quantised])
+    assert "| roseinfer against | of the limit | llama.cpp bf16 |" in text
+    assert "| roseinfer int8 against | of the limit | llama.cpp q8_0 |" in text
+    assert "| S1 TPOT | 80% | 2.00x |" in text
+    assert "int8 against" not in tables(LINES)
 
 
 def test_disturbed_runs_count_only_where_there_is_nothing_else():
