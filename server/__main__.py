@@ -1,4 +1,4 @@
-"""The command line: ``roseinfer serve``, also as ``python -m server serve``."""
+"""The command line: ``roseinfer serve`` and ``bench``, also as ``python -m server serve``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from server.settings import Settings, parse_settings
+from server.bench.settings import BenchSettings
+from server.settings import Settings, parse_command
 
 if TYPE_CHECKING:
     from core.build import LoadedEngine
@@ -20,14 +21,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit with its code."""
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server has handlers of its own
         signal.signal(sig, _exit_cleanly)
-    settings = parse_settings(sys.argv[1:] if argv is None else argv)
-    exit_process(run(settings))
+    settings = parse_command(sys.argv[1:] if argv is None else argv)
+    exit_process(run_bench(settings) if isinstance(settings, BenchSettings) else run(settings))
 
 
 def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:
     """Serve; returns the exit code. ``load`` builds another engine than the settings name."""
+    _set_up(settings.log_level)
+    from server import process  # noqa: PLC0415 - the heavy imports, after flags are known good
+
+    return process.run(settings, load)
+
+
+def run_bench(settings: BenchSettings) -> int:
+    """Measure; returns the exit code. A signal ends it with the code that shells give to one."""
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, _exit_interrupted)
+    _set_up("warning")
+    from server.bench import command  # noqa: PLC0415 - the heavy imports, after flags are known good
+
+    return command.run(settings)
+
+
+def _set_up(log_level: str) -> None:
     logging.basicConfig(
-        level=settings.log_level.upper(),
+        level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
@@ -39,10 +57,6 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
     # other work gets fifty times slower, and not at all is slow on an idle one: spin briefly.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
-
-    from server import process  # noqa: PLC0415 - the heavy imports, after flags are known good
-
-    return process.run(settings, load)
 
 
 def exit_process(code: int) -> None:
@@ -61,6 +75,10 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def _exit_cleanly(_sig: int, _frame: object) -> None:
     raise SystemExit(0)
+
+
+def _exit_interrupted(sig: int, _frame: object) -> None:
+    raise SystemExit(128 + sig)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ PACKAGES = ("schemas", "core", "server")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 
 LAYERS = (
-    {"core.errors", "core.config", "core.layer_spec", "core.builtin_model"},
+    {"core.errors", "core.config", "core.layer_spec", "core.builtin_model", "core.profile_report"},
     {"core.params", "core.grammar"},
     {"core.messages"},
     {"core.sequence", "core.kv.block_table"},
@@ -22,7 +22,7 @@ LAYERS = (
     {"core.model", "core.scheduler", "core.structured"},
     {"core.generation"},
     {"core.engine"},
-    {"core.build"},
+    {"core.build", "core.profiling"},
 )
 """Inside core: what a file imports is in its own layer or an earlier one. The thread is in none:
 it needs nothing but messages and errors."""

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -69,8 +70,7 @@ class Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send at once."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast("asyncio.WriteTransport", transport).write(self._request)  # uvloop's is none by name
 
     def data_received(self, data: bytes) -> None:
         """Take in bytes of the answer."""

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import msgspec
 
-from server.bench.records import RequestRecord
+from core.messages import EngineStats
+from server.bench.records import EngineRecord, RequestRecord
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -124,6 +125,42 @@ def summarize(records: Sequence[RequestRecord]) -> Summary:
         tpot_ms=Spread.of_seconds(record.tpot for record in done),
         itl_ms=Spread.of_seconds(gap for record in done for gap in record.gaps),
         latency_ms=Spread.of_seconds(record.latency for record in done),
+    )
+
+
+class EngineSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened inside an engine in this process in one run.
+
+    ``prefill_ms`` is from the first step that a request is in to its first token. Steps, tokens
+    and preemptions are the engine's own counts; ``tokens_per_step`` are generated ones.
+    """
+
+    tokenize_ms: Spread | None
+    add_request_ms: Spread | None
+    queue_wait_ms: Spread | None
+    prefill_ms: Spread | None
+    steps: int
+    failed_steps: int
+    preemptions: int
+    tokens_per_step: float
+
+
+def summarize_engine(
+    records: Sequence[EngineRecord], before: EngineStats, after: EngineStats
+) -> EngineSummary:
+    """Sum up the records of one run and the counters before and after it."""
+    done = [record for record in records if record.is_completed]
+    steps = after.num_steps - before.num_steps
+    tokens = after.num_output_tokens - before.num_output_tokens
+    return EngineSummary(
+        tokenize_ms=Spread.of_seconds(record.tokenize for record in done),
+        add_request_ms=Spread.of_seconds(record.add for record in done),
+        queue_wait_ms=Spread.of_seconds(record.queue_wait for record in done),
+        prefill_ms=Spread.of_seconds(record.prefill for record in done),
+        steps=steps,
+        failed_steps=after.num_failed_steps - before.num_failed_steps,
+        preemptions=after.num_preemptions - before.num_preemptions,
+        tokens_per_step=tokens / steps if steps else 0.0,
     )
 
 

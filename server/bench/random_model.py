@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,16 @@ TOKEN_ROWS = {"transformer.wte.weight", "model.embed_tokens.weight", "lm_head.we
 """Weights whose rows belong to tokens."""
 
 
-def cached_random_model(name: str) -> Path:
-    """The directory of a random model, made now if it never was."""
+def cached_random_model(
+    name: str, *, on_make: Callable[[Path], object] = lambda _directory: None
+) -> Path:
+    """The directory of a random model, made now if it never was, which ``on_make`` is told before.
+
+    Raises what ``make_random_model`` does.
+    """
     directory = model_cache() / f"{name}-random-{VERSION}"
     if not directory.is_dir():
+        on_make(directory)
         make_random_model(name, directory)
     return directory
 

@@ -77,3 +77,29 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     def lag(self) -> float:
         """Seconds by which the submission was late."""
         return self.submit - self.due
+
+
+class EngineRecord(RequestRecord, kw_only=True):
+    """A request to an engine in this process, and what its stages took. Times as above.
+
+    ``tokenize`` and ``add`` are seconds: for the prompt, if it was tokenized after submission,
+    and for handing the request to the core thread. ``ready`` is when it was tokenized,
+    ``scheduled`` when it was in a step first.
+    """
+
+    tokenize: float | None = None
+    add: float | None = None
+    ready: float = 0.0
+    scheduled: float | None = None
+
+    @property
+    def queue_wait(self) -> float | None:
+        """Seconds from its being ready to the first step that it was in."""
+        return None if self.scheduled is None else self.scheduled - self.ready
+
+    @property
+    def prefill(self) -> float | None:
+        """Seconds from the first step that it was in to its first piece of text."""
+        if self.scheduled is None or self.first is None:
+            return None
+        return self.first - self.scheduled
