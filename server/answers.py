@@ -7,18 +7,17 @@ while ``send`` is blocked on it), or the server's own shutdown.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-from anyio import WouldBlock
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.messages import StepOutput, merge
 from server import sse
-from server.bridge import ResponseStream
+from server.bridge import ChoiceOutput, ResponseStream
 from server.render.base import StreamRenderer, WholeRenderer
 
 
@@ -72,11 +71,11 @@ class WholeAnswer(OwningAnswer):
     async def _collect(self) -> list[StepOutput]:
         outputs: dict[int, StepOutput] = {}
         while not self._stream.is_finished:
-            index, output = await self._stream.receive()
-            if output.error is not None:
-                raise self._stream.failure(output)
-            earlier = outputs.get(index)
-            outputs[index] = output if earlier is None else merge(earlier, output)
+            for index, output in await self._stream.receive():
+                if output.error is not None:
+                    raise self._stream.failure(output)
+                earlier = outputs.get(index)
+                outputs[index] = output if earlier is None else merge(earlier, output)
         return [outputs[index] for index in range(len(self._stream))]
 
 
@@ -102,46 +101,31 @@ class StreamAnswer(OwningAnswer):
         self._is_over = False
         self._is_cut = False
         self._num_writes = 0
-        self._writing = anyio.Lock(fast_acquire=True)  # servers expect one send at a time
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         async with self._owned(receive) as tasks:
-            first = await self._first()
-            if first is not None and first[1].error is not None:
-                raise self._stream.failure(first[1])
+            if self._keep_alive_interval is not None:
+                tasks.start_soon(self._keep_alive, self._keep_alive_interval)
+            outputs = await self._stream.receive()
+            if outputs and outputs[0][1].error is not None:
+                raise self._stream.failure(outputs[0][1])
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, str(self.media_type), headers)
-            if self._keep_alive_interval is not None:
-                tasks.start_soon(self._keep_alive, send, self._keep_alive_interval)
-            data = self._renderer.begin()
-            data += sse.COMMENT if first is None else self._render(*first)
-            await self._write(send, data + self._pending())
+            await self._write(send, self._renderer.begin() + self._render(outputs))
             while not self._is_over:
-                data = self._render(*await self._stream.receive())
-                await self._write(send, data + self._pending())
+                await self._write(send, self._render(await self._stream.receive()))
 
-    async def _first(self) -> tuple[int, StepOutput] | None:
-        """The first output, or None if it takes so long that the client should hear something."""
-        with anyio.move_on_after(self._keep_alive_interval):
-            return await self._stream.receive()
-        return None
-
-    def _pending(self) -> bytes:
-        """Everything else that is there already, so that it leaves in the same write."""
+    def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+        """All that came at once, so that it leaves in one write; a comment if nothing came."""
+        if not outputs:
+            return sse.COMMENT
         data = b""
-        try:
-            while not self._is_over:
-                data += self._render(*self._stream.receive_nowait())
-        except WouldBlock:
-            pass
-        return data
-
-    def _render(self, index: int, output: StepOutput) -> bytes:
-        data = self._renderer.feed(index, output)
-        if output.error is not None:
-            error = self._renderer.error(output.error)
-            self._is_over, self._is_cut = True, error is None
-            return data + (error or b"")
+        for index, output in outputs:
+            data += self._renderer.feed(index, output)
+            if output.error is not None:
+                error = self._renderer.error(output.error)
+                self._is_over, self._is_cut = True, error is None
+                return data + (error or b"")
         if self._stream.is_finished:
             self._is_over = True
             data += self._renderer.end()
@@ -152,19 +136,15 @@ class StreamAnswer(OwningAnswer):
         is_last = self._is_over and not self._is_cut
         if data or is_last:
             self._num_writes += 1
-            async with self._writing:
-                await send({"type": "http.response.body", "body": data, "more_body": not is_last})
+            await send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
-    async def _keep_alive(self, send: Send, interval: float) -> None:
-        while not self._is_over:
+    async def _keep_alive(self, interval: float) -> None:
+        """Wake the sender, which alone may send, whenever it has been silent for so long."""
+        while True:
             num_writes = self._num_writes
             await anyio.sleep(interval)
-            is_silent = num_writes == self._num_writes and not self._writing.locked()
-            if is_silent and not self._is_over:
-                async with self._writing:
-                    await send(
-                        {"type": "http.response.body", "body": sse.COMMENT, "more_body": True}
-                    )
+            if num_writes == self._num_writes:
+                self._stream.nudge()
 
 
 async def _start(send: Send, media_type: str, headers: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import anyio
 from anyio import WouldBlock
@@ -31,6 +31,10 @@ CLOSE_TIMEOUT = 1.0
 """Seconds that the step under way gets to end when the core thread is stopped."""
 
 
+ChoiceOutput: TypeAlias = tuple[int, StepOutput]
+"""The index of a choice, and what a step gave it."""
+
+
 class State(Enum):
     """What the server can do. It only ever moves down this list."""
 
@@ -50,10 +54,13 @@ class ResponseStream:
         self._bridge = bridge
         self._requests = requests
         self._num_unfinished = len(requests)
-        self._send, self._receive = anyio.create_memory_object_stream[tuple[int, StepOutput]](
+        self._send, self._receive = anyio.create_memory_object_stream[ChoiceOutput](
             BUFFERED_OUTPUTS
         )
+        self._num_buffered = 0
         self._backlog: dict[int, StepOutput] = {}
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None  # the reader, if it has read all
         self._scope: anyio.CancelScope | None = None
 
     def __len__(self) -> int:
@@ -98,31 +105,46 @@ class ResponseStream:
 
     def push(self, index: int, output: StepOutput) -> None:
         """Hand over an output; never waits. A reader far behind gets its outputs merged."""
-        if not self._backlog:
-            try:
-                self._send.send_nowait((index, output))
-            except WouldBlock:
-                self._backlog[index] = output
+        if self._backlog:
+            earlier = self._backlog.get(index)
+            self._backlog[index] = output if earlier is None else merge(earlier, output)
             return
-        earlier = self._backlog.get(index)
-        self._backlog[index] = output if earlier is None else merge(earlier, output)
-
-    async def receive(self) -> tuple[int, StepOutput]:
-        """Wait for the next output and the index of its choice."""
         try:
-            return self.receive_nowait()
+            self._send.send_nowait((index, output))
+            self._num_buffered += 1
         except WouldBlock:
-            return self._received(await self._receive.receive())
+            self._backlog[index] = output
+        self.nudge()
 
-    def receive_nowait(self) -> tuple[int, StepOutput]:
-        """The next output if there is one. Raises WouldBlock."""
-        try:
-            return self._received(self._receive.receive_nowait())
-        except WouldBlock:
-            if not self._backlog:
-                raise
-            index = next(iter(self._backlog))
-            return self._received((index, self._backlog.pop(index)))
+    def nudge(self) -> None:
+        """Let a reader that waits come back, be it with nothing; else there is nothing to do."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def receive(self) -> list[ChoiceOutput]:
+        """Wait for outputs or a nudge, and take all that is there. One reader only.
+
+        Whatever a step or several gave costs one wait. It is not the memory stream's own wait,
+        which takes two turns of the loop.
+        """
+        if not self._num_buffered:
+            self._waiting = self._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        return self.take()
+
+    def take(self) -> list[ChoiceOutput]:
+        """All outputs that are there, maybe none; those of a choice in their order."""
+        outputs = [self._receive.receive_nowait() for _ in range(self._num_buffered)]
+        self._num_buffered = 0
+        if self._backlog:
+            outputs += self._backlog.items()
+            self._backlog.clear()
+        for _, output in outputs:
+            self._num_unfinished -= output.is_last
+        return outputs
 
     def failure(self, output: StepOutput) -> RoseInferError:
         """The exception that an output's error is; one that ends with the server may be retried."""
@@ -130,10 +152,6 @@ class ResponseStream:
         if self._bridge.state is State.READY:
             return GenerationFailed(output.error)
         return Unavailable(output.error)
-
-    def _received(self, item: tuple[int, StepOutput]) -> tuple[int, StepOutput]:
-        self._num_unfinished -= item[1].is_last
-        return item
 
 
 class EngineBridge:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -29,7 +30,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
         start = time.perf_counter()
         status = 499  # the client left before there was an answer
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -38,7 +39,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
                 headers.append((b"x-request-id", request_id))
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
                 message["headers"] = headers
-            await send(message)
+            return send(message)
 
         try:
             await app(scope, receive, send_with_id)

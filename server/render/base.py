@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,14 +17,17 @@ from server.errors import stream_error
 from server.render.thinking import ThinkingCounter
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in every chunk of an answer. ``created`` is Unix seconds."""
 
     id: str
     created: int
     model: str
     system_fingerprint: str
+
+    def of(self, kind: Callable[..., msgspec.Struct]) -> Callable[..., msgspec.Struct]:
+        """What makes objects of this ``kind`` with this head; the rest is still to be given."""
+        return partial(kind, **msgspec.structs.asdict(self))
 
 
 class StreamRenderer(Protocol):
@@ -50,26 +54,45 @@ class WholeRenderer(Protocol):
 
 
 class EventRenderer:
-    """What the renderers of both endpoints end with: usage, if asked for, and errors."""
+    """What the renderers of both endpoints share: chunks, usage if asked for, and errors.
 
-    def __init__(self, counter: UsageCounter, *, include_usage: bool, continuous: bool) -> None:
+    ``new_chunk`` makes a chunk from its choices, its usage, and what else it may have.
+    """
+
+    def __init__(
+        self,
+        new_chunk: Callable[..., msgspec.Struct],
+        counter: UsageCounter,
+        *,
+        include_usage: bool,
+        continuous: bool,
+    ) -> None:
+        self._new_chunk = new_chunk
         self._counter = counter
         self._include_usage = include_usage
-        self._continuous = continuous
+        self._continuous = include_usage and continuous
+        self._templates: dict[Hashable, sse.Template] = {}
 
     def end(self) -> bytes:
         """The usage chunk if it was asked for, and the end marker."""
         if not self._include_usage:
             return sse.DONE
-        return sse.frame(self._usage_chunk(self._counter.usage())) + sse.DONE
+        return sse.frame(self._new_chunk(choices=[], usage=self._counter.usage())) + sse.DONE
 
     def error(self, message: str) -> bytes:
         """An error event, and the end marker."""
         return sse.error_frame(stream_error(message)) + sse.DONE
 
-    def _usage_chunk(self, usage: Usage) -> msgspec.Struct:
-        """A chunk without choices."""
-        raise NotImplementedError
+    def _frame(self, choice: msgspec.Struct, **more: Any) -> bytes:
+        """The chunk with this choice."""
+        return sse.frame(self._new_chunk(choices=[choice], usage=self._usage_so_far(), **more))
+
+    def _filled(self, key: Hashable, text: str, frame_of: Callable[[str], bytes]) -> bytes:
+        """What ``frame_of(text)`` gives, where nothing but the text differs for one ``key``."""
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = sse.Template(frame_of(sse.HOLE))
+        return template.fill(text)
 
     def _usage_so_far(self) -> Usage | UnsetType | None:
         """What an ordinary chunk says of usage: nothing, null, or the counts so far."""

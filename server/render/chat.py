@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from core.messages import EngineRequest, StepOutput, TokenLogprob
 from core.params import Thinking
@@ -22,8 +23,6 @@ from schemas.chat_chunk import (
 )
 from schemas.logprobs import ChatLogprobs
 from schemas.tools import FunctionCall, ToolCall
-from schemas.usage import Usage
-from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.parsers.chain import ChoiceParser, fold
 from server.render.base import EventRenderer, Head, UsageCounter
@@ -76,6 +75,7 @@ class ChatRenderer(EventRenderer):
     ) -> None:
         thinking = wanted.thinking
         super().__init__(
+            head.of(ChatCompletionChunk),
             UsageCounter.of(
                 requests,
                 wanted.num_choices,
@@ -91,6 +91,9 @@ class ChatRenderer(EventRenderer):
         self._requests = requests
         self._tokenizer = tokenizer
         self._name = name
+        self._only_text_differs = not (
+            wanted.num_top is not None or wanted.return_token_ids or self._continuous
+        )
         self._choices = [_Choice(wanted.new_parser and wanted.new_parser()) for _ in requests]
 
     def begin(self) -> bytes:
@@ -120,17 +123,10 @@ class ChatRenderer(EventRenderer):
         """
         self._counter.count(index, output)
         choice = self._choices[index]
-        choice.logprobs += output.logprobs
-        choice.token_ids += output.token_ids
-        data = b""
-        for delta in self._deltas(choice, output):
-            choice.has_calls |= isinstance(delta, CallBegin)
-            data += self._chunk(
-                index,
-                _wire_delta(delta),
-                logprobs=self._pending_logprobs(choice),
-                token_ids=self._pending_token_ids(choice),
-            )
+        if not self._only_text_differs:
+            choice.logprobs += output.logprobs
+            choice.token_ids += output.token_ids
+        data = b"".join([self._delta_chunk(index, delta) for delta in self._deltas(choice, output)])
         if output.finish_reason is not None:
             data += self._chunk(
                 index,
@@ -148,11 +144,7 @@ class ChatRenderer(EventRenderer):
         for index, output in enumerate(outputs):
             self._counter.count(index, output)
         return msgspec.json.encode(
-            ChatCompletion(
-                id=self._head.id,
-                created=self._head.created,
-                model=self._head.model,
-                system_fingerprint=self._head.system_fingerprint,
+            self._head.of(ChatCompletion)(
                 choices=[self._choice(index, output) for index, output in enumerate(outputs)],
                 usage=self._counter.usage(),
                 prompt_logprobs=UNSET
@@ -166,18 +158,34 @@ class ChatRenderer(EventRenderer):
             )
         )
 
-    def _deltas(self, choice: _Choice, output: StepOutput) -> Iterator[Delta]:
+    def _deltas(self, choice: _Choice, output: StepOutput) -> list[Delta]:
         """The parts of the new text that the client is to see."""
         if choice.parser is None:
-            if output.text:
-                yield Content(output.text)
-            return
+            return [Content(output.text)] if output.text else []
         deltas = choice.parser.feed(output.text)
         if output.is_last:
             deltas += choice.parser.finish()
-        for delta in deltas:
-            if self._format.shows_reasoning or not isinstance(delta, Reasoning):
-                yield delta
+        if self._format.shows_reasoning:
+            return deltas
+        return [delta for delta in deltas if not isinstance(delta, Reasoning)]
+
+    def _delta_chunk(self, index: int, delta: Delta) -> bytes:
+        choice = self._choices[index]
+        if isinstance(delta, CallBegin):
+            choice.has_calls = True
+            self._templates.pop((index, CallArguments), None)  # it has the index of the call
+        elif self._only_text_differs:
+            return self._filled(
+                (index, type(delta)),
+                delta.text,
+                lambda text: self._chunk(index, _wire_delta(replace(delta, text=text))),
+            )
+        return self._chunk(
+            index,
+            _wire_delta(delta),
+            logprobs=self._pending_logprobs(choice),
+            token_ids=self._pending_token_ids(choice),
+        )
 
     def _choice(self, index: int, output: StepOutput) -> ChatChoice:
         message = fold(self._deltas(self._choices[index], output))
@@ -239,27 +247,7 @@ class ChatRenderer(EventRenderer):
             stop_reason=stop_reason,
             token_ids=token_ids,
         )
-        return sse.frame(self._envelope([choice], self._usage_so_far(), prompt_token_ids))
-
-    def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
-        return self._envelope([], usage)
-
-    def _envelope(
-        self,
-        choices: list[ChatChunkChoice],
-        usage: Usage | UnsetType | None,
-        prompt_token_ids: list[int] | UnsetType = UNSET,
-    ) -> ChatCompletionChunk:
-        head = self._head
-        return ChatCompletionChunk(
-            id=head.id,
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.system_fingerprint,
-            choices=choices,
-            usage=usage,
-            prompt_token_ids=prompt_token_ids,
-        )
+        return self._frame(choice, prompt_token_ids=prompt_token_ids)
 
 
 def _wire_delta(delta: Delta) -> ChatDelta:

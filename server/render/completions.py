@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from core.messages import EngineRequest, StepOutput, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from schemas.completions import Completion, CompletionChoice
 from schemas.logprobs import CompletionLogprobs
-from schemas.usage import Usage
-from server import sse
 from server.render.base import EventRenderer, Head, UsageCounter
 from server.render.logprobs import TokenName, completion_logprobs, prompt_logprobs
 
@@ -49,16 +48,22 @@ class CompletionRenderer(EventRenderer):
         name: TokenName,
     ) -> None:
         super().__init__(
+            head.of(Completion),
             UsageCounter.of(requests, wanted.num_candidates),
             include_usage=wanted.include_usage,
             continuous=wanted.continuous_usage,
         )
-        self._head = head
         self._format = wanted
         self._requests = requests
         self._tokenizer = tokenizer
         self._name = name
         self._begun: set[int] = set()
+        self._only_text_differs = not (
+            wanted.num_top is not None
+            or wanted.num_prompt_top is not None
+            or wanted.return_token_ids
+            or self._continuous
+        )
 
     def begin(self) -> bytes:
         """Nothing: completions have no role chunk."""
@@ -73,8 +78,15 @@ class CompletionRenderer(EventRenderer):
         if not has_news and not has_ids and not (is_first and wanted.echoes is not None):
             return b""
         self._begun.add(index)
-        choice = self._choice(index, index, output, with_prompt=is_first)
-        return sse.frame(self._envelope([choice], self._usage_so_far()))
+        if self._only_text_differs and not is_first and output.finish_reason is None:
+            return self._filled(
+                index,
+                output.text,
+                lambda text: self._frame(
+                    self._choice(index, index, replace(output, text=text), with_prompt=False)
+                ),
+            )
+        return self._frame(self._choice(index, index, output, with_prompt=is_first))
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         """The whole object, with the best choices of each prompt in order of rank."""
@@ -91,7 +103,7 @@ class CompletionRenderer(EventRenderer):
             self._choice(index, source, outputs[source], with_prompt=True)
             for index, source in enumerate(chosen)
         ]
-        return msgspec.json.encode(self._envelope(choices, self._counter.usage()))
+        return msgspec.json.encode(self._new_chunk(choices=choices, usage=self._counter.usage()))
 
     def _choice(
         self, index: int, source: int, output: StepOutput, *, with_prompt: bool
@@ -142,22 +154,6 @@ class CompletionRenderer(EventRenderer):
             offsets.append(offset)
             offset += len(detokenizer.feed(token_id))
         return offsets
-
-    def _usage_chunk(self, usage: Usage) -> Completion:
-        return self._envelope([], usage)
-
-    def _envelope(
-        self, choices: list[CompletionChoice], usage: Usage | UnsetType | None
-    ) -> Completion:
-        head = self._head
-        return Completion(
-            id=head.id,
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.system_fingerprint,
-            choices=choices,
-            usage=usage,
-        )
 
 
 def _mean_logprob(output: StepOutput) -> float:

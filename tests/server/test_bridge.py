@@ -3,7 +3,7 @@ import threading
 
 import anyio
 import pytest
-from anyio import WouldBlock, lowlevel
+from anyio import lowlevel
 
 from core.errors import InvalidRequest, ModelLoadError, QueueFull, Unavailable
 from core.thread import Died
@@ -17,7 +17,7 @@ async def read_all(stream):
     """Every output of a response, in the order of arrival."""
     outputs = []
     while not stream.is_finished:
-        outputs.append(await stream.receive())
+        outputs += await stream.receive()
     return outputs
 
 
@@ -172,8 +172,7 @@ class TestRouting:
             num_steps = engine.num_steps
             engine.step_with(out("a", "x"), last("b", "y"))
             await engine.until(lambda e: e.num_steps > num_steps)
-            await stream.receive()
-            await stream.receive()
+            assert [o.text for _, o in await stream.receive()] == ["x", "y"]
         engine.step_with()
         await engine.until(lambda e: e.aborted)
         assert engine.aborted == ["a"]  # what had ended needs no abort
@@ -210,7 +209,7 @@ class TestRouting:
 
             async def wait(scope, received=received):
                 with scope:
-                    received.append(await stream.receive())
+                    received.extend(await stream.receive())
 
             async with anyio.create_task_group() as tasks:
                 scope = anyio.CancelScope()
@@ -219,11 +218,49 @@ class TestRouting:
                 actions = [lambda: stream.push(0, out(text="x")), scope.cancel]
                 for act in actions if output_first else reversed(actions):
                     act()
-            if not received:
-                received.append(stream.receive_nowait())
+            received += stream.take()
             assert [o.text for _, o in received] == ["x"]
-            with pytest.raises(WouldBlock):
-                stream.receive_nowait()
+        stream.close()
+
+    async def test_all_that_came_is_one_wait(self, bridge):
+        """A reader is woken once by a step, and once by all steps that it was too late for."""
+        stream = bridge.open([request("a"), request("b")])
+        batches = []
+
+        async def read():
+            while len(batches) < 2:
+                batches.append([o.text for _, o in await stream.receive()])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await settle()
+            bridge._deliver([out("a", "1"), out("b", "2")])
+            bridge._deliver([out("a", "3")])
+            await settle()
+            bridge._deliver([out("b", "4")])
+        assert batches == [["1", "2", "3"], ["4"]]
+        stream.close()
+
+    async def test_a_nudge_wakes_who_waits_and_nobody_else(self, bridge):
+        stream = bridge.open([request()])
+        batches = []
+
+        async def read():
+            while len(batches) < 2:
+                batches.append(await stream.receive())
+
+        stream.nudge()  # nobody waits yet
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await settle()
+            assert batches == []
+            stream.nudge()
+            stream.nudge()
+            await settle()
+            assert batches == [[]]
+            stream.push(0, out(text="x"))
+            stream.nudge()
+        assert [o.text for _, o in batches[1]] == ["x"]
         stream.close()
 
 
@@ -245,23 +282,17 @@ class TestSlowReaders:
 
     async def test_the_order_within_a_choice_is_kept_across_buffer_and_backlog(self, bridge):
         stream = bridge.open([request("a"), request("b")])
-        for i in range(BUFFERED_OUTPUTS + 3):
-            stream.push(i % 2, out("ab"[i % 2], str(i)))
-        assert stream.receive_nowait()[1].text == "0"
-        stream.push(0, out("a", "late"))  # the buffer has room, but older ones are behind it
-        texts = ["0", ""]
-        for _ in range(BUFFERED_OUTPUTS + 1):
-            index, output = stream.receive_nowait()
-            texts[index] += output.text
         n = BUFFERED_OUTPUTS + 3
-        assert texts == [
-            "".join(map(str, range(0, n, 2))) + "late",
-            "".join(map(str, range(1, n, 2))),
-        ]
-        with pytest.raises(WouldBlock):
-            stream.receive_nowait()
+        for i in range(n):
+            stream.push(i % 2, out("ab"[i % 2], f"{i},"))
+        outputs = stream.take()
+        assert len(outputs) == BUFFERED_OUTPUTS + 2  # of each choice the last ones came as one
+        for index in range(2):
+            text = "".join(o.text for i, o in outputs if i == index)
+            assert text == "".join(f"{i}," for i in range(index, n, 2))
+        assert stream.take() == []
         stream.push(1, out("b", "again"))  # caught up: not merged with anything
-        assert stream.receive_nowait()[1].text == "again"
+        assert [(i, o.text) for i, o in stream.take()] == [(1, "again")]
         stream.close()
 
     async def test_an_error_behind_a_backlog_keeps_the_text_before_it(self, bridge):
@@ -270,9 +301,7 @@ class TestSlowReaders:
             stream.push(0, out())
         stream.push(0, out(text="early "))
         bridge.fail_all("over")
-        for _ in range(BUFFERED_OUTPUTS):
-            stream.receive_nowait()
-        _, output = stream.receive_nowait()
+        *_, (_, output) = stream.take()
         assert (output.text, output.error, output.finish_reason) == ("early ", "over", None)
         assert stream.is_finished
         stream.close()
@@ -297,15 +326,11 @@ class TestSlowReaders:
                             for _ in range(rng.randrange(6)):
                                 await lowlevel.checkpoint()
                         case 1:
-                            while True:
-                                try:
-                                    index, output = stream.receive_nowait()
-                                except WouldBlock:
-                                    break
+                            for index, output in stream.take():
                                 got[f"{name}{index}"] += output.text
                         case _:
-                            index, output = await stream.receive()
-                            got[f"{name}{index}"] += output.text
+                            for index, output in await stream.receive():
+                                got[f"{name}{index}"] += output.text
                     if name in leavers and rng.random() < 0.1:
                         return
 
@@ -475,8 +500,7 @@ class TestTheEnd:
         engine.step = die
         engine.step_with()
         with soon():
-            while not stream.is_finished:
-                _, output = await stream.receive()
+            [(_, output)] = await read_all(stream)
         assert output.error == "The engine died."
         assert bridge.state is State.FAILED
         stream.close()

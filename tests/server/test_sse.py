@@ -10,6 +10,12 @@ class Chunk(msgspec.Struct):
     text: str
 
 
+class Twice(msgspec.Struct):
+    text: str
+    number: int
+    same: str
+
+
 @settings(deadline=None)
 @given(st.text())
 def test_a_frame_is_one_line_of_json(text):
@@ -30,6 +36,14 @@ def test_separators_that_some_clients_split_at_are_escaped():
 
 def test_everything_else_is_left_as_it_is():
     assert sse.frame(Chunk("é日🙂")) == 'data: {"text":"é日🙂"}\n\n'.encode()
+
+
+@settings(deadline=None)
+@given(st.lists(st.text() | st.just('\u2028"\\\0')))
+def test_a_template_gives_what_a_frame_is(texts):
+    template = sse.Template(sse.frame(Twice(sse.HOLE, 7, sse.HOLE)))
+    for text in texts:
+        assert template.fill(text) == sse.frame(Twice(text, 7, text))
 
 
 def test_errors_are_frames():

@@ -5,11 +5,14 @@ import pytest
 
 from core.messages import TokenLogprob, merge
 from core.text.tokenizer import Tokenizer
+from schemas.chat_chunk import ChatCompletionChunk
+from schemas.completions import Completion
+from server import sse
 from server.render.base import Head
 from tests.support.engines import out, request
 from tests.support.tokenizers import byte_level
 
-TEXT = "Hé, the quick 🙂 fox!"
+TEXT = "Hé, the quick 🙂\u2028 fox!"
 
 
 @pytest.fixture(scope="session")
@@ -127,9 +130,16 @@ def asked():
     return asked
 
 
+KINDS = {"chat.completion.chunk": ChatCompletionChunk, "text_completion": Completion}
+
+
 def chunks_of(data):
-    """The events of a stream but the last, which is the end marker."""
+    """The events of a stream but the last, which is the end marker. They keep to the schema."""
     *events, done, nothing = data.split(b"\n\n")
     assert (done, nothing) == (b"data: [DONE]", b"")
     assert all(event.startswith(b"data: ") for event in events)
-    return [msgspec.json.decode(event[6:]) for event in events]
+    chunks = [msgspec.json.decode(event[6:]) for event in events]
+    for event, chunk in zip(events, chunks, strict=True):
+        typed = msgspec.json.decode(event[6:], type=KINDS[chunk["object"]])
+        assert sse.frame(typed) == event + b"\n\n"  # made in one piece or from a template
+    return chunks
