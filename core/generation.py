@@ -71,27 +71,27 @@ class Generation:
 
         The first token and the end are told at once; between them, text at its interval.
         """
-        sequence = self.sequence
-        num_new = sequence.num_output_tokens - self._num_reported_tokens
+        sequence, num_reported = self.sequence, self._num_reported_tokens
+        num_tokens = sequence.num_output_tokens
+        num_new, is_first = num_tokens - num_reported, num_reported == 0
         if self.finish_reason is None:
             interval = sequence.request.stream_interval
-            is_first = self._num_reported_tokens == 0
             if interval == 0 or num_new == 0 or (num_new < interval and not is_first):
                 return None
         text, logprobs = self._text.take()
-        if self.finish_reason is None and not text and self._num_reported_tokens > 0:
+        if self.finish_reason is None and not text and not is_first:
             return None
-        self._num_reported_tokens = sequence.num_output_tokens
+        self._num_reported_tokens = num_tokens
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
         return StepOutput(
             request_id=sequence.request_id,
             text=text,
-            token_ids=tuple(sequence.token_ids[sequence.num_tokens - num_new :]),
+            token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens + num_reported :]),
             logprobs=logprobs,
             prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
             num_prompt_tokens=sequence.num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
-            num_output_tokens=sequence.num_output_tokens,
+            num_output_tokens=num_tokens,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )
@@ -101,7 +101,8 @@ class Generation:
     ) -> None:
         sequence, params = self.sequence, self.sequence.params
         sequence.token_ids.append(token_id)
-        may_stop = sequence.num_output_tokens >= params.min_tokens
+        num_tokens = sequence.num_output_tokens
+        may_stop = num_tokens >= params.min_tokens
         if may_stop and token_id in params.stop_token_ids:
             self.finish_reason, self.stop_reason = "stop", token_id
             if params.include_stop_str_in_output:
@@ -116,7 +117,7 @@ class Generation:
         self._text.feed(token_id, logprob, check_stops=may_stop)
         if self._text.matched is not None:
             self.finish_reason, self.stop_reason = "stop", self._text.matched
-        elif sequence.num_output_tokens >= params.max_tokens:
+        elif num_tokens >= params.max_tokens:
             self.finish_reason = "length"
 
     def _take_prompt_logprobs(self, entries: list[TokenLogprob]) -> None:
