@@ -29,6 +29,7 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,7 @@ class Session:
 
 def main() -> None:
     options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _leave)
     session = Session(options=options, gemm=_gemm_rates())
     models = [_bench_model(name, options) for name in options.models]
     contenders = find_contenders(options, session.gemm)
@@ -170,6 +172,8 @@ def turn(session: Session, contender: Contender, model: BenchModel, number: int,
             server.wait_ready(options.start_timeout)
             start_s = time.monotonic() - start
             for warning in server.warnings():
+                said = {"contender": contender.name, "model": model.name, "message": bare(warning)}
+                session.write("warning", **said)
                 print(f"{contender.name} warns: {warning}", flush=True)
             server.run(WARM_UP, scale=1.0, seed=_new_seed(), limit=options.limit)
             while left:
@@ -298,6 +302,11 @@ def _told(line: dict[str, Any]) -> str:
         f"steal {line['steal_pct']:.0f}%, probe {line['probe']['read_gbs']:.0f} GB/s"
         f"{' ' + ' '.join(marks).upper() if marks else ''}"
     )
+
+
+def _leave(_signal: int, _frame: object) -> None:
+    """End as by an exception, so that no server is left behind."""
+    sys.exit("compare: ended by a signal")
 
 
 def _finite(value: Any) -> Any:

@@ -95,7 +95,7 @@ class Running:
     def warnings(self) -> list[str]:
         """What it has warned of so far, as far as its log calls it that."""
         lines = self._log.read_text("utf-8", "replace").splitlines()
-        return [line for line in lines if " WARNING " in line]
+        return [line.partition(" WARNING ")[2] for line in lines if " WARNING " in line]
 
     def run(self, scenario: str, *, scale: float, seed: str, limit: float) -> dict[str, Any]:
         """The figures of one run."""

@@ -152,8 +152,13 @@ def tables(lines: Sequence[Line]) -> str:
         parts.append(figures_table(results))
         parts += [ratios_table(results, ours, peers) for ours, peers in _matches(results)]
         parts.append(_remarks(results, runs))
-    failures = {(f["model"], f["contender"], f["message"]) for f in lines if f["kind"] == "failure"}
-    parts += [f"{model}: {contender} did not run: {why}\n" for model, contender, why in failures]
+    told = {"failure": "did not run", "warning": "warned"}
+    news = [
+        f"{line['model']}: {line['contender']} {told[line['kind']]}: {line['message']}\n"
+        for line in lines
+        if line["kind"] in told
+    ]
+    parts += dict.fromkeys(news)
     return "\n".join(part for part in parts if part)
 
 
