@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -43,14 +44,27 @@ _BACKENDS = {
     "cpu": ("core.attention.paged_cpu", "PagedCPUBackend"),
     "sdpa": ("core.attention.sdpa", "SDPABackend"),
     "torch": ("core.attention.paged_torch", "PagedTorchBackend"),
+    "triton": ("core.attention.triton.backend", "TritonBackend"),
 }
 
 
 def backend_factory(name: str) -> BackendFactory:
-    """Find a backend by name, importing it only now. Raises ModelLoadError for unknown names."""
+    """Find a backend by name, importing it only now. Raises ModelLoadError if there is none."""
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ModelLoadError(f"unknown attention backend {name!r}; there are: {known}")
     module, attribute = _BACKENDS[name]
-    factory: BackendFactory = getattr(importlib.import_module(module), attribute)
+    try:
+        factory: BackendFactory = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ModelLoadError(
+            f"attention backend {name!r} needs a package that is not installed: {error.name}"
+        ) from error
     return factory
+
+
+def default_backend(device: torch.device) -> str:
+    """The name of the backend that suits a device best, of those that can be imported."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        return "triton"
+    return "torch"

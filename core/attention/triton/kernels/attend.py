@@ -1,0 +1,88 @@
+"""One tile of online softmax attention, shared by the decode and the chunk kernel."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def blocks_of_tile(table, start, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr):
+    """Block ids [TILE] of the tokens from ``start``; 0 from ``end`` on.
+
+    Asked for one tile ahead: were the ids loaded where they are used, the compiler would spend
+    pipeline stages on them that keys and values need.
+    """
+    tokens = start + tl.arange(0, TILE)
+    return tl.load(table + tokens // BLOCK_SIZE, mask=tokens < end, other=0)
+
+
+@triton.jit
+def attend_tile(
+    q,  # [rows, head_dim_pad] in DOT_TYPE
+    acc,  # [rows, value_dim_pad] float32: sum of weighted values so far
+    row_max,  # [rows] float32, in units of log2
+    row_sum,  # [rows] float32
+    keys,
+    values,
+    blocks,  # [TILE]: the block of each token of the tile
+    head,
+    start,  # first token of the tile
+    end,  # tokens from here on are not read
+    positions,  # [rows]: a row sees tokens up to its position
+    scale,  # of the scores, times log2(e)
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_DIM_PAD: tl.constexpr,
+    VALUE_DIM_PAD: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    MASKED: tl.constexpr,
+    DOT_TYPE: tl.constexpr,
+):
+    """Let every row see the tile; return acc, row_max, row_sum.
+
+    Without MASKED all rows must see the whole tile.
+    """
+    tokens = start + tl.arange(0, TILE)
+    key_dims = tl.arange(0, HEAD_DIM_PAD)
+    value_dims = tl.arange(0, VALUE_DIM_PAD)
+    is_read = tokens < end
+    slots = (blocks.to(tl.int64) * NUM_KV_HEADS + head) * BLOCK_SIZE + tokens % BLOCK_SIZE
+
+    k_pointers = keys + slots[None, :] * HEAD_DIM + key_dims[:, None]
+    v_pointers = values + slots[:, None] * VALUE_DIM + value_dims[None, :]
+    # what is masked must be read as zero: a stale value may be no number, and 0 * NaN is NaN
+    if MASKED:
+        k_mask = is_read[None, :] & (key_dims[:, None] < HEAD_DIM)
+        v_mask = is_read[:, None] & (value_dims[None, :] < VALUE_DIM)
+        k = tl.load(k_pointers, mask=k_mask, other=0.0)
+        v = tl.load(v_pointers, mask=v_mask, other=0.0)
+    else:
+        if HEAD_DIM_PAD == HEAD_DIM:
+            k = tl.load(k_pointers)
+        else:
+            k = tl.load(k_pointers, mask=key_dims[:, None] < HEAD_DIM, other=0.0)
+        if VALUE_DIM_PAD == VALUE_DIM:
+            v = tl.load(v_pointers)
+        else:
+            v = tl.load(v_pointers, mask=value_dims[None, :] < VALUE_DIM, other=0.0)
+
+    scores = tl.dot(q, k.to(DOT_TYPE), input_precision="ieee") * scale
+    if MASKED:
+        is_seen = tokens[None, :] <= positions[:, None]
+        if WINDOW > 0:
+            is_seen &= tokens[None, :] > positions[:, None] - WINDOW
+        scores = tl.where(is_seen, scores, float("-inf"))
+    new_max = tl.maximum(row_max, tl.max(scores, 1))
+    if MASKED:  # a row that has seen nothing yet: -inf - -inf is no number
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+    else:
+        shift = new_max
+    weights = tl.exp2(scores - shift[:, None])
+    fade = tl.exp2(row_max - shift)
+    row_sum = row_sum * fade + tl.sum(weights, 1)
+    acc = tl.dot(weights.to(DOT_TYPE), v.to(DOT_TYPE), acc * fade[:, None], input_precision="ieee")
+    return acc, new_max, row_sum

@@ -1,0 +1,125 @@
+"""KernelShape: what the kernels of one layer are compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from core.layer_spec import LayerSpec
+
+SMALLEST_TILE = 16
+"""A matrix product on tensor cores wants at least so many rows and columns."""
+
+TILE_BYTES = 32 * 1024
+"""Keys and values of one tile, as numbers of the queries' type: registers hold no more."""
+
+BUFFER_BYTES = 64 * 1024
+"""Keys and values under way to one program: with two or three programs a multiprocessor that
+hides the memory's latency."""
+
+CHUNK_ROWS = 128
+"""Rows (tokens times query heads of a kv head) that one program of the chunk kernel computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """Compile-time numbers of one layer's kernels; a power of two where the name says ``pad``."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    value_dim: int
+    head_dim_pad: int
+    value_dim_pad: int
+    kv_heads_pad: int
+    block_size: int
+    scale: float
+    window: int  # 0 is none
+    decode_rows: int
+    decode_tile: int  # tokens of the context that one step of the loop reads
+    decode_stages: int
+    chunk_rows: int
+    chunk_tile: int
+    chunk_warps: int
+    chunk_stages: int
+
+    @property
+    def group(self) -> int:
+        """Query heads of a kv head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def write_warps(self) -> int:
+        """Warps of the write kernel, where a thread moves eight numbers at once."""
+        dims = max(self.head_dim_pad, self.value_dim_pad)
+        return min(max(self.kv_heads_pad * dims // 256, 1), 8)
+
+    @property
+    def partial_size(self) -> int:
+        """Floats that one head's part of one split takes: values, maximum, sum; whole sectors."""
+        return -(-(self.value_dim + 2) // 8) * 8
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens that one program of the chunk kernel computes."""
+        return self.chunk_rows // self.group
+
+
+def kernel_shape(
+    spec: LayerSpec,
+    *,
+    block_size: int,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    shared_memory: int,
+    largest_tile: int,
+) -> KernelShape:
+    """Choose tiles for a layer.
+
+    ``dtype`` is that of the queries, ``shared_memory`` the bytes that a program may have,
+    ``largest_tile`` bounds the decode kernel's tile, which must not be longer than a split.
+    """
+    head_dim_pad = max(SMALLEST_TILE, power_of_two(spec.head_dim))
+    value_dim_pad = max(SMALLEST_TILE, power_of_two(spec.value_dim))
+    token_dims = head_dim_pad + value_dim_pad
+    most = TILE_BYTES // power_of_two(token_dims * dtype.itemsize)
+    tile = min(max(most, SMALLEST_TILE), 128)
+    token_bytes = token_dims * cache_dtype.itemsize
+    group = spec.num_heads // spec.num_kv_heads
+    chunk_rows = CHUNK_ROWS if dtype.itemsize == 2 else CHUNK_ROWS // 4
+    if token_dims > 256:
+        chunk_rows //= 2
+    chunk_rows = max(chunk_rows, power_of_two(group))
+    chunk_tile = min(tile, 64)
+    query_bytes = chunk_rows * head_dim_pad * dtype.itemsize
+    return KernelShape(
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        value_dim=spec.value_dim,
+        head_dim_pad=head_dim_pad,
+        value_dim_pad=value_dim_pad,
+        kv_heads_pad=power_of_two(spec.num_kv_heads),
+        block_size=block_size,
+        scale=spec.scale,
+        window=spec.sliding_window or 0,
+        decode_rows=max(SMALLEST_TILE, power_of_two(group)),
+        decode_tile=min(tile, largest_tile),
+        decode_stages=_stages(shared_memory, tile * token_bytes),
+        chunk_rows=chunk_rows,
+        chunk_tile=chunk_tile,
+        chunk_warps=8 if chunk_rows * token_dims >= 128 * 128 or dtype.itemsize == 4 else 4,
+        chunk_stages=_stages(shared_memory - query_bytes, chunk_tile * token_bytes),
+    )
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not less than ``number``."""
+    return 1 << (number - 1).bit_length()
+
+
+def _stages(shared_memory: int, stage_bytes: int) -> int:
+    """Pipeline stages: buffers that fit beside a reserve for what the compiler adds, plus one."""
+    room = min(BUFFER_BYTES, shared_memory - 8 * 1024)
+    return 1 + max(0, min(4, room // stage_bytes))

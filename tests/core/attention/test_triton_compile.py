@@ -1,0 +1,43 @@
+"""The kernels pass Triton's compiler and the assembler for a GPU that is not there.
+
+The interpreter does not know the compiler's rules of types and shapes, so kernels that it runs may
+still not compile. Each target is a process of its own, in which Triton is not interpreted.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+from tests.support.triton_compiler import SHARED_MEMORY
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [90])
+def test_every_kernel_compiles(capability: int, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "TRITON_INTERPRET": "0",
+    }
+    done = subprocess.run(  # noqa: S603 - a program of ours
+        [sys.executable, "-m", "tests.support.triton_compiler", str(capability)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    compiled = json.loads(done.stdout.splitlines()[-1])
+    names = {name for name, _ in compiled}
+    assert names == {"_write_kernel", "_decode_kernel", "_merge_kernel", "_chunk_kernel"}
+    for name, shared in compiled:
+        assert shared <= SHARED_MEMORY[capability], name

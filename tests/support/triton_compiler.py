@@ -1,0 +1,78 @@
+"""A program that compiles the attention kernels for a GPU that is not there, and says what came."""
+
+import json
+import sys
+
+import numpy as np
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from core.attention.triton import backend
+from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+from core.model_input import ModelInput
+
+SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
+"""Bytes that one program may have, by compute capability."""
+
+
+def compile_all(capability: int) -> list[tuple[str, int]]:
+    """Names of the kernels and the bytes of shared memory that each takes."""
+
+    class NoDriver:
+        """Says what to compile for."""
+
+        def get_current_target(self):
+            return GPUTarget("cuda", capability, 32)
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, _device=None):
+            return 0
+
+    compiled = []
+    plain_run = JITFunction.run
+
+    def compile_only(self, *args, warmup, **kwargs):
+        kernel = plain_run(self, *args, warmup=True, **kwargs)
+        assert kernel.asm["cubin"]
+        compiled.append((self.fn.__name__, kernel.metadata.shared))
+
+    driver.set_active(NoDriver())
+    JITFunction.run = compile_only
+    backend._check = lambda *_: None
+    backend._limits = lambda _: (SHARED_MEMORY[capability], 1000)
+
+    float8 = torch.float8_e4m3fn if capability >= 90 else torch.bfloat16
+    for spec, dtype, cache_dtype in (
+        (LayerSpec(32, 8, 128, 128, 0.1, None), torch.bfloat16, torch.bfloat16),
+        (LayerSpec(6, 2, 80, 48, 0.1, 500), torch.bfloat16, float8),
+    ):
+        storage = KVStorage(
+            [spec], num_blocks=20, block_size=16, dtype=cache_dtype, device=torch.device("cpu")
+        )
+        over = backend.TritonBackend(storage, [spec], dtype=dtype)
+        batch = ModelInput(
+            token_ids=torch.empty(0),
+            positions=torch.empty(0),
+            slots=torch.zeros(20, dtype=torch.int64),
+            logits_indices=torch.empty(0),
+            query_starts=np.array([0, 1, 20]),
+            context_lens=np.array([300, 50]),
+            block_tables=np.zeros((2, 19), dtype=np.int64),
+        )
+        over.plan(batch)
+        over.forward(
+            torch.zeros(20, spec.num_heads, spec.head_dim, dtype=dtype),
+            torch.zeros(20, spec.num_kv_heads, spec.head_dim, dtype=dtype),
+            torch.zeros(20, spec.num_kv_heads, spec.value_dim, dtype=dtype),
+            0,
+        )
+    return compiled
+
+
+if __name__ == "__main__":
+    print(json.dumps(compile_all(int(sys.argv[1]))))  # noqa: T201 - to the test
