@@ -15,6 +15,7 @@ from core.engine import Engine
 from core.errors import ModelLoadError
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage, block_nbytes
+from core.model.acceleration import accelerate
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel, load_model, source_of
 from core.model.memory import num_kv_blocks
@@ -77,6 +78,7 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     eos_token_ids = tuple(sorted(model.eos_token_ids))
     compiler = GrammarCompiler(tokenizer.vocabulary, eos_token_ids, vocab_size=model.vocab_size)
     hook = AttentionHook(model.module)
+    acceleration = accelerate(model, hook, model_config.quantization)
     storage = _storage(model, hook, config, max_model_len)
     kv = KVCacheManager(
         storage.num_blocks, config.block_size, enable_prefix_caching=config.enable_prefix_caching
@@ -86,11 +88,14 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         *default_processors(eos_token_ids),
         ThinkingBudget(tokenizer.token_bytes),
     )
+    backend = config.attention_backend
+    if backend == "auto":
+        backend = acceleration.attention_backend
     engine = Engine(
         ModelRunner(
             model.module,
             hook,
-            backend_factory("torch")(storage, hook.layers),
+            backend_factory(backend)(storage, hook.layers),
             Sampler(processors=processors),
             storage,
             device=model.device,
@@ -118,10 +123,12 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         eos_token_ids=eos_token_ids,
     )
     logger.info(
-        "loaded in %.1f s: %s on %s, context %d, KV cache %d tokens, %d threads",
+        "loaded in %.1f s: %s on %s, %s, attention %r, context %d, KV cache %d tokens, %d threads",
         time.monotonic() - start,
         info.dtype,
         info.device,
+        acceleration.description,
+        backend,
         max_model_len,
         info.num_kv_tokens,
         torch.get_num_threads(),

@@ -8,13 +8,15 @@ import msgspec
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+Quantization: TypeAlias = Literal["none", "int8"]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where the weights and the tokenizer come from and how they are held.
 
     ``model`` is a hub id, a directory in Hugging Face format, or a torch state-dict file (which
-    needs ``config`` and ``tokenizer``); None is the built-in model.
+    needs ``config`` and ``tokenizer``); None is the built-in model. ``quantization`` is what the
+    matrices are stored in, if not in ``dtype``.
     """
 
     model: str | None = None
@@ -24,6 +26,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: Device = "auto"
     dtype: DType = "auto"
     trust_remote_code: bool = False
+    quantization: Quantization = "none"
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +34,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_model_len``, ``max_num_batched_tokens``, ``prefill_chunk_size`` and ``block_size`` count
     tokens; ``kv_cache_memory`` counts bytes. ``seed`` makes requests without a seed of their own
-    repeatable as a sequence.
+    repeatable as a sequence. ``attention_backend`` is a name of core.attention.base, or auto.
     """
 
     max_model_len: int | None = None
@@ -42,3 +45,4 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_memory: int | None = None
     enable_prefix_caching: bool = True
     seed: int | None = None
+    attention_backend: str = "auto"

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from core.builtin_model import MODEL_ID
-from core.config import Device, DType, EngineConfig, ModelConfig
+from core.config import Device, DType, EngineConfig, ModelConfig, Quantization
 from server.bench.settings import BenchSettings, add_bench_command, bench_settings
 from server.flags import (
     Choice,
@@ -120,6 +120,12 @@ def _add_model_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         "type of weights and activations; auto: the checkpoint's, or float32 where that is faster",
         convert=Choice(get_args(DType)),
     )
+    flags.add(
+        group,
+        "quantization",
+        "what matrices are stored in, if not in that type; int8 has one scale a row",
+        convert=Choice(get_args(Quantization)),
+    )
     flags.add_switch(
         group, "trust-remote-code", "trust_remote_code", "run code that comes with the model"
     )
@@ -159,6 +165,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str
         "enable_prefix_caching",
         "compute every prompt anew",
     )
+    flags.add(group, "attention-backend", "auto: what suits the device; or cpu, torch, sdpa")
     flags.add(
         group, "seed", "makes requests without a seed of their own repeatable", convert=integer
     )

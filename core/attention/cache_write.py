@@ -15,4 +15,4 @@ def write_to_cache(cache: torch.Tensor, states: torch.Tensor, slots: torch.Tenso
     heads = torch.arange(num_kv_heads, device=slots.device)
     blocks, offsets = slots // block_size, slots % block_size
     rows = (blocks[:, None] * num_kv_heads + heads) * block_size + offsets[:, None]
-    cache.view(-1, dim).index_copy_(0, rows.view(-1), states.reshape(-1, dim))
+    cache.view(-1, dim).index_copy_(0, rows.view(-1), states.reshape(-1, dim).to(cache.dtype))

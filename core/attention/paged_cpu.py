@@ -10,6 +10,7 @@ common: those are read once for all of them (as in FlashInfer's cascade attentio
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -206,7 +207,7 @@ def _runs(low: int, high: int, length: int | None) -> list[tuple[int, int]]:
     if length is None or high - low <= length:
         return [(low, high)] if low < high else []
     cuts = [low, *range((low // length + 1) * length, high, length), high]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(itertools.pairwise(cuts))
 
 
 def _shared_blocks(batch: ModelInput, block_size: int) -> dict[tuple[int, ...], int]:

@@ -67,19 +67,26 @@ def compiled_library(cache: Path | None = None) -> Path:
 
 
 def find_compiler() -> str:
-    """Path of a C++ compiler: ``CXX`` if it is set, else the usual names."""
-    wanted = os.environ.get("CXX")
-    for name in (wanted,) if wanted else COMPILERS:
+    """Path of a C++ compiler, by the usual names."""
+    for name in COMPILERS:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise CompilationFailed(f"no C++ compiler ({wanted or ', '.join(COMPILERS)}) on this machine")
+    raise CompilationFailed(f"no C++ compiler ({', '.join(COMPILERS)}) on this machine")
 
 
 def cache_directory() -> Path:
-    """Where compiled kernels are kept: ``roseinfer/kernels`` in the user's cache directory."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "roseinfer" / "kernels"
+    """Where compiled kernels are kept: in the user's cache, or beside temporary files."""
+    try:
+        cache = Path.home() / ".cache" / "roseinfer" / "kernels"
+        cache.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # no home, or one that cannot be written to
+        cache = Path(tempfile.gettempdir()) / f"roseinfer-kernels-{os.getuid()}"
+        cache.mkdir(mode=0o700, exist_ok=True)
+    found = cache.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CompilationFailed(f"others can write to {cache}")  # code is loaded from there
+    return cache
 
 
 def _fingerprint(compiler: str) -> str:

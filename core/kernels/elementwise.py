@@ -18,16 +18,15 @@ def norm(
     eps: float,
     center: bool,
 ) -> torch.Tensor:
-    """LayerNorm (``center``) or RMSNorm of float32 ``x`` over its last dimension, contiguous.
-
-    ``x`` is ``[..., heads, n]`` whose leading dimensions lie as one, or anything contiguous.
-    """
+    """LayerNorm (``center``) or RMSNorm of ``x`` over its last dimension; float32, contiguous."""
     n = x.shape[-1]
+    if x.dtype is not torch.float32 or not (x.is_contiguous() or _is_slice(x)):
+        x = x.float().contiguous()
     y = torch.empty(x.shape)
     if x.is_contiguous():
         count, heads, outer, inner = x.numel() // n, 1, n, n
     else:
-        count, heads, outer, inner = _heads(x)
+        count, heads, outer, inner = x.shape[1], x.shape[2], x.stride(1), x.stride(2)
     library.rose_norm(
         *(x.data_ptr(), count, heads, outer, inner, n, int(center), eps),
         *(weight.data_ptr(), address(bias), y.data_ptr()),
@@ -51,11 +50,6 @@ def rotary(
     return y.transpose(0, 1)[None]
 
 
-def _heads(x: torch.Tensor) -> tuple[int, int, int, int]:
-    """Count, heads and both strides of ``[1, count, heads, n]``, or of ``[..., count, n]``."""
-    if x.dim() == 4 and x.shape[0] == 1 and x.stride(3) == 1:
-        return x.shape[1], x.shape[2], x.stride(1), x.stride(2)
-    if x.dim() == 3 and x.shape[0] == 1 and x.stride(2) == 1:
-        return x.shape[1], 1, x.stride(1), 0
-    msg = f"cannot read {tuple(x.shape)} with strides {x.stride()}"
-    raise ValueError(msg)
+def _is_slice(x: torch.Tensor) -> bool:
+    """Whether this is ``[1, count, heads, n]`` with whole heads, a matrix's columns."""
+    return x.dim() == 4 and x.shape[0] == 1 and x.stride(3) == 1

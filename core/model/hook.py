@@ -77,6 +77,11 @@ class AttentionHook:
         if len(self.layers) != len(self._indices):
             raise self._refusal("it calls one attention module more than once in a forward pass")
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The attention modules, in the order of ``layers``."""
+        return list(self._indices)
+
     def install(self, function: AttentionFunction) -> None:
         """From now on every forward pass of the model computes its attention with ``function``."""
         indices = self._indices

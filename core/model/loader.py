@@ -14,6 +14,7 @@ from torch import nn
 from core import builtin_model
 from core.config import DType, ModelConfig
 from core.errors import ModelLoadError
+from core.kernels.library import kernels
 
 _DTYPES = {
     "float32": torch.float32,
@@ -71,8 +72,8 @@ def pick_device(name: str) -> torch.device:
 def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device) -> torch.dtype:
     """``auto`` is the checkpoint's own type, unless the device is slow or unable at it.
 
-    A CPU multiplies float32 faster than bfloat16 unless it has instructions for the latter, and
-    computes float16 nowhere well.
+    Our CPU kernels store bfloat16 and multiply it in float32; torch's own are fast only where the
+    CPU has instructions for it. No CPU computes float16 well.
     """
     if name != "auto":
         return _DTYPES[name]
@@ -80,7 +81,8 @@ def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device
     assert wanted is not None
     if device.type != "cpu" or wanted is torch.float32:
         return wanted
-    return torch.bfloat16 if _cpu_has_bf16() else torch.float32
+    is_fast = wanted is torch.bfloat16 and (kernels() is not None or _cpu_has_bf16())
+    return torch.bfloat16 if is_fast else torch.float32
 
 
 def source_of(config: ModelConfig) -> str:

@@ -24,6 +24,8 @@ GIVEN = {
     "kv_cache_memory": ("--kv-cache-memory", "1GiB", 2**30),
     "enable_prefix_caching": ("--no-enable-prefix-caching", None, False),
     "seed": ("--seed", "0", 0),
+    "attention_backend": ("--attention-backend", "torch", "torch"),
+    "quantization": ("--quantization", "int8", "int8"),
     "served_model_name": ("--served-model-name", "org/name", "org/name"),
     "host": ("--host", "::1", "::1"),
     "port": ("--port", "0", 0),

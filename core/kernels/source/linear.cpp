@@ -22,11 +22,11 @@ template <>
 struct Packed<FLOAT32> {
   using T = float;
   static constexpr int64_t bytes_per_k = 2 * W * 4;
-  ROSE_INLINE void get(const char* p, vf& a, vf& b) {
+  static inline void get(const char* p, vf& a, vf& b) {
     a = load((const float*)p);
     b = load((const float*)p + W);
   }
-  ROSE_INLINE void put(char* p, int j, float first, float second) {
+  static inline void put(char* p, int j, float first, float second) {
     ((float*)p)[j] = first;
     ((float*)p)[W + j] = second;
   }
@@ -35,12 +35,12 @@ struct Packed<FLOAT32> {
 template <>
 struct Packed<BFLOAT16> {
   static constexpr int64_t bytes_per_k = 2 * W * 2;
-  ROSE_INLINE void get(const char* p, vf& a, vf& b) {
+  static inline void get(const char* p, vf& a, vf& b) {
     vu u = *(const vu_u*)p;
     a = (vf)(u << 16);
     b = (vf)(u & 0xffff0000u);
   }
-  ROSE_INLINE void put(char* p, int j, float first, float second) {
+  static inline void put(char* p, int j, float first, float second) {
     ((uint16_t*)p)[2 * j] = narrow(first);
     ((uint16_t*)p)[2 * j + 1] = narrow(second);
   }
@@ -49,9 +49,9 @@ struct Packed<BFLOAT16> {
 template <>
 struct Packed<INT8> {
   static constexpr int64_t bytes_per_k = 2 * W;
-  ROSE_INLINE void get(const char* p, vf& a, vf& b) {
-    a = __builtin_convertvector(*(const vb_u*)p, vf);
-    b = __builtin_convertvector(*(const vb_u*)(p + W), vf);
+  static inline void get(const char* p, vf& a, vf& b) {
+    a = widen_int8(p);
+    b = widen_int8(p + W);
   }
 };
 
@@ -86,6 +86,17 @@ ROSE_INLINE vf gelu_tanh(vf x) {
   return 0.5f * x * (1.0f + tanh_v(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 ROSE_INLINE vf silu(vf x) { return x / (1.0f + exp(-x)); }
+
+// The share of the next panels that one pass over these asks for, so that they are on their way
+// from memory while this is computed.
+struct Ahead {
+  const char* at;
+  int64_t lines;  // a panel
+  void fetch() {
+    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(at + i * 64, 0, 2);
+    at += lines * 64;
+  }
+};
 
 template <int F, int ROWS, int PANELS>
 void tile(const float* x, int64_t K, const char* w, int64_t panel_bytes, vf acc[ROWS][2 * PANELS]) {
@@ -148,11 +159,12 @@ ROSE_INLINE void finish(const Job& job, int64_t row, int64_t panel, vf a, vf b) 
 }
 
 template <int F, int E, int ROWS>
-void rows_by_panels(const Job& job, const float* x, int64_t row, int64_t first, int64_t last) {
+void rows_by_panels(const Job& job, const float* x, int64_t row, int64_t first, int64_t last, Ahead ahead) {
   constexpr int P = panels_for(ROWS);
   int64_t panel_bytes = job.K * Packed<F>::bytes_per_k;
   int64_t panel = first;
   for (; panel + P <= last; panel += P) {
+    for (int p = 0; p < P; p++) ahead.fetch();
     vf acc[ROWS][2 * P];
     tile<F, ROWS, P>(x, job.K, job.weight + panel * panel_bytes, panel_bytes, acc);
     for (int r = 0; r < ROWS; r++)
@@ -167,14 +179,14 @@ void rows_by_panels(const Job& job, const float* x, int64_t row, int64_t first, 
 }
 
 template <int F, int E>
-void some_rows(const Job& job, const float* x, int rows, int64_t row, int64_t first, int64_t last) {
+void some_rows(const Job& job, const float* x, int rows, int64_t row, int64_t first, int64_t last, Ahead ahead) {
   switch (rows) {
-    case 1: return rows_by_panels<F, E, 1>(job, x, row, first, last);
-    case 2: return rows_by_panels<F, E, 2>(job, x, row, first, last);
-    case 3: return rows_by_panels<F, E, 3>(job, x, row, first, last);
-    case 4: return rows_by_panels<F, E, 4>(job, x, row, first, last);
-    case 5: return rows_by_panels<F, E, 5>(job, x, row, first, last);
-    case 6: return rows_by_panels<F, E, 6>(job, x, row, first, last);
+    case 1: return rows_by_panels<F, E, 1>(job, x, row, first, last, ahead);
+    case 2: return rows_by_panels<F, E, 2>(job, x, row, first, last, ahead);
+    case 3: return rows_by_panels<F, E, 3>(job, x, row, first, last, ahead);
+    case 4: return rows_by_panels<F, E, 4>(job, x, row, first, last, ahead);
+    case 5: return rows_by_panels<F, E, 5>(job, x, row, first, last, ahead);
+    case 6: return rows_by_panels<F, E, 6>(job, x, row, first, last, ahead);
   }
 }
 
@@ -218,10 +230,15 @@ void run(const Job& job) {
       }
     }
     int64_t first = num_panels * t / T, last = num_panels * (t + 1) / T;
-    for (int64_t p = first; p < last; p += group)
-      for (int64_t i = 0; i < tiles.count; i++)
-        some_rows<F, E>(job, base + tiles.start(i) * job.K, tiles.rows(i), tiles.start(i), p,
-                        std::min(p + group, last));
+    int64_t panel_bytes = job.K * Packed<F>::bytes_per_k;
+    for (int64_t p = first; p < last; p += group) {
+      int64_t next = std::min(p + group, last), lines = panel_bytes / 64 / tiles.count;
+      if (next == last) lines = 0;
+      for (int64_t i = 0; i < tiles.count; i++) {
+        Ahead ahead{job.weight + next * panel_bytes + i * lines * 64 * group, lines};
+        some_rows<F, E>(job, base + tiles.start(i) * job.K, tiles.rows(i), tiles.start(i), p, next, ahead);
+      }
+    }
   }
 }
 

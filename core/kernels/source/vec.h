@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #ifndef ROSE_WIDTH
 #if defined(__AVX512F__)
@@ -35,6 +38,16 @@ ROSE_INLINE vf splat(float x) { return vf{} + x; }
 // bfloat16 is the upper half of a float32.
 ROSE_INLINE vf load(const uint16_t* p) {
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
+}
+// W signed bytes.
+ROSE_INLINE vf widen_int8(const char* p) {
+#if defined(__AVX512F__) && ROSE_WIDTH == 16
+  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(__AVX2__) && ROSE_WIDTH == 8
+  return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+#else
+  return __builtin_convertvector(__builtin_convertvector(*(const vb_u*)p, vi), vf);
+#endif
 }
 ROSE_INLINE float widen(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;

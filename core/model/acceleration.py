@@ -1,0 +1,52 @@
+"""Making a loaded model fast on its device, without changing what it computes."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+
+from core.attention.base import default_backend
+from core.config import Quantization
+from core.errors import ModelLoadError
+from core.kernels.library import kernels
+from core.kernels.linear import Format
+from core.model.hook import AttentionHook
+from core.model.leaves.install import install_leaves
+from core.model.loader import LoadedModel
+
+logger = logging.getLogger("roseinfer.core")
+
+_FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """What suits a model on its device: names of an attention backend and of what was done."""
+
+    attention_backend: str
+    description: str
+
+
+def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantization) -> Acceleration:
+    """Replace the model's leaves by compiled ones where there are any.
+
+    The hook must have proved the model's attention before. Raises ModelLoadError if a
+    quantisation was asked for that needs what this machine lacks.
+    """
+    is_possible = model.device.type == "cpu" and model.dtype in _FORMATS
+    library = kernels() if is_possible else None
+    if library is None:
+        if quantization != "none":
+            raise ModelLoadError(
+                f"--quantization {quantization} needs the compiled kernels: a CPU, a C++ compiler "
+                "and weights in float32 or bfloat16"
+            )
+        return Acceleration(default_backend(model.device), "torch's own kernels")
+    fmt = Format.INT8 if quantization == "int8" else _FORMATS[model.dtype]
+    counts = install_leaves(
+        library, model.module, list(zip(hook.modules, hook.layers, strict=True)), fmt
+    )
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    return Acceleration("cpu", f"{fmt.name.lower()} weights in compiled kernels ({counted})")

@@ -1,0 +1,198 @@
+"""Replacing a model's leaves, each proved equal to the original before it takes its place."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.kernels.linear import Format
+from core.layer_spec import LayerSpec
+from core.model.leaves import matchers
+from core.model.leaves.linear import (
+    JointLinear,
+    JointProduct,
+    PackedEmbedding,
+    PackedHead,
+    PlainEmbedding,
+)
+from core.model.leaves.rotary import fused_rotation, has_rotary, install_rotation, original_rotation
+
+logger = logging.getLogger("roseinfer.core")
+
+NUM_PROOF_ROWS = 3
+
+EXACT = 1e-4
+"""Largest error of a replacement, in units of the largest output. What a bfloat16 checkpoint
+stores is multiplied exactly, so only the order of a sum differs."""
+
+QUANTISED = 5e-2
+"""The same for int8."""
+
+_JOINT = ("q_proj", "k_proj", "v_proj")
+
+Apply = Callable[[torch.Tensor], torch.Tensor]
+
+
+def install_leaves(
+    library: ctypes.CDLL,
+    model: Any,
+    attention: list[tuple[nn.Module, LayerSpec]],
+    fmt: Format,
+) -> Counter[str]:
+    """Replace what is known and equal, and make the rest float32. Counts what was installed.
+
+    ``model`` is a causal language model of transformers on the CPU, in float32 or bfloat16, in
+    evaluation mode; ``attention`` its attention modules. ``fmt`` is what matrices are stored in;
+    the originals are freed as they are replaced.
+    """
+    with torch.inference_mode():
+        return _Installer(library, model, fmt).run(attention)
+
+
+class _Installer:
+    def __init__(self, library: ctypes.CDLL, model: Any, fmt: Format) -> None:
+        self._library = library
+        self._model = model
+        self._format = fmt
+        self._tolerance = QUANTISED if fmt is Format.INT8 else EXACT
+        self._generator = torch.Generator().manual_seed(0)
+        self._counts: Counter[str] = Counter()
+
+    def run(self, attention: list[tuple[nn.Module, LayerSpec]]) -> Counter[str]:
+        self._head_and_embedding()
+        for module, layer in attention:
+            self._projections(module)
+            self._rotation(module, layer)
+        self._visit(self._model)
+        self._model.float()
+        return self._counts
+
+    def _visit(self, parent: nn.Module) -> None:
+        for name, child in list(parent.named_children()):
+            if not self._replace(parent, name, child):
+                self._visit(child)
+
+    def _replace(self, parent: nn.Module, name: str, child: nn.Module) -> bool:
+        library, fmt = self._library, self._format
+        for kind, matcher in (("mlp", matchers.mlp), ("linear", matchers.linear)):
+            fused = matcher(library, child, fmt)
+            if fused is not None and self._is_equal(child, fused, _input_size(child)):
+                return self._put(parent, name, fused, kind)
+        for norm in matchers.norms(library, child):
+            size = norm.size
+            if self._is_equal(child, norm, size, tolerance=EXACT):
+                return self._put(parent, name, norm, "norm")
+        return False
+
+    def _head_and_embedding(self) -> None:
+        """The output layer, and the embedding, which often has the same weight."""
+        model = self._model
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        is_plain = type(embedding) is nn.Embedding
+        matrix = matchers.matrix_of(head)
+        if matrix is not None:
+            packed = matchers.packed(self._library, [matrix], self._format)
+            fused = PackedHead(packed)
+            is_tied = is_plain and embedding.weight.data_ptr() == head.weight.data_ptr()
+            if self._is_equal(head, fused, head.in_features):
+                self._put(*_place(model, head), fused, "head")
+                if is_tied:
+                    self._put(*_place(model, embedding), PackedEmbedding(packed), "embedding")
+                    return
+        if is_plain:
+            table = PlainEmbedding(embedding.weight.detach())
+            self._put(*_place(model, embedding), table, "embedding")
+
+    def _projections(self, module: nn.Module) -> None:
+        """Query, key and value projections, as one product."""
+        originals = [getattr(module, name, None) for name in _JOINT]
+        matrices = [matchers.matrix_of(original) for original in originals]
+        if any(matrix is None for matrix in matrices):
+            return
+        known = [matrix for matrix in matrices if matrix is not None]
+        size = known[0][0].shape[1]
+        if any(weight.shape[1] != size for weight, _ in known):
+            return
+        packed = matchers.packed(self._library, known, self._format)
+        product = JointProduct(packed, [len(weight) for weight, _ in known])
+        parts = [JointLinear(product, index) for index in range(len(known))]
+        x = self._sample(size)
+        if all(
+            self._is_close(_in_float32(original)(x), part(x))
+            for original, part in zip(originals, parts, strict=True)
+        ):
+            for name, part in zip(_JOINT, parts, strict=True):
+                self._put(module, name, part, "linear")
+
+    def _rotation(self, module: nn.Module, layer: LayerSpec) -> None:
+        """Rotary embedding inside the attention's own code."""
+        if not has_rotary(module):
+            return
+        original = original_rotation(module)
+        fused = fused_rotation(self._library, original)
+        q = self._random(1, layer.num_heads, NUM_PROOF_ROWS, layer.head_dim)
+        k = self._random(1, layer.num_kv_heads, NUM_PROOF_ROWS, layer.head_dim)
+        cos, sin = (self._random(1, NUM_PROOF_ROWS, layer.head_dim) for _ in range(2))
+        try:
+            expected = original(q, k, cos, sin)
+        except (TypeError, ValueError, RuntimeError, IndexError):
+            return
+        pairs = zip(expected, fused(q, k, cos, sin), strict=True)
+        if all(self._is_close(a, b, EXACT) for a, b in pairs):
+            install_rotation(module, fused)
+            self._counts["rotary"] += 1
+
+    def _put(self, parent: nn.Module, name: str, module: nn.Module, kind: str) -> bool:
+        setattr(parent, name, module)
+        self._counts[kind] += 1
+        return True
+
+    def _is_equal(
+        self, original: nn.Module, fused: Apply, size: int, tolerance: float | None = None
+    ) -> bool:
+        x = self._sample(size)
+        return self._is_close(_in_float32(original)(x), fused(x), tolerance)
+
+    def _is_close(
+        self, expected: torch.Tensor, actual: torch.Tensor, tolerance: float | None = None
+    ) -> bool:
+        if expected.shape != actual.shape:
+            return False
+        bound = (self._tolerance if tolerance is None else tolerance) * expected.abs().max()
+        return bool((expected - actual).abs().max() <= bound)
+
+    def _sample(self, size: int) -> torch.Tensor:
+        return self._random(1, NUM_PROOF_ROWS, size)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self._generator)
+
+
+def _in_float32(module: Any) -> Any:
+    """Copy a module and its weights, which are to be multiplied in float32 for comparison."""
+    return copy.deepcopy(module).float()
+
+
+def _input_size(module: nn.Module) -> int:
+    """Columns of the first matrix of a linear layer or a feed-forward block."""
+    for candidate in (module, *module.children()):
+        matrix = matchers.matrix_of(candidate)
+        if matrix is not None:
+            return matrix[0].shape[1]
+    raise AssertionError
+
+
+def _place(model: nn.Module, wanted: nn.Module) -> tuple[nn.Module, str]:
+    """Where in the model a module hangs: its parent and its name there."""
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if child is wanted:
+                return parent, name
+    raise AssertionError
