@@ -6,8 +6,8 @@ r"""Us and our peers under the same loads, in turn, on this machine.
     python -m benchmarks.table results.jsonl --into benchmarks/RESULTS.md
 
 Each round gives every contender one turn: wait for a quiet machine, probe its memory, start the
-server, ask it one short request, run every scenario (``benchmarks/scenarios.py``), stop it. The
-order changes from round to round. The model is a random one of a known shape (``roseinfer bench
+server, ask it one short request, run every scenario (``benchmarks/scenarios.py``), stop it. Every
+other round goes in the opposite order. The model is a random one of a known shape (``roseinfer bench
 --random-model``), the same directory for all; ``benchmarks/peers.md`` tells how to get the peers.
 
 A run in which others used more than ``--max-other`` percent of a core is marked disturbed, and
@@ -62,6 +62,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CONVERT = Path(__file__).with_name("to_gguf.py")
 
 GGUF_KINDS = ("bf16", "q8_0")
+
+ABORT_TIMEOUT = 5.0
+"""Seconds that a server gets to notice that those who asked are gone."""
 
 SHOWN = {
     "s1": ("ttft_p50_ms", "tpot_p50_ms"),
@@ -133,7 +136,7 @@ def compare(session: Session, model: BenchModel, contenders: list[Contender], lo
         else:
             print(f"{model.name}: {contender.name} is left out: {lack}", flush=True)
     for number in range(session.options.rounds):
-        for contender in rotated(able, number):
+        for contender in in_turn(able, number):
             if not session.has_time_for(contender, model):
                 print(f"{model.name}: no time left for {contender.name} in round {number + 1}")
                 continue
@@ -149,16 +152,15 @@ def compare(session: Session, model: BenchModel, contenders: list[Contender], lo
             session.turns[contender.name, model.name] = time.monotonic() - start
 
 
-def rotated(contenders: list[Contender], number: int) -> list[Contender]:
-    """The order of a round: another one is first each time."""
-    shift = number % len(contenders) if contenders else 0
-    return contenders[shift:] + contenders[:shift]
+def in_turn(contenders: list[Contender], number: int) -> list[Contender]:
+    """The order of a round: there and back, so that a machine that slowly changes favours none."""
+    return contenders[::-1] if number % 2 else contenders[:]
 
 
 def turn(session: Session, contender: Contender, model: BenchModel, number: int, log: Path) -> None:
     """One contender's scenarios of one round.
 
-    A run that is cut leaves a server that may be busy with what nobody waits for any more: the
+    A run that is cut may leave a server busy with what nobody waits for any more: if it does, the
     other scenarios get a new one.
     """
     options = session.options
@@ -178,7 +180,8 @@ def turn(session: Session, contender: Contender, model: BenchModel, number: int,
             server.run(WARM_UP, scale=1.0, seed=_new_seed(), limit=options.limit)
             while left:
                 before = {"round": number, "start_s": start_s, "probe": asdict(rates)}
-                if measure(session, server, rates, left.pop(0), before)["is_cut"]:
+                is_cut = measure(session, server, rates, left.pop(0), before)["is_cut"]
+                if is_cut and left and not host.wait_quiet(ABORT_TIMEOUT):
                     break
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import _parser as compare_parser
-from benchmarks.compare import bare, find_contenders, rotated
+from benchmarks.compare import bare, find_contenders, in_turn
 from benchmarks.limits import num_cores
 from benchmarks.peers import (
     SLOTS,
@@ -124,7 +124,5 @@ def test_results_name_no_folders():
     assert text == "--gguf c.d --out x/y.jsonl c++ failed: linear.cpp:96:29 1/2 http://h/v1/x"
 
 
-def test_each_is_first_once():
-    names = ["a", "b", "c"]
-    assert [rotated(names, i)[0] for i in range(4)] == ["a", "b", "c", "a"]
-    assert rotated([], 2) == []
+def test_rounds_go_there_and_back():
+    assert [in_turn(["a", "b"], i) for i in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]
