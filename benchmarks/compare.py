@@ -7,8 +7,8 @@ r"""Us and our peers under the same loads, in turn, on this machine.
 
 Each round gives every contender one turn: wait for a quiet machine, probe its memory, start the
 server, ask it one short request, run every scenario (``benchmarks/scenarios.py``), stop it. Every
-other round goes in the opposite order. The model is a random one of a known shape (``roseinfer bench
---random-model``), the same directory for all; ``benchmarks/peers.md`` tells how to get the peers.
+other round goes in the opposite order. The model is a random one of a known shape, the same
+directory for all; ``benchmarks/peers.md`` tells how to get the peers.
 
 A run in which others used more than ``--max-other`` percent of a core is marked disturbed, and
 repeated up to ``--retries`` times. A run that takes longer than ``--limit`` seconds is cut, and
