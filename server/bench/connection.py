@@ -59,12 +59,16 @@ class Exchange(asyncio.Protocol):
         self._request = request
         self._on_body = on_body
         self._now = 0.0
+        self._is_delimited_by_close = True
+        self._error: Exception | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
 
     async def wait_ended(self) -> None:
         """Until the answer is whole. Raises ConnectionFailed if it will never be."""
         await self._ended
+        if self._error is not None:
+            raise self._error
 
     # What asyncio calls.
 
@@ -115,12 +119,9 @@ class Exchange(asyncio.Protocol):
             self._end(None)
 
     def _end(self, error: Exception | None) -> None:
-        if self._ended.done():
-            return
-        if error is None:
+        if not self._ended.done():
+            self._error = error  # not the future's: nobody may be waiting any more
             self._ended.set_result(None)
-        else:
-            self._ended.set_exception(error)
 
 
 async def exchange(

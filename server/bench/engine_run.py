@@ -166,6 +166,8 @@ class EngineRun:
 
     def deliver(self, outputs: list[StepOutput]) -> None:
         """Note what a step gave. Core thread."""
+        if self._failure is not None:  # all have been told
+            return
         now = time.perf_counter()
         for output in outputs:
             record = self._live[output.request_id]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 REJECTED = frozenset({429, 503})
@@ -66,7 +68,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     @property
     def gaps(self) -> list[float]:
         """Seconds between one piece and the next: inter-token latencies."""
-        return [b - a for a, b in zip(self.token_times, self.token_times[1:], strict=False)]
+        return [b - a for a, b in pairwise(self.token_times)]
 
     @property
     def latency(self) -> float:

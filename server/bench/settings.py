@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from core.config import Device, DType, EngineConfig, ModelConfig
+from core.config import Device, DType, EngineConfig, ModelConfig, Quantization
 from server.bench.shapes import RANDOM_MODELS
 from server.flags import Choice, Parser, integer, not_negative, positive, seconds, size
 
@@ -118,9 +118,12 @@ _ENGINE_ONLY = (
     "make_only",
     "device",
     "dtype",
+    "quantization",
+    "attention_backend",
     "max_model_len",
     "max_batch_size",
     "max_num_batched_tokens",
+    "prefill_chunk_size",
     "block_size",
     "kv_cache_memory",
     "no_prefix_cache",
@@ -264,6 +267,10 @@ def _add_target_flags(group: argparse._ArgumentGroup) -> None:
 def _add_engine_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", type=Choice(get_args(Device)), help="where to run")
     group.add_argument("--dtype", type=Choice(get_args(DType)), help="type of the weights")
+    group.add_argument(
+        "--quantization", type=Choice(get_args(Quantization)), help="what matrices are stored in"
+    )
+    group.add_argument("--attention-backend", help="as of serve")
     group.add_argument("--max-model-len", type=positive, help="context length in tokens")
     group.add_argument(
         "--max-batch-size",
@@ -279,6 +286,11 @@ def _add_engine_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--max-num-batched-tokens", type=positive, help="tokens computed in one step"
+    )
+    group.add_argument(
+        "--prefill-chunk-size",
+        type=positive,
+        help="prompt tokens computed in a step beside streams",
     )
     group.add_argument("--block-size", type=positive, help="tokens in a block of the KV cache")
     group.add_argument("--kv-cache-memory", type=size, help="bytes for the KV cache, as 4GiB")
