@@ -1,0 +1,122 @@
+"""Rotary position embedding, neox style: halves are rotated against each other."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rotate_heads(
+    states,
+    head_stride,
+    cos_low,
+    cos_high,
+    sin_low,
+    sin_high,
+    dims,
+    is_half,
+    NUM_HEADS: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    heads = tl.arange(0, HEADS_PAD)
+    low = states + heads[:, None] * head_stride + dims[None, :]
+    mask = (heads[:, None] < NUM_HEADS) & is_half[None, :]
+    x = tl.load(low, mask=mask, other=0.0).to(tl.float32)
+    y = tl.load(low + HALF, mask=mask, other=0.0).to(tl.float32)
+    kind = states.dtype.element_ty
+    tl.store(low, (x * cos_low[None, :] - y * sin_low[None, :]).to(kind), mask=mask)
+    tl.store(low + HALF, (y * cos_high[None, :] + x * sin_high[None, :]).to(kind), mask=mask)
+
+
+@triton.jit
+def _rotary_kernel(
+    query,
+    key,
+    cos,
+    sin,
+    query_token_stride,
+    query_head_stride,
+    key_token_stride,
+    key_head_stride,
+    cos_stride,
+    sin_stride,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    KV_HEADS_PAD: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    dims = tl.arange(0, HALF_PAD)
+    is_half = dims < HALF
+    cos_row = cos + token * cos_stride + dims
+    sin_row = sin + token * sin_stride + dims
+    cos_low = tl.load(cos_row, mask=is_half, other=0.0).to(tl.float32)
+    cos_high = tl.load(cos_row + HALF, mask=is_half, other=0.0).to(tl.float32)
+    sin_low = tl.load(sin_row, mask=is_half, other=0.0).to(tl.float32)
+    sin_high = tl.load(sin_row + HALF, mask=is_half, other=0.0).to(tl.float32)
+    _rotate_heads(
+        query + token * query_token_stride,
+        query_head_stride,
+        cos_low,
+        cos_high,
+        sin_low,
+        sin_high,
+        dims,
+        is_half,
+        NUM_HEADS,
+        HEADS_PAD,
+        HALF,
+    )
+    _rotate_heads(
+        key + token * key_token_stride,
+        key_head_stride,
+        cos_low,
+        cos_high,
+        sin_low,
+        sin_high,
+        dims,
+        is_half,
+        NUM_KV_HEADS,
+        KV_HEADS_PAD,
+        HALF,
+    )
+
+
+def rotate_(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Rotate ``query`` and ``key`` [num_tokens, heads, head_dim] in place, in one launch.
+
+    ``cos`` and ``sin`` are [num_tokens, rotary_dim] as transformers makes them, both halves
+    filled; dimensions from ``rotary_dim`` on stay as they are. Last dimensions are contiguous.
+    """
+    half = cos.shape[1] // 2
+    num_heads, num_kv_heads = query.shape[1], key.shape[1]
+    assert all(states.stride(-1) == 1 for states in (query, key, cos, sin))
+    if not query.shape[0]:
+        return
+    heads_pad = 1 << (num_heads - 1).bit_length()
+    half_pad = 1 << (half - 1).bit_length()
+    _rotary_kernel[(query.shape[0],)](
+        query,
+        key,
+        cos,
+        sin,
+        query.stride(0),
+        query.stride(1),
+        key.stride(0),
+        key.stride(1),
+        cos.stride(0),
+        sin.stride(0),
+        NUM_HEADS=num_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        HEADS_PAD=heads_pad,
+        KV_HEADS_PAD=1 << (num_kv_heads - 1).bit_length(),
+        HALF=half,
+        HALF_PAD=half_pad,
+        num_warps=min(max(heads_pad * half_pad // 256, 1), 8),
+        enable_fp_fusion=True,
+    )

@@ -1,0 +1,110 @@
+"""Small kernels against what transformers' modules compute."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+
+from core.attention.triton.kernels.types import IS_INTERPRETED
+from core.model.triton_ops.gated import gated
+from core.model.triton_ops.norm import rms_norm
+from core.model.triton_ops.rotary import rotate_
+
+DEVICES = [
+    pytest.param(
+        "cpu",
+        marks=pytest.mark.skipif(not IS_INTERPRETED, reason="Triton's interpreter is not on"),
+    ),
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+]
+DTYPES = [torch.float32, torch.float16]  # bfloat16 the interpreter cuts off instead of rounding
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+def randn(*shape: int, dtype: torch.dtype, device: torch.device, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    tolerance = 1e-5 if actual.dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", ["llama", "gemma"])
+@torch.inference_mode()
+def test_rms_norm(family: str, dtype: torch.dtype, device: torch.device) -> None:
+    norm = (LlamaRMSNorm if family == "llama" else Gemma3RMSNorm)(40, eps=1e-5)
+    norm.weight.copy_(torch.randn(40, generator=torch.Generator().manual_seed(3)))
+    norm = norm.to(device, dtype)
+    states = randn(2, 3, 40, dtype=dtype, device=device)
+    offset = 0.0 if family == "llama" else 1.0
+    actual = rms_norm(states, norm.weight, 1e-5, weight_offset=offset)
+    assert_close(actual, norm(states))
+
+    residual = randn(2, 3, 40, dtype=dtype, device=device, seed=1)
+    total = states + residual
+    actual = rms_norm(states, norm.weight, 1e-5, residual=residual, weight_offset=offset)
+    assert torch.equal(residual, total)
+    assert_close(actual, norm(total))
+
+
+@torch.inference_mode()
+def test_rms_norm_of_rows_that_lie_apart(device: torch.device) -> None:
+    wide = randn(5, 64, dtype=torch.float32, device=device)
+    weight = randn(24, dtype=torch.float32, device=device)
+    part = wide[:, 8:32]
+    expected = torch.nn.functional.rms_norm(part, (24,), weight, 1e-6)
+    assert_close(rms_norm(part, weight, 1e-6), expected)
+    assert rms_norm(part[:0], weight, 1e-6).shape == (0, 24)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(16, 16), (24, 12)])
+@torch.inference_mode()
+def test_rotary(head_dim: int, rotary_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Over slices of one fused projection, in place."""
+    fused = randn(5, (6 + 2 + 2) * head_dim, dtype=dtype, device=device)
+    query, key, value = fused.split([6 * head_dim, 2 * head_dim, 2 * head_dim], dim=1)
+    query, key = query.unflatten(1, (6, -1)), key.unflatten(1, (2, -1))
+    angles = randn(5, rotary_dim // 2, dtype=torch.float32, device=device, seed=1)
+    angles = torch.cat([angles, angles], dim=1)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    expected_query, expected_key = apply_rotary_pos_emb(
+        query[None, ..., :rotary_dim].transpose(1, 2),
+        key[None, ..., :rotary_dim].transpose(1, 2),
+        cos[None],
+        sin[None],
+    )
+    before = query.clone(), value.clone()
+    rotate_(query, key, cos, sin)
+    assert_close(query[..., :rotary_dim], expected_query[0].transpose(0, 1))
+    assert_close(key[..., :rotary_dim], expected_key[0].transpose(0, 1))
+    assert torch.equal(query[..., rotary_dim:], before[0][..., rotary_dim:])
+    assert torch.equal(value, before[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@torch.inference_mode()
+def test_gated(activation: str, dtype: torch.dtype, device: torch.device) -> None:
+    gate_up = randn(2, 3, 2 * 1100, dtype=dtype, device=device) * 3
+    gate, up = gate_up.chunk(2, dim=-1)
+    if activation == "silu":
+        expected = torch.nn.functional.silu(gate) * up
+    else:
+        expected = torch.nn.functional.gelu(gate, approximate="tanh") * up
+    assert_close(gated(gate_up, activation), expected)
