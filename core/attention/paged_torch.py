@@ -21,6 +21,11 @@ from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
 
+MAX_GATHERED_BYTES = 8 * 2**20
+"""Bytes of keys gathered at once on a CPU: what is gathered should still be in the cache when it is
+multiplied, and much more than that costs new pages from the system on every call."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Sequences computed in one padded rectangle."""
@@ -72,10 +77,22 @@ class PagedTorchBackend:
         alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for i in range(batch.num_seqs):
             alike[_size_class(int(num_queries[i])), _size_class(int(num_blocks[i]))].append(i)
-        return [
-            self._padded(batch, np.array(members), num_queries, first_block, num_blocks, window)
-            for members in alike.values()
-        ]
+        groups = []
+        for members in alike.values():
+            size = self._group_size(int(num_blocks[members].max()))
+            for at in range(0, len(members), size):
+                some = np.array(members[at : at + size])
+                groups.append(
+                    self._padded(batch, some, num_queries, first_block, num_blocks, window)
+                )
+        return groups
+
+    def _group_size(self, num_blocks: int) -> int:
+        """Sequences of so many blocks that are gathered at once."""
+        if self._storage.keys[0].device.type != "cpu":
+            return self._storage.num_blocks
+        block_nbytes = max(keys[0].nbytes for keys in self._storage.keys)
+        return max(1, MAX_GATHERED_BYTES // (num_blocks * block_nbytes))
 
     def _padded(
         self,
