@@ -20,7 +20,6 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
-
 MAX_GATHERED_BYTES = 8 * 2**20
 """Bytes of keys gathered at once on a CPU: what is gathered should still be in the cache when it is
 multiplied, and much more than that costs new pages from the system on every call."""
