@@ -42,6 +42,7 @@ class BackendFactory(Protocol):
 
 _BACKENDS = {
     "cpu": ("core.attention.paged_cpu", "PagedCPUBackend"),
+    "flashinfer": ("core.attention.paged_flashinfer", "FlashInferBackend"),
     "sdpa": ("core.attention.sdpa", "SDPABackend"),
     "torch": ("core.attention.paged_torch", "PagedTorchBackend"),
     "triton": ("core.attention.triton.backend", "TritonBackend"),

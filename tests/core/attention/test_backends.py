@@ -98,5 +98,5 @@ def test_backend_equals_sdpa(
 
 
 def test_unknown_backend_is_refused_by_name() -> None:
-    with pytest.raises(ModelLoadError, match=r"'warp'.*cpu, sdpa, torch"):
+    with pytest.raises(ModelLoadError, match=r"'warp'.*cpu, flashinfer, sdpa, torch, triton"):
         backend_factory("warp")

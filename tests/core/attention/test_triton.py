@@ -363,3 +363,55 @@ def test_a_cuda_graph_replays_other_steps() -> None:
         graph.replay()
         assert torch.equal(output[:n], expected)
         assert not output[n:].any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_flashinfer_equals_sdpa(layer: int) -> None:
+    """At sizes that it has kernels for."""
+    pytest.importorskip("flashinfer")
+    device, block_size = torch.device("cuda"), 16
+    layers = [
+        LayerSpec(8, 2, 128, 128, 0.1, None),
+        LayerSpec(8, 2, 128, 128, 0.1, 7),
+        LayerSpec(4, 4, 64, 64, 0.2, None),
+    ]
+    spec, lens, counts = layers[layer], [40, 9, 17, 100], [1, 9, 5, 1]
+    tables = np.arange(4 * 7).reshape(4, 7)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    slots = [
+        tables[i, position // block_size] * block_size + position % block_size
+        for i, (length, count) in enumerate(zip(lens, counts, strict=True))
+        for position in range(length - count, length)
+    ]
+    batch = ModelInput(
+        token_ids=torch.empty(0),
+        positions=torch.empty(0),
+        slots=torch.tensor(slots, device=device),
+        logits_indices=torch.empty(0),
+        query_starts=starts,
+        context_lens=np.array(lens),
+        block_tables=tables,
+    )
+    generator = torch.Generator(device).manual_seed(0)
+    states = [
+        torch.randn(len(slots), heads, dim, generator=generator, device=device).bfloat16()
+        for heads, dim in (
+            (spec.num_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.value_dim),
+        )
+    ]
+    results = []
+    for name in ("sdpa", "flashinfer"):
+        storage = KVStorage(
+            layers, num_blocks=28, block_size=block_size, dtype=torch.bfloat16, device=device
+        )
+        fill = torch.Generator(device).manual_seed(1)
+        for tensor in [*storage.keys, *storage.values]:
+            tensor.copy_(torch.randn(tensor.shape, generator=fill, device=device))
+        backend = backend_factory(name)(storage, layers)
+        backend.plan(batch)
+        results.append(backend.forward(*states, layer))
+    torch.testing.assert_close(*results, rtol=3e-2, atol=3e-2)
