@@ -247,8 +247,7 @@ def _add_target_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--random-model",
-        type=Choice(RANDOM_MODELS),
-        metavar="{" + ",".join(RANDOM_MODELS) + "}",
+        **_one_of(RANDOM_MODELS),
         help="a model of this shape with random weights; made offline when it is first asked for "
         "and kept in the user's cache directory",
     )
@@ -265,12 +264,12 @@ def _add_target_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_engine_flags(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--device", type=Choice(get_args(Device)), help="where to run")
-    group.add_argument("--dtype", type=Choice(get_args(DType)), help="type of the weights")
+    group.add_argument("--device", **_one_of(get_args(Device)), help="where to run")
+    group.add_argument("--dtype", **_one_of(get_args(DType)), help="type of the weights")
     group.add_argument(
-        "--quantization", type=Choice(get_args(Quantization)), help="what matrices are stored in"
+        "--quantization", **_one_of(get_args(Quantization)), help="what matrices are stored in"
     )
-    group.add_argument("--attention-backend", help="as of serve")
+    group.add_argument("--attention-backend", help="as that of serve")
     group.add_argument("--max-model-len", type=positive, help="context length in tokens")
     group.add_argument(
         "--max-batch-size",
@@ -361,8 +360,7 @@ def _add_pace_flags(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--submit-schedule",
-        type=Choice(SCHEDULES),
-        metavar="{" + ",".join(SCHEDULES) + "}",
+        **_one_of(SCHEDULES),
         help="whether times count from the last submission or from the start of the run "
         "(default: absolute)",
     )
@@ -402,6 +400,10 @@ def _add_run_flags(group: argparse._ArgumentGroup) -> None:
         "--repeat-runs", type=positive, help="runs; of several, medians are shown (default: 1)"
     )
     group.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, too")
+
+
+def _one_of(words: tuple[str, ...]) -> dict[str, Any]:
+    return {"type": Choice(words), "metavar": "{" + ",".join(words) + "}"}
 
 
 def _length(text: str) -> tuple[int, int]:
