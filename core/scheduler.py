@@ -48,10 +48,10 @@ class Scheduler:
       takes at most half of their speed, and equal ones end one after the other, not all at last.
     - A chunk that does not reach the last token ends with a block. Whoever has the same prefix
       takes over all of it and goes on behind, in the same step: nothing is computed twice.
-    - Admission is first come first served. It does not wait for the budget, only for a seat, for
-      blocks for all known tokens, and for one more block for each that runs already, since these
-      will soon want it. When blocks run out nevertheless, the last admitted gives up its own and
-      is recomputed later.
+    - Admission is first come first served. It does not wait for the budget, only for a seat and
+      for blocks: for all known tokens, and one to spare for each that will then run. When blocks
+      run out, the last admitted gives up its own and is recomputed later. Thanks to the spare
+      ones, nobody has to before he has run for as many steps as a block has tokens.
 
     Owned by the core thread.
     """
@@ -144,7 +144,8 @@ class Scheduler:
         """Seat those who wait, in their order, as far as seats and blocks reach."""
         while self._waiting and len(self._running) < self._max_num_seqs:
             sequence = self._waiting[0]
-            if not self._kv.has_room(sequence, num_spare_blocks=len(self._running)):
+            num_spare_blocks = len(self._running) + 1 if self._running else 0
+            if not self._kv.has_room(sequence, num_spare_blocks=num_spare_blocks):
                 break
             self._adopt(sequence)
             has_blocks = self._kv.allocate(sequence)
