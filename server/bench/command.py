@@ -77,12 +77,16 @@ def measure(bench: Bench, settings: BenchSettings) -> Report:
         timetable = Timetable(settings.pace, len(requests), f"{settings.workload.seed}/{name}")
         if index == settings.warmup_runs:
             bench.warmed_up()
-        # None: only on a terminal
-        with tqdm(total=len(requests), desc=name, unit="request", leave=False, disable=None) as bar:
+        with _bar(name, len(requests)) as bar:
             result = bench.run(requests, timetable, bar.update)
         if index >= settings.warmup_runs:
             runs.append(result)
     return make_report(bench.target, settings, runs, bench.profile)
+
+
+def _bar(name: str, total: int) -> Any:
+    """A progress bar, on a terminal only, drawn seldom: the core thread may be who draws it."""
+    return tqdm(total=total, desc=name, unit="request", leave=False, disable=None, mininterval=0.5)
 
 
 @contextmanager
