@@ -196,7 +196,8 @@ def ratios_table(results: Results, us: str, peers: Sequence[str]) -> str:
         against = []
         for peer in peers:
             theirs = results.cell(peer, figure)
-            against.append(DASH if theirs is None else _times(figure, ours, theirs))
+            is_known = theirs is not None and theirs.value > 0  # a rate of 0: cut before a token
+            against.append(_times(figure, ours, theirs) if theirs and is_known else DASH)
         rows.append([figure.label, share, *against])
     return markdown(rows) if len(rows) > 1 else ""
 

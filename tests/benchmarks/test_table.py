@@ -92,6 +92,13 @@ def test_ratios_above_one_are_better_whatever_the_figure():
     assert found["S2 resident MB"] == ["-", "3.00x"]
 
 
+def test_a_peer_that_gave_no_token_has_no_ratio():
+    found = rows(
+        ratios_table(Results([*LINES, line("x", "s2", tok_s=0, is_cut=True)]), "roseinfer", ["x"])
+    )
+    assert found["S2 tok/s"] == ["50%", "-"]
+
+
 def test_quantised_are_held_against_quantised():
     quantised = [
         line("roseinfer int8", "s1", tpot_p50_ms=5, weights="int8", floors={"tpot_p50_ms": 4}),
