@@ -261,6 +261,13 @@ def test_what_others_hold_of_a_prefix_takes_no_room():
     assert steps.step() == {"first": 1, "second": 1}
 
 
+def test_who_is_alone_may_fill_the_pool():
+    steps = Steps(num_blocks=7, block_size=4)
+    steps.add(range(28), "a", max_tokens=1)
+    steps.add([50], "b", max_tokens=1)
+    assert [steps.step(), steps.step()] == [{"a": 28}, {"b": 1}]
+
+
 def test_nobody_is_admitted_on_the_blocks_that_the_running_will_soon_want():
     steps = Steps(num_blocks=7, block_size=4)
     first = steps.add([1] * 8, "first", max_tokens=4)

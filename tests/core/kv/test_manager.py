@@ -251,6 +251,8 @@ def test_a_cached_block_that_somebody_holds_takes_no_room():
         sequence = make_sequence(range(num_tokens))
         assert kv.has_room(sequence, num_spare_blocks=num_spare_blocks) == has_room
     assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)  # its fourth is not full
+    assert kv.has_room(make_sequence(range(12)), num_spare_blocks=0)
+    assert not kv.has_room(make_sequence(range(12)), num_spare_blocks=1)  # it computes its third
     assert not kv.has_room(make_sequence(range(13), prompt_logprobs=0), num_spare_blocks=0)
     assert not kv.has_room(make_sequence(range(13), cache_salt="bob"), num_spare_blocks=0)
 
