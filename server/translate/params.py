@@ -38,21 +38,6 @@ def sampling_params(
     checked; with ``shows_markup`` special tokens are in the text, for a parser to see.
     """
     defaults = info.default_sampling
-    prompt_logprobs = request.prompt_logprobs
-    if prompt_logprobs is not None:
-        if prompt_logprobs == -1:
-            raise InvalidRequest(
-                f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not -1.",
-                param="prompt_logprobs",
-                code="unsupported_parameter",
-            )
-        if request.stream:
-            raise InvalidRequest(
-                "prompt_logprobs cannot be streamed.",
-                param="prompt_logprobs",
-                code="invalid_parameter_combination",
-            )
-        echo_logprobs = max(prompt_logprobs, echo_logprobs or 0)
     params = SamplingParams(
         max_tokens=max_tokens,
         min_tokens=request.min_tokens or 0,
@@ -79,7 +64,7 @@ def sampling_params(
         ),
         skip_special_tokens=request.skip_special_tokens is not False and not shows_markup,
         logprobs=logprobs,
-        prompt_logprobs=echo_logprobs,
+        prompt_logprobs=_prompt_logprobs(request, echo_logprobs),
         grammar=grammar,
         thinking=thinking,
     )
@@ -197,6 +182,26 @@ def _check_beside_grammar(params: SamplingParams) -> None:
                 param=name,
                 code="invalid_parameter_combination",
             )
+
+
+def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
+    """Alternatives at each position of the prompt: what was asked for, and what an echo shows."""
+    asked = request.prompt_logprobs
+    if asked is None:
+        return echoed
+    if asked == -1:
+        raise InvalidRequest(
+            f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not -1.",
+            param="prompt_logprobs",
+            code="unsupported_parameter",
+        )
+    if request.stream:
+        raise InvalidRequest(
+            "prompt_logprobs cannot be streamed.",
+            param="prompt_logprobs",
+            code="invalid_parameter_combination",
+        )
+    return max(asked, echoed or 0)
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:

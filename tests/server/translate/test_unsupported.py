@@ -12,9 +12,9 @@ from core.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.controllers import answering, chat, completions
+from server.translate import answer_form, formats, params, prompts, tools
 from server.translate import chat as translate_chat
 from server.translate import completions as translate_completions
-from server.translate import formats, params, prompts, tools
 from server.translate.unsupported import refuse_unsupported, refused_fields
 
 WITHOUT_EFFECT = {
@@ -45,6 +45,7 @@ READERS = {
     ChatCompletionRequest: [
         chat,
         translate_chat,
+        answer_form,
         tools.tool_plan,
         prompts.chat_prompt,
         prompts._template_kwargs,
