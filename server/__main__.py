@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from server.bench.settings import BenchSettings
 from server.settings import Settings, parse_command
@@ -59,13 +58,16 @@ def _set_up(log_level: str) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
-def exit_process(code: int) -> None:
-    """Exit; if the core thread is still inside a long call, without waiting for it."""
-    if any(thread.name == "roseinfer-core" for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+def exit_process(code: int) -> NoReturn:
+    """Exit at once: everything of ours has been stopped by now, or is stuck in a long call.
+
+    Taking the interpreter apart would only free what the system frees anyway, wait for a core
+    thread that is still inside a step, and make libraries that leak at exit say so.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
