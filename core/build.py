@@ -16,6 +16,7 @@ from core.errors import ModelLoadError
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.acceleration import accelerate
+from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel, load_model, source_of
 from core.model.memory import num_kv_blocks
@@ -91,14 +92,13 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     backend = config.attention_backend
     if backend == "auto":
         backend = acceleration.attention_backend
+    attention = backend_factory(backend)(storage, hook.layers)
+    hook.install(attention.forward)
     engine = Engine(
         ModelRunner(
-            model.module,
-            hook,
-            backend_factory(backend)(storage, hook.layers),
+            EagerForward(model.module, attention, model.device),
             Sampler(processors=processors),
             storage,
-            device=model.device,
         ),
         Scheduler(
             kv,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence as Ids
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -26,11 +27,25 @@ REQUEST_FAILED = "The server failed on this request."
 """All that a client is told of a failure of ours; the log has the rest."""
 
 
+class InFlight(Protocol):
+    """A step that the device was told to compute."""
+
+    @property
+    def must_land(self) -> bool:
+        """Whether its tokens must be known to the host before the next step is launched."""
+
+    def collect(self) -> list[SequenceResult]:
+        """Wait for the step; result ``i`` belongs to ``plan.scheduled[i]``. Once only."""
+
+
 class Runner(Protocol):
     """Turns a plan into tokens."""
 
-    def execute(self, plan: SchedulerOutput) -> list[SequenceResult]:
-        """Compute the step; result ``i`` belongs to ``plan.scheduled[i]``."""
+    def launch(self, plan: SchedulerOutput) -> InFlight:
+        """Tell the device to compute the step, behind those that were launched before.
+
+        A token that is in flight when the step is launched is that of the launch before.
+        """
 
     def clear(self, block_ids: Ids[int]) -> None:
         """Overwrite blocks that nobody holds."""
@@ -41,6 +56,10 @@ class Engine:
 
     A step that fails ends the requests that were in it, with an error, and the engine goes on;
     ``step`` raises only when it cannot.
+
+    With ``runs_ahead`` a step is launched before the tokens of the one before are read back, so
+    that the device need not wait for the host: what has ended is found out one step late, and
+    what was computed for it meanwhile is discarded.
     """
 
     def __init__(
@@ -52,6 +71,7 @@ class Engine:
         *,
         eos_token_ids: frozenset[int],
         seed: int | None = None,
+        runs_ahead: bool = False,
     ) -> None:
         """``seed`` makes the seeds drawn for requests without one repeatable as a sequence."""
         self._runner = runner
@@ -61,7 +81,9 @@ class Engine:
         self._eos_token_ids = eos_token_ids
         self._seeds = random.Random(seed)
         self._generations: dict[str, Generation] = {}
-        self._ready: list[StepOutput] = []  # outputs of requests that needed no step
+        self._runs_ahead = runs_ahead
+        self._flight: _Flight | None = None  # only between steps, and only if they run ahead
+        self._ready: list[StepOutput] = []  # outputs that are still to be told
         self._num_failures_in_a_row = 0
         self._counters = {
             "num_steps": 0,
@@ -74,7 +96,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._generations or self._ready)
+        return bool(self._generations or self._ready or self._flight)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request, which has been checked to fit. Its id must be new."""
@@ -103,28 +125,52 @@ class Engine:
             self._ready = [output for output in self._ready if output.request_id != request_id]
 
     def step(self) -> list[StepOutput]:
-        """Schedule, execute, commit. Raises only if the engine cannot go on."""
-        outputs = self._step() if self._generations else []
+        """Schedule, launch, commit. Raises only if the engine cannot go on."""
+        if self._generations or self._flight is not None:
+            self._step()
         ready, self._ready = self._ready, []
-        return ready + outputs
+        return ready
 
-    def _step(self) -> list[StepOutput]:
+    def _step(self) -> None:
+        before, self._flight = self._flight, None
         plan = self._scheduler.schedule()
-        assert plan.scheduled, "work is left, but nothing can be scheduled"
+        assert plan.scheduled or before, "work is left, but nothing can be scheduled"
+        launched = self._launch(plan) if plan.scheduled else None
+        if before is not None:
+            self._land(before)
+        if launched is not None:
+            if self._runs_ahead and not launched.step.must_land:
+                self._flight = launched
+            else:
+                self._land(launched)
+
+    def _launch(self, plan: SchedulerOutput) -> _Flight:
+        """Begin a step. If that fails, it is told when the step lands."""
+        try:
+            step = self._runner.launch(plan)
+        except Exception as error:  # noqa: BLE001 - it is logged when the step lands
+            step = _NotLaunched(error)
+        for item in plan.scheduled:
+            item.launch()
+        return _Flight(plan, step)
+
+    def _land(self, flight: _Flight) -> None:
+        """Wait for a step, and commit it or end its requests."""
         failure: Exception | None = None
         try:
-            results = self._runner.execute(plan)
+            results = flight.step.collect()
         except Exception as error:  # whatever goes wrong, only this step's requests are lost
-            logger.exception("a step of %d sequences failed", len(plan.scheduled))
+            logger.exception("a step of %d sequences failed", len(flight.plan.scheduled))
             failure = error.with_traceback(None)  # which would keep the step's tensors alive
         if failure is not None:
-            return self._fail_step(plan, failure)
-        self._num_failures_in_a_row = 0
-        return self._commit(plan, results)
+            self._fail_step(flight.plan, failure)
+        else:
+            self._num_failures_in_a_row = 0
+            self._commit(flight.plan, results)
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
-        ready, self._ready = self._ready, []
+        ready, self._ready, self._flight = self._ready, [], None
         live = list(self._generations.values())
         return ready + [self._fail(generation, message) for generation in live]
 
@@ -143,34 +189,48 @@ class Engine:
         """Assert the invariants that hold between steps."""
         self._scheduler.check()
         assert {s.request_id for s in self._scheduler} == self._generations.keys()
+        items = [] if self._flight is None else self._flight.plan.scheduled
+        in_flight = {item.sequence for item in items if item.samples and not item.is_stale}
+        assert {s for s in self._scheduler if s.num_in_flight} == in_flight
+        assert all(s.num_in_flight == 1 for s in in_flight)
 
-    def _commit(self, plan: SchedulerOutput, results: list[SequenceResult]) -> list[StepOutput]:
+    def _commit(self, plan: SchedulerOutput, results: list[SequenceResult]) -> None:
         """Move every sequence on, and collect what there is to tell."""
-        outputs: list[StepOutput] = []
         self._counters["num_steps"] += 1
         for item, result in zip(plan.scheduled, results, strict=True):
+            failed = result.sampled is not None and result.sampled.failed
+            if item.is_stale:
+                if failed:
+                    self._clear_all_free()
+                continue
+            item.land()
             sequence = item.sequence
             generation = self._generations[sequence.request_id]
-            sequence.num_computed_tokens += item.num_tokens
-            if result.sampled is not None and result.sampled.failed:
+            if failed:
                 suspects = self._kv.distrust(sequence)
-                outputs.append(self._fail(generation, "The model computed no usable token."))
+                self._ready.append(self._fail(generation, "The model computed no usable token."))
                 self._runner.clear(self._kv.free_among(suspects))
                 continue
             try:
-                generation.advance(result, self._eos_token_ids)
+                generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
                 output = generation.report()
             except Exception:  # the text of one request must not end the others
                 logger.exception("request %s failed", sequence.request_id)
-                outputs.append(self._fail(generation, REQUEST_FAILED))
+                self._ready.append(self._fail(generation, REQUEST_FAILED))
                 continue
             if output is not None:
-                outputs.append(output)
+                self._ready.append(output)
             if generation.finish_reason is not None:
                 self._forget(generation)
-        return outputs
+            elif result.sampled is not None and result.sampled.was_late:
+                sequence.rewind()
 
-    def _fail_step(self, plan: SchedulerOutput, error: Exception) -> list[StepOutput]:
+    def _clear_all_free(self) -> None:
+        """No usable token, and no telling any more which blocks were written."""
+        self._kv.invalidate()
+        self._runner.clear(self._kv.free_among(range(self._kv.num_blocks)))
+
+    def _fail_step(self, plan: SchedulerOutput, error: Exception) -> None:
         """End the requests of a failed step; raise if the failure will not stay the only one."""
         self._counters["num_failed_steps"] += 1
         self._num_failures_in_a_row += 1
@@ -179,8 +239,10 @@ class Engine:
         self._kv.invalidate()
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
-        failed = [self._generations[item.sequence.request_id] for item in plan.scheduled]
-        return [self._fail(generation, REQUEST_FAILED) for generation in failed]
+        for item in plan.scheduled:
+            if not item.is_stale:
+                generation = self._generations[item.sequence.request_id]
+                self._ready.append(self._fail(generation, REQUEST_FAILED))
 
     def _fail(self, generation: Generation, message: str) -> StepOutput:
         self._forget(generation)
@@ -194,6 +256,27 @@ class Engine:
         self._counters["num_output_tokens"] += sequence.num_output_tokens
         self._scheduler.finish(sequence)
         del self._generations[sequence.request_id]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was launched, and what was to be computed in it."""
+
+    plan: SchedulerOutput
+    step: InFlight
+
+
+class _NotLaunched:
+    """A step that failed before the device was told all of it."""
+
+    must_land = True
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def collect(self) -> list[SequenceResult]:
+        """Say why."""
+        raise self._error
 
 
 def _is_fatal(error: Exception) -> bool:

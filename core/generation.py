@@ -45,9 +45,11 @@ class Generation:
         if params.max_tokens == 0 and self._prompt_logprobs is None:
             self.finish_reason = "length"
 
-    def advance(self, result: SequenceResult, eos_token_ids: frozenset[int]) -> None:
-        """Take in what a step computed; the sequence's counters are already up to date."""
-        self._take_prompt_logprobs(result.prompt_logprobs)
+    def advance(
+        self, result: SequenceResult, eos_token_ids: frozenset[int], *, num_computed_tokens: int
+    ) -> None:
+        """Take in what a step computed, which was up to ``num_computed_tokens``."""
+        self._take_prompt_logprobs(result.prompt_logprobs, num_computed_tokens)
         if result.sampled is None:
             return
         if self.sequence.params.max_tokens == 0:
@@ -120,10 +122,10 @@ class Generation:
         elif num_tokens >= params.max_tokens:
             self.finish_reason = "length"
 
-    def _take_prompt_logprobs(self, entries: list[TokenLogprob]) -> None:
+    def _take_prompt_logprobs(self, entries: list[TokenLogprob], num_computed_tokens: int) -> None:
         """Add the scores of a prompt chunk; a recomputed chunk brings some a second time."""
         if entries and self._prompt_logprobs is not None:
-            # The chunk is computed by now, and its last score is that of the token after it.
-            end = min(self.sequence.num_computed_tokens + 1, self.sequence.num_prompt_tokens)
+            # The last score of a chunk is that of the token after it.
+            end = min(num_computed_tokens + 1, self.sequence.num_prompt_tokens)
             num_known = len(self._prompt_logprobs) - (end - len(entries))
             self._prompt_logprobs += entries[num_known:]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.pinned import Uploads
 from core.sequence import Sequence
 
 
@@ -15,9 +17,10 @@ from core.sequence import Sequence
 class ModelInput:
     """All scheduled tokens of a step in one row, sequence after sequence.
 
-    Host arrays describe the sequences to the attention planner; tensors are on the model's
-    device. Sequence ``i`` owns tokens ``query_starts[i]`` to ``query_starts[i + 1]``, which are
-    the last of its ``context_lens[i]`` tokens.
+    Host arrays describe the sequences to the attention planner; the tensors are built on the host
+    as well, and ``on`` the model's device they are after one copy. Sequence ``i`` owns tokens
+    ``query_starts[i]`` to ``query_starts[i + 1]``, which are the last of its ``context_lens[i]``
+    tokens. A negative token id stands for a token that only the device knows: see LastTokens.
     """
 
     token_ids: torch.Tensor  # [num_tokens] int64
@@ -33,15 +36,45 @@ class ModelInput:
         """Sequences in the step."""
         return len(self.context_lens)
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether every sequence computes one token and wants its logits."""
+        num_seqs = self.num_seqs
+        return len(self.token_ids) == num_seqs == len(self.logits_indices)
+
+    def on(self, device: torch.device, uploads: Uploads | None = None) -> ModelInput:
+        """The same with its tensors on ``device``, without waiting for it."""
+        if device.type == "cpu":
+            return self
+        tensors = (self.token_ids, self.positions, self.slots, self.logits_indices)
+        sizes = [len(tensor) for tensor in tensors]
+        uploads = uploads or Uploads(device)
+        num_words = 2 * sum(sizes)
+        target = uploads.take(num_words)[:num_words].view(np.int64)
+        np.concatenate([tensor.numpy() for tensor in tensors], out=target)
+        packed = torch.empty(sum(sizes), dtype=torch.int64, device=device)
+        uploads.send(num_words, packed.view(torch.int32))
+        token_ids, positions, slots, logits_indices = torch.split(packed, sizes)
+        return replace(
+            self,
+            token_ids=token_ids,
+            positions=positions,
+            slots=slots,
+            logits_indices=logits_indices,
+        )
+
 
 def build_model_input(
     scheduled: list[tuple[Sequence, int]],
     logits_indices: list[int],
     *,
     block_size: int,
-    device: torch.device,
+    rows_in_flight: Mapping[Sequence, int] | None = None,
 ) -> ModelInput:
-    """Flatten (sequence, number of tokens) pairs, whose block tables are already long enough."""
+    """Flatten (sequence, number of tokens) pairs, whose block tables are already long enough.
+
+    ``rows_in_flight`` says for a sequence whose last token is in flight where the device has it.
+    """
     num_seqs = len(scheduled)
     counts = np.fromiter((n for _, n in scheduled), dtype=np.int64, count=num_seqs)
     computed = np.fromiter(
@@ -56,21 +89,20 @@ def build_model_input(
     for row, (sequence, count) in enumerate(scheduled):
         start = sequence.num_computed_tokens
         token_ids += sequence.token_ids[start : start + count]
+        if start + count > len(sequence.token_ids):
+            assert rows_in_flight is not None
+            token_ids.append(-1 - rows_in_flight[sequence])
         table = sequence.block_table.view()[: block_tables.shape[1]]
         block_tables[row, : len(table)] = table
 
     rows = np.repeat(np.arange(num_seqs), counts)
     positions = np.arange(len(token_ids)) + np.repeat(computed - query_starts[:-1], counts)
     slots = block_tables[rows, positions // block_size] * block_size + positions % block_size
-    packed = torch.from_numpy(
-        np.concatenate([np.array(token_ids + logits_indices, dtype=np.int64), positions, slots])
-    ).to(device, non_blocking=True)
-    n, m = len(token_ids), len(logits_indices)
     return ModelInput(
-        token_ids=packed[:n],
-        logits_indices=packed[n : n + m],
-        positions=packed[n + m : 2 * n + m],
-        slots=packed[2 * n + m :],
+        token_ids=torch.from_numpy(np.array(token_ids, dtype=np.int64)),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy(slots),
+        logits_indices=torch.from_numpy(np.array(logits_indices, dtype=np.int64)),
         query_starts=query_starts,
         context_lens=context_lens,
         block_tables=block_tables,

@@ -49,18 +49,21 @@ class StepProfile:
     def attach(self, engine: Engine) -> None:
         """Measure every step of this engine from now on. Once only."""
         parts: Any = engine
+        parts._runs_ahead = False
         runner = parts._runner
-        if runner._device.type == "cuda":
+        eager = runner._forward
+        if eager.device.type == "cuda":
             self._timer.synchronize = torch.cuda.synchronize
         parts.step = self._timed_step(parts.step)
         parts._scheduler.schedule = self._timed_schedule(parts._scheduler.schedule)
         parts._commit = self._timer.timed("commit", parts._commit)
-        runner.execute = self._timer.timed("inputs", runner.execute)
+        parts._land = self._timer.timed("results", parts._land)
+        runner.launch = self._timer.timed("inputs", runner.launch)
         runner.forward = self._timed_forward(runner.forward)
-        runner._backend.plan = self._timer.timed("forward", runner._backend.plan, "attention plan")
+        eager.backend.plan = self._timer.timed("forward", eager.backend.plan, "attention plan")
         runner._sampler = _TimedSampler(runner._sampler, self._timer)
         self._call_cost = _cost_of_hooks()
-        self._watch(runner._model)
+        self._watch(eager.model)
 
     def timed_delivery(
         self, deliver: Callable[[list[StepOutput]], None]
@@ -123,7 +126,7 @@ class StepProfile:
 
     def _timed_forward(self, forward: Callable[P, T]) -> Callable[P, T]:
         def timed_forward(*args: P.args, **kwargs: P.kwargs) -> T:
-            self._timer.turn("results")  # what execute does after it
+            self._timer.turn("results")  # what launch does after it
             with self._timer.measure("forward"):
                 return forward(*args, **kwargs)
 
@@ -254,10 +257,7 @@ class _TimedSampler:
 
     def __init__(self, sampler: Any, timer: _Timer) -> None:
         self.prepare = timer.timed("masks", sampler.prepare)
-        self._call = timer.timed("sampling", sampler.__call__)
-
-    def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
+        self.launch = timer.timed("sampling", sampler.launch)
 
 
 class _Sums:

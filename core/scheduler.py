@@ -12,15 +12,43 @@ from core.sequence import Sequence, Status
 
 @dataclass(slots=True)
 class ScheduledSequence:
-    """One sequence and how many of its pending tokens this step computes."""
+    """One sequence and how many of its pending tokens this step computes.
+
+    The sequence moves on while the step is in flight: what it was like when the step was decided
+    is kept. ``samples`` says whether the step reaches its last token, so that the next one can be
+    chosen.
+    """
 
     sequence: Sequence
     num_tokens: int
+    num_computed_tokens: int = field(init=False)
+    samples: bool = field(init=False)
+    _epoch: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep what the sequence is like now."""
+        self.num_computed_tokens = self.sequence.num_computed_tokens
+        self.samples = self.num_tokens == self.sequence.num_pending_tokens
+        self._epoch = self.sequence.epoch
 
     @property
-    def samples(self) -> bool:
-        """Whether the step reaches the last known token, so that the next one can be chosen."""
-        return self.num_tokens == self.sequence.num_pending_tokens
+    def is_stale(self) -> bool:
+        """Whether the sequence has ended, or been preempted or rewound, since."""
+        return self._epoch != self.sequence.epoch
+
+    @property
+    def end(self) -> int:
+        """Tokens that are computed after the step."""
+        return self.num_computed_tokens + self.num_tokens
+
+    def launch(self) -> None:
+        """Count what the device was told to compute, and the token that will come of it."""
+        self.sequence.num_computed_tokens += self.num_tokens
+        self.sequence.num_in_flight += self.samples
+
+    def land(self) -> None:
+        """The token is there, to be added to those that are known."""
+        self.sequence.num_in_flight -= self.samples
 
 
 @dataclass(slots=True)
@@ -106,12 +134,14 @@ class Scheduler:
         elif sequence.status is Status.WAITING:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
+        sequence.epoch += 1
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. Every sequence in it has its blocks.
 
         All that may leave a sequence out of the step comes before the first ``_plan``: from then
-        on there are blocks to adopt that only this step computes.
+        on there are blocks to adopt that only this step computes. (A sequence whose last token is
+        in flight has nothing to compute, and nothing to adopt.)
         """
         for sequence in self._running:
             if sequence.num_pending_tokens > 1:
@@ -122,7 +152,7 @@ class Scheduler:
         for sequence in self._running:
             if sequence.num_pending_tokens == 1:
                 scheduled.append(self._plan(sequence, 1))
-            else:
+            elif sequence.num_pending_tokens > 1:
                 longer.append(sequence)
         if longer:
             budget = self._max_num_batched_tokens - len(scheduled)
@@ -196,6 +226,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._kv.free(sequence)
+        sequence.rewind()
         self._waiting.appendleft(sequence)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1
@@ -206,7 +237,8 @@ class Scheduler:
         assert len(self._running) <= self._max_num_seqs
         assert all(s.status is Status.RUNNING for s in self._running)
         assert all(s.status is Status.WAITING and not len(s.block_table) for s in self._waiting)
-        assert all(s.num_pending_tokens > 0 for s in self)
+        assert all(s.num_pending_tokens > 0 or s.num_in_flight for s in self)
+        assert all(not s.num_in_flight for s in self._waiting)
         self._kv.check(self._running)
 
 

@@ -24,14 +24,20 @@ class Sequence:
     ``num_computed_tokens`` of them have their keys and values in the cache; the rest are
     pending. A sequence samples its next token in the step that computes its last pending one,
     which makes prefill, chunked prefill, decode and recompute after preemption one case.
+
+    Where steps are launched before the last one's tokens are read back, the token that such a
+    step will have sampled is in flight: it counts as one of the sequence's, and is pending, but
+    only the device knows which it is. ``num_computed_tokens`` counts what launched steps compute.
     """
 
     __slots__ = (
         "__weakref__",
         "block_hashes",
         "block_table",
+        "epoch",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_in_flight",
         "num_preemptions",
         "num_prompt_tokens",
         "params",
@@ -50,6 +56,8 @@ class Sequence:
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0  # prompt tokens that other sequences had computed
+        self.num_in_flight = 0
+        self.epoch = 0  # what was launched in an earlier one is of no use any more
         self.num_preemptions = 0
         self.block_table = BlockTable()
         self.block_hashes: list[bytes] = []  # of its full blocks; see core.kv.prefix
@@ -62,18 +70,34 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and sampled tokens."""
-        return len(self.token_ids)
+        """Prompt and sampled tokens, those in flight too."""
+        return len(self.token_ids) + self.num_in_flight
 
     @property
     def num_output_tokens(self) -> int:
-        """Sampled tokens."""
+        """Sampled tokens that are known."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def num_sampled_tokens(self) -> int:
+        """Sampled tokens, those in flight too."""
+        return len(self.token_ids) + self.num_in_flight - self.num_prompt_tokens
+
+    @property
     def num_pending_tokens(self) -> int:
-        """Tokens whose keys and values are not in the cache yet."""
-        return len(self.token_ids) - self.num_computed_tokens
+        """Tokens whose keys and values are not in the cache yet, and will be wanted there.
+
+        None are, if the token in flight is known to be the last.
+        """
+        if self.num_in_flight and self.num_sampled_tokens >= self.params.max_tokens:
+            return 0
+        return len(self.token_ids) + self.num_in_flight - self.num_computed_tokens
+
+    def rewind(self) -> None:
+        """Begin a new epoch: what is in flight is forgotten, and will be sampled again."""
+        self.epoch += 1
+        self.num_in_flight = 0
+        self.num_computed_tokens = min(self.num_computed_tokens, len(self.token_ids) - 1)
 
     def __repr__(self) -> str:
         return (

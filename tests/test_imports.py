@@ -15,7 +15,7 @@ FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("
 
 LAYERS = (
     {"core.errors", "core.config", "core.layer_spec", "core.builtin_model", "core.profile_report"},
-    {"core.kernels"},
+    {"core.kernels", "core.pinned"},
     {"core.params", "core.grammar"},
     {"core.messages"},
     {"core.sequence", "core.kv.block_table"},

@@ -21,8 +21,8 @@ from compat_tests.support.faults import (
 )
 from core.build import LoadedEngine, load_engine
 from core.config import EngineConfig, ModelConfig
-from core.engine import Runner
-from core.model.runner import SequenceResult
+from core.engine import InFlight, Runner
+from core.model.forward import Logits
 from core.scheduler import SchedulerOutput
 
 
@@ -38,7 +38,7 @@ class FaultyRunner:
     def clear(self, block_ids: Sequence[int]) -> None:
         self._runner.clear(block_ids)
 
-    def execute(self, plan: SchedulerOutput) -> list[SequenceResult]:
+    def launch(self, plan: SchedulerOutput) -> InFlight:
         self._rows_without_numbers = []
         for row, item in enumerate(plan.scheduled):
             has_enough = item.sequence.num_output_tokens >= FAIL_AFTER
@@ -51,14 +51,14 @@ class FaultyRunner:
                     threading.Event().wait(STALL_SECONDS)
                 case seed if seed == NO_NUMBERS and has_enough:
                     self._rows_without_numbers.append(row)
-        return self._runner.execute(plan)
+        return self._runner.launch(plan)
 
-    def forward(self, batch: object) -> torch.Tensor:
-        logits: torch.Tensor = self._forward(batch).clone()
+    def forward(self, batch: object) -> Logits:
+        logits: torch.Tensor = self._forward(batch).values.clone()
         logits[:, NEVER_ID] = -torch.inf
         for row in self._rows_without_numbers:
             logits[row] = torch.nan
-        return logits
+        return Logits(logits)
 
 
 def load() -> LoadedEngine:

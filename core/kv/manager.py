@@ -64,9 +64,10 @@ class KVCacheManager:
         return (index - first) * size
 
     def allocate(self, sequence: Sequence) -> bool:
-        """Make room for every known token; False, and nothing changed, if there is too little."""
+        """Make room for every pending token; False, and nothing changed, if there is too little."""
         table = sequence.block_table
-        missing = -(-len(sequence.token_ids) // self.block_size) - len(table)
+        num_tokens = sequence.num_computed_tokens + sequence.num_pending_tokens
+        missing = -(-num_tokens // self.block_size) - len(table)
         if missing <= 0:
             return True
         if missing > self._pool.num_free:
@@ -91,10 +92,14 @@ class KVCacheManager:
         return missing <= 0
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
-        """Make the full blocks among the first ``num_tokens`` tokens findable."""
-        first = sequence.num_computed_tokens // self.block_size
-        end = num_tokens // self.block_size
-        if first == end or not self._enable_prefix_caching:
+        """Make the full blocks among the first ``num_tokens`` tokens findable.
+
+        A block whose last token is in flight has no address yet. It follows when that is known,
+        which is why the last block that was computed is looked at again.
+        """
+        first = max(sequence.num_computed_tokens - 1, 0) // self.block_size
+        end = min(num_tokens, len(sequence.token_ids)) // self.block_size
+        if first >= end or not self._enable_prefix_caching:
             return
         for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
             self._pool.publish(block_id, self._hash_of(sequence, index))

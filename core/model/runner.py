@@ -1,24 +1,26 @@
-"""ModelRunner: a scheduler's decision in, sampled tokens out."""
+"""ModelRunner: a scheduler's decision in, sampled tokens out, in two phases: launch, collect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Ids
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
 
-from core.attention.base import AttentionBackend
 from core.errors import GenerationFailed
 from core.kv.storage import KVStorage
 from core.messages import TokenLogprob
-from core.model.hook import AttentionHook
+from core.model.forward import ForwardPass, Logits
+from core.model.last_tokens import LastTokens
 from core.model_input import ModelInput, build_model_input
-from core.sampling.logprobs import prompt_logprobs
+from core.sampling.logprobs import PromptScores
+from core.sampling.pending import PendingTokens
 from core.sampling.sampled_tokens import SampledTokens
 from core.sampling.sampler import Sampler
+from core.sampling.upload import upload
 from core.scheduler import ScheduledSequence, SchedulerOutput
+from core.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class SequenceResult:
     """What a step computed for one scheduled sequence.
 
     ``sampled`` is None while its prompt is not finished. ``prompt_logprobs`` holds the entries
-    of prompt positions ``num_computed_tokens + 1`` onwards that this chunk made known.
+    that this chunk made known, of the positions after each of its tokens.
     """
 
     sampled: SampledTokens | None
@@ -34,93 +36,113 @@ class SequenceResult:
 
 
 class ModelRunner:
-    """Runs one packed ``[1, num_tokens]`` forward pass per step. Core thread only."""
+    """Runs one forward pass per step, and samples. Core thread only.
+
+    ``last_tokens`` is where a step's tokens are kept for a step that is launched before they are
+    collected; without it every step must be collected before the next launch.
+    """
 
     def __init__(
         self,
-        model: nn.Module,
-        hook: AttentionHook,
-        backend: AttentionBackend,
+        forward: ForwardPass,
         sampler: Sampler,
         storage: KVStorage,
-        *,
-        device: torch.device,
+        last_tokens: LastTokens | None = None,
     ) -> None:
-        self._model: Any = model
-        self._backend = backend
+        self._forward = forward
         self._sampler = sampler
         self._storage = storage
-        self._device = device
-        hook.install(backend.forward)
+        self._last_tokens = last_tokens
 
-    def clear(self, block_ids: Sequence[int]) -> None:
+    def clear(self, block_ids: Ids[int]) -> None:
         """Make blocks that nobody holds harmless: what is no number would spread through masks."""
         self._storage.clear(block_ids)
 
-    def execute(self, plan: SchedulerOutput) -> list[SequenceResult]:
-        """Compute the step; result ``i`` belongs to ``plan.scheduled[i]``."""
+    def launch(self, plan: SchedulerOutput) -> StepInFlight:
+        """Tell the device to compute the step, without waiting for it."""
         sampling = [item.sequence for item in plan.scheduled if item.samples]
         self._sampler.prepare(sampling)
         with torch.inference_mode():
             wanted = _LogitsWanted.of(plan)
-            batch = build_model_input(
-                [(item.sequence, item.num_tokens) for item in plan.scheduled],
-                wanted.token_indices,
-                block_size=self._storage.block_size,
-                device=self._device,
+            last = self._last_tokens
+            logits = self.forward(
+                build_model_input(
+                    [(item.sequence, item.num_tokens) for item in plan.scheduled],
+                    wanted.token_indices,
+                    block_size=self._storage.block_size,
+                    rows_in_flight=None if last is None else last.rows,
+                )
             )
-            logits = self.forward(batch)
             scores = [
-                _score_prompt(item, rows, logits)
+                _score_prompt(item, rows, logits.values)
                 for item, rows in zip(plan.scheduled, wanted.scoring_rows, strict=True)
             ]
             rows = [row for row in wanted.sampling_rows if row is not None]
-            sampled = iter(
-                self._sampler(
-                    logits if len(rows) == len(logits) else logits[rows],
-                    sampling,
-                )
-                if rows
-                else ()
-            )
-            return [
-                _result(None if row is None else next(sampled), score)
-                for row, score in zip(wanted.sampling_rows, scores, strict=True)
-            ]
+            tokens = self._sample(logits, rows, sampling) if rows else None
+            if last is not None and tokens is not None:
+                last.keep(sampling, tokens.tokens)
+            return StepInFlight(tokens, wanted.sampling_rows, scores)
 
-    def forward(self, batch: ModelInput) -> torch.Tensor:
-        """Logits of the wanted tokens, ``[num_logits, vocab_size]``."""
-        self._backend.plan(batch)
-        output = self._model(
-            input_ids=batch.token_ids[None],
-            position_ids=batch.positions[None],
-            use_cache=False,
-            logits_to_keep=batch.logits_indices,
+    def forward(self, batch: ModelInput) -> Logits:
+        """Logits of the wanted tokens."""
+        return self._forward(batch)
+
+    def _sample(self, logits: Logits, rows: list[int], sequences: list[Sequence]) -> PendingTokens:
+        values, best = logits.values, logits.best
+        if len(rows) < len(values):
+            index = upload(np.array(rows, dtype=np.float64), values.device).long()
+            values, best = values[index], None
+        return self._sampler.launch(
+            values, sequences, best=best, is_lent=self._last_tokens is not None
         )
-        logits: torch.Tensor = output.logits[0]
-        return logits
 
 
-def _result(sampled: SampledTokens | None, scores: list[TokenLogprob] | None) -> SequenceResult:
+class StepInFlight:
+    """A step that the device was told to compute. Core thread only."""
+
+    def __init__(
+        self,
+        tokens: PendingTokens | None,
+        sampling_rows: list[int | None],
+        scores: list[PromptScores | None],
+    ) -> None:
+        """``sampling_rows`` and ``scores`` have an entry for every sequence of the step."""
+        self._tokens = tokens
+        self._sampling_rows = sampling_rows
+        self._scores = scores
+
+    @property
+    def must_land(self) -> bool:
+        """Whether its tokens must be known to the host before the next step is launched."""
+        return self._tokens is not None and self._tokens.must_land
+
+    def collect(self) -> list[SequenceResult]:
+        """Wait for the step; one result for every sequence of it."""
+        sampled = iter(() if self._tokens is None else self._tokens.collect())
+        return [
+            _result(None if row is None else next(sampled), scores)
+            for row, scores in zip(self._sampling_rows, self._scores, strict=True)
+        ]
+
+
+def _result(sampled: SampledTokens | None, scores: PromptScores | None) -> SequenceResult:
     """Join what the two kinds of rows gave; a prompt without scores fails its sequence."""
-    if scores is None:
+    try:
+        return SequenceResult(sampled, [] if scores is None else scores.collect())
+    except GenerationFailed:
         return SequenceResult(SampledTokens([], failed=True), [])
-    return SequenceResult(sampled, scores)
 
 
 def _score_prompt(
     item: ScheduledSequence, rows: range, logits: torch.Tensor
-) -> list[TokenLogprob] | None:
-    """Log-probabilities of the prompt tokens that this chunk predicts; None if they are not any."""
+) -> PromptScores | None:
+    """Log-probabilities of the prompt tokens that this chunk predicts."""
     num_top = item.sequence.params.prompt_logprobs
     if num_top is None or not rows:
-        return []
-    first = item.sequence.num_computed_tokens + 1
-    targets = item.sequence.token_ids[first : first + len(rows)]
-    try:
-        return prompt_logprobs(logits[rows.start : rows.stop], targets, num_top)
-    except GenerationFailed:
         return None
+    first = item.num_computed_tokens + 1
+    targets = item.sequence.token_ids[first : first + len(rows)]
+    return PromptScores(logits[rows.start : rows.stop], targets, num_top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,5 +176,4 @@ def _num_scored(item: ScheduledSequence) -> int:
     sequence = item.sequence
     if sequence.params.prompt_logprobs is None:
         return 0
-    last = min(sequence.num_computed_tokens + item.num_tokens, sequence.num_prompt_tokens - 1)
-    return max(0, last - sequence.num_computed_tokens)
+    return max(0, min(item.end, sequence.num_prompt_tokens - 1) - item.num_computed_tokens)

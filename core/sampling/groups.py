@@ -47,18 +47,22 @@ class Group(Protocol):
         ...
 
 
+def best_tokens(logits: torch.Tensor) -> torch.Tensor:
+    """The best token of each row, the lowest id on ties, or FAILED; one pass over the logits."""
+    token = argmax(logits)
+    value = logits.gather(1, token[:, None])[:, 0]
+    return torch.where(value.abs() < torch.inf, token, FAILED)
+
+
 class Best:
-    """Takes the best token, the lowest id on ties."""
+    """Takes the best token."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
 
     def draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """One pass over the logits."""
-        own = self.rows.of(logits)
-        token = argmax(own)
-        value = own.gather(1, token[:, None])[:, 0]
-        return torch.where(value.abs() < torch.inf, token, FAILED)
+        """One pass over the rows' logits."""
+        return best_tokens(self.rows.of(logits))
 
 
 class Free:
@@ -114,14 +118,17 @@ class Ranked:
         ]
         self._unbounded = Rows.select(unbounded, rows.sequences, device) if unbounded else None
 
-    def draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """Finds the candidates, and for rows limited by top_p alone takes one more softmax."""
+    def draw(self, logits: torch.Tensor, *, is_late: bool = False) -> torch.Tensor:
+        """Finds the candidates, and for rows limited by top_p alone takes one more softmax.
+
+        ``is_late`` says that the tokens are those in flight, which could not be drawn before.
+        """
         own = self.rows.of(logits)
         if self._num_candidates < own.shape[1]:
             values, ids = topk(own, self._num_candidates)
         else:
             values, ids = own.sort(dim=1, descending=True, stable=True)
-        u = self._stream.next(logits.device)
+        u = self._stream.next(logits.device, is_late=is_late)
         return draw_from_ranked(
             values,
             ids,
@@ -151,7 +158,13 @@ class _Stream:
         self._sequences = sequences
         self._states = seeds_to_states([sequence.seed for sequence in sequences])
 
-    def next(self, device: torch.device) -> torch.Tensor:
-        """Those that belong to each sequence's next token, float64 [num_sequences]."""
-        positions = [sequence.num_output_tokens for sequence in self._sequences]
+    def next(self, device: torch.device, *, is_late: bool = False) -> torch.Tensor:
+        """Those that belong to each sequence's next token, float64 [num_sequences].
+
+        That is the one after those in flight, or, if it ``is_late``, after those that are known.
+        """
+        positions = [
+            sequence.num_output_tokens if is_late else sequence.num_sampled_tokens
+            for sequence in self._sequences
+        ]
         return upload(uniforms(self._states, np.array(positions, dtype=np.uint64)), device)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from core.errors import GenerationFailed
 from core.messages import TokenLogprob
 from core.params import MAX_TOP_LOGPROBS
+from core.pinned import Download
 from core.sampling.best import topk
+from core.sampling.upload import upload
 
 FLOOR = -9999.0
 """Written for every log-probability below it, so that no infinity leaves the engine."""
@@ -68,26 +71,31 @@ def unpack(line: list[float], token_id: int, num_top: int) -> TokenLogprob | Non
     )
 
 
-def prompt_logprobs(
-    logits: torch.Tensor, target_ids: list[int], num_top: int
-) -> list[TokenLogprob]:
-    """The log-probability of each target under its row of logits, with ``num_top`` alternatives.
+class PromptScores:
+    """Log-probabilities of some tokens of a prompt, computed on the device.
 
     ``logits`` is [num_targets, vocab_size] of any float dtype and is left as it is: row ``i`` is
     the model's output at the position before ``target_ids[i]``. Takes float32 memory of twice the
-    logits' size; long prompts come in slices. Waits for the device once.
-
-    Raises GenerationFailed if the model's output is not a distribution.
+    logits' size; long prompts come in slices.
     """
-    if not target_ids:
-        return []
-    with torch.inference_mode():
-        targets = torch.tensor(target_ids, device=logits.device)
-        lines = pack(log_softmax(logits), targets, num_top).tolist()
-    scored = []
-    for line, token_id in zip(lines, target_ids, strict=True):
-        logprob = unpack(line, token_id, num_top)
-        if logprob is None:
-            raise GenerationFailed("the model's output for the prompt is not a distribution")
-        scored.append(logprob)
-    return scored
+
+    def __init__(self, logits: torch.Tensor, target_ids: list[int], num_top: int) -> None:
+        """Begin, without waiting for the device."""
+        self._target_ids = target_ids
+        self._num_top = num_top
+        with torch.inference_mode():
+            targets = upload(np.array(target_ids, dtype=np.float64), logits.device).long()
+            self._lines = Download(pack(log_softmax(logits), targets, num_top))
+
+    def collect(self) -> list[TokenLogprob]:
+        """The log-probability of each target with ``num_top`` alternatives. Waits for the device.
+
+        Raises GenerationFailed if the model's output is not a distribution.
+        """
+        scored = []
+        for line, token_id in zip(self._lines.tolist(), self._target_ids, strict=True):
+            logprob = unpack(line, token_id, self._num_top)
+            if logprob is None:
+                raise GenerationFailed("the model's output for the prompt is not a distribution")
+            scored.append(logprob)
+        return scored

@@ -36,6 +36,21 @@ class Plan:
         """Whether more is done than taking the best, for which 16 bits are good enough."""
         return bool(self.edits) or any(not isinstance(group, Best) for group in self.groups)
 
+    @property
+    def takes_best(self) -> bool:
+        """Whether every row gets the best token of the logits as they are."""
+        return not self.needs_float32
+
+    @property
+    def may_be_unresolved(self) -> bool:
+        """Whether a draw may need more candidates than it looked at."""
+        return any(isinstance(group, Ranked) for group in self.groups)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the next step's edits depend on the tokens of this one."""
+        return any(edit.processor.reads_tokens for edit in self.edits)
+
 
 def make_plan(
     sequences: list[Sequence],

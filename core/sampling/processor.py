@@ -11,7 +11,16 @@ from core.sequence import Sequence
 
 
 class LogitsProcessor(Protocol):
-    """Edits the logits of those rows of a batch whose parameters ask for it. Core thread only."""
+    """Edits the logits of those rows of a batch whose parameters ask for it. Core thread only.
+
+    ``reads_tokens`` says whether what it does depends on which tokens were sampled before, and not
+    only on their number: then they must be known on the host before the next step is launched.
+    """
+
+    @property
+    def reads_tokens(self) -> bool:
+        """See above."""
+        ...
 
     def applies(self, params: SamplingParams) -> bool:
         """Whether a request with these parameters can ever need this; asked once per batch."""

@@ -25,6 +25,8 @@ class GrammarProcessor:
     A row whose grammar fails is masked as a whole, which fails that sequence alone.
     """
 
+    reads_tokens = True
+
     def __init__(self, compiler: GrammarCompiler, device: torch.device) -> None:
         """``device`` is that of the logits."""
         self._device = device

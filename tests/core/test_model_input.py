@@ -7,8 +7,6 @@ import torch
 from core.model_input import build_model_input
 from tests.support.builders import make_sequence
 
-CPU = torch.device("cpu")
-
 
 def sequence_with(tokens, num_computed, blocks):
     sequence = make_sequence(tokens)
@@ -19,7 +17,7 @@ def sequence_with(tokens, num_computed, blocks):
 
 
 def build(scheduled, logits_indices=(), *, block_size=4):
-    return build_model_input(scheduled, list(logits_indices), block_size=block_size, device=CPU)
+    return build_model_input(scheduled, list(logits_indices), block_size=block_size)
 
 
 def naive(scheduled, block_size):

@@ -58,7 +58,7 @@ def test_the_forward_pass_by_kinds_of_modules(profiled):
     for report in (prefill, decode):
         forward = next(stage for stage in report.stages if stage.name == "forward")
         parts = {part.name: part for part in forward.parts}
-        classes = {type(module).__name__ for module in profiled[0]._runner._model.modules()}
+        classes = {type(module).__name__ for module in profiled[0]._runner._forward.model.modules()}
         assert parts.keys() - classes == {"attention", "attention plan", "rest"}
         assert parts["attention"].calls >= 1
         assert sum(part.ms for part in forward.parts) == pytest.approx(forward.ms)
@@ -69,7 +69,7 @@ def test_the_forward_pass_by_kinds_of_modules(profiled):
 
 def test_a_failed_step_leaves_no_trace(profiled, monkeypatch):
     engine, profile, _ = profiled
-    backend = engine._runner._backend
+    backend = engine._runner._forward.backend
     plan = backend.plan
 
     def fail(_batch):

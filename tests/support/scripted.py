@@ -5,7 +5,7 @@ Token ids below 256 are bytes of text, so ``list(b"hello")`` is a prompt and a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from typing import Any
 
@@ -14,7 +14,7 @@ from core.kv.manager import KVCacheManager
 from core.messages import StepOutput, TokenLogprob
 from core.model.runner import SequenceResult
 from core.sampling.sampled_tokens import SampledTokens
-from core.scheduler import SchedulerOutput
+from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
 from core.text.detokenizer import ByteDetokenizer
 from tests.support.builders import make_kv, make_request, make_scheduler
@@ -39,33 +39,38 @@ class CacheModel:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
 
-    def compute(self, plan: SchedulerOutput) -> list[int]:
-        """Write the step, then read all contexts; gives what each sequence's last token saw."""
-        for item in plan.scheduled:
-            start = item.sequence.num_computed_tokens
-            prints = _fingerprints(item.sequence)
-            for position in range(start, start + item.num_tokens):
-                self._slots[self._slot(item.sequence, position)] = prints[position]
-        seen = []
-        for item in plan.scheduled:
-            context = item.sequence.num_computed_tokens + item.num_tokens
-            self.check(item.sequence, context)
-            seen.append(_fingerprints(item.sequence)[context - 1])
-        return seen
+    def compute(self, plan: SchedulerOutput, in_flight: Mapping[Sequence, int] = {}) -> list[int]:
+        """Write the step, then read all contexts; gives what each sequence's last token saw.
+
+        ``in_flight`` are the tokens that only the device knows.
+        """
+        prints = [_fingerprints(item.sequence, in_flight) for item in plan.scheduled]
+        for item, own in zip(plan.scheduled, prints, strict=True):
+            for position in range(item.num_computed_tokens, item.end):
+                self._slots[self._slot(item.sequence, position)] = own[position]
+        for item, own in zip(plan.scheduled, prints, strict=True):
+            self._check(item.sequence, own[: item.end])
+        return [own[item.end - 1] for item, own in zip(plan.scheduled, prints, strict=True)]
 
     def check(self, sequence: Sequence, context: int) -> None:
         """Assert that the first ``context`` tokens of a sequence are in its blocks."""
-        read = [self._slots.get(self._slot(sequence, p)) for p in range(context)]
-        assert read == _fingerprints(sequence)[:context], "not written, or by another one"
+        self._check(sequence, _fingerprints(sequence)[:context])
+
+    def _check(self, sequence: Sequence, expected: list[int]) -> None:
+        read = [self._slots.get(self._slot(sequence, p)) for p in range(len(expected))]
+        assert read == expected, "not written, or by another one"
 
     def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self._block_size)
         return int(sequence.block_table.view()[index]), offset
 
 
-def _fingerprints(sequence: Sequence) -> list[int]:
+def _fingerprints(sequence: Sequence, in_flight: Mapping[Sequence, int] = {}) -> list[int]:
+    token_ids = list(sequence.token_ids)
+    if sequence.num_in_flight and in_flight:
+        token_ids.append(in_flight[sequence])
     value, prints = 0, []
-    for token_id in sequence.token_ids:
+    for token_id in token_ids:
         value = hash((value, token_id))
         prints.append(value)
     return prints
@@ -74,61 +79,105 @@ def _fingerprints(sequence: Sequence) -> list[int]:
 class ScriptedRunner:
     """Gives request ``r`` the tokens of ``scripts[r]``, or letters that depend on its context.
 
-    ``failures`` are raised by the coming steps, one each; ``broken_ids`` by every step with such
-    a request in it; requests of ``failed_rows`` get rows without a usable token.
+    ``failures`` are raised by the coming launches, one each, ``late_failures`` when the coming
+    steps are collected; ``broken_ids`` by every launch with such a request in it; requests of
+    ``failed_rows`` get rows without a usable token. Steps that sample for ``bound_ids`` must land
+    before the next launch. Of the tokens in ``late``, (request, place in its output), the device
+    has another one until the step is collected.
     """
 
     def __init__(self, block_size: int) -> None:
         self.scripts: dict[str, AnySequence[int]] = {}
-        self.failures: list[BaseException] = []
+        self.failures: list[BaseException | None] = []
+        self.late_failures: list[BaseException | None] = []
         self.broken_ids: set[str] = set()
         self.failed_rows: set[str] = set()
+        self.bound_ids: set[str] = set()
+        self.late: set[tuple[str, int]] = set()
         self.plans: list[dict[str, int]] = []
         """What each step computed: request id to number of tokens."""
         self.fault: AssertionError | None = None
+        self.num_in_flight = 0
+        """Steps that were launched and not collected."""
+        self.most_in_flight = 0
         self.cleared: list[int] = []
         """Blocks that were to be overwritten."""
         self._cache = CacheModel(block_size)
+        self._last_tokens: dict[Sequence, int] = {}
 
     def clear(self, block_ids: list[int]) -> None:
         """Note what a real runner would overwrite."""
         self.cleared += block_ids
 
-    def execute(self, plan: SchedulerOutput) -> list[SequenceResult]:
+    def launch(self, plan: SchedulerOutput) -> ScriptedStep:
         self.plans.append({item.sequence.request_id: item.num_tokens for item in plan.scheduled})
-        if self.failures:
-            raise self.failures.pop(0)
+        if self.failures and (failure := self.failures.pop(0)) is not None:
+            raise failure
         if self.broken_ids & self.plans[-1].keys():
             raise RuntimeError("this request breaks every step")
         try:
-            seen = self._cache.compute(plan)
+            seen = self._cache.compute(plan, self._last_tokens)
+            results = [
+                SequenceResult(
+                    self._sample(item.sequence, last) if item.samples else None,
+                    self._scores(item),
+                )
+                for item, last in zip(plan.scheduled, seen, strict=True)
+            ]
         except AssertionError as fault:  # to an engine this is a failed step like any other
             self.fault = fault
             raise
-        return [
-            SequenceResult(
-                self._sample(item.sequence, last) if item.samples else None,
-                self._scores(item.sequence, item.num_tokens),
-            )
-            for item, last in zip(plan.scheduled, seen, strict=True)
-        ]
+        self._last_tokens = {
+            item.sequence: self._on_device(result.sampled)
+            for item, result in zip(plan.scheduled, results, strict=True)
+            if result.sampled is not None
+        }
+        self.num_in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.num_in_flight)
+        ids = {item.sequence.request_id for item in plan.scheduled if item.samples}
+        return ScriptedStep(self, results, must_land=bool(ids & self.bound_ids))
 
     def _sample(self, sequence: Sequence, seen: int) -> SampledTokens:
+        place = sequence.num_sampled_tokens
         if sequence.request_id in self.failed_rows:
             return SampledTokens([], None, failed=True)
         script = self.scripts.get(sequence.request_id)
-        token_id = ord("a") + seen % 26 if script is None else script[sequence.num_output_tokens]
+        token_id = ord("a") + seen % 26 if script is None else [*script, EOS][place]
         logprobs = None
         if sequence.params.logprobs is not None:
-            logprobs = [TokenLogprob(token_id, -float(sequence.num_output_tokens))]
-        return SampledTokens([token_id], logprobs)
+            logprobs = [TokenLogprob(token_id, -float(place))]
+        return SampledTokens(
+            [token_id], logprobs, was_late=(sequence.request_id, place) in self.late
+        )
 
-    def _scores(self, sequence: Sequence, num_tokens: int) -> list[TokenLogprob]:
+    def _on_device(self, sampled: SampledTokens) -> int:
+        return 0 if sampled.failed or sampled.was_late else sampled.token_ids[0]
+
+    def _scores(self, item: ScheduledSequence) -> list[TokenLogprob]:
+        sequence = item.sequence
         if sequence.params.prompt_logprobs is None:
             return []
-        first = sequence.num_computed_tokens + 1
-        end = min(first + num_tokens, sequence.num_prompt_tokens)
+        first = item.num_computed_tokens + 1
+        end = min(first + item.num_tokens, sequence.num_prompt_tokens)
         return [TokenLogprob(sequence.token_ids[p], -float(p)) for p in range(first, end)]
+
+
+class ScriptedStep:
+    """A step in flight, whose results are known."""
+
+    def __init__(
+        self, runner: ScriptedRunner, results: list[SequenceResult], *, must_land: bool
+    ) -> None:
+        self.must_land = must_land
+        self._runner = runner
+        self._results = results
+
+    def collect(self) -> list[SequenceResult]:
+        runner = self._runner
+        runner.num_in_flight -= 1
+        if runner.late_failures and (failure := runner.late_failures.pop(0)) is not None:
+            raise failure
+        return self._results
 
 
 class ScriptedTokenizer:
@@ -166,6 +215,7 @@ class Rig:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
+        runs_ahead: bool = False,
     ) -> None:
         self.kv: KVCacheManager = make_kv(
             num_blocks, block_size, enable_prefix_caching=enable_prefix_caching
@@ -182,6 +232,7 @@ class Rig:
             self.tokenizer,
             eos_token_ids=frozenset({EOS}),
             seed=0,
+            runs_ahead=runs_ahead,
         )
 
     def add(

@@ -13,6 +13,8 @@ from core.sequence import Sequence
 class AllowedTokens:
     """``allowed_token_ids``. The logits of the listed tokens are kept, all others become -inf."""
 
+    reads_tokens = False
+
     def applies(self, params: SamplingParams) -> bool:
         """Whether the choice is limited."""
         return params.allowed_token_ids is not None

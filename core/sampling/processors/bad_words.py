@@ -13,6 +13,8 @@ from core.sequence import Sequence
 class BadWords:
     """``bad_words_ids``. A word's last token is masked while its others end the generated text."""
 
+    reads_tokens = True
+
     def applies(self, params: SamplingParams) -> bool:
         """Whether any word is banned."""
         return bool(params.bad_words_ids)

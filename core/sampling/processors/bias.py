@@ -13,6 +13,8 @@ from core.sequence import Sequence
 class Bias:
     """``logit_bias``. Costs one small transfer and one gather and scatter of the biased tokens."""
 
+    reads_tokens = False
+
     def applies(self, params: SamplingParams) -> bool:
         """Whether any token is biased."""
         return bool(params.logit_bias)

@@ -17,6 +17,8 @@ class MinTokens:
     end nothing and stay possible.
     """
 
+    reads_tokens = False
+
     def __init__(self, eos_token_ids: tuple[int, ...]) -> None:
         self._eos_token_ids = eos_token_ids
 
@@ -29,7 +31,7 @@ class MinTokens:
         short = [
             (row, sequence.params)
             for row, sequence in zip(rows, sequences, strict=True)
-            if sequence.num_output_tokens < sequence.params.min_tokens
+            if sequence.num_sampled_tokens < sequence.params.min_tokens
         ]
         if short:
             ids = [np.array(self._end_tokens(params), dtype=np.float64) for _, params in short]

@@ -26,6 +26,8 @@ class Penalties:
     when a sequence ends, and what is held never exceeds one batch.
     """
 
+    reads_tokens = True
+
     def __init__(self) -> None:
         self._counts: dict[int, _Counts] = {}
 

@@ -18,6 +18,8 @@ class ThinkingBudget:
     several ways. A marker that an edit before this one excludes is not forced.
     """
 
+    reads_tokens = True
+
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
         self._token_bytes = token_bytes
         self._watches: weakref.WeakKeyDictionary[Sequence, _Watch] = weakref.WeakKeyDictionary()

@@ -39,7 +39,7 @@ def batch_of(shapes: list[tuple[int, int]], rng: random.Random) -> ModelInput:
             sequence.block_table.append(free.pop())
         sequence.num_computed_tokens = num_computed
         scheduled.append((sequence, num_now))
-    return build_model_input(scheduled, [], block_size=BLOCK_SIZE, device=torch.device("cpu"))
+    return build_model_input(scheduled, [], block_size=BLOCK_SIZE)
 
 
 def run(

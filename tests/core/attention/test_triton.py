@@ -78,7 +78,7 @@ def batch_of(
             sequence.block_table.append(free.pop())
         sequence.num_computed_tokens = num_computed
         scheduled.append((sequence, num_now))
-    return build_model_input(scheduled, [], block_size=BLOCK_SIZE, device=device)
+    return build_model_input(scheduled, [], block_size=BLOCK_SIZE).on(device)
 
 
 def rows_of(batch: ModelInput, sequence: int) -> ModelInput:

@@ -11,6 +11,7 @@ from core.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.messages import EngineRequest, StepOutput
+from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
 from core.model.runner import ModelRunner
 from core.params import SamplingParams
@@ -43,14 +44,10 @@ def build_engine(
         device=torch.device("cpu"),
     )
     kv = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=enable_prefix_caching)
-    runner = ModelRunner(
-        model,
-        hook,
-        backend_factory(backend)(storage, hook.layers),
-        Sampler(),
-        storage,
-        device=torch.device("cpu"),
-    )
+    attention = backend_factory(backend)(storage, hook.layers)
+    hook.install(attention.forward)
+    forward = EagerForward(model, attention, torch.device("cpu"))
+    runner = ModelRunner(forward, Sampler(), storage)
     scheduler = Scheduler(
         kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
     )

@@ -4,9 +4,13 @@ import pytest
 import torch
 
 from core.errors import GenerationFailed
-from core.sampling.logprobs import FLOOR, prompt_logprobs
+from core.sampling.logprobs import FLOOR, PromptScores
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
+
+
+def prompt_logprobs(logits, targets, num_top):
+    return PromptScores(logits, targets, num_top).collect()
 
 
 def sample_one(logits, **params):

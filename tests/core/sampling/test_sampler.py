@@ -253,6 +253,8 @@ def test_one_sampler_follows_the_batch_as_it_changes():
 
 def test_another_processor_takes_part():
     class OnlyOdd:
+        reads_tokens = False
+
         def applies(self, params):
             return params.temperature == 1.0
 

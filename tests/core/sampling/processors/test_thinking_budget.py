@@ -74,6 +74,8 @@ def test_counting_begins_with_the_marker_unless_the_prompt_has_it(sampler, begin
 
 def test_a_marker_that_is_excluded_is_not_forced():
     class Excludes:
+        reads_tokens = False
+
         def applies(self, _params):
             return True
 

@@ -1,0 +1,75 @@
+"""ForwardPass: from the flattened arrays of a step to logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from core.attention.base import AttentionBackend
+from core.model.last_tokens import LastTokens
+from core.model_input import ModelInput
+from core.pinned import Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """What a step gave. It may lie in memory that the next step writes again.
+
+    ``best`` is what ``core.sampling.groups.best_tokens`` says of ``values``, if that is known.
+    """
+
+    values: torch.Tensor  # [num_logits, vocab_size]
+    best: torch.Tensor | None = None  # int64 [num_logits]
+
+
+class ForwardPass(Protocol):
+    """Runs the model once. Core thread only, in inference mode."""
+
+    def __call__(self, batch: ModelInput) -> Logits:
+        """Compute the step; the tensors of ``batch`` are on the host."""
+
+
+class EagerForward:
+    """One packed ``[1, num_tokens]`` pass of the model's own code, operation by operation.
+
+    ``last_tokens`` is what negative token ids mean; None if there are none.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        backend: AttentionBackend,
+        device: torch.device,
+        last_tokens: LastTokens | None = None,
+    ) -> None:
+        self.model: Any = model
+        self.backend = backend
+        self.device = device
+        self.last_tokens = last_tokens
+        self._uploads = Uploads(device)
+
+    def __call__(self, batch: ModelInput) -> Logits:
+        """See ForwardPass."""
+        is_resolved = self.last_tokens is None or bool((batch.token_ids >= 0).all())
+        batch = batch.on(self.device, self._uploads)
+        if not is_resolved:
+            assert self.last_tokens is not None
+            batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
+        self.backend.plan(batch)
+        return Logits(self.compute(batch.token_ids, batch.positions, batch.logits_indices))
+
+    def compute(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, logits_indices: torch.Tensor | int
+    ) -> torch.Tensor:
+        """Logits of the wanted tokens (0: of all), for what the backend has planned."""
+        output = self.model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=logits_indices,
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
