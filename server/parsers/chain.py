@@ -48,6 +48,11 @@ class ChoiceParser:
         """Whether the text so far ends within the thinking."""
         return self._reasoning is not None and self._reasoning.is_reasoning
 
+    @property
+    def is_transparent(self) -> bool:
+        """Whether all further text is content as it stands, each piece at once."""
+        return self._calls is None and (self._reasoning is None or self._reasoning.is_over)
+
     def feed(self, text: str) -> list[Delta]:
         """See Parser."""
         if self._reasoning is not None:

@@ -23,6 +23,7 @@ from schemas.chat_chunk import (
 )
 from schemas.logprobs import ChatLogprobs
 from schemas.tools import FunctionCall, ToolCall
+from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.parsers.chain import ChoiceParser, fold
 from server.render.base import EventRenderer, Head, UsageCounter
@@ -54,9 +55,13 @@ class ChatFormat:
 
 @dataclass(slots=True)
 class _Choice:
-    """How far one streamed choice has come."""
+    """How far one streamed choice has come.
+
+    ``rest`` is what all further text goes into, once there is nothing left to part it from.
+    """
 
     parser: ChoiceParser | None
+    rest: sse.Template | None = None
     has_calls: bool = False
     logprobs: list[TokenLogprob] = field(default_factory=list)  # not sent yet
     token_ids: list[int] = field(default_factory=list)  # not sent yet
@@ -123,10 +128,14 @@ class ChatRenderer(EventRenderer):
         """
         self._counter.count(index, output)
         choice = self._choices[index]
+        if choice.rest is not None and output.finish_reason is None:
+            return choice.rest.fill(output.text) if output.text else b""
         if not self._only_text_differs:
             choice.logprobs += output.logprobs
             choice.token_ids += output.token_ids
         data = b"".join([self._delta_chunk(index, delta) for delta in self._deltas(choice, output)])
+        if choice.parser is None or choice.parser.is_transparent:
+            choice.rest = self._templates.get((index, Content))
         if output.finish_reason is not None:
             data += self._chunk(
                 index,

@@ -42,6 +42,11 @@ class TagParser:
         """Whether the text so far ends within the thinking."""
         return self._phase is _Phase.THINKING or (self._phase is _Phase.BEFORE and self._is_open)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has begun, so that all further text is part of it."""
+        return self._phase is _Phase.ANSWER
+
     def feed(self, text: str) -> list[Delta]:
         """See Parser."""
         if not text:

@@ -1,6 +1,8 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
 from server.parsers.base import CallArguments, CallBegin, Content, Reasoning, new_call_id
@@ -65,6 +67,33 @@ def test_with_one_parser():
         CallArguments(0, '{"a": 1}'),
     ]
     assert calling.finish() == []
+
+
+PIECES = ["<think>", "</think>", "\n", " ", "a", "<", "</thi", "nk>", "<tool_call>"]
+
+
+@settings(deadline=None)
+@given(
+    tail=st.sampled_from(["", "<think>\n", "</think>\n\n"]),
+    pieces=st.lists(st.sampled_from(PIECES), max_size=12),
+)
+def test_a_transparent_parser_can_be_left_out(tail, pieces):
+    parser = ChoiceParser(reasoning_parser("think")(tail))
+    for piece in pieces:
+        was_transparent = parser.is_transparent
+        deltas = parser.feed(piece)
+        if was_transparent:
+            assert deltas == [Content(piece)]
+            assert parser.is_transparent
+    if parser.is_transparent:
+        assert parser.finish() == []
+
+
+def test_who_looks_for_calls_is_never_transparent():
+    parser = make()
+    parser.feed("text")
+    assert not parser.is_transparent
+    assert ChoiceParser().is_transparent
 
 
 def test_folding():
