@@ -247,11 +247,16 @@ class Rig:
             self.runner.scripts[request_id] = list(script)
         self.engine.add(make_request(prompt, request_id=request_id, **fields))
 
-    def step(self) -> dict[str, StepOutput]:
-        """Run a step; gives its outputs by request id."""
+    def outputs(self) -> list[StepOutput]:
+        """Run a step; one that runs ahead may tell of two tokens of a request."""
         outputs = self.engine.step()
         self.engine.check()
         assert self.runner.fault is None, self.runner.fault
+        return outputs
+
+    def step(self) -> dict[str, StepOutput]:
+        """Run a step; gives its outputs by request id."""
+        outputs = self.outputs()
         assert len({output.request_id for output in outputs}) == len(outputs)
         return {output.request_id: output for output in outputs}
 
@@ -260,8 +265,8 @@ class Rig:
         answers: dict[str, Answer] = {}
         num_steps = 0
         while self.engine.has_work:
-            for request_id, output in self.step().items():
-                answers.setdefault(request_id, Answer()).take(output)
+            for output in self.outputs():
+                answers.setdefault(output.request_id, Answer()).take(output)
             num_steps += 1
             assert num_steps < 5_000, "no end in sight"
             between(num_steps)

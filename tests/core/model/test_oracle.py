@@ -1,86 +1,22 @@
 """Packed, paged, batched, chunked, preempted: token for token what ``generate`` gives."""
 
-import random
-
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from core.attention.base import backend_factory
-from core.engine import Engine
-from core.kv.manager import KVCacheManager
-from core.kv.storage import KVStorage
-from core.messages import EngineRequest, StepOutput
-from core.model.forward import EagerForward
-from core.model.hook import AttentionHook
-from core.model.runner import ModelRunner
+from core.messages import EngineRequest
 from core.params import SamplingParams
-from core.sampling.sampler import Sampler
-from core.scheduler import Scheduler
-from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
-from tests.support.tokenizers import byte_level
+from tests.support.tiny_engine import (
+    BLOCK_SIZE,
+    build_engine,
+    prompts,
+    request,
+    run,
+    token_ids,
+)
 
 FAMILIES = sorted(CONFIGS)
-BLOCK_SIZE = 4
-
-
-def build_engine(
-    family: str,
-    *,
-    backend: str = "torch",
-    num_blocks: int = 400,
-    max_num_seqs: int = 16,
-    max_num_batched_tokens: int = 64,
-    enable_prefix_caching: bool = True,
-) -> Engine:
-    model = tiny_model(family)
-    hook = AttentionHook(model)
-    storage = KVStorage(
-        hook.layers,
-        num_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
-    )
-    kv = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=enable_prefix_caching)
-    attention = backend_factory(backend)(storage, hook.layers)
-    hook.install(attention.forward)
-    forward = EagerForward(model, attention, torch.device("cpu"))
-    runner = ModelRunner(forward, Sampler(), storage)
-    scheduler = Scheduler(
-        kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
-    )
-    tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
-    return Engine(runner, scheduler, kv, tokenizer, eos_token_ids=frozenset(), seed=0)
-
-
-def request(name: str, prompt: list[int], max_tokens: int, **params: object) -> EngineRequest:
-    return EngineRequest(
-        request_id=name,
-        prompt_token_ids=tuple(prompt),
-        params=SamplingParams(
-            **{"max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True, **params}
-        ),
-    )
-
-
-def run(engine: Engine, requests: list[EngineRequest]) -> dict[str, list[StepOutput]]:
-    """Add the requests one a step, so that they join while others run, and run to the end."""
-    outputs: dict[str, list[StepOutput]] = {r.request_id: [] for r in requests}
-    waiting = list(requests)
-    while waiting or engine.has_work:
-        if waiting:
-            engine.add(waiting.pop(0))
-        for output in engine.step():
-            outputs[output.request_id].append(output)
-        engine.check()
-    return outputs
-
-
-def token_ids(outputs: list[StepOutput]) -> list[int]:
-    assert outputs[-1].finish_reason == "length"
-    return [token_id for output in outputs for token_id in output.token_ids]
 
 
 def generated(family: str, prompt: list[int], max_tokens: int) -> list[int]:
@@ -95,15 +31,6 @@ def generated(family: str, prompt: list[int], max_tokens: int) -> list[int]:
         ),
     )
     return output[0, len(prompt) :].tolist()
-
-
-def prompts(seed: int) -> list[list[int]]:
-    """Short and long ones, some with a common prefix, some longer than the token budget."""
-    rng = random.Random(seed)
-    prefix = [rng.randrange(3, VOCAB_SIZE - 1) for _ in range(21)]
-    lengths = [1, 3, 8, 30, 90, 12, 150]
-    fresh = [[rng.randrange(3, VOCAB_SIZE - 1) for _ in range(n)] for n in lengths]
-    return [*fresh, prefix + fresh[1], prefix + fresh[2], prefix + fresh[1]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,0 +1,112 @@
+"""Engines on tiny random models, and greedy requests to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import torch
+
+from core.attention.base import BackendFactory, backend_factory
+from core.engine import Engine
+from core.kv.manager import KVCacheManager
+from core.kv.storage import KVStorage
+from core.messages import EngineRequest, StepOutput
+from core.model.forward import EagerForward, ForwardPass
+from core.model.hook import AttentionHook
+from core.model.last_tokens import LastTokens
+from core.model.runner import ModelRunner
+from core.params import SamplingParams
+from core.sampling.sampler import NUM_CANDIDATES, Sampler
+from core.scheduler import Scheduler
+from core.text.tokenizer import Tokenizer
+from tests.support.checkpoints import VOCAB_SIZE, tiny_model
+from tests.support.tokenizers import byte_level
+
+BLOCK_SIZE = 4
+
+
+def build_engine(
+    family: str,
+    *,
+    backend: str | BackendFactory = "torch",
+    num_blocks: int = 400,
+    max_num_seqs: int = 16,
+    max_num_batched_tokens: int = 64,
+    enable_prefix_caching: bool = True,
+    runs_ahead: bool = False,
+    num_candidates: int = NUM_CANDIDATES,
+    wrap: Callable[[EagerForward], ForwardPass] = lambda eager: eager,
+) -> Engine:
+    """``wrap`` makes something of the eager pass, such as one with recordings."""
+    model = tiny_model(family)
+    device = torch.device("cpu")
+    hook = AttentionHook(model)
+    storage = KVStorage(
+        hook.layers,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        dtype=torch.float32,
+        device=device,
+    )
+    kv = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=enable_prefix_caching)
+    factory = backend_factory(backend) if isinstance(backend, str) else backend
+    attention = factory(storage, hook.layers)
+    hook.install(attention.forward)
+    last_tokens = LastTokens(max_num_seqs, device) if runs_ahead else None
+    runner = ModelRunner(
+        wrap(EagerForward(model, attention, device, last_tokens)),
+        Sampler(num_candidates=num_candidates),
+        storage,
+        last_tokens,
+    )
+    scheduler = Scheduler(
+        kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+    )
+    tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
+    return Engine(
+        runner,
+        scheduler,
+        kv,
+        tokenizer,
+        eos_token_ids=frozenset(),
+        seed=0,
+        runs_ahead=runs_ahead,
+    )
+
+
+def request(name: str, prompt: list[int], max_tokens: int, **params: object) -> EngineRequest:
+    return EngineRequest(
+        request_id=name,
+        prompt_token_ids=tuple(prompt),
+        params=SamplingParams(
+            **{"max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True, **params}
+        ),
+    )
+
+
+def run(engine: Engine, requests: list[EngineRequest]) -> dict[str, list[StepOutput]]:
+    """Add the requests one a step, so that they join while others run, and run to the end."""
+    outputs: dict[str, list[StepOutput]] = {r.request_id: [] for r in requests}
+    waiting = list(requests)
+    while waiting or engine.has_work:
+        if waiting:
+            engine.add(waiting.pop(0))
+        for output in engine.step():
+            outputs[output.request_id].append(output)
+        engine.check()
+    return outputs
+
+
+def token_ids(outputs: list[StepOutput]) -> list[int]:
+    assert outputs[-1].finish_reason == "length"
+    return [token_id for output in outputs for token_id in output.token_ids]
+
+
+def prompts(seed: int) -> list[list[int]]:
+    """Short and long ones, some with a common prefix, some longer than the token budget."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(3, VOCAB_SIZE - 1) for _ in range(21)]
+    lengths = [1, 3, 8, 30, 90, 12, 150]
+    fresh = [[rng.randrange(3, VOCAB_SIZE - 1) for _ in range(n)] for n in lengths]
+    return [*fresh, prefix + fresh[1], prefix + fresh[2], prefix + fresh[1]]
