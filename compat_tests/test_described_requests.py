@@ -256,6 +256,8 @@ def questions(draw: st.DrawFn) -> tuple[str, Json]:
     """A route and a body whose answer is fixed."""
     body = {"max_tokens": draw(st.integers(4, 12)), "return_token_ids": True}
     body |= draw(decisions) | draw(mixes)
+    if set(body.get("allowed_token_ids", "-")) <= set(body.get("stop_token_ids", ())):
+        body.pop("min_tokens", None)  # nothing would be allowed, which is refused
     if draw(st.booleans()):
         body |= {"messages": user(draw(prompts))}
         if draw(st.booleans()):

@@ -271,7 +271,8 @@ class TestSlowReaders:
         for i in range(n):
             engine.step_with(out(text=f"{i},", num_output_tokens=i + 1))
         engine.step_with(last(num_output_tokens=n + 1))
-        await engine.until(lambda e: e.num_steps == n + 1)  # nothing has been read yet
+        await engine.until(lambda e: e._num_delivered == n + 1)
+        await settle()  # all is there, and nothing has been read yet
         with soon():
             outputs = [o for _, o in await read_all(stream)]
         assert "".join(o.text for o in outputs) == "".join(f"{i}," for i in range(n))
