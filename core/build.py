@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from dataclasses import dataclass
+from typing import Any, cast
 
 import msgspec
 import torch
 
-from core.attention.base import backend_factory
+from core.attention.base import BackendFactory, backend_factory
 from core.config import EngineConfig, ModelConfig
 from core.engine import Engine
 from core.errors import ModelLoadError
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.acceleration import accelerate
-from core.model.forward import EagerForward
+from core.model.forward import EagerForward, ForwardPass
+from core.model.graphs import CUDAGraphRecorder, GraphableBackend, GraphedForward
 from core.model.hook import AttentionHook
+from core.model.last_tokens import LastTokens
 from core.model.loader import LoadedModel, load_model, source_of
-from core.model.memory import num_kv_blocks
+from core.model.memory import CUDAMemory, cpu_budget, device_budget, num_kv_blocks
 from core.model.runner import ModelRunner
+from core.model.worst_step import run_worst_step
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.sampling.sampler import Sampler
@@ -80,7 +85,11 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     compiler = GrammarCompiler(tokenizer.vocabulary, eos_token_ids, vocab_size=model.vocab_size)
     hook = AttentionHook(model.module)
     acceleration = accelerate(model, hook, model_config.quantization)
-    storage = _storage(model, hook, config, max_model_len)
+    backend = config.attention_backend
+    if backend == "auto":
+        backend = acceleration.attention_backend
+    make_attention = _attention_factory(backend, model, config)
+    storage = _storage(model, hook, make_attention, config, max_model_len, max_num_batched_tokens)
     kv = KVCacheManager(
         storage.num_blocks, config.block_size, enable_prefix_caching=config.enable_prefix_caching
     )
@@ -89,17 +98,14 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         *default_processors(eos_token_ids),
         ThinkingBudget(tokenizer.token_bytes),
     )
-    backend = config.attention_backend
-    if backend == "auto":
-        backend = acceleration.attention_backend
-    attention = backend_factory(backend)(storage, hook.layers)
+    attention = make_attention(storage, hook.layers)
     hook.install(attention.forward)
+    runs_ahead = model.device.type == "cuda"
+    last_tokens = LastTokens(config.max_num_seqs, model.device) if runs_ahead else None
+    eager = EagerForward(model.module, attention, model.device, last_tokens)
+    forward = eager if config.enforce_eager else _with_graphs(eager, config, max_model_len)
     engine = Engine(
-        ModelRunner(
-            EagerForward(model.module, attention, model.device),
-            Sampler(processors=processors),
-            storage,
-        ),
+        ModelRunner(forward, Sampler(processors=processors), storage, last_tokens),
         Scheduler(
             kv,
             max_num_seqs=config.max_num_seqs,
@@ -111,6 +117,7 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         tokenizer,
         eos_token_ids=model.eos_token_ids,
         seed=config.seed,
+        runs_ahead=runs_ahead,
     )
     info = EngineInfo(
         max_model_len=max_model_len,
@@ -123,12 +130,14 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         eos_token_ids=eos_token_ids,
     )
     logger.info(
-        "loaded in %.1f s: %s on %s, %s, attention %r, context %d, KV cache %d tokens, %d threads",
+        "loaded in %.1f s: %s on %s, %s, attention %r%s, context %d, KV cache %d tokens, "
+        "%d threads",
         time.monotonic() - start,
         info.dtype,
         info.device,
         acceleration.description,
         backend,
+        "" if forward is eager else " in CUDA graphs",
         max_model_len,
         info.num_kv_tokens,
         torch.get_num_threads(),
@@ -136,25 +145,81 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     return LoadedEngine(engine, tokenizer, info, compiler)
 
 
+def _attention_factory(backend: str, model: LoadedModel, config: EngineConfig) -> BackendFactory:
+    """What makes the attention. Raises ModelLoadError if it cannot do what is asked for."""
+    factory = backend_factory(backend)
+    if config.kv_cache_dtype == "auto":
+        return factory
+    if backend != "triton" or model.device.type != "cuda":
+        raise ModelLoadError(
+            f"--kv-cache-dtype {config.kv_cache_dtype} needs CUDA and the attention backend "
+            f"'triton', not {backend!r} on {model.device.type}"
+        )
+    return functools.partial(cast("Any", factory), dtype=model.dtype)
+
+
 def _storage(
-    model: LoadedModel, hook: AttentionHook, config: EngineConfig, max_model_len: int
+    model: LoadedModel,
+    hook: AttentionHook,
+    make_attention: BackendFactory,
+    config: EngineConfig,
+    max_model_len: int,
+    max_num_batched_tokens: int,
 ) -> KVStorage:
     """The cache, as large as memory or need allows."""
+    dtype = model.dtype if config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+
+    def work() -> int:
+        return run_worst_step(
+            model,
+            hook,
+            make_attention,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            block_size=config.block_size,
+            kv_dtype=dtype,
+        )
+
+    if config.kv_cache_memory is not None:
+        budget = config.kv_cache_memory
+    elif model.device.type == "cuda":
+        budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
+    else:
+        budget = cpu_budget()
     num_blocks = num_kv_blocks(
-        block_nbytes=block_nbytes(hook.layers, config.block_size, model.dtype),
+        block_nbytes=block_nbytes(hook.layers, config.block_size, dtype),
         block_size=config.block_size,
         max_model_len=max_model_len,
         max_num_seqs=config.max_num_seqs,
-        kv_cache_memory=config.kv_cache_memory,
-        device=model.device,
+        budget=budget,
     )
     return KVStorage(
         hook.layers,
         num_blocks=num_blocks,
         block_size=config.block_size,
-        dtype=model.dtype,
+        dtype=dtype,
         device=model.device,
     )
+
+
+def _with_graphs(eager: EagerForward, config: EngineConfig, max_model_len: int) -> ForwardPass:
+    """Record decode steps, where device, attention and model allow it."""
+    if eager.device.type != "cuda" or not isinstance(eager.backend, GraphableBackend):
+        return eager
+    try:
+        return GraphedForward(
+            eager,
+            eager.backend,
+            CUDAGraphRecorder(),
+            max_num_seqs=config.max_num_seqs,
+            max_context=max_model_len,
+        )
+    except RuntimeError as error:  # it waits for the device, or there is no memory left
+        reason = str(error).strip().partition("\n")[0]
+        logger.warning("decode steps are not recorded as CUDA graphs: %s", reason)
+        torch.cuda.empty_cache()
+        return eager
 
 
 def _max_model_len(model: LoadedModel, wanted: int | None) -> int:

@@ -8,6 +8,7 @@ import msgspec
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+KVCacheDType: TypeAlias = Literal["auto", "fp8"]
 Quantization: TypeAlias = Literal["none", "int8"]
 
 
@@ -35,6 +36,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``max_model_len``, ``max_num_batched_tokens``, ``prefill_chunk_size`` and ``block_size`` count
     tokens; ``kv_cache_memory`` counts bytes. ``seed`` makes requests without a seed of their own
     repeatable as a sequence. ``attention_backend`` is a name of core.attention.base, or auto.
+
+    On CUDA ``gpu_memory_utilization`` is the part of the device's memory that everything together
+    may take, if ``kv_cache_memory`` is not given. With ``enforce_eager`` decode steps are not
+    recorded as CUDA graphs. ``kv_cache_dtype`` is what keys and values are stored in; auto: in the
+    type of the model.
     """
 
     max_model_len: int | None = None
@@ -43,6 +49,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     prefill_chunk_size: int | None = None
     block_size: int = 16
     kv_cache_memory: int | None = None
+    kv_cache_dtype: KVCacheDType = "auto"
+    gpu_memory_utilization: float = 0.9
+    enforce_eager: bool = False
     enable_prefix_caching: bool = True
     seed: int | None = None
     attention_backend: str = "auto"

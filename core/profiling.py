@@ -51,7 +51,7 @@ class StepProfile:
         parts: Any = engine
         parts._runs_ahead = False
         runner = parts._runner
-        eager = runner._forward
+        eager = runner._forward = runner._forward.eager
         if eager.device.type == "cuda":
             self._timer.synchronize = torch.cuda.synchronize
         parts.step = self._timed_step(parts.step)

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from core.builtin_model import MODEL_ID
-from core.config import Device, DType, EngineConfig, ModelConfig, Quantization
+from core.config import Device, DType, EngineConfig, KVCacheDType, ModelConfig, Quantization
 from server.bench.settings import BenchSettings, add_bench_command, bench_settings
 from server.flags import (
     Choice,
@@ -21,6 +21,7 @@ from server.flags import (
     port,
     positive,
     seconds,
+    share,
     size,
     variable,
 )
@@ -159,13 +160,33 @@ def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str
         "bytes for the KV cache, as 4GiB or 500MB (default: from free memory)",
         convert=size,
     )
+    flags.add(
+        group,
+        "kv-cache-dtype",
+        "type of the KV cache; auto: the model's; fp8 needs CUDA and the triton backend",
+        convert=Choice(get_args(KVCacheDType)),
+    )
+    flags.add(
+        group,
+        "gpu-memory-utilization",
+        "part of a GPU's memory that weights, KV cache and steps may take together",
+        convert=share,
+    )
+    flags.add_switch(
+        group,
+        "enforce-eager",
+        "enforce_eager",
+        "do not record decode steps as CUDA graphs",
+    )
     flags.add_switch(
         group,
         "no-enable-prefix-caching",
         "enable_prefix_caching",
         "compute every prompt anew",
     )
-    flags.add(group, "attention-backend", "auto: what suits the device; or cpu, torch, sdpa")
+    flags.add(
+        group, "attention-backend", "auto: what suits the device; or cpu, torch, sdpa, triton"
+    )
     flags.add(
         group, "seed", "makes requests without a seed of their own repeatable", convert=integer
     )

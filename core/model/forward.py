@@ -28,6 +28,10 @@ class Logits:
 class ForwardPass(Protocol):
     """Runs the model once. Core thread only, in inference mode."""
 
+    @property
+    def eager(self) -> EagerForward:
+        """The pass that is told to the device operation by operation."""
+
     def __call__(self, batch: ModelInput) -> Logits:
         """Compute the step; the tensors of ``batch`` are on the host."""
 
@@ -50,6 +54,11 @@ class EagerForward:
         self.device = device
         self.last_tokens = last_tokens
         self._uploads = Uploads(device)
+
+    @property
+    def eager(self) -> EagerForward:
+        """Itself."""
+        return self
 
     def __call__(self, batch: ModelInput) -> Logits:
         """See ForwardPass."""

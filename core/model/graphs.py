@@ -75,7 +75,7 @@ class CUDAGraphRecorder:
     """
 
     def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, compute: Compute) -> Compute:

@@ -22,6 +22,9 @@ GIVEN = {
     "prefill_chunk_size": ("--prefill-chunk-size", "48", 48),
     "block_size": ("--block-size", "8", 8),
     "kv_cache_memory": ("--kv-cache-memory", "1GiB", 2**30),
+    "kv_cache_dtype": ("--kv-cache-dtype", "fp8", "fp8"),
+    "gpu_memory_utilization": ("--gpu-memory-utilization", "0.5", 0.5),
+    "enforce_eager": ("--enforce-eager", None, True),
     "enable_prefix_caching": ("--no-enable-prefix-caching", None, False),
     "seed": ("--seed", "0", 0),
     "attention_backend": ("--attention-backend", "torch", "torch"),
@@ -177,6 +180,10 @@ def test_sizes(text, size):
         (["--kv-cache-memory", "0"], "0 is not above 0"),
         (["--kv-cache-memory", "9" * 400], "is not a size"),
         (["--kv-cache-memory", "1.2.3"], "1.2.3 is not a size"),
+        (["--kv-cache-dtype", "int8"], "int8 is not one of auto, fp8"),
+        (["--gpu-memory-utilization", "0"], "0 is not above 0 and at most 1"),
+        (["--gpu-memory-utilization", "90"], "90 is not above 0 and at most 1"),
+        (["--gpu-memory-utilization", "all"], "all is not above 0 and at most 1"),
     ],
 )
 def test_a_wrong_flag_is_one_line(capsys, argv, says):
