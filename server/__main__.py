@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from server import heap
 from server.bench.settings import BenchSettings
 from server.settings import Settings, parse_command
 
@@ -43,6 +44,7 @@ def run_bench(settings: BenchSettings) -> int:
 
 
 def _set_up(log_level: str) -> None:
+    heap.grow()
     logging.basicConfig(
         level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

@@ -8,7 +8,6 @@ and only then is uvicorn told to exit.
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from litestar import Litestar
 
 from core.build import LoadedEngine
 from core.thread import Died, Event, Ready
+from server import heap
 from server.app import create_app
 from server.request_id import with_request_id
 from server.serving import Serving
@@ -95,8 +95,7 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
         nonlocal exit_code
         match event:
             case Ready():
-                gc.collect()
-                gc.freeze()  # what start-up made stays: no collection needs to look at it again
+                heap.settle()
                 _announce_ready(settings, url, app.state.serving)
             case Died(message, is_load_error):
                 print(f"roseinfer: {message}", file=sys.stderr, flush=True)

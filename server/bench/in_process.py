@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Sequence
 
@@ -11,6 +10,7 @@ from core.messages import EngineStats, StepOutput
 from core.profile_report import KindReport
 from core.profiling import ScheduleTimes, StepProfile
 from core.thread import CoreThread, Died, Event, SteppingEngine
+from server import heap
 from server.bench.engine_run import EngineRun
 from server.bench.errors import BenchError
 from server.bench.records import EngineRecord
@@ -47,8 +47,7 @@ class EngineBench:
         self._is_started.wait()
         if self._death is not None:
             raise BenchError(self._death)
-        gc.collect()
-        gc.freeze()  # as the server does: no collection looks at what was loaded
+        heap.settle()  # as the server does
 
     @property
     def info(self) -> EngineInfo:
