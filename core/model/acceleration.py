@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from core.attention.base import default_backend
 from core.config import Quantization
 from core.errors import ModelLoadError
 from core.kernels.library import kernels
 from core.kernels.linear import Format
+from core.layer_spec import LayerSpec
 from core.model.hook import AttentionHook
+from core.model.leaves.fused import fuse_leaves
 from core.model.leaves.install import install_leaves
+from core.model.leaves.ops import Ops, TorchOps, TritonOps
 from core.model.loader import LoadedModel
 
 logger = logging.getLogger("roseinfer.core")
@@ -30,7 +35,7 @@ class Acceleration:
 
 
 def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantization) -> Acceleration:
-    """Replace the model's leaves by compiled ones where there are any.
+    """Replace the model's leaves by compiled ones on a CPU, by fused ones on CUDA.
 
     The hook must have proved the model's attention before. Raises ModelLoadError if a
     quantisation was asked for that needs what this machine lacks.
@@ -43,10 +48,27 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
                 f"--quantization {quantization} needs the compiled kernels: a CPU, a C++ compiler "
                 "and weights in float32 or bfloat16"
             )
-        return Acceleration(default_backend(model.device), "torch's own kernels")
+        return Acceleration(default_backend(model.device), _fuse(model, hook))
     fmt = Format.INT8 if quantization == "int8" else _FORMATS[model.dtype]
-    counts = install_leaves(
-        library, model.module, list(zip(hook.modules, hook.layers, strict=True)), fmt
-    )
-    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    return Acceleration("cpu", f"{fmt.name.lower()} weights in compiled kernels ({counted})")
+    counts = install_leaves(library, model.module, _attention(hook), fmt)
+    return Acceleration("cpu", f"{fmt.name.lower()} weights in compiled kernels ({_told(counts)})")
+
+
+def _fuse(model: LoadedModel, hook: AttentionHook) -> str:
+    """Make fewer and larger operations of the leaves, where each costs a launch."""
+    if model.device.type != "cuda":
+        return "torch's own kernels"
+    ops: Ops
+    try:
+        ops = TritonOps()
+    except ModuleNotFoundError:
+        ops = TorchOps()
+    return f"fused leaves ({_told(fuse_leaves(model.module, _attention(hook), ops))})"
+
+
+def _attention(hook: AttentionHook) -> list[tuple[nn.Module, LayerSpec]]:
+    return list(zip(hook.modules, hook.layers, strict=True))
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))

@@ -1,0 +1,221 @@
+"""Fewer and larger operations in plain torch, for devices that pay for each launch.
+
+Query, key and value projections become one product, and so do the two of a gated feed-forward
+block; norms, the rotary embedding and activations become one operation each. Each replacement is
+proved equal to the original on the device before it takes its place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from core.kernels.linear import Epilogue
+from core.layer_spec import LayerSpec
+from core.model.leaves.linear import JointLinear, JointProduct
+from core.model.leaves.matchers import Matrix, activation, matrix_of
+from core.model.leaves.ops import Activation, Ops
+from core.model.leaves.rotary import Rotation, has_rotary, install_rotation, original_rotation
+
+NUM_PROOF_ROWS = 3
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest error of a replacement, in units of the largest output: the last bits differ."""
+
+_JOINT = ("q_proj", "k_proj", "v_proj")
+_GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
+_ACTIVATIONS: dict[Epilogue, Activation] = {
+    Epilogue.SILU: "silu",
+    Epilogue.GELU_TANH: "gelu_tanh",
+}
+
+
+class DenseWeight:
+    """Matrices with one input, below each other."""
+
+    def __init__(self, matrices: list[Matrix]) -> None:
+        self._weight = torch.cat([weight for weight, _ in matrices])
+        self._bias = None
+        if any(bias is not None for _, bias in matrices):
+            self._bias = torch.cat(
+                [weight.new_zeros(len(weight)) if b is None else b for weight, b in matrices]
+            )
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """``x @ weight.T + bias`` of ``[..., in_features]``."""
+        return functional.linear(x, self._weight, self._bias)
+
+
+class FusedGatedMLP(nn.Module):
+    """``down(activation(gate(x)) * up(x))`` with gate and up as one product."""
+
+    def __init__(self, gate_up: DenseWeight, act: Activation, down: nn.Module, ops: Ops) -> None:
+        super().__init__()
+        self.down_proj = down
+        self._gate_up = gate_up
+        self._activation: Activation = act
+        self._ops = ops
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply to ``[..., hidden_size]``."""
+        gated = self._ops.gated(self._gate_up.multiply(x), self._activation)
+        output: torch.Tensor = self.down_proj(gated)
+        return output
+
+
+class FusedRMSNorm(nn.Module):
+    """RMSNorm over the last dimension in one operation."""
+
+    def __init__(self, weight: torch.Tensor, eps: float, offset: float, ops: Ops) -> None:
+        super().__init__()
+        self._weight = weight.detach()
+        self._eps = eps
+        self._offset = offset
+        self._ops = ops
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise ``[..., size]``."""
+        return self._ops.rms_norm(x, self._weight, self._eps, self._offset)
+
+
+def fuse_leaves(
+    model: nn.Module, attention: list[tuple[nn.Module, LayerSpec]], ops: Ops
+) -> Counter[str]:
+    """Replace what is known and equal; counts what was installed.
+
+    ``model`` is a causal language model of transformers in evaluation mode, ``attention`` its
+    attention modules. The originals' weights are freed as they are replaced.
+    """
+    with torch.inference_mode():
+        return _Fuser(model, ops).run(attention)
+
+
+class _Fuser:
+    def __init__(self, model: nn.Module, ops: Ops) -> None:
+        parameter = next(model.parameters())
+        self._model = model
+        self._ops = ops
+        self._device, self._dtype = parameter.device, parameter.dtype
+        self._generator = torch.Generator().manual_seed(0)
+        self._counts: Counter[str] = Counter()
+
+    def run(self, attention: list[tuple[nn.Module, LayerSpec]]) -> Counter[str]:
+        for module, layer in attention:
+            self._projections(module)
+            self._rotation(module, layer)
+        self._visit(self._model)
+        return self._counts
+
+    def _visit(self, parent: nn.Module) -> None:
+        for name, child in list(parent.named_children()):
+            for kind, (fused, size) in self._candidates(child):
+                x = self._random(1, NUM_PROOF_ROWS, size)
+                if self._is_close(child(x), fused(x)):
+                    setattr(parent, name, fused)
+                    self._counts[kind] += 1
+                    break
+            else:
+                self._visit(child)
+
+    def _candidates(self, module: nn.Module) -> list[tuple[str, tuple[nn.Module, int]]]:
+        """Replacements that may be equal, by kind, with the size of their input."""
+        found = [("norm", candidate) for candidate in self._norms(module)]
+        found += [("mlp", candidate) for candidate in self._gated_mlps(module)]
+        is_gelu = "GELU" in type(module).__name__.upper() and type(module) is not nn.GELU
+        if is_gelu and activation(module) is Epilogue.GELU_TANH:  # written out as many operations
+            found += [("activation", (nn.GELU(approximate="tanh"), 64))]
+        return found
+
+    def _norms(self, module: Any) -> list[tuple[nn.Module, int]]:
+        """Some families store the weight, some the weight less 1."""
+        weight = getattr(module, "weight", None)
+        eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+        if "RMSNorm" not in type(module).__name__ or weight is None or not isinstance(eps, float):
+            return []
+        return [
+            (FusedRMSNorm(weight, eps, offset, self._ops), len(weight)) for offset in (0.0, 1.0)
+        ]
+
+    def _gated_mlps(self, module: nn.Module) -> list[tuple[nn.Module, int]]:
+        children = dict(module.named_children())
+        if not all(name in children for name in _GATED):
+            return []
+        gate, up = matrix_of(children["gate_proj"]), matrix_of(children["up_proj"])
+        act = _ACTIVATIONS.get(activation(children["act_fn"]))  # type: ignore[arg-type]
+        if gate is None or up is None or act is None or gate[0].shape != up[0].shape:
+            return []
+        fused = FusedGatedMLP(DenseWeight([gate, up]), act, children["down_proj"], self._ops)
+        return [(fused, gate[0].shape[1])]
+
+    def _projections(self, module: nn.Module) -> None:
+        """Query, key and value projections, as one product."""
+        originals: list[Any] = [getattr(module, name, None) for name in _JOINT]
+        matrices = [m for m in map(matrix_of, originals) if m is not None]
+        if len(matrices) < len(_JOINT) or len({weight.shape[1] for weight, _ in matrices}) > 1:
+            return
+        weight: Any = DenseWeight(matrices)
+        product = JointProduct(weight, [len(weight) for weight, _ in matrices])
+        parts = [JointLinear(product, index) for index in range(len(matrices))]
+        x = self._random(1, NUM_PROOF_ROWS, matrices[0][0].shape[1])
+        if all(
+            self._is_close(original(x), part(x))
+            for original, part in zip(originals, parts, strict=True)
+        ):
+            for name, part in zip(_JOINT, parts, strict=True):
+                setattr(module, name, part)
+            self._counts["qkv"] += 1
+
+    def _rotation(self, module: nn.Module, layer: LayerSpec) -> None:
+        """Rotary embedding inside the attention's own code."""
+        if not has_rotary(module):
+            return
+        original = original_rotation(module)
+        fused = fused_rotation(original, self._ops)
+        q = self._random(1, NUM_PROOF_ROWS, layer.num_heads, layer.head_dim).transpose(1, 2)
+        k = self._random(1, NUM_PROOF_ROWS, layer.num_kv_heads, layer.head_dim).transpose(1, 2)
+        cos, sin = (self._random(1, NUM_PROOF_ROWS, layer.head_dim) for _ in range(2))
+        try:
+            expected = original(q, k, cos, sin)
+        except (TypeError, ValueError, RuntimeError, IndexError):
+            return
+        actual = fused(q.clone(), k.clone(), cos, sin)
+        if all(self._is_close(a, b) for a, b in zip(expected, actual, strict=True)):
+            install_rotation(module, fused)
+            self._counts["rotary"] += 1
+
+    def _is_close(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
+        if expected.shape != actual.shape or expected.dtype != actual.dtype:
+            return False
+        bound = TOLERANCE.get(self._dtype, 0.0) * expected.abs().max()
+        return bool((expected - actual).abs().max() <= bound)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self._generator).to(self._device, self._dtype)
+
+
+def fused_rotation(original: Rotation, ops: Ops) -> Rotation:
+    """Return a stand-in for ``original``, which still gets every call of an unusual shape.
+
+    What it is given may be overwritten.
+    """
+
+    def rotate(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        *more: Any,
+        **named: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        is_usual = q.dim() == 4 and q.shape[0] == 1 and cos.shape == (1, q.shape[2], q.shape[3])
+        if more or named or not is_usual or any(t.stride(-1) != 1 for t in (q, k, cos, sin)):
+            return original(q, k, cos, sin, *more, **named)
+        query, key = q[0].transpose(0, 1), k[0].transpose(0, 1)  # [num_tokens, heads, dim]
+        query, key = ops.rotate(query, key, cos[0], sin[0])
+        return query.transpose(0, 1)[None], key.transpose(0, 1)[None]
+
+    return rotate

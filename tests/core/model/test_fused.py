@@ -1,0 +1,106 @@
+"""Leaves fused for devices that pay for each launch: equal to the originals, or not used."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from core.model.hook import AttentionHook
+from core.model.leaves.fused import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
+from core.model.leaves.ops import Ops, TorchOps, TritonOps
+from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
+
+NUM_LAYERS = 4
+COUNTS = {
+    "gpt2": {"activation": NUM_LAYERS},
+    "llama": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
+    "mistral": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
+    "qwen2": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
+    "qwen3": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 17},
+    "gemma3": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 25},
+}
+
+
+def randomized(family: str) -> torch.nn.Module:
+    """A copy of the tiny model whose norms' weights and biases are no ones and zeros."""
+    model = copy.deepcopy(tiny_model(family))
+    generator = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def logits_of(model: torch.nn.Module) -> torch.Tensor:
+    ids = torch.arange(20)[None] * 11 % VOCAB_SIZE
+    with torch.inference_mode():
+        return model(input_ids=ids, position_ids=torch.arange(20)[None]).logits
+
+
+def fused(family: str, ops: Ops) -> tuple[dict[str, int], torch.Tensor, torch.Tensor]:
+    """What was installed, the logits before, and the logits after."""
+    model = randomized(family)
+    hook = AttentionHook(model)
+    model.set_attn_implementation("eager")
+    before = logits_of(model)
+    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), ops)
+    return dict(counts), before, logits_of(model)
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_a_fused_model_computes_the_same(family):
+    counts, before, after = fused(family, TorchOps())
+    assert counts == COUNTS[family]
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+def test_with_our_triton_kernels(family):
+    pytest.importorskip("triton")
+    counts, before, after = fused(family, TritonOps())
+    assert counts == COUNTS[family]
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+class WrongOps(TorchOps):
+    """Everything slightly wrong."""
+
+    def rms_norm(self, states, weight, eps, offset):
+        return super().rms_norm(states, weight, eps, offset) * 1.01
+
+    def gated(self, gate_up, activation):
+        return super().gated(gate_up, activation) + 0.01
+
+    def rotate(self, query, key, cos, sin):
+        return super().rotate(query, key, sin, cos)
+
+
+def test_what_is_not_equal_is_not_used():
+    counts, before, after = fused("qwen3", WrongOps())
+    assert counts == {"qkv": NUM_LAYERS}
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+def test_matrices_below_each_other():
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(n, 6, generator=generator) for n in (3, 5))
+    bias = torch.randn(5, generator=generator)
+    x = torch.randn(2, 6, generator=generator)
+    product = DenseWeight([(first, None), (second, bias)]).multiply(x)
+    torch.testing.assert_close(product[:, :3], x @ first.T)
+    torch.testing.assert_close(product[:, 3:], x @ second.T + bias)
+    torch.testing.assert_close(DenseWeight([(first, None)]).multiply(x), x @ first.T)
+
+
+def test_what_is_replaced_is_gone():
+    model = randomized("llama")
+    hook = AttentionHook(model)
+    fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(FusedGatedMLP) == NUM_LAYERS
+    assert kinds.count(FusedRMSNorm) == 2 * NUM_LAYERS + 1
+    assert not {"q_proj.weight", "gate_proj.weight"} & {
+        ".".join(name.split(".")[-2:]) for name, _ in model.named_parameters()
+    }
