@@ -1,0 +1,129 @@
+"""What is special about the compiled attention: shared prefixes, cut contexts, wide groups."""
+
+import numpy as np
+import pytest
+import torch
+
+from core.attention.base import backend_factory
+from core.kernels.library import kernels
+from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+from core.model_input import ModelInput
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+
+def batch_of(tables: list[list[int]], shapes: list[tuple[int, int]], block_size: int) -> ModelInput:
+    """Sequences with these blocks, of (tokens computed before, tokens now)."""
+    counts = np.array([now for _, now in shapes])
+    lens = np.array([before + now for before, now in shapes])
+    width = max(map(len, tables))
+    padded = np.array([table + [0] * (width - len(table)) for table in tables])
+    positions = np.concatenate([np.arange(b, b + n) for b, n in shapes])
+    rows = np.repeat(np.arange(len(shapes)), counts)
+    slots = padded[rows, positions // block_size] * block_size + positions % block_size
+    return ModelInput(
+        token_ids=torch.zeros(len(positions), dtype=torch.int64),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy(slots),
+        logits_indices=torch.zeros(0, dtype=torch.int64),
+        query_starts=np.concatenate([[0], np.cumsum(counts)]),
+        context_lens=lens,
+        block_tables=padded,
+    )
+
+
+def compare(
+    layer: LayerSpec,
+    tables: list[list[int]],
+    shapes: list[tuple[int, int]],
+    *,
+    block_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Check against the oracle; returns what the kernel gave."""
+    batch = batch_of(tables, shapes, block_size)
+    num_tokens = len(batch.slots)
+    generator = torch.Generator().manual_seed(3)
+    states = [
+        torch.randn(num_tokens, heads, dim, generator=generator)
+        for heads, dim in (
+            (layer.num_heads, layer.head_dim),
+            (layer.num_kv_heads, layer.head_dim),
+            (layer.num_kv_heads, layer.value_dim),
+        )
+    ]
+    outputs = []
+    for name, kept in (("sdpa", torch.float32), ("cpu", dtype)):
+        storage = KVStorage(
+            [layer],
+            num_blocks=1 + max(map(max, tables)),
+            block_size=block_size,
+            dtype=kept,
+            device=torch.device("cpu"),
+        )
+        for tensor in (storage.keys[0], storage.values[0]):
+            noise = torch.randn(tensor.shape, generator=generator.manual_seed(4))
+            tensor.copy_(noise.to(dtype))
+        backend = backend_factory(name)(storage, [layer])
+        backend.plan(batch)
+        outputs.append(backend.forward(*states, 0))
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=tolerance, atol=tolerance)
+    return outputs[1]
+
+
+GROUPED = LayerSpec(6, 2, 16, 16, 0.25, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("window", [None, 40])
+def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dtype) -> None:
+    prefix = [3, 9, 4, 7, 1, 12]
+    tables = [
+        [*prefix, 20],
+        [*prefix, 21, 22],
+        [*prefix[:5], 23],  # leaves the others a block earlier
+        [30, 31, 32, 33, 34],
+        [*prefix, 24, 25],
+        [30, 31, 32, 33, 35, 36],
+    ]
+    shapes = [(100, 1), (115, 1), (88, 3), (66, 1), (97, 20), (80, 1)]
+    layer = LayerSpec(6, 2, 16, 16, 0.25, window)
+    compare(layer, tables, shapes, dtype=dtype)
+
+
+def test_a_long_context_is_cut_for_several_threads() -> None:
+    one_head = LayerSpec(2, 1, 24, 24, 0.2, None)
+    compare(one_head, [list(range(120))], [(1900, 1)])
+    compare(one_head, [list(range(120))], [(1890, 20)])
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads"), [(8, 1), (16, 1), (80, 1), (9, 3), (5, 5)], ids=str
+)
+def test_groups_of_any_size(num_heads: int, num_kv_heads: int) -> None:
+    layer = LayerSpec(num_heads, num_kv_heads, 16, 16, 0.25, None)
+    compare(layer, [[2, 0, 4], [5, 1, 3]], [(40, 1), (20, 13)])
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16, 32])
+@pytest.mark.parametrize("dims", [(8, 8), (20, 12), (5, 3), (128, 64)], ids=str)
+def test_blocks_and_heads_of_any_size(dims: tuple[int, int], block_size: int) -> None:
+    layer = LayerSpec(4, 2, *dims, 0.3, None)
+    num_blocks = -(-60 // block_size)
+    tables = [list(range(i * num_blocks, (i + 1) * num_blocks)) for i in range(2)]
+    compare(layer, tables, [(59, 1), (30, 17)], block_size=block_size)
+
+
+def test_what_is_no_number_stays_in_its_sequence() -> None:
+    storage = KVStorage(
+        [GROUPED], num_blocks=9, block_size=16, dtype=torch.float32, device=torch.device("cpu")
+    )
+    storage.values[0][3] = torch.nan
+    backend = backend_factory("cpu")(storage, [GROUPED])
+    batch = batch_of([[1, 2], [3, 4], [5, 6]], [(20, 1)] * 3, 16)
+    backend.plan(batch)
+    output = backend.forward(torch.randn(3, 6, 16), torch.randn(3, 2, 16), torch.randn(3, 2, 16), 0)
+    assert output[1].isnan().all()
+    assert output[[0, 2]].isfinite().all()

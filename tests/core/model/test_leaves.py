@@ -1,0 +1,152 @@
+"""Leaves: what is known is replaced, what is not equal is left alone, the model stays itself."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from core.kernels.library import kernels
+from core.kernels.linear import Format, pack
+from core.model.hook import AttentionHook
+from core.model.leaves import matchers
+from core.model.leaves.install import install_leaves
+from core.model.leaves.linear import JointProduct, PackedLinear
+from core.model.leaves.norm import FusedNorm
+from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
+
+LIBRARY = kernels()
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C++ compiler")
+
+LAYERS = 4
+DECODER = {"embedding": 1, "head": 1, "linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS}
+INSTALLED = {
+    "gpt2": {"embedding": 1, "head": 1, "linear": 2 * LAYERS, "mlp": LAYERS, "norm": 9},
+    "llama": DECODER | {"norm": 9},
+    "qwen2": DECODER | {"norm": 9},
+    "qwen3": DECODER | {"norm": 9 + 2 * LAYERS},
+    "mistral": DECODER | {"norm": 9},
+    "gemma3": DECODER | {"norm": 1 + 6 * LAYERS},
+}
+"""For each family what is to be replaced, so that nothing is left alone unnoticed. Gemma's
+embedding is scaled, and stays."""
+del INSTALLED["gemma3"]["embedding"]
+
+IDS = (torch.arange(40) * 31 + 5) % VOCAB_SIZE
+
+
+def installed(model: Any, fmt: Format) -> dict[str, int]:
+    hook = AttentionHook(model)
+    attention = list(zip(hook.modules, hook.layers, strict=True))
+    counts = install_leaves(LIBRARY, model, attention, fmt)
+    model.set_attn_implementation("eager")
+    return dict(counts)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(IDS[None], use_cache=False).logits[0].float().clone()
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_every_family_computes_the_same_with_all_its_leaves_replaced(family: str) -> None:
+    model: Any = copy.deepcopy(tiny_model(family))
+    expected = logits(model)
+    assert installed(model, Format.FLOAT32) == INSTALLED[family]
+    torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3"])
+def test_a_bfloat16_checkpoint_loses_no_more_than_in_transformers(family: str) -> None:
+    model: Any = copy.deepcopy(tiny_model(family)).bfloat16()
+    exact = logits(copy.deepcopy(model).float())
+    theirs = (logits(model) - exact).abs().max()
+    installed(model, Format.BFLOAT16)
+    assert (logits(model) - exact).abs().max() <= theirs
+    assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
+
+
+def test_int8_stays_near() -> None:
+    model: Any = copy.deepcopy(tiny_model("qwen3"))
+    expected = logits(model)
+    assert installed(model, Format.INT8) == INSTALLED["qwen3"]
+    actual = logits(model)
+    assert (actual - expected).abs().mean() < 0.1 * expected.std()
+
+
+class HalfNorm(nn.Module):
+    """Looks like an RMSNorm, and is not one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(48))
+        self.eps = 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight / 2
+
+
+HalfNorm.__name__ = "HalfRMSNorm"
+
+
+class ScaledLinear(nn.Linear):
+    """No plain linear layer, whatever it inherits from."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 3
+
+
+class Backwards(nn.Module):
+    """A gated block that gates the wrong way round."""
+
+    def __init__(self, original: Any) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = original.gate_proj, original.up_proj
+        self.down_proj, self.act_fn = original.down_proj, original.act_fn
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
+
+
+def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
+    model: Any = copy.deepcopy(tiny_model("llama"))
+    layers = model.model.layers
+    layers[0].input_layernorm = HalfNorm()
+    layers[1].mlp = Backwards(layers[1].mlp)
+    old = layers[2].self_attn.o_proj
+    layers[2].self_attn.o_proj = ScaledLinear(old.in_features, old.out_features, bias=False)
+    model.requires_grad_(requires_grad=False)
+    expected = logits(model)
+    installed(model, Format.FLOAT32)
+    assert isinstance(layers[0].input_layernorm, HalfNorm)
+    assert isinstance(layers[1].mlp, Backwards)
+    assert isinstance(layers[1].mlp.down_proj, PackedLinear)  # its parts are what they look like
+    assert isinstance(layers[2].self_attn.o_proj, ScaledLinear)
+    assert isinstance(layers[2].input_layernorm, FusedNorm)
+    torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_an_activation_is_found_out_by_trying() -> None:
+    assert matchers.activation(nn.SiLU()) is not None
+    assert matchers.activation(nn.GELU("tanh")) is not None
+    assert matchers.activation(nn.GELU()) is None
+    assert matchers.activation(nn.ReLU()) is None
+    assert matchers.activation(nn.Bilinear(2, 2, 2)) is None
+
+
+def test_a_joint_product_is_that_of_the_tensor_that_it_is_asked_about() -> None:
+    weight = torch.randn(12, 8)
+    product = JointProduct(pack(LIBRARY, [weight], [None], Format.FLOAT32), [4, 4, 4])
+    x, y = torch.randn(1, 3, 8), torch.randn(1, 3, 8)
+
+    def part(index: int, of: torch.Tensor) -> torch.Tensor:
+        return of @ weight[4 * index : 4 * index + 4].T
+
+    for index, of in [(0, x), (1, x), (2, x), (2, y), (0, y), (0, x), (0, x), (1, y)]:
+        torch.testing.assert_close(product.part(index, of), part(index, of))
+    for index in (0, 1, 2):
+        product.part(index, x)
+    x.copy_(y)  # the same tensor with other content, a step later
+    for index in (0, 1, 2):
+        torch.testing.assert_close(product.part(index, x), part(index, y))
