@@ -1,0 +1,72 @@
+"""How long the device waits between steps, seen in a profiler's trace of its kernels."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.gpu.options import Options
+from core.build import LoadedEngine
+from core.messages import EngineRequest
+from core.params import SamplingParams
+from server.bench.words import random_prompt
+
+NUM_STEPS = 40
+
+
+def idle(options: Options, name: str, num_seqs: int) -> Iterator[dict[str, Any]]:
+    """With and without launching ahead and CUDA graphs."""
+    variants: dict[str, dict[str, Any]] = {
+        "graphs, launched ahead": {},
+        "graphs": {"runs_ahead": False},
+        "eager, launched ahead": {"enforce_eager": True},
+        "eager": {"enforce_eager": True, "runs_ahead": False},
+    }
+    for variant, limits in variants.items():
+        with options.engine(name, **limits) as loaded:
+            row = _measure(loaded, options, num_seqs)
+        yield {"name": f"{name}, {num_seqs} streams, {variant}", **row}
+
+
+def _measure(loaded: LoadedEngine, options: Options, num_seqs: int) -> dict[str, Any]:
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - slow to import
+
+    rng, engine = random.Random(0), loaded.engine
+    params = SamplingParams(max_tokens=NUM_STEPS * 3, temperature=0.0, ignore_eos=True)
+    for i in range(num_seqs):
+        ids = loaded.tokenizer.encode(random_prompt(rng, 32), add_special_tokens=True)
+        engine.add(EngineRequest(request_id=str(i), prompt_token_ids=tuple(ids), params=params))
+    for _ in range(NUM_STEPS // 2):
+        engine.step()
+    is_cuda = options.device == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if is_cuda else ProfilerActivity.CPU]) as trace:
+        for _ in range(NUM_STEPS):
+            engine.step()
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in trace.events()
+        if ("CUDA" in str(event.device_type)) == is_cuda
+    )
+    engine.fail_all("enough")
+    return gaps(spans, NUM_STEPS)
+
+
+def gaps(spans: list[tuple[float, float]], num_steps: int) -> dict[str, Any]:
+    """What of the time between the first and the last span, in microseconds, is in none.
+
+    The largest gaps, one for each step but the last, are taken to be those between steps.
+    """
+    between, end = [], spans[0][1]
+    for start, stop in spans:
+        if start > end:
+            between.append(start - end)
+        end = max(end, stop)
+    total = end - spans[0][0]
+    largest = sorted(between, reverse=True)[: num_steps - 1]
+    return {
+        "step_ms": total / num_steps / 1e3,
+        "idle_share": sum(between) / total,
+        "gap_between_steps_ms": statistics.median(largest) / 1e3 if largest else 0.0,
+    }

@@ -1,0 +1,68 @@
+"""What all parts of a check on a GPU share: the device, the models, and engines over them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.floors import Cost
+from benchmarks.shapes import shape_of
+from core.build import LoadedEngine, load_engine
+from core.config import EngineConfig, ModelConfig
+from server.bench.random_model import cached_random_model
+
+MAX_NUM_SEQS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """``tiny``: a model and loads so small that a CPU runs all parts within a minute."""
+
+    device: str
+    tiny: bool
+
+    def model(self, name: str) -> Path:
+        """The directory of a random model of this shape, made now if it never was."""
+        return cached_random_model("tiny" if self.tiny else name)
+
+    def dtype(self) -> str:
+        """What is measured in; a CPU without our kernels is slow at anything else."""
+        return "float32" if self.tiny else "bfloat16"
+
+    def cost(self, name: str) -> Cost:
+        """What the work of this model is made of."""
+        size = 4 if self.dtype() == "float32" else 2
+        return Cost(shape=shape_of(self.model(name)), weight_bytes=size, kv_bytes=size)
+
+    @contextmanager
+    def engine(
+        self, name: str, *, dtype: str | None = None, runs_ahead: bool = True, **limits: Any
+    ) -> Iterator[LoadedEngine]:
+        """An engine that is gone, with its memory, when the block is left."""
+        if self.tiny:
+            limits = {"kv_cache_memory": 2**27, **limits}
+        model: Any = {"device": self.device, "dtype": dtype or self.dtype()}
+        loaded = load_engine(
+            ModelConfig(model=str(self.model(name)), **model),
+            EngineConfig(**{"max_num_seqs": MAX_NUM_SEQS, **limits}),
+        )
+        engine: Any = loaded.engine
+        engine._runs_ahead = engine._runs_ahead and runs_ahead  # noqa: SLF001 - it has no flag
+        try:
+            yield loaded
+        finally:
+            engine.__dict__.clear()  # whoever asked for it holds it still
+            free_memory()
+
+
+def free_memory() -> None:
+    """Give back what nobody holds any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

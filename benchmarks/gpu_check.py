@@ -1,0 +1,200 @@
+"""Everything that only a GPU can tell: is it right, and how fast is it.
+
+    python -m benchmarks.gpu_check                                # all parts, about 25 minutes
+    python -m benchmarks.gpu_check --parts machine,attention,texts --json results.jsonl
+    python -m benchmarks.gpu_check --device cpu --tiny            # a rehearsal, within minutes
+
+Every part runs in a process of its own with a limit of time, and tells its results as they come: a
+line for people, and a line of JSON in the file of ``--json``. A part that fails, crashes or takes
+too long does not keep the others from running. Exits with 1 if a check failed.
+
+tests      pytest -m gpu
+machine    bytes copied and products multiplied a second, from which all floors follow
+attention  every backend that can be imported against scaled_dot_product_attention
+texts      equal tokens in any batch, with and without CUDA graphs, steps launched ahead, other
+           attention, a small pool; and those of transformers' generate
+memory     what is taken of the device; a step that runs out of memory
+gpt2       64 requests 20 ms apart; 128 at once, 256 in, 64 out; one stream
+small      Qwen3-0.6B: one stream; 128 at once
+large      Qwen3-8B: one stream; 1, 8, 32 and 128 at a time, 1,024 in, 256 out
+shared     Qwen3-8B: 2,048 tokens in common; a prompt of 16,000 beside 16 streams
+fp8        Qwen3-8B with an fp8 KV cache
+gaps       how long the device waits between steps, by torch's profiler
+peer       transformers' continuous batching on the same models and loads
+http       the same loads through the server, to be compared with gpt2 and large
+
+Models have random weights and are made in the model cache of ``roseinfer bench`` when first
+needed (16 GB for Qwen3-8B); ``--make-models`` does nothing else.
+
+It needs this repository, torch with CUDA, Triton, transformers, and msgspec, llguidance and tqdm;
+the part ``http`` the server's packages as well, else it is skipped. On a machine without a network
+carry them as wheels: ``pip download --dest wheels --no-deps msgspec llguidance tqdm litestar ...``
+for its Python and platform (the folder is ignored by git), and there
+``pip install --no-index --no-deps wheels/*.whl``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DEFAULT_LIMIT = 540.0
+"""Seconds for one part."""
+
+NAMES = (
+    "tests",
+    "machine",
+    "attention",
+    "texts",
+    "memory",
+    "gpt2",
+    "small",
+    "large",
+    "shared",
+    "fp8",
+    "gaps",
+    "peer",
+    "http",
+)
+
+MODELS = ("tiny", "gpt2", "qwen3-0.6b", "qwen3-8b")
+
+MARK = "gpu-check-row:"
+"""What a row begins with in the output of a part's process."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the parts; 1 if a check failed."""
+    options = _parser().parse_args(argv)
+    if options.make_models:
+        return _make_models(tiny=options.tiny)
+    if options.inside:
+        return _run_inside(options)
+    is_fine = True
+    for part in options.parts:
+        print(f"== {part}", flush=True)
+        for row in _run_outside(part, options):
+            is_fine &= row.get("ok", True)
+            print("  ", _line(row), flush=True)
+            if options.json:
+                with options.json.open("a") as file:
+                    file.write(json.dumps({"part": part, "at": time.time(), **row}) + "\n")
+    return 0 if is_fine else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--parts", type=_parts, default=NAMES, help="some, joined by commas")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--tiny", action="store_true", help="a tiny model and few requests")
+    parser.add_argument("--limit", type=float, default=DEFAULT_LIMIT, help="seconds for one part")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append results to this file")
+    parser.add_argument("--make-models", action="store_true", help="make the models, no more")
+    parser.add_argument("--inside", choices=NAMES, help=argparse.SUPPRESS)
+    return parser
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such part: {', '.join(unknown)}")
+    return names
+
+
+def _run_outside(part: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of a part in a process of its own, and one that says how it went if not well."""
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--inside", part]
+    command += ["--device", options.device, *(["--tiny"] if options.tiny else [])]
+    start = time.monotonic()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, errors="replace"
+    )
+    was_late = threading.Event()
+
+    def end() -> None:
+        was_late.set()
+        os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(options.limit, end)
+    timer.start()
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            mark, _, row = line.partition(" ")
+            if mark == MARK:
+                yield json.loads(row)
+            else:
+                sys.stderr.write(line)
+        status = process.wait()
+    finally:
+        timer.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if was_late.is_set():
+        yield {"name": part, "ok": False, "says": f"not over after {options.limit:g} s"}
+    elif status:
+        yield {"name": part, "ok": False, "says": f"ended with status {status}"}
+    else:
+        yield {"name": f"{part} took", "seconds": time.monotonic() - start}
+
+
+def _run_inside(options: argparse.Namespace) -> int:
+    """One part, in this process."""
+    from benchmarks.gpu.options import Options  # noqa: PLC0415 - imports torch
+    from benchmarks.gpu.parts import PARTS  # noqa: PLC0415 - imports torch
+
+    part = PARTS[options.inside]
+    for row in part(Options(device=options.device, tiny=options.tiny)):
+        print(MARK, json.dumps(_finite(row)), flush=True)
+    return 0
+
+
+def _make_models(*, tiny: bool) -> int:
+    from server.bench.random_model import cached_random_model  # noqa: PLC0415 - imports msgspec
+
+    for name in MODELS[:1] if tiny else MODELS:
+        start = time.monotonic()
+        print(cached_random_model(name), f"{time.monotonic() - start:.0f} s", flush=True)
+    return 0
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no NaN."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row for people."""
+    shown = {key: value for key, value in row.items() if key not in {"name", "ok"}}
+    mark = {True: "ok", False: "FAILED", None: ""}[row.get("ok")]
+    if "skipped" in row:
+        mark = "skipped"
+    figures = "  ".join(f"{key}={_number(value)}" for key, value in shown.items())
+    return f"{row['name']}: {mark}  {figures}".rstrip()
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) and abs(value) < 1e4 else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
