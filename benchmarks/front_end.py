@@ -35,6 +35,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from core.build import EngineInfo, LoadedEngine, load_engine
 from core.builtin_model import path as builtin_path
 from core.generation import Generation
@@ -144,7 +146,11 @@ class PacedEngine:
         for number, generation in enumerate(list(self._live.values())):
             # streams do not say the same at the same time
             token_id = self._ids[(self._num_steps + 97 * number) % len(self._ids)]
-            generation.advance(SequenceResult(SampledTokens([token_id]), []), frozenset())
+            generation.advance(
+                SequenceResult(SampledTokens([token_id]), []),
+                frozenset(),
+                num_computed_tokens=generation.sequence.num_tokens,
+            )
             output = generation.report()
             if output is not None:
                 outputs.append(output)
@@ -292,7 +298,7 @@ def measure_cpu(options: argparse.Namespace) -> None:
         request = request_bytes(options.endpoint, options.tokens)
         rounds = []
         for _ in range(options.rounds + 1):
-            asyncio.run(read_streams(url, request, options.streams))
+            uvloop.run(read_streams(url, request, options.streams))
             rounds.append(json.loads(child.line(r"^(\{.*)")))
     finally:
         child.stop()
@@ -331,7 +337,7 @@ def measure_throughput(options: argparse.Namespace) -> None:
             bare.say("go")
             in_process = num_tokens / float(bare.line(r"^took (\S+)"))
             start, cpu = time.perf_counter(), time.process_time()
-            asyncio.run(read_streams(url, request, options.streams))
+            uvloop.run(read_streams(url, request, options.streams))
             through_http = num_tokens / (time.perf_counter() - start)
             if number > 0:  # the first warms up
                 client_cpu += (time.process_time() - cpu) / options.rounds
