@@ -132,20 +132,20 @@ def _run_outside(part: str, options: argparse.Namespace) -> Iterator[dict[str, A
 
     timer = threading.Timer(options.limit, end)
     timer.start()
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            mark, _, row = line.partition(" ")
-            if mark == MARK:
-                yield json.loads(row)
-            else:
-                sys.stderr.write(line)
-        status = process.wait()
-    finally:
-        timer.cancel()
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                mark, _, row = line.partition(" ")
+                if mark == MARK:
+                    yield json.loads(row)
+                else:
+                    sys.stderr.write(line)
+            status = process.wait()
+        finally:
+            timer.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     if was_late.is_set():
         yield {"name": part, "ok": False, "says": f"not over after {options.limit:g} s"}
     elif status:

@@ -19,7 +19,7 @@ from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.acceleration import accelerate
 from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs import CUDAGraphRecorder, GraphableBackend, GraphedForward
+from core.model.graphs import CUDAGraphRecorder, recorded
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.loader import LoadedModel, load_model, source_of
@@ -103,7 +103,14 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     runs_ahead = model.device.type == "cuda"
     last_tokens = LastTokens(config.max_num_seqs, model.device) if runs_ahead else None
     eager = EagerForward(model.module, attention, model.device, last_tokens)
-    forward = eager if config.enforce_eager else _with_graphs(eager, config, max_model_len)
+    forward: ForwardPass = eager
+    if model.device.type == "cuda" and not config.enforce_eager:
+        forward = recorded(
+            eager,
+            CUDAGraphRecorder(),
+            max_num_seqs=config.max_num_seqs,
+            max_context=max_model_len,
+        )
     engine = Engine(
         ModelRunner(forward, Sampler(processors=processors), storage, last_tokens),
         Scheduler(
@@ -201,25 +208,6 @@ def _storage(
         dtype=dtype,
         device=model.device,
     )
-
-
-def _with_graphs(eager: EagerForward, config: EngineConfig, max_model_len: int) -> ForwardPass:
-    """Record decode steps, where device, attention and model allow it."""
-    if eager.device.type != "cuda" or not isinstance(eager.backend, GraphableBackend):
-        return eager
-    try:
-        return GraphedForward(
-            eager,
-            eager.backend,
-            CUDAGraphRecorder(),
-            max_num_seqs=config.max_num_seqs,
-            max_context=max_model_len,
-        )
-    except RuntimeError as error:  # it waits for the device, or there is no memory left
-        reason = str(error).strip().partition("\n")[0]
-        logger.warning("decode steps are not recorded as CUDA graphs: %s", reason)
-        torch.cuda.empty_cache()
-        return eager
 
 
 def _max_model_len(model: LoadedModel, wanted: int | None) -> int:

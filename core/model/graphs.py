@@ -10,6 +10,7 @@ to read.
 from __future__ import annotations
 
 import gc
+import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -18,10 +19,12 @@ import numpy as np
 import torch
 
 from core.attention.base import AttentionBackend
-from core.model.forward import EagerForward, Logits
+from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model_input import ModelInput
 from core.pinned import Uploads, WordArray
 from core.sampling.groups import best_tokens
+
+logger = logging.getLogger("roseinfer.core")
 
 Compute: TypeAlias = Callable[[], Logits]
 
@@ -130,6 +133,27 @@ def bucket_sizes(max_num_seqs: int) -> list[int]:
         sizes.append(size)
         size += max(min(8, size), (1 << size.bit_length()) // 16)
     return [*sizes, max_num_seqs]
+
+
+def recorded(
+    eager: EagerForward, recorder: GraphRecorder, *, max_num_seqs: int, max_context: int
+) -> ForwardPass:
+    """The pass with its decode steps recorded, or as it is if model or attention do not allow it.
+
+    ``max_context`` is the longest context of a sequence in tokens.
+    """
+    backend = eager.backend
+    if not isinstance(backend, GraphableBackend):
+        return eager
+    try:
+        return GraphedForward(
+            eager, backend, recorder, max_num_seqs=max_num_seqs, max_context=max_context
+        )
+    except RuntimeError as error:  # the pass waits for the device, or there is no memory left
+        reason = str(error).strip().partition("\n")[0]
+        logger.warning("decode steps are not recorded: %s", reason)
+        torch.cuda.empty_cache()
+        return eager
 
 
 class GraphedForward:

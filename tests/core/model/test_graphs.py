@@ -10,7 +10,13 @@ import torch
 from core.attention.base import backend_factory
 from core.kv.storage import KVStorage
 from core.model.forward import EagerForward, Logits
-from core.model.graphs import GraphableBackend, GraphedForward, RerunRecorder, bucket_sizes
+from core.model.graphs import (
+    GraphableBackend,
+    GraphedForward,
+    RerunRecorder,
+    bucket_sizes,
+    recorded,
+)
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model_input import build_model_input
@@ -163,6 +169,29 @@ def test_a_step_larger_than_all_recordings_is_eager():
     rig = Rig("gpt2", [3] * 7)
     assert rig.run(graphed(rig.eager)).best is None
     assert len(rig.run(graphed(rig.eager, max_num_seqs=7)).best) == 7
+
+
+class Refusing:
+    """Records nothing, as where the pass waits for the device."""
+
+    def record(self, compute):
+        compute()
+        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+
+def test_what_cannot_be_recorded_is_served_eagerly(caplog):
+    rig = Rig("gpt2", [9, 6])
+    expected = rig.run(rig.eager)
+    forward = recorded(rig.eager, Refusing(), max_num_seqs=4, max_context=64)
+    assert forward is rig.eager
+    assert "operation not permitted when stream is capturing" in caplog.text
+    assert "more of it" not in caplog.text
+    torch.testing.assert_close(rig.run(forward).values, expected.values)
+
+
+def test_a_backend_without_fixed_plans_is_served_eagerly():
+    rig = Rig("gpt2", [9], backend_factory("torch"))
+    assert recorded(rig.eager, Refusing(), max_num_seqs=4, max_context=64) is rig.eager
 
 
 # Whole lives

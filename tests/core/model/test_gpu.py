@@ -1,0 +1,127 @@
+"""CUDA graphs, launches ahead and memory on a real device."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from core.build import load_engine
+from core.config import EngineConfig, ModelConfig
+from core.engine import Engine
+from core.messages import EngineRequest
+from core.model.forward import EagerForward, Logits
+from core.model.graphs import CUDAGraphRecorder, GraphedForward
+from core.params import SamplingParams
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def engine_of(**limits) -> Engine:
+    config = EngineConfig(**{"max_model_len": 256, "max_num_seqs": 12, **limits})
+    return load_engine(ModelConfig(device="cuda", dtype="float32"), config).engine
+
+
+def requests() -> list[EngineRequest]:
+    ways = [
+        {"temperature": 0.0},
+        {"temperature": 1.0, "seed": 1},
+        {"temperature": 0.9, "top_p": 0.9, "seed": 2, "logprobs": 1},
+        {"temperature": 0.0, "repetition_penalty": 1.2},
+        {"temperature": 0.7, "top_k": 30, "min_tokens": 5, "seed": 3},
+    ]
+    return [
+        EngineRequest(
+            request_id=str(i),
+            prompt_token_ids=tuple(range(20 + i, 21 + i + 9 * i)),
+            params=SamplingParams(max_tokens=30, ignore_eos=True, **ways[i % len(ways)]),
+        )
+        for i in range(14)
+    ]
+
+
+def texts(engine: Engine, asked: list[EngineRequest]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {r.request_id: [] for r in asked}
+    waiting = list(asked)
+    while waiting or engine.has_work:
+        if waiting:
+            engine.add(waiting.pop(0))
+        for output in engine.step():
+            assert output.error is None
+            found[output.request_id] += output.token_ids
+        engine.check()
+    return found
+
+
+def test_graphs_and_launches_ahead_change_no_token():
+    plain = engine_of(enforce_eager=True)
+    plain._runs_ahead = False
+    expected = texts(plain, requests())
+    assert isinstance(plain._runner._forward, EagerForward)
+    for limits in ({}, {"enforce_eager": True}, {"kv_cache_memory": 2**23}):
+        engine = engine_of(**limits)
+        assert engine._runs_ahead
+        assert isinstance(engine._runner._forward, GraphedForward) != ("enforce_eager" in limits)
+        assert texts(engine, requests()) == expected
+        assert engine.stats().num_free_blocks == engine.stats().num_blocks
+
+
+def test_alone_and_together():
+    engine = engine_of()
+    together = texts(engine, requests())
+    for asked in requests():
+        assert texts(engine, [asked])[asked.request_id] == together[asked.request_id]
+
+
+def test_a_pass_that_waits_for_the_device_cannot_be_recorded():
+    x = torch.ones(3, device="cuda")
+
+    def compute() -> Logits:
+        assert x.sum().item() == 3
+        return Logits(x * 2)
+
+    with pytest.raises(RuntimeError):
+        CUDAGraphRecorder().record(compute)
+    torch.cuda.synchronize()
+    replay = CUDAGraphRecorder().record(lambda: Logits(x * 2))
+    x.fill_(4)
+    assert replay().values.tolist() == [8, 8, 8]
+
+
+def test_the_cache_leaves_what_was_asked_for():
+    engine = engine_of(gpu_memory_utilization=0.5, max_model_len=1024, max_num_seqs=64)
+    free, total = torch.cuda.mem_get_info()
+    assert 1 - free / total < 0.6
+    assert texts(engine, requests())
+
+
+def test_an_fp8_cache_answers():
+    engine = load_engine(
+        ModelConfig(device="cuda", dtype="bfloat16"),
+        EngineConfig(max_model_len=256, max_num_seqs=12, kv_cache_dtype="fp8"),
+    ).engine
+    found = texts(engine, requests())
+    assert all(len(ids) == 30 for ids in found.values())
+
+
+def test_a_step_that_runs_out_of_memory_fails_alone():
+    engine = engine_of()
+    forward = engine._runner._forward
+    first, *others = requests()
+
+    def hungry(_batch: object) -> Logits:
+        torch.empty(2**50, dtype=torch.uint8, device="cuda")
+        raise AssertionError
+
+    engine._runner._forward = hungry
+    engine.add(copy.copy(first))
+    outputs = []
+    while engine.has_work:
+        outputs += engine.step()
+    assert outputs[-1].error is not None
+    engine._runner._forward = forward
+    assert texts(engine, others)

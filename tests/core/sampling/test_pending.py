@@ -1,0 +1,80 @@
+"""Tokens chosen on the device and collected later, when its memory is in other use."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.sampling.groups import best_tokens
+from core.sampling.sampler import Sampler
+from tests.core.sampling.builders import make_logits, make_sequence
+
+LIMITED = [{"top_p": 0.99}, {"min_p": 1e-4}, {"top_k": 90}, {}, {"temperature": 0.0}]
+
+
+def crowd():
+    return [
+        make_sequence(**{"seed": i, "temperature": 1.5, "logprobs": i % 3, **LIMITED[i % 5]})
+        for i in range(20)
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lent_logits_may_be_overwritten_before_tokens_are_collected(dtype):
+    logits = make_logits(20, 400).to(dtype)
+    expected = Sampler(num_candidates=3)(logits.clone(), crowd())
+    lent = logits.clone()
+    pending = Sampler(num_candidates=3).launch(lent, crowd(), is_lent=True)
+    lent.fill_(torch.nan)
+    found = pending.collect()
+    assert found == expected
+    assert any(result.was_late for result in found)
+    assert not all(result.was_late for result in found)
+
+
+def test_late_tokens_are_those_of_the_step_they_belong_to():
+    logits = make_logits(20, 400)
+    expected = Sampler(num_candidates=3)(logits.clone(), crowd())
+    sequences = crowd()
+    pending = Sampler(num_candidates=3).launch(logits.clone(), sequences, is_lent=True)
+    for sequence in sequences:
+        sequence.num_in_flight = 2  # this step's token, and that of the next, which was launched
+    assert pending.collect() == expected
+
+
+def test_tokens_in_flight_count_as_places():
+    logits = make_logits(1, 400)
+    known = make_sequence(output=(7, 8), seed=3)
+    in_flight = make_sequence(output=(7,), seed=3)
+    in_flight.num_in_flight = 1
+    [expected] = Sampler()(logits.clone(), [known])
+    [found] = Sampler()(logits.clone(), [in_flight])
+    assert found == expected
+
+
+def test_best_tokens_that_are_known_are_taken():
+    logits = make_logits(3, 50)
+    logits[1] = torch.nan
+    best = best_tokens(logits)
+    greedy = [make_sequence(temperature=0.0) for _ in range(3)]
+    assert Sampler().launch(logits, greedy, best=best).tokens is best
+    results = Sampler().launch(logits, greedy, best=best).collect()
+    assert [result.failed for result in results] == [False, True, False]
+    edited = [*greedy[:2], make_sequence(temperature=0.0, logit_bias={5: 100.0})]
+    assert Sampler().launch(logits, edited, best=best).collect()[2].token_ids == [5]
+
+
+@pytest.mark.parametrize(
+    ("params", "must_land"),
+    [
+        ({}, False),
+        ({"temperature": 0.0, "logprobs": 3}, False),
+        ({"logit_bias": {1: 1.0}, "min_tokens": 3, "allowed_token_ids": (1, 2)}, False),
+        ({"repetition_penalty": 1.1}, True),
+        ({"presence_penalty": 0.5}, True),
+        ({"bad_words_ids": ((1,),)}, True),
+    ],
+)
+def test_what_looks_at_tokens_must_land(params, must_land):
+    sequences = [make_sequence(), make_sequence(**params)]
+    assert Sampler().launch(make_logits(2, 50), sequences).must_land == must_land
