@@ -1,0 +1,53 @@
+"""What storing the matrices of the built-in model in fewer bits does to its held-out text.
+
+    python -m benchmarks.quantization [--batches 40]
+
+Prints loss and perplexity of text that the model was not trained on, as it was trained (float32,
+transformers' own modules) and with its leaves replaced by ours in every format. The model is
+small, and small models suffer more from quantisation than large ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from core import builtin_model
+from core.kernels.library import kernels
+from core.kernels.linear import Format
+from core.model.hook import AttentionHook
+from core.model.leaves.install import install_leaves
+from training.corpus import held_out_examples
+from training.packing import encode, pack
+from training.tokenizer import END_OF_TEXT
+from training.train import mean_loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--batches", type=int, default=40, help="of 2,048 tokens each")
+    options = parser.parse_args()
+    library = kernels()
+    assert library is not None, "this needs the compiled kernels"
+    tokenizer = AutoTokenizer.from_pretrained(builtin_model.path())
+    pad = int(tokenizer.convert_tokens_to_ids(END_OF_TEXT))
+    batches = pack(encode(held_out_examples(1), tokenizer), pad, 1)[: options.batches]
+    for fmt in (None, *Format):
+        model: Any = AutoModelForCausalLM.from_pretrained(builtin_model.path(), dtype=torch.float32)
+        model.eval().requires_grad_(requires_grad=False)
+        if fmt is not None:
+            hook = AttentionHook(model)
+            attention = list(zip(hook.modules, hook.layers, strict=True))
+            install_leaves(library, model, attention, fmt)
+            model.set_attn_implementation("sdpa")
+        loss = mean_loss(model, batches)
+        name = "transformers" if fmt is None else fmt.name.lower()
+        print(f"{name:12} loss {loss:.5f}  perplexity {math.exp(loss):.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
