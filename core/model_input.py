@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.kv.block_table import BlockTable
 from core.pinned import Uploads
 from core.sequence import Sequence
 
@@ -85,15 +86,13 @@ def build_model_input(
     context_lens = computed + counts
 
     token_ids: list[int] = []
-    block_tables = np.zeros((num_seqs, -(-int(context_lens.max()) // block_size)), dtype=np.int64)
-    for row, (sequence, count) in enumerate(scheduled):
-        start = sequence.num_computed_tokens
-        token_ids += sequence.token_ids[start : start + count]
-        if start + count > len(sequence.token_ids):
+    for sequence, count in scheduled:
+        start, known = sequence.num_computed_tokens, sequence.token_ids
+        token_ids += known[start : start + count]
+        if start + count > len(known):
             assert rows_in_flight is not None
             token_ids.append(-1 - rows_in_flight[sequence])
-        table = sequence.block_table.view()[: block_tables.shape[1]]
-        block_tables[row, : len(table)] = table
+    block_tables = _block_tables([s.block_table for s, _ in scheduled], context_lens, block_size)
 
     rows = np.repeat(np.arange(num_seqs), counts)
     positions = np.arange(len(token_ids)) + np.repeat(computed - query_starts[:-1], counts)
@@ -107,3 +106,16 @@ def build_model_input(
         context_lens=context_lens,
         block_tables=block_tables,
     )
+
+
+def _block_tables(
+    tables: list[BlockTable], context_lens: npt.NDArray[np.int64], block_size: int
+) -> npt.NDArray[np.int64]:
+    """The blocks of each context, in one array."""
+    num_blocks = -(-context_lens // block_size)
+    filled = np.arange(num_blocks.max()) < num_blocks[:, None]
+    block_tables = np.zeros(filled.shape, dtype=np.int64)
+    block_tables[filled] = np.concatenate(
+        [table.view()[:length] for table, length in zip(tables, num_blocks.tolist(), strict=True)]
+    )
+    return block_tables

@@ -150,9 +150,10 @@ class Scheduler:
         self._admit()
         scheduled, longer = [], []
         for sequence in self._running:
-            if sequence.num_pending_tokens == 1:
+            num_pending_tokens = sequence.num_pending_tokens
+            if num_pending_tokens == 1:
                 scheduled.append(self._plan(sequence, 1))
-            elif sequence.num_pending_tokens > 1:
+            elif num_pending_tokens > 1:
                 longer.append(sequence)
         if longer:
             budget = self._max_num_batched_tokens - len(scheduled)

@@ -89,9 +89,10 @@ class Sequence:
 
         None are, if the token in flight is known to be the last.
         """
-        if self.num_in_flight and self.num_sampled_tokens >= self.params.max_tokens:
+        num_tokens = len(self.token_ids) + self.num_in_flight
+        if self.num_in_flight and num_tokens - self.num_prompt_tokens >= self.params.max_tokens:
             return 0
-        return len(self.token_ids) + self.num_in_flight - self.num_computed_tokens
+        return num_tokens - self.num_computed_tokens
 
     def rewind(self) -> None:
         """Begin a new epoch: what is in flight is forgotten, and will be sampled again."""
