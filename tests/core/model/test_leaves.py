@@ -36,6 +36,13 @@ del INSTALLED["gemma3"]["embedding"]
 IDS = (torch.arange(40) * 31 + 5) % VOCAB_SIZE
 
 
+def fresh(family: str) -> Any:
+    """A copy to take apart; other tests may have left their hook in the original."""
+    model: Any = copy.deepcopy(tiny_model(family))
+    model.set_attn_implementation("eager")
+    return model
+
+
 def installed(model: Any, fmt: Format) -> dict[str, int]:
     hook = AttentionHook(model)
     attention = list(zip(hook.modules, hook.layers, strict=True))
@@ -51,7 +58,7 @@ def logits(model: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_every_family_computes_the_same_with_all_its_leaves_replaced(family: str) -> None:
-    model: Any = copy.deepcopy(tiny_model(family))
+    model = fresh(family)
     expected = logits(model)
     assert installed(model, Format.FLOAT32) == INSTALLED[family]
     torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
@@ -59,7 +66,7 @@ def test_every_family_computes_the_same_with_all_its_leaves_replaced(family: str
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
 def test_a_bfloat16_checkpoint_loses_no_more_than_in_transformers(family: str) -> None:
-    model: Any = copy.deepcopy(tiny_model(family)).bfloat16()
+    model = fresh(family).bfloat16()
     exact = logits(copy.deepcopy(model).float())
     theirs = (logits(model) - exact).abs().max()
     installed(model, Format.BFLOAT16)
@@ -68,7 +75,7 @@ def test_a_bfloat16_checkpoint_loses_no_more_than_in_transformers(family: str) -
 
 
 def test_int8_stays_near() -> None:
-    model: Any = copy.deepcopy(tiny_model("qwen3"))
+    model = fresh("qwen3")
     expected = logits(model)
     assert installed(model, Format.INT8) == INSTALLED["qwen3"]
     actual = logits(model)
@@ -110,7 +117,7 @@ class Backwards(nn.Module):
 
 
 def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
-    model: Any = copy.deepcopy(tiny_model("llama"))
+    model = fresh("llama")
     layers = model.model.layers
     layers[0].input_layernorm = HalfNorm()
     layers[1].mlp = Backwards(layers[1].mlp)
