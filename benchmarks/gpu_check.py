@@ -27,10 +27,10 @@ Models have random weights and are made in the model cache of ``roseinfer bench`
 needed (16 GB for Qwen3-8B); ``--make-models`` does nothing else.
 
 It needs this repository, torch with CUDA, Triton, transformers, and msgspec, llguidance and tqdm;
-the part ``http`` the server's packages as well, else it is skipped. On a machine without a network
-carry them as wheels: ``pip download --dest wheels --no-deps msgspec llguidance tqdm litestar ...``
-for its Python and platform (the folder is ignored by git), and there
-``pip install --no-index --no-deps wheels/*.whl``.
+the part ``http`` the server's packages as well, ``tests`` pytest and hypothesis, else they are
+skipped. On a machine without a network carry them as wheels: ``pip download --dest wheels
+--no-deps msgspec llguidance tqdm litestar ...`` for its Python and platform (the folder is ignored
+by git), and there ``pip install --no-index --no-deps wheels/*.whl``.
 """
 
 from __future__ import annotations
