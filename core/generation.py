@@ -49,14 +49,16 @@ class Generation:
         self, result: SequenceResult, eos_token_ids: frozenset[int], *, num_computed_tokens: int
     ) -> None:
         """Take in what a step computed, which was up to ``num_computed_tokens``."""
-        self._take_prompt_logprobs(result.prompt_logprobs, num_computed_tokens)
-        if result.sampled is None:
+        if result.prompt_logprobs:
+            self._take_prompt_logprobs(result.prompt_logprobs, num_computed_tokens)
+        sampled = result.sampled
+        if sampled is None:
             return
         if self.sequence.params.max_tokens == 0:
             self.finish_reason = "length"
             return
-        logprobs = result.sampled.logprobs
-        for i, token_id in enumerate(result.sampled.token_ids):
+        logprobs = sampled.logprobs
+        for i, token_id in enumerate(sampled.token_ids):
             self._append(token_id, logprobs[i] if logprobs else None, eos_token_ids)
             if self.finish_reason is not None:
                 self._end_text()
@@ -74,7 +76,8 @@ class Generation:
         The first token and the end are told at once; between them, text at its interval.
         """
         sequence, num_reported = self.sequence, self._num_reported_tokens
-        num_tokens = sequence.num_output_tokens
+        token_ids, num_prompt_tokens = sequence.token_ids, sequence.num_prompt_tokens
+        num_tokens = len(token_ids) - num_prompt_tokens
         num_new, is_first = num_tokens - num_reported, num_reported == 0
         if self.finish_reason is None:
             interval = sequence.request.stream_interval
@@ -86,12 +89,12 @@ class Generation:
         self._num_reported_tokens = num_tokens
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
         return StepOutput(
-            request_id=sequence.request_id,
+            request_id=sequence.request.request_id,
             text=text,
-            token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens + num_reported :]),
+            token_ids=tuple(token_ids[num_prompt_tokens + num_reported :]),
             logprobs=logprobs,
             prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
-            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_prompt_tokens=num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
             num_output_tokens=num_tokens,
             finish_reason=self.finish_reason,
@@ -101,9 +104,10 @@ class Generation:
     def _append(
         self, token_id: int, logprob: TokenLogprob | None, eos_token_ids: frozenset[int]
     ) -> None:
-        sequence, params = self.sequence, self.sequence.params
-        sequence.token_ids.append(token_id)
-        num_tokens = sequence.num_output_tokens
+        sequence = self.sequence
+        params, token_ids = sequence.params, sequence.token_ids
+        token_ids.append(token_id)
+        num_tokens = len(token_ids) - sequence.num_prompt_tokens
         may_stop = num_tokens >= params.min_tokens
         if may_stop and token_id in params.stop_token_ids:
             self.finish_reason, self.stop_reason = "stop", token_id
@@ -117,14 +121,14 @@ class Generation:
             self._text.feed_end(logprob)
             return
         self._text.feed(token_id, logprob, check_stops=may_stop)
-        if self._text.matched is not None:
+        if params.stop and self._text.matched is not None:
             self.finish_reason, self.stop_reason = "stop", self._text.matched
         elif num_tokens >= params.max_tokens:
             self.finish_reason = "length"
 
     def _take_prompt_logprobs(self, entries: list[TokenLogprob], num_computed_tokens: int) -> None:
         """Add the scores of a prompt chunk; a recomputed chunk brings some a second time."""
-        if entries and self._prompt_logprobs is not None:
+        if self._prompt_logprobs is not None:
             # The last score of a chunk is that of the token after it.
             end = min(num_computed_tokens + 1, self.sequence.num_prompt_tokens)
             num_known = len(self._prompt_logprobs) - (end - len(entries))

@@ -76,15 +76,6 @@ def build_model_input(
 
     ``rows_in_flight`` says for a sequence whose last token is in flight where the device has it.
     """
-    num_seqs = len(scheduled)
-    counts = np.fromiter((n for _, n in scheduled), dtype=np.int64, count=num_seqs)
-    computed = np.fromiter(
-        (s.num_computed_tokens for s, _ in scheduled), dtype=np.int64, count=num_seqs
-    )
-    query_starts = np.zeros(num_seqs + 1, dtype=np.int64)
-    np.cumsum(counts, out=query_starts[1:])
-    context_lens = computed + counts
-
     token_ids: list[int] = []
     for sequence, count in scheduled:
         start, known = sequence.num_computed_tokens, sequence.token_ids
@@ -92,11 +83,22 @@ def build_model_input(
         if start + count > len(known):
             assert rows_in_flight is not None
             token_ids.append(-1 - rows_in_flight[sequence])
-    block_tables = _block_tables([s.block_table for s, _ in scheduled], context_lens, block_size)
 
-    rows = np.repeat(np.arange(num_seqs), counts)
-    positions = np.arange(len(token_ids)) + np.repeat(computed - query_starts[:-1], counts)
-    slots = block_tables[rows, positions // block_size] * block_size + positions % block_size
+    num_seqs = len(scheduled)
+    computed = np.array([s.num_computed_tokens for s, _ in scheduled])
+    if len(token_ids) == num_seqs:  # one of each, as in most steps: nothing to repeat
+        query_starts = np.arange(num_seqs + 1)
+        rows, positions, context_lens = query_starts[:-1], computed, computed + 1
+    else:
+        counts = np.array([n for _, n in scheduled])
+        query_starts = np.zeros(num_seqs + 1, dtype=np.int64)
+        np.cumsum(counts, out=query_starts[1:])
+        rows = np.repeat(np.arange(num_seqs), counts)
+        positions = np.arange(len(token_ids)) + np.repeat(computed - query_starts[:-1], counts)
+        context_lens = computed + counts
+    block_tables = _block_tables([s.block_table for s, _ in scheduled], context_lens, block_size)
+    blocks = positions // block_size
+    slots = (block_tables[rows, blocks] - blocks) * block_size + positions
     return ModelInput(
         token_ids=torch.from_numpy(np.array(token_ids, dtype=np.int64)),
         positions=torch.from_numpy(positions),
@@ -116,6 +118,6 @@ def _block_tables(
     filled = np.arange(num_blocks.max()) < num_blocks[:, None]
     block_tables = np.zeros(filled.shape, dtype=np.int64)
     block_tables[filled] = np.concatenate(
-        [table.view()[:length] for table, length in zip(tables, num_blocks.tolist(), strict=True)]
+        [table.first(length) for table, length in zip(tables, num_blocks.tolist(), strict=True)]
     )
     return block_tables

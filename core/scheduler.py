@@ -10,7 +10,6 @@ from core.kv.manager import KVCacheManager
 from core.sequence import Sequence, Status
 
 
-@dataclass(slots=True)
 class ScheduledSequence:
     """One sequence and how many of its pending tokens this step computes.
 
@@ -19,17 +18,14 @@ class ScheduledSequence:
     chosen.
     """
 
-    sequence: Sequence
-    num_tokens: int
-    num_computed_tokens: int = field(init=False)
-    samples: bool = field(init=False)
-    _epoch: int = field(init=False)
+    __slots__ = ("_epoch", "num_computed_tokens", "num_tokens", "samples", "sequence")
 
-    def __post_init__(self) -> None:
-        """Keep what the sequence is like now."""
-        self.num_computed_tokens = self.sequence.num_computed_tokens
-        self.samples = self.num_tokens == self.sequence.num_pending_tokens
-        self._epoch = self.sequence.epoch
+    def __init__(self, sequence: Sequence, num_tokens: int, *, samples: bool) -> None:
+        self.sequence = sequence
+        self.num_tokens = num_tokens
+        self.num_computed_tokens = sequence.num_computed_tokens
+        self.samples = samples
+        self._epoch = sequence.epoch
 
     @property
     def is_stale(self) -> bool:
@@ -152,7 +148,7 @@ class Scheduler:
         for sequence in self._running:
             num_pending_tokens = sequence.num_pending_tokens
             if num_pending_tokens == 1:
-                scheduled.append(self._plan(sequence, 1))
+                scheduled.append(self._plan(sequence, 1, samples=True))
             elif num_pending_tokens > 1:
                 longer.append(sequence)
         if longer:
@@ -204,15 +200,15 @@ class Scheduler:
 
     def _plan_chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
         self._adopt(sequence)  # also of what those before it in this step will have computed
-        start = sequence.num_computed_tokens
+        start, num_pending_tokens = sequence.num_computed_tokens, sequence.num_pending_tokens
         end = start + min(budget, self._longest_chunk(sequence))
-        if self._kv.block_size <= end - start < sequence.num_pending_tokens:
+        if self._kv.block_size <= end - start < num_pending_tokens:
             end -= end % self._kv.block_size
-        return self._plan(sequence, end - start)
+        return self._plan(sequence, end - start, samples=end - start == num_pending_tokens)
 
-    def _plan(self, sequence: Sequence, num_tokens: int) -> ScheduledSequence:
+    def _plan(self, sequence: Sequence, num_tokens: int, *, samples: bool) -> ScheduledSequence:
         self._kv.publish(sequence, sequence.num_computed_tokens + num_tokens)
-        return ScheduledSequence(sequence, num_tokens)
+        return ScheduledSequence(sequence, num_tokens, samples=samples)
 
     def _longest_chunk(self, sequence: Sequence) -> int:
         if sequence.params.prompt_logprobs is None:

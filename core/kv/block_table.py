@@ -39,6 +39,10 @@ class BlockTable:
         """The ids, without a copy; valid until the next change."""
         return self._ids[: self._length]
 
+    def first(self, num_blocks: int) -> npt.NDArray[np.int32]:
+        """The first ids, at most all there are, without a copy; valid until the next change."""
+        return self._ids[:num_blocks]
+
     def clear(self) -> list[int]:
         """Forget all blocks and return them in token order."""
         block_ids: list[int] = self._ids[: self._length].tolist()

@@ -66,6 +66,8 @@ class KVCacheManager:
     def allocate(self, sequence: Sequence) -> bool:
         """Make room for every pending token; False, and nothing changed, if there is too little."""
         table = sequence.block_table
+        if sequence.num_tokens <= len(table) * self.block_size:
+            return True
         num_tokens = sequence.num_computed_tokens + sequence.num_pending_tokens
         missing = -(-num_tokens // self.block_size) - len(table)
         if missing <= 0:
@@ -97,10 +99,10 @@ class KVCacheManager:
         A block whose last token is in flight has no address yet. It follows when that is known,
         which is why the last block that was computed is looked at again.
         """
-        first = max(sequence.num_computed_tokens - 1, 0) // self.block_size
         end = min(num_tokens, len(sequence.token_ids)) // self.block_size
-        if first >= end or not self._enable_prefix_caching:
+        if end * self.block_size < sequence.num_computed_tokens or not self._enable_prefix_caching:
             return
+        first = max(sequence.num_computed_tokens - 1, 0) // self.block_size
         for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
             self._pool.publish(block_id, self._hash_of(sequence, index))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import torch
 
@@ -23,8 +24,7 @@ from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceResult:
+class SequenceResult(msgspec.Struct, frozen=True):
     """What a step computed for one scheduled sequence.
 
     ``sampled`` is None while its prompt is not finished. ``prompt_logprobs`` holds the entries
@@ -74,7 +74,7 @@ class ModelRunner:
                 )
             )
             scores = [
-                _score_prompt(item, rows, logits.values)
+                _score_prompt(item, rows, logits.values) if rows else None
                 for item, rows in zip(plan.scheduled, wanted.scoring_rows, strict=True)
             ]
             rows = [row for row in wanted.sampling_rows if row is not None]
@@ -127,22 +127,24 @@ class StepInFlight:
 
 def _result(sampled: SampledTokens | None, scores: PromptScores | None) -> SequenceResult:
     """Join what the two kinds of rows gave; a prompt without scores fails its sequence."""
+    if scores is None:
+        return SequenceResult(sampled, [])
     try:
-        return SequenceResult(sampled, [] if scores is None else scores.collect())
+        return SequenceResult(sampled, scores.collect())
     except GenerationFailed:
         return SequenceResult(SampledTokens([], failed=True), [])
 
 
-def _score_prompt(
-    item: ScheduledSequence, rows: range, logits: torch.Tensor
-) -> PromptScores | None:
+def _score_prompt(item: ScheduledSequence, rows: range, logits: torch.Tensor) -> PromptScores:
     """Log-probabilities of the prompt tokens that this chunk predicts."""
     num_top = item.sequence.params.prompt_logprobs
-    if num_top is None or not rows:
-        return None
+    assert num_top is not None
     first = item.num_computed_tokens + 1
     targets = item.sequence.token_ids[first : first + len(rows)]
     return PromptScores(logits[rows.start : rows.stop], targets, num_top)
+
+
+_NO_ROWS = range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,17 @@ class _LogitsWanted:
         scoring_rows: list[range] = []
         start = 0
         for item in plan.scheduled:
-            first_row = len(token_indices)
-            num_scored = _num_scored(item)
-            token_indices += range(start, start + num_scored)
-            scoring_rows.append(range(first_row, first_row + num_scored))
+            rows = _NO_ROWS
+            if num_scored := _num_scored(item):
+                rows = range(len(token_indices), len(token_indices) + num_scored)
+                token_indices += range(start, start + num_scored)
+            scoring_rows.append(rows)
             start += item.num_tokens
-            sampling_rows.append(len(token_indices) if item.samples else None)
             if item.samples:
+                sampling_rows.append(len(token_indices))
                 token_indices.append(start - 1)
+            else:
+                sampling_rows.append(None)
         return cls(token_indices, sampling_rows, scoring_rows)
 
 

@@ -62,7 +62,7 @@ def run_worst_step(
         )
         for _ in range(-(-length // block_size)):
             sequence.block_table.append(next(free))
-        scheduled.append(ScheduledSequence(sequence, length))
+        scheduled.append(ScheduledSequence(sequence, length, samples=True))
     runner.launch(SchedulerOutput(scheduled)).collect()
     return sum(tensor.nbytes for tensor in (*storage.keys, *storage.values))
 

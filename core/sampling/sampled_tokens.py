@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import msgspec
 
 from core.messages import TokenLogprob
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SampledTokens:
+class SampledTokens(msgspec.Struct, frozen=True):
     """The tokens of one sequence in one step, and their raw log-probabilities if it asked.
 
     ``logprobs`` is aligned with ``token_ids``; its text offsets are 0 and set by whoever knows the

@@ -130,8 +130,7 @@ class OutputText:
     def _release(self, text: str) -> None:
         self._released.append(text)
         self._num_released += len(text)
-        entries = self._entries
-        while entries:
+        while entries := self._entries:
             end, entry = entries[0]
             if end > self._num_released or entry.text_offset >= self._num_released:
                 break

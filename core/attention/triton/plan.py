@@ -83,6 +83,11 @@ class Layout:
         for name, array in arrays.items():
             words[self._places[name]] = array.reshape(-1)
 
+    def put(self, name: str, array: npt.ArrayLike, words: WordArray) -> None:
+        """Copy ``array`` to the beginning of the place of ``name``."""
+        start = self._places[name].start
+        words[start : start + np.size(array)] = array
+
     def view(self, name: str, words: torch.Tensor) -> torch.Tensor:
         """The array ``name`` as it lies in ``words``."""
         return words[self._places[name]]
@@ -195,10 +200,20 @@ class DecodePlan:
         self.num_rows = num_rows
         self.max_context = max_context
         self.words = words
-        self._block_size = block_size
         self._windows = tuple(windows)
         self._shortest_split = shortest_split
-        arrays, _ = self._arrays(np.zeros(num_rows, dtype=np.int64))
+        nobody = np.zeros(num_rows, dtype=np.int64)
+        splits, _ = split_arrays(nobody, self._windows, shortest_split)
+        arrays: Arrays = {
+            "table_stride": np.zeros(1, dtype=np.int64),
+            "tokens": np.arange(num_rows),
+            "context_lens": nobody,
+            "slots": nobody - 1,
+            **splits,
+        }
+        self._layout = Layout(arrays)
+        self._padding = np.zeros(self._layout.num_words, dtype=np.int32)
+        self._layout.fill(arrays, self._padding)
         totals: dict[int | None, tuple[int, bool]] = {}
         for window in self._windows:
             most = max_num_splits(max_context, window, shortest_split)
@@ -213,39 +228,27 @@ class DecodePlan:
     def fill(self, batch: ModelInput, words: WordArray) -> int:
         """Write a step into host memory; returns how many words of it are to be copied.
 
-        Every sequence computes one token; rows beyond the batch's own are padding. Only the
-        host arrays of ``batch`` are read.
+        Every sequence computes one token; rows beyond the batch's own are padding. Only what
+        of ``batch`` is on the host is read.
         """
-        num_seqs, lens = batch.num_seqs, batch.context_lens
+        lens, tables, layout = batch.context_lens, batch.block_tables, self._layout
+        num_seqs, longest = len(lens), int(lens.max(initial=0))
         assert num_seqs <= self.num_rows
-        assert int(batch.query_starts[-1]) == num_seqs, "a decode computes one token a sequence"
-        assert int(lens.max(initial=0)) <= self.max_context
-        context_lens = np.zeros(self.num_rows, dtype=np.int64)
-        context_lens[:num_seqs] = lens
-        arrays, slots = self._arrays(context_lens)
-        last = np.maximum(lens - 1, 0)
-        blocks = batch.block_tables[np.arange(num_seqs), last // self._block_size]
-        slots[:num_seqs] = np.where(
-            lens > 0, blocks * self._block_size + last % self._block_size, -1
-        )
-        arrays["table_stride"][0] = batch.block_tables.shape[1]
-        arrays["tables"] = batch.block_tables
-        layout = Layout(arrays)
-        layout.fill(arrays, words)
-        return layout.num_words
-
-    def _arrays(self, context_lens: IntArray) -> tuple[Arrays, IntArray]:
-        """All arrays but the tables, and among them the slots, not yet given."""
-        slots = np.full(self.num_rows, -1, dtype=np.int64)
-        splits, _ = split_arrays(context_lens, self._windows, self._shortest_split)
-        arrays: Arrays = {
-            "table_stride": np.zeros(1, dtype=np.int64),
-            "tokens": np.arange(self.num_rows),
-            "context_lens": context_lens,
-            "slots": slots,
-            **splits,
-        }
-        return arrays, slots
+        assert len(batch.token_ids) == num_seqs, "a decode computes one token a sequence"
+        assert longest <= self.max_context
+        words[: layout.num_words] = self._padding
+        layout.put("table_stride", tables.shape[1:], words)
+        layout.put("context_lens", lens, words)
+        layout.put("slots", batch.slots.numpy(), words)
+        # where no context is longer than this, the splits are those of padding
+        if longest > min(self._shortest_split, *(window or longest for window in self._windows)):
+            context_lens = np.zeros(self.num_rows, dtype=np.int64)
+            context_lens[:num_seqs] = lens
+            splits, _ = split_arrays(context_lens, self._windows, self._shortest_split)
+            layout.fill(splits, words)
+        end = layout.num_words + tables.size
+        words[layout.num_words : end] = tables.reshape(-1)
+        return end
 
 
 def decode_words(
