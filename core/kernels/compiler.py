@@ -40,25 +40,28 @@ class CompilationFailed(Exception):
     """The kernels cannot be had; the message says why in one line."""
 
 
-def compiled_library(cache: Path | None = None) -> Path:
+def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()) -> Path:
     """Path of the compiled kernels, compiling them if this CPU has none yet.
 
     Raises CompilationFailed. Several processes may do this at once: each builds in a folder of
-    its own, and the last to finish replaces the file by one that is the same.
+    its own, and the last to finish replaces the file by one that is the same. A file that was cut
+    short, by a full disk or a lost machine, is made again.
     """
     if sys.platform != "linux":
         raise CompilationFailed(f"the kernels have not been made to work on {sys.platform}")
     compiler = find_compiler()
+    flags = (*FLAGS, *more_flags)
     cache = cache_directory() if cache is None else cache
-    library = cache / f"roseinfer-{_fingerprint(compiler)}.so"
-    if library.is_file():
+    library = cache / f"roseinfer-{_fingerprint(compiler, flags)}.so"
+    if _is_whole(library):
         return library
-    logger.info("compiling kernels for this CPU with %s, once; about 15 s", compiler)
+    logger.info("compiling kernels for this CPU with %s, once; about 10 s", compiler)
     start = time.monotonic()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            built = _build(compiler, Path(folder))
+            built = _build(compiler, flags, Path(folder))
+            _seal(built)
             built.replace(library)
     except OSError as error:
         raise CompilationFailed(f"cannot write to {cache}: {error}") from error
@@ -89,13 +92,13 @@ def cache_directory() -> Path:
     return cache
 
 
-def _fingerprint(compiler: str) -> str:
+def _fingerprint(compiler: str, flags: tuple[str, ...]) -> str:
     """Changes when the sources, the flags, the compiler or the kind of CPU do."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     stat = Path(compiler).resolve().stat()
-    digest.update(repr((FLAGS, compiler, stat.st_size, stat.st_mtime_ns)).encode())
+    digest.update(repr((flags, compiler, stat.st_size, stat.st_mtime_ns)).encode())
     digest.update(_cpu().encode())
     return digest.hexdigest()[:16]
 
@@ -111,7 +114,23 @@ def _cpu() -> str:
     return "\n".join([platform.machine(), *described])
 
 
-def _build(compiler: str, folder: Path) -> Path:
+def _seal(library: Path) -> None:
+    """End a library with its own digest: what has lost its end crashes whoever loads it."""
+    digest = hashlib.sha256(library.read_bytes()).digest()
+    with library.open("ab") as file:
+        file.write(digest)
+
+
+def _is_whole(library: Path) -> bool:
+    try:
+        content = library.read_bytes()
+    except OSError:
+        return False
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-size]).digest() == content[-size:]
+
+
+def _build(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
     """Compile all sources side by side and link them.
 
     The OpenMP runtime is not linked: the process has torch's, and must not get a second one.
@@ -119,7 +138,7 @@ def _build(compiler: str, folder: Path) -> Path:
 
     def compile_one(source: Path) -> Path:
         target = folder / f"{source.stem}.o"
-        _run([compiler, *FLAGS, "-c", str(source), "-o", str(target)])
+        _run([compiler, *flags, "-c", str(source), "-o", str(target)])
         return target
 
     with ThreadPoolExecutor() as pool:

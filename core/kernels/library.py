@@ -1,6 +1,6 @@
 """The compiled kernels as Python functions over torch tensors.
 
-Every function takes float32 activations on the CPU, computes in float32, and returns new tensors.
+Every function takes float32 activations on the CPU, sums up in float32, and returns new tensors.
 Core thread only: the kernels share scratch memory, and torch's threads.
 """
 
@@ -20,6 +20,9 @@ from core.kernels.compiler import CompilationFailed, compiled_library
 logger = logging.getLogger("roseinfer.core")
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "rose_panel": (),
+    "rose_panel_bytes": (c_int, c_int64),
+    "rose_rounds_activations": (c_int,),
     "rose_pack_linear": (c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "rose_linear": (
@@ -60,7 +63,7 @@ def load(path: Path) -> ctypes.CDLL:
             function = getattr(library, name)
             function.argtypes = arguments
             function.restype = None
-        for name in ("rose_panel", "rose_panel_bytes"):
+        for name in ("rose_panel", "rose_panel_bytes", "rose_rounds_activations"):
             getattr(library, name).restype = c_int64
     except (OSError, AttributeError) as error:
         raise CompilationFailed(f"cannot load {path}: {error}") from error

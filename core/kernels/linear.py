@@ -14,7 +14,7 @@ _ALIGNMENT = 64
 
 
 class Format(IntEnum):
-    """What weights are stored in. They are multiplied in float32 whatever it is."""
+    """What weights are stored in. Products are summed up in float32 whatever it is."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
@@ -43,7 +43,7 @@ class Epilogue(IntEnum):
 class PackedWeight:
     """A matrix ``[num_rows, num_columns]`` in the kernel's layout, with its bias.
 
-    A panel holds the same column of ``2 * width`` rows side by side; int8 has one scale a row.
+    A panel holds the same columns of ``rose_panel`` rows side by side; int8 has one scale a row.
     """
 
     library: ctypes.CDLL
@@ -122,7 +122,7 @@ def pack(
     num_columns = weights[0].shape[1]
     num_rows = sum(len(weight) for weight in weights)
     num_panels = -(-num_rows // panel)
-    panel_bytes = library.rose_panel_bytes(int(fmt)) * num_columns
+    panel_bytes = library.rose_panel_bytes(fmt, num_columns)
     data = _aligned(num_panels * panel_bytes)
     scale = torch.zeros(num_panels * panel) if fmt is Format.INT8 else None
     step = max(1, (1 << 24) // (num_columns * panel)) * panel
@@ -145,6 +145,15 @@ def pack(
         ]
         bias[:num_rows] = torch.cat(parts)
     return PackedWeight(library, fmt, num_rows, num_columns, data, scale, bias)
+
+
+def rounds_activations(library: ctypes.CDLL, fmt: Format) -> bool:
+    """Whether what such weights are multiplied with is first rounded to bfloat16.
+
+    So it is for bfloat16 weights where the CPU has instructions for products of two bfloat16
+    (AVX512-BF16), as transformers does with a bfloat16 model on any machine.
+    """
+    return bool(library.rose_rounds_activations(fmt))
 
 
 def interleave(library: ctypes.CDLL, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:

@@ -72,8 +72,8 @@ def pick_device(name: str) -> torch.device:
 def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device) -> torch.dtype:
     """``auto`` is the checkpoint's own type, unless the device is slow or unable at it.
 
-    Our CPU kernels store bfloat16 and multiply it in float32; torch's own are fast only where the
-    CPU has instructions for it. No CPU computes float16 well.
+    Our CPU kernels store bfloat16, and multiply it in float32 where the CPU has no instructions for
+    it; torch's own are fast only where it has. No CPU computes float16 well.
     """
     if name != "auto":
         return _DTYPES[name]

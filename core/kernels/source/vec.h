@@ -39,6 +39,21 @@ ROSE_INLINE vf splat(float x) { return vf{} + x; }
 ROSE_INLINE vf load(const uint16_t* p) {
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
 }
+// Where the CPU multiplies pairs of bfloat16, weights are kept in pairs and activations are rounded
+// to bfloat16. `ROSE_EMULATE_DOT` does so on any CPU, for tests.
+#if defined(ROSE_EMULATE_DOT) || (defined(__AVX512BF16__) && ROSE_WIDTH == 16)
+#define ROSE_PAIRS
+// Lane by lane acc + a.low * b.low + a.high * b.high, of two bfloat16 in a lane.
+ROSE_INLINE vf dot_pairs(vf acc, vu a, vu b) {
+#if defined(ROSE_EMULATE_DOT)
+  acc += (vf)(a & 0xffff0000u) * (vf)(b & 0xffff0000u);
+  return acc + (vf)(a << 16) * (vf)(b << 16);
+#else
+  return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
+#endif
+}
+#endif
+
 // W signed bytes.
 ROSE_INLINE vf widen_int8(const char* p) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16
@@ -72,30 +87,31 @@ ROSE_INLINE void store(uint16_t* p, vf v) {
   *(vh_u*)p = __builtin_convertvector(rounded, vh_u);
 }
 
-// Lanes 0, 2, 4, ... and 1, 3, 5, ... of two vectors in a row.
 #if defined(__clang__)
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-#if ROSE_WIDTH == 16
-#define ROSE_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ROSE_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif ROSE_WIDTH == 8
-#define ROSE_EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define ROSE_ODD 1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define ROSE_EVEN 0, 2, 4, 6
-#define ROSE_ODD 1, 3, 5, 7
-#endif
-ROSE_INLINE vf add_pairs(vf a, vf b) {
-  return ROSE_SHUFFLE(a, b, ROSE_EVEN) + ROSE_SHUFFLE(a, b, ROSE_ODD);
-}
 
 // Lane i is the sum of all lanes of v[i]; v is used up.
 ROSE_INLINE vf sums(vf v[W]) {
-  for (int n = W; n > 1; n /= 2)
-    for (int i = 0; i < n / 2; i++) v[i] = add_pairs(v[2 * i], v[2 * i + 1]);
+#if ROSE_WIDTH == 16
+  for (int n = 16; n > 1; n /= 2)
+    for (int i = 0; i < n / 2; i++)
+      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+             ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif ROSE_WIDTH == 8
+  // AVX2 is slow to cross its halves: that comes last
+  for (int n = 8; n > 2; n /= 2)
+    for (int i = 0; i < n / 2; i++)
+      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 8, 10, 4, 6, 12, 14) +
+             ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 9, 11, 5, 7, 13, 15);
+  v[0] = ROSE_SHUFFLE(v[0], v[1], 0, 1, 2, 3, 8, 9, 10, 11) + ROSE_SHUFFLE(v[0], v[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#else
+  for (int n = 4; n > 1; n /= 2)
+    for (int i = 0; i < n / 2; i++)
+      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 4, 6) + ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 5, 7);
+#endif
   return v[0];
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.kernels.linear import Format
+from core.kernels.linear import Format, rounds_activations
 from core.layer_spec import LayerSpec
 from core.model.leaves import matchers
 from core.model.leaves.linear import (
@@ -31,6 +31,9 @@ NUM_PROOF_ROWS = 3
 EXACT = 1e-4
 """Largest error of a replacement, in units of the largest output. What a bfloat16 checkpoint
 stores is multiplied exactly, so only the order of a sum differs."""
+
+ROUNDED = 2e-2
+"""The same where the CPU multiplies bfloat16 by bfloat16, and so rounds what goes in."""
 
 QUANTISED = 5e-2
 """The same for int8."""
@@ -61,7 +64,7 @@ class _Installer:
         self._library = library
         self._model = model
         self._format = fmt
-        self._tolerance = QUANTISED if fmt is Format.INT8 else EXACT
+        self._tolerance = _tolerance(library, fmt)
         self._generator = torch.Generator().manual_seed(0)
         self._counts: Counter[str] = Counter()
 
@@ -173,6 +176,12 @@ class _Installer:
 
     def _random(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=self._generator)
+
+
+def _tolerance(library: ctypes.CDLL, fmt: Format) -> float:
+    if fmt is Format.INT8:
+        return QUANTISED
+    return ROUNDED if rounds_activations(library, fmt) else EXACT
 
 
 def _in_float32(module: Any) -> Any:

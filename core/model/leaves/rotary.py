@@ -45,13 +45,23 @@ def fused_rotation(library: ctypes.CDLL, original: Rotation) -> Rotation:
         *more: Any,
         **named: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        is_usual = q.dim() == 4 and q.shape[0] == 1 and cos.shape == (1, q.shape[2], q.shape[3])
-        if more or named or not is_usual or q.dtype is not torch.float32:
+        is_usual = _is_usual(q, cos) and _is_usual(k, cos) and sin.shape == cos.shape
+        if more or named or not is_usual:
             return original(q, k, cos, sin, *more, **named)
         cos, sin = cos.float().contiguous(), sin.float().contiguous()
         return elementwise.rotary(library, q, cos, sin), elementwise.rotary(library, k, cos, sin)
 
     return rotate
+
+
+def _is_usual(states: torch.Tensor, cos: torch.Tensor) -> bool:
+    """Whether these are ``[1, heads, tokens, n]`` float32, to be turned as a whole."""
+    return (
+        states.dim() == 4
+        and states.dtype is torch.float32
+        and states.shape[0] == states.stride(3) == 1
+        and cos.shape == (1, states.shape[2], states.shape[3])
+    )
 
 
 def install_rotation(module: nn.Module, rotation: Rotation) -> None:

@@ -4,13 +4,22 @@ import numpy as np
 import pytest
 import torch
 
+from core.attention import paged_cpu
 from core.attention.base import backend_factory
 from core.kernels.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
+from tests.support.builds import BUILDS, build
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+
+@pytest.fixture(autouse=True, params=BUILDS)
+def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of CPU."""
+    library = build(request.param)
+    monkeypatch.setattr(paged_cpu, "kernels", lambda: library)
 
 
 def batch_of(tables: list[list[int]], shapes: list[tuple[int, int]], block_size: int) -> ModelInput:

@@ -41,6 +41,17 @@ def test_another_source_or_cpu_is_another_library(sources, tmp_path, monkeypatch
     second = compiled_library(cache)
     monkeypatch.setattr(compiler, "_cpu", lambda: "another")
     assert len({first, second, compiled_library(cache)}) == 3
+    assert compiled_library(cache, ("-DANOTHER",)) != compiled_library(cache)
+
+
+@needs_compiler
+def test_a_library_that_was_cut_short_is_made_again(sources, tmp_path) -> None:
+    cache = tmp_path / "cache"
+    library = compiled_library(cache)
+    whole = library.read_bytes()
+    library.write_bytes(whole[: len(whole) // 2])
+    assert compiled_library(cache) == library
+    assert library.stat().st_size == len(whole)
 
 
 @needs_compiler

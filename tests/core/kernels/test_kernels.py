@@ -1,15 +1,23 @@
 """The compiled kernels against torch. They run wherever there is a C++ compiler."""
 
+import ctypes
+
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
 from core.kernels import elementwise
 from core.kernels.library import kernels
-from core.kernels.linear import Epilogue, Format, interleave, pack
+from core.kernels.linear import Epilogue, Format, interleave, pack, rounds_activations
+from tests.support.builds import BUILDS, build
 
-LIBRARY = kernels()
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+
+@pytest.fixture(params=BUILDS)
+def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
+    return build(request.param)
+
 
 ACTIVATIONS = {
     Epilogue.NONE: lambda y: y,
@@ -23,6 +31,11 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
     assert actual.dtype == torch.float32
     error = float((actual - expected).abs().max() / expected.abs().max())
     assert error <= tolerance
+
+
+def rounded(x: torch.Tensor, library: ctypes.CDLL, fmt: Format) -> torch.Tensor:
+    """``x`` as such weights are multiplied with it."""
+    return x.bfloat16().float() if rounds_activations(library, fmt) else x
 
 
 def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
@@ -40,35 +53,39 @@ def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
 @pytest.mark.parametrize("fmt", Format)
 @pytest.mark.parametrize("epilogue", ACTIVATIONS, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 5), (16, 32), (50, 33), (300, 64)], ids=str)
-def test_product_is_that_of_torch(fmt: Format, epilogue: Epilogue, shape: tuple[int, int]) -> None:
+def test_product_is_that_of_torch(
+    library: ctypes.CDLL, fmt: Format, epilogue: Epilogue, shape: tuple[int, int]
+) -> None:
     generator = torch.Generator().manual_seed(sum(shape))
     weight = torch.randn(*shape, generator=generator)
     bias = torch.randn(shape[0], generator=generator)
-    packed = pack(LIBRARY, [weight], [bias], fmt)
+    packed = pack(library, [weight], [bias], fmt)
     for num_rows in (*range(1, 15), 31, 64):  # every way to cut rows into tiles
         x = torch.randn(num_rows, shape[1], generator=generator)
-        expected = ACTIVATIONS[epilogue](linear(x, stored(weight, fmt), bias))
+        expected = ACTIVATIONS[epilogue](
+            linear(rounded(x, library, fmt), stored(weight, fmt), bias)
+        )
         close(packed.multiply(x, epilogue), expected, 2e-5)
 
 
 @pytest.mark.parametrize("fmt", Format)
-def test_matrices_below_each_other_are_one(fmt: Format) -> None:
+def test_matrices_below_each_other_are_one(library: ctypes.CDLL, fmt: Format) -> None:
     weights = [torch.randn(rows, 40) for rows in (70, 3, 33)]
     bias = torch.randn(3)
-    packed = pack(LIBRARY, weights, [None, bias, None], fmt)
+    packed = pack(library, weights, [None, bias, None], fmt)
     whole = torch.cat([stored(weight, fmt) for weight in weights])
     x = torch.randn(1, 2, 40)
-    expected = linear(x, whole)
+    expected = linear(rounded(x, library, fmt), whole)
     expected[..., 70:73] += bias
     close(packed.multiply(x), expected)
     ids = torch.tensor([[0, 69, 70], [72, 73, 105]])
     torch.testing.assert_close(packed.rows(ids), whole[ids], rtol=1e-6, atol=1e-6)
 
 
-def test_a_big_matrix_is_packed_a_piece_at_a_time() -> None:
+def test_a_big_matrix_is_packed_a_piece_at_a_time(library: ctypes.CDLL) -> None:
     weight = torch.randn(70_000, 256)
-    packed = pack(LIBRARY, [weight.bfloat16()], [None], Format.BFLOAT16)
-    x = torch.randn(3, 256)
+    packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
+    x = torch.randn(3, 256).bfloat16().float()
     close(packed.multiply(x), linear(x, stored(weight, Format.BFLOAT16)))
 
 
@@ -81,59 +98,69 @@ def test_a_big_matrix_is_packed_a_piece_at_a_time() -> None:
     ids=["silu", "gelu"],
 )
 @pytest.mark.parametrize("fmt", Format)
-def test_gate_and_up_are_joined_in_the_epilogue(fmt, epilogue, act) -> None:
+def test_gate_and_up_are_joined_in_the_epilogue(library, fmt, epilogue, act) -> None:
     gate, up = torch.randn(96, 48), torch.randn(96, 48)
-    packed = pack(LIBRARY, [interleave(LIBRARY, gate, up)], [None], fmt)
+    packed = pack(library, [interleave(library, gate, up)], [None], fmt)
     for num_rows in (1, 5, 20):
         x = torch.randn(num_rows, 48)
-        expected = act(x @ stored(gate, fmt).T) * (x @ stored(up, fmt).T)
+        sharp = rounded(x, library, fmt)
+        expected = act(sharp @ stored(gate, fmt).T) * (sharp @ stored(up, fmt).T)
         close(packed.multiply(x, epilogue), expected, 2e-5)
 
 
-def test_what_does_not_divide_is_not_interleaved() -> None:
-    assert interleave(LIBRARY, torch.randn(9, 4), torch.randn(9, 4)) is None
-    assert interleave(LIBRARY, torch.randn(64, 4), torch.randn(32, 4)) is None
+@pytest.mark.parametrize("fmt", Format)
+def test_a_row_is_the_same_in_every_batch(library: ctypes.CDLL, fmt: Format) -> None:
+    packed = pack(library, [torch.randn(300, 203)], [torch.randn(300)], fmt)
+    x = torch.randn(40, 203)
+    alone = torch.cat([packed.multiply(row, Epilogue.SILU) for row in x.split(1)])
+    for num_rows in (*range(2, 15), 31, 40):
+        close(packed.multiply(x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
 
 
-def test_out_is_written_in_place() -> None:
-    packed = pack(LIBRARY, [torch.randn(20, 8)], [None], Format.FLOAT32)
+def test_what_does_not_divide_is_not_interleaved(library: ctypes.CDLL) -> None:
+    assert interleave(library, torch.randn(9, 4), torch.randn(9, 4)) is None
+    assert interleave(library, torch.randn(64, 4), torch.randn(32, 4)) is None
+
+
+def test_out_is_written_in_place(library: ctypes.CDLL) -> None:
+    packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     x, out = torch.randn(4, 8), torch.full((4, 20), torch.nan)
     assert packed.multiply(x, out=out) is out
     close(out, packed.multiply(x), 0)
 
 
-def test_no_rows_are_no_work() -> None:
-    packed = pack(LIBRARY, [torch.randn(20, 8)], [None], Format.FLOAT32)
+def test_no_rows_are_no_work(library: ctypes.CDLL) -> None:
+    packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
 
 
 @pytest.mark.parametrize("n", [1, 8, 33, 768])
-def test_norms_are_those_of_torch(n: int) -> None:
+def test_norms_are_those_of_torch(library: ctypes.CDLL, n: int) -> None:
     x, weight, bias = torch.randn(2, 5, n) + 3, torch.randn(n), torch.randn(n)
-    actual = elementwise.norm(LIBRARY, x, weight, bias, eps=1e-5, center=True)
+    actual = elementwise.norm(library, x, weight, bias, eps=1e-5, center=True)
     torch.testing.assert_close(actual, layer_norm(x, (n,), weight, bias), rtol=1e-4, atol=1e-5)
-    actual = elementwise.norm(LIBRARY, x, weight, None, eps=1e-6, center=False)
+    actual = elementwise.norm(library, x, weight, None, eps=1e-6, center=False)
     torch.testing.assert_close(actual, rms_norm(x, (n,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_the_norm_of_some_columns_needs_no_copy() -> None:
+def test_the_norm_of_some_columns_needs_no_copy(library: ctypes.CDLL) -> None:
     joint = torch.randn(1, 6, 100)
     heads = joint[..., 20:68].view(1, 6, 3, 16)
     weight = torch.randn(16)
-    actual = elementwise.norm(LIBRARY, heads, weight, None, eps=1e-6, center=False)
+    actual = elementwise.norm(library, heads, weight, None, eps=1e-6, center=False)
     torch.testing.assert_close(actual, rms_norm(heads, (16,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_rotary_is_that_of_the_formula() -> None:
+def test_rotary_is_that_of_the_formula(library: ctypes.CDLL) -> None:
     x = torch.randn(5, 3, 16).transpose(0, 1)[None]  # [1, heads, tokens, dim], as models have it
     cos, sin = torch.randn(1, 5, 16), torch.randn(1, 5, 16)
     turned = torch.cat([-x[..., 8:], x[..., :8]], dim=-1)
     expected = x * cos[:, None] + turned * sin[:, None]
-    torch.testing.assert_close(elementwise.rotary(LIBRARY, x, cos, sin), expected)
+    torch.testing.assert_close(elementwise.rotary(library, x, cos, sin), expected)
 
 
-def test_what_is_no_number_stays_none() -> None:
-    packed = pack(LIBRARY, [torch.randn(20, 8)], [None], Format.BFLOAT16)
+def test_what_is_no_number_stays_none(library: ctypes.CDLL) -> None:
+    packed = pack(library, [torch.randn(20, 8)], [None], Format.BFLOAT16)
     x = torch.randn(3, 8)
     x[1, 2] = torch.nan
     y = packed.multiply(x, Epilogue.GELU_TANH)

@@ -1,0 +1,124 @@
+// What the two ways of computing attention share.
+#pragma once
+#include "vec.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+// Mirrors core/kernels/attention.py. Strides count elements.
+struct AttentionCall {
+  // the step
+  const int64_t* slots;        // [num_tokens] block * block_size + offset
+  const int32_t* positions;    // [num_tokens]
+  const int32_t* block_tables; // [num_seqs, table_stride]
+  const int32_t* items;        // [num_items, 5] first row, rows, sequence, first block, last block
+  const int32_t* row_tokens;   // [num_rows] token of a row
+  const int32_t* row_slots;    // [num_rows] partial result of a row, or -1: it is the whole one
+  const int32_t* merge_tokens; // [num_merges] token whose partial results are merged
+  const int32_t* merge_starts; // [num_merges + 1] where its partial results begin
+  float* partial;              // [num_partials, num_heads, value_dim + 2]
+  int64_t num_tokens, table_stride, num_items, num_merges, window;
+  // the layer
+  void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
+  void* values;  // [num_blocks, num_kv_heads, block_size, value_dim]
+  int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim;
+  double scale;
+  // the call
+  const float* query;
+  const float* key;
+  const float* value;
+  float* output;  // [num_tokens, num_heads, value_dim]
+  int64_t query_token, query_head, key_token, key_head, value_token, value_head;
+};
+
+struct Scratch {
+  std::vector<float> memory;
+  float* take(size_t n) {
+    if (memory.size() < n + 16) memory.resize(n + 16);
+    return (float*)(((uintptr_t)memory.data() + 63) & ~(uintptr_t)63);
+  }
+};
+
+ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Some query rows against one run of keys. Row r is token r / group with query head r % group of a kv
+// head.
+struct Item {
+  const AttentionCall& call;
+  int64_t first_row, num_tokens, group, num_rows, sequence, first_key, last_key, first_position, last_position;
+
+  Item(const AttentionCall& c, const int32_t* item) : call(c) {
+    first_row = item[0];
+    num_tokens = item[1];
+    group = c.num_heads / c.num_kv_heads;
+    num_rows = num_tokens * group;
+    sequence = item[2];
+    first_position = last_position = position(0);
+    for (int64_t r = 0; r < num_rows; r += group) {
+      first_position = std::min(first_position, position(r));
+      last_position = std::max(last_position, position(r));
+    }
+    first_key = item[3] * c.block_size;
+    last_key = std::min(item[4] * c.block_size, last_position + 1);
+  }
+
+  int64_t token(int64_t r) const { return call.row_tokens[first_row + r / group]; }
+  int64_t position(int64_t r) const { return call.positions[token(r)]; }
+
+  const float* query(int64_t r, int64_t kv_head) const {
+    return call.query + token(r) * call.query_token + (kv_head * group + r % group) * call.query_head;
+  }
+
+  // Hand over a row's result: its largest score, the sum of its weights, and the weighted sum of values, whose
+  // d-th is out(d).
+  template <class Out>
+  void finish(int64_t r, int64_t kv_head, float best, float total, Out out) const {
+    int64_t head = kv_head * group + r % group, slot = call.row_slots[first_row + r / group], n = call.value_dim;
+    if (slot < 0) {
+      float* y = call.output + (token(r) * call.num_heads + head) * n;
+      for (int64_t d = 0; d < n; d++) y[d] = out(d) / total;
+    } else {
+      float* y = call.partial + (slot * call.num_heads + head) * (n + 2);
+      y[0] = best;
+      y[1] = total;
+      for (int64_t d = 0; d < n; d++) y[2 + d] = out(d);
+    }
+  }
+};
+
+// Keys (and values) of one block that follow each other, of the first kv head.
+template <class T>
+struct Piece {
+  const T* keys;
+  const T* values;
+  int count;
+  int room;  // slots from the first of them to the end of the block, in use or not
+};
+
+// Up to SIZE keys in a row of a sequence, that are scored before the running softmax is brought up to
+// date.
+template <class T, int SIZE>
+struct Chunk {
+  int64_t first;  // position
+  int count, num_pieces;
+  Piece<T> pieces[SIZE];
+
+  void find(const Item& item, int64_t from) {
+    const AttentionCall& c = item.call;
+    first = from;
+    count = (int)std::max<int64_t>(0, std::min<int64_t>(SIZE, item.last_key - from));
+    num_pieces = 0;
+    const int32_t* table = c.block_tables + item.sequence * c.table_stride;
+    int64_t block = from / c.block_size, offset = from % c.block_size;
+    for (int64_t left = count; left > 0; block++, offset = 0) {
+      int64_t line = (int64_t)table[block] * c.num_kv_heads * c.block_size + offset, room = c.block_size - offset;
+      int64_t n = std::min(left, room);
+      pieces[num_pieces++] = {(const T*)c.keys + line * c.head_dim, (const T*)c.values + line * c.value_dim, (int)n,
+                              (int)std::min<int64_t>(room, SIZE)};
+      left -= n;
+    }
+  }
+};

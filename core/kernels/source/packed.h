@@ -1,0 +1,89 @@
+// How weights are laid out, and how one step along k is read from them.
+//
+// A panel is 2 * W columns (rows of the weight). A step is one k of all its columns, or two where
+// the CPU multiplies pairs of bfloat16. In a product whose columns belong together in twos (gate and
+// up) the first W columns are gate and the others up. The last panel is filled up with zeros.
+#pragma once
+#include "vec.h"
+
+enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+
+constexpr int PANEL = 2 * W;
+
+// `Activation` is what a step reads of a row of x, `Vector` what it reads of W columns; `at` is where
+// column c of a panel has its k, in bytes.
+struct PackedFloat32 {
+  using Activation = float;
+  using Vector = vf;
+  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W * 4;
+  static int64_t at(int64_t k, int c) { return k * BYTES + c * 4; }
+  static void set(char* p, float value) { *(float*)p = value; }
+  static float get(const char* p) { return *(const float*)p; }
+  ROSE_INLINE void read(const char* p, vf& a, vf& b) {
+    a = load((const float*)p);
+    b = load((const float*)p + W);
+  }
+  ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
+};
+
+#if defined(ROSE_PAIRS)
+struct PackedBFloat16 {
+  using Activation = uint32_t;  // two bfloat16
+  using Vector = vu;
+  static constexpr int64_t K_PER_STEP = 2, BYTES = 2 * W * 4;
+  static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 4 + k % 2 * 2; }
+  static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
+  static float get(const char* p) { return widen(*(const uint16_t*)p); }
+  ROSE_INLINE void read(const char* p, vu& a, vu& b) {
+    a = *(const vu_u*)p;
+    b = *((const vu_u*)p + 1);
+  }
+  ROSE_INLINE vf add(vf acc, uint32_t x, vu w) { return dot_pairs(acc, vu{} + x, w); }
+};
+#else
+// Columns j and W + j are the two halves of lane j, which makes widening one shift or one mask.
+struct PackedBFloat16 {
+  using Activation = float;
+  using Vector = vf;
+  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W * 2;
+  static int64_t at(int64_t k, int c) { return k * BYTES + c % W * 4 + c / W * 2; }
+  static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
+  static float get(const char* p) { return widen(*(const uint16_t*)p); }
+  ROSE_INLINE void read(const char* p, vf& a, vf& b) {
+    vu u = *(const vu_u*)p;
+    a = (vf)(u << 16);
+    b = (vf)(u & 0xffff0000u);
+  }
+  ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
+};
+#endif
+
+// One scale a column, applied to the product.
+struct PackedInt8 {
+  using Activation = float;
+  using Vector = vf;
+  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W;
+  static int64_t at(int64_t k, int c) { return k * BYTES + c; }
+  static void set(char* p, float value) { *(int8_t*)p = (int8_t)std::lrintf(value); }
+  static float get(const char* p) { return *(const int8_t*)p; }
+  ROSE_INLINE void read(const char* p, vf& a, vf& b) {
+    a = widen_int8(p);
+    b = widen_int8(p + W);
+  }
+  ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
+};
+
+template <class P>
+ROSE_INLINE int64_t steps_of(int64_t K) {
+  return (K + P::K_PER_STEP - 1) / P::K_PER_STEP;
+}
+template <class P>
+ROSE_INLINE int64_t panel_bytes_of(int64_t K) {
+  return steps_of<P>(K) * P::BYTES;
+}
+
+// Call `f` with the layout of a format.
+template <class F>
+auto with_layout(int format, F f) {
+  return format == FLOAT32 ? f(PackedFloat32()) : format == BFLOAT16 ? f(PackedBFloat16()) : f(PackedInt8());
+}
