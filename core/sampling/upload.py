@@ -15,9 +15,18 @@ def upload(array: Float64Array, device: torch.device) -> torch.Tensor:
     On the CPU the memory is shared, so the array must not change while the tensor lives.
     """
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def exclude(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> None:
+    """Set the logits of single tokens to -inf.
+
+    Not by ``logits[rows, ids] = -inf``, which makes a number on the host of it and waits until
+    that has been copied.
+    """
+    logits.index_put_((rows, ids), logits.new_full((), -torch.inf))
 
 
 def entries(

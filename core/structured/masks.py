@@ -45,7 +45,8 @@ class Masks:
         """
         words = self._words(work)
         if device.type != "cpu":
-            return torch.from_numpy(words).pin_memory()
+            packed = torch.from_numpy(words)
+            return packed.pin_memory() if device.type == "cuda" else packed
         num_rows = len(words)
         if len(self._addends) < num_rows:
             self._addends = np.empty((num_rows, self._num_words * 4, 8), dtype=np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from core.params import SamplingParams
-from core.sampling.upload import entries
+from core.sampling.upload import entries, exclude
 from core.sequence import Sequence
 
 
@@ -24,7 +24,7 @@ class BadWords:
         banned = [np.array(_completions(sequence), dtype=np.float64) for sequence in sequences]
         if any(len(ids) for ids in banned):
             index, ids, _ = entries(logits, rows, banned)
-            logits[index, ids] = -torch.inf
+            exclude(logits, index, ids)
 
 
 def _completions(sequence: Sequence) -> list[int]:

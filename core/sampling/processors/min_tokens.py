@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from core.params import SamplingParams
-from core.sampling.upload import entries
+from core.sampling.upload import entries, exclude
 from core.sequence import Sequence
 
 
@@ -36,7 +36,7 @@ class MinTokens:
         if short:
             ids = [np.array(self._end_tokens(params), dtype=np.float64) for _, params in short]
             index, ends, _ = entries(logits, [row for row, _ in short], ids)
-            logits[index, ends] = -torch.inf
+            exclude(logits, index, ends)
 
     def _end_tokens(self, params: SamplingParams) -> tuple[int, ...]:
         if params.ignore_eos:

@@ -1,0 +1,178 @@
+"""Whole steps on a device that is not there: launching one asks it for nothing.
+
+A read in between would make the host wait for all that was launched before, so that nothing is
+gained by launching ahead; inside a recording it is not possible at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("triton")
+
+from core.attention.triton.backend import TritonBackend
+from core.engine import Engine
+from core.grammar import Regex
+from core.kv.manager import KVCacheManager
+from core.kv.storage import KVStorage
+from core.messages import EngineRequest
+from core.model.forward import EagerForward, ForwardPass
+from core.model.graphs import GraphedForward
+from core.model.hook import AttentionHook
+from core.model.last_tokens import LastTokens
+from core.model.leaves.fused import fuse_leaves
+from core.model.leaves.ops import TritonOps
+from core.model.runner import ModelRunner
+from core.params import SamplingParams, Thinking
+from core.sampling.processors import default_processors
+from core.sampling.processors.thinking_budget import ThinkingBudget
+from core.sampling.sampler import Sampler
+from core.scheduler import Scheduler
+from core.structured.compiler import GrammarCompiler
+from core.structured.processor import GrammarProcessor
+from core.text.tokenizer import Tokenizer
+from tests.support.checkpoints import VOCAB_SIZE, tiny_model
+from tests.support.nowhere import ANSWER, NOWHERE, Watch, move, watched
+from tests.support.tokenizers import byte_level
+
+WAYS = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0.7},
+    {"temperature": 0.8, "top_p": 0.9},
+    {"temperature": 0.8, "top_k": 20},
+    {"temperature": 1.1, "min_p": 0.05},
+    {"repetition_penalty": 1.2},
+    {"temperature": 1.0, "frequency_penalty": 0.3, "presence_penalty": 0.2},
+    {"logit_bias": {5: 1.0, 6: -100.0}},
+    {"logprobs": 3},
+    {"temperature": 0.8, "top_p": 0.9, "logprobs": 0},
+    {"prompt_logprobs": 2},
+    {"allowed_token_ids": (5, 6, 7)},
+    {"bad_words_ids": ((7,), (7, 8), (7, 7, 9))},
+    {"min_tokens": 5, "stop_token_ids": (9,)},
+    {"grammar": Regex("(?s:.*)")},
+    {
+        "thinking": Thinking(
+            begin="<a>", end="</a>", budget=3, is_open=True, end_token_ids=(9, 10)
+        ),
+    },
+]
+
+
+class Again:
+    """Records by keeping the function."""
+
+    def record(self, compute):
+        compute()
+        return compute
+
+
+def model_of(family: str, dtype: torch.dtype) -> tuple[nn.Module, AttentionHook]:
+    """A model with fused leaves, proved on the CPU."""
+    model = copy.deepcopy(tiny_model(family))
+    hook = AttentionHook(model)
+    fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
+    move(model, dtype)
+    return model, hook
+
+
+def engine_of(
+    model: nn.Module,
+    hook: AttentionHook,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    graphs: bool,
+) -> Engine:
+    """Everything as ``load_engine`` puts it together for CUDA."""
+    storage = KVStorage(hook.layers, num_blocks=600, block_size=16, dtype=kv_dtype, device=NOWHERE)
+    attention = TritonBackend(storage, hook.layers, dtype=dtype)
+    hook.install(attention.forward)
+    last_tokens = LastTokens(20, NOWHERE)
+    eager = EagerForward(model, attention, NOWHERE, last_tokens)
+    forward: ForwardPass = eager
+    if graphs:
+        forward = GraphedForward(eager, attention, Again(), max_num_seqs=20, max_context=2048)
+    tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
+    compiler = GrammarCompiler(tokenizer.vocabulary, (1,), vocab_size=VOCAB_SIZE)
+    processors = (
+        GrammarProcessor(compiler, NOWHERE),
+        *default_processors((1,)),
+        ThinkingBudget(tokenizer.token_bytes),
+    )
+    kv = KVCacheManager(600, 16, enable_prefix_caching=True)
+    return Engine(
+        ModelRunner(forward, Sampler(processors=processors), storage, last_tokens),
+        Scheduler(kv, max_num_seqs=20, max_num_batched_tokens=128),
+        kv,
+        tokenizer,
+        eos_token_ids=frozenset(),
+        seed=0,
+        runs_ahead=True,
+    )
+
+
+def requests() -> list[EngineRequest]:
+    rng = random.Random(1)
+    return [
+        EngineRequest(
+            request_id=str(i),
+            prompt_token_ids=tuple(rng.randrange(20, 200) for _ in range(length)),
+            params=SamplingParams(
+                **{"max_tokens": 6, "temperature": 0.0, "ignore_eos": True, **way}
+            ),
+        )
+        for i, way in enumerate(WAYS)
+        for length in [rng.choice([1, 3, 17, 150])]
+    ]
+
+
+def serve(engine: Engine, asked: list[EngineRequest]) -> None:
+    """Requests join one a step; every token is ANSWER."""
+    waiting, tokens = list(asked), []
+    while waiting or engine.has_work:
+        if waiting:
+            engine.add(waiting.pop(0))
+        for output in engine.step():
+            assert output.error is None
+            tokens += output.token_ids
+    assert tokens == [int(ANSWER)] * sum(r.params.max_tokens for r in asked)
+
+
+def served(family: str, dtype: torch.dtype, kv_dtype: torch.dtype, *, graphs: bool) -> Watch:
+    model, hook = model_of(family, dtype)
+    with watched() as watch:
+        serve(engine_of(model, hook, dtype, kv_dtype, graphs=graphs), requests())
+    return watch
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("family", ["qwen3", "gpt2", "gemma3"])
+def test_a_launch_waits_for_nothing(family, graphs):
+    watch = served(family, torch.bfloat16, torch.bfloat16, graphs=graphs)
+    assert watch.waits == set()
+    assert watch.variants["_chunk_kernel"]
+    assert watch.variants["_decode_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("qwen3", {"_rms_norm": 2, "_rotary": 1, "_gated": 1, "_chunk": 1, "_decode": 1}),
+        ("gemma3", {"_rms_norm": 2, "_rotary": 1, "_gated": 1, "_chunk": 2, "_decode": 2}),
+    ],
+)
+def test_no_step_needs_a_kernel_that_none_before_it_needed(family, expected):
+    """Triton compiles a kernel again for a number that is 1 or not divisible by 16: for a second,
+    in the middle of serving, if the number is one that comes with a batch."""
+    watch = served(family, torch.bfloat16, torch.float8_e4m3fn, graphs=True)
+    found = {name: len(variants) for name, variants in watch.variants.items()}
+    # recorded steps have slots of 32 bits
+    others = {"_write": 2, "_merge": 1}
+    assert found == {f"{name}_kernel": count for name, count in (expected | others).items()}
