@@ -33,7 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
@@ -211,9 +211,8 @@ class Reader(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of no such class
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Count events, and leave after the last."""
