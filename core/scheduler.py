@@ -135,22 +135,23 @@ class Scheduler:
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. Every sequence in it has its blocks.
 
-        All that may leave a sequence out of the step comes before the first ``_plan``: from then
-        on there are blocks to adopt that only this step computes. (A sequence whose last token is
-        in flight has nothing to compute, and nothing to adopt.)
+        All that may leave a sequence out of the step comes before the first is published: from
+        then on there are blocks to adopt that only this step computes. (A sequence whose last
+        token is in flight has nothing to compute, and nothing to adopt.)
         """
-        for sequence in self._running:
-            if sequence.num_pending_tokens > 1:
-                self._adopt(sequence)
+        for sequence in [s for s in self._running if s.num_pending_tokens > 1]:
+            self._adopt(sequence)
         self._make_room()
         self._admit()
-        scheduled, longer = [], []
+        single, longer = [], []
         for sequence in self._running:
             num_pending_tokens = sequence.num_pending_tokens
             if num_pending_tokens == 1:
-                scheduled.append(self._plan(sequence, 1, samples=True))
+                single.append(sequence)
             elif num_pending_tokens > 1:
                 longer.append(sequence)
+        self._kv.publish_singles(single)
+        scheduled = [ScheduledSequence(sequence, 1, samples=True) for sequence in single]
         if longer:
             budget = self._max_num_batched_tokens - len(scheduled)
             if scheduled:
@@ -160,11 +161,8 @@ class Scheduler:
 
     def _make_room(self) -> None:
         """Give everyone who runs blocks for all tokens, the last admitted paying for it."""
-        num_served = 0
-        while num_served < len(self._running):
-            if self._kv.allocate(self._running[num_served]):
-                num_served += 1
-            else:
+        for sequence in self._kv.short_of_blocks(self._running):
+            while sequence.status is Status.RUNNING and not self._kv.allocate(sequence):
                 self._preempt(self._running[-1])
 
     def _admit(self) -> None:
@@ -204,11 +202,8 @@ class Scheduler:
         end = start + min(budget, self._longest_chunk(sequence))
         if self._kv.block_size <= end - start < num_pending_tokens:
             end -= end % self._kv.block_size
-        return self._plan(sequence, end - start, samples=end - start == num_pending_tokens)
-
-    def _plan(self, sequence: Sequence, num_tokens: int, *, samples: bool) -> ScheduledSequence:
-        self._kv.publish(sequence, sequence.num_computed_tokens + num_tokens)
-        return ScheduledSequence(sequence, num_tokens, samples=samples)
+        self._kv.publish(sequence, end)
+        return ScheduledSequence(sequence, end - start, samples=end - start == num_pending_tokens)
 
     def _longest_chunk(self, sequence: Sequence) -> int:
         if sequence.params.prompt_logprobs is None:

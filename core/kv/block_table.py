@@ -13,21 +13,21 @@ class BlockTable:
     computed tokens never change.
     """
 
-    __slots__ = ("_ids", "_length")
+    __slots__ = ("_ids", "length")
 
     def __init__(self) -> None:
         self._ids: npt.NDArray[np.int32] = np.empty(8, dtype=np.int32)
-        self._length = 0
+        self.length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def append(self, block_id: int) -> None:
         """Add the block of the next tokens."""
-        if self._length == len(self._ids):
+        if self.length == len(self._ids):
             self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
-        self._ids[self._length] = block_id
-        self._length += 1
+        self._ids[self.length] = block_id
+        self.length += 1
 
     def replace(self, index: int, block_id: int) -> int:
         """Put another block where nothing is computed yet; returns the one that was there."""
@@ -37,7 +37,7 @@ class BlockTable:
 
     def view(self) -> npt.NDArray[np.int32]:
         """The ids, without a copy; valid until the next change."""
-        return self._ids[: self._length]
+        return self._ids[: self.length]
 
     def first(self, num_blocks: int) -> npt.NDArray[np.int32]:
         """The first ids, at most all there are, without a copy; valid until the next change."""
@@ -45,6 +45,6 @@ class BlockTable:
 
     def clear(self) -> list[int]:
         """Forget all blocks and return them in token order."""
-        block_ids: list[int] = self._ids[: self._length].tolist()
-        self._length = 0
+        block_ids: list[int] = self._ids[: self.length].tolist()
+        self.length = 0
         return block_ids

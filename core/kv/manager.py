@@ -66,8 +66,6 @@ class KVCacheManager:
     def allocate(self, sequence: Sequence) -> bool:
         """Make room for every pending token; False, and nothing changed, if there is too little."""
         table = sequence.block_table
-        if sequence.num_tokens <= len(table) * self.block_size:
-            return True
         num_tokens = sequence.num_computed_tokens + sequence.num_pending_tokens
         missing = -(-num_tokens // self.block_size) - len(table)
         if missing <= 0:
@@ -77,6 +75,15 @@ class KVCacheManager:
         for _ in range(missing):
             table.append(self._pool.take_free())
         return True
+
+    def short_of_blocks(self, sequences: Iterable[Sequence]) -> list[Sequence]:
+        """Those that may have to ``allocate`` for their pending tokens, in their order."""
+        size = self.block_size
+        return [
+            sequence
+            for sequence in sequences
+            if len(sequence.token_ids) + sequence.num_in_flight > sequence.block_table.length * size
+        ]
 
     def has_room(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
         """Whether a sequence without blocks can adopt and allocate, and leave that many free.
@@ -99,12 +106,22 @@ class KVCacheManager:
         A block whose last token is in flight has no address yet. It follows when that is known,
         which is why the last block that was computed is looked at again.
         """
-        end = min(num_tokens, len(sequence.token_ids)) // self.block_size
-        if end * self.block_size < sequence.num_computed_tokens or not self._enable_prefix_caching:
-            return
         first = max(sequence.num_computed_tokens - 1, 0) // self.block_size
+        end = min(num_tokens, len(sequence.token_ids)) // self.block_size
+        if first >= end or not self._enable_prefix_caching:
+            return
         for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
             self._pool.publish(block_id, self._hash_of(sequence, index))
+
+    def publish_singles(self, sequences: Iterable[Sequence]) -> None:
+        """``publish`` for sequences that compute one token, few of which have a block to show."""
+        size = self.block_size
+        for sequence in [
+            sequence
+            for sequence in sequences
+            if len(sequence.token_ids) // size * size >= sequence.num_computed_tokens
+        ]:
+            self.publish(sequence, sequence.num_computed_tokens + 1)
 
     def free(self, sequence: Sequence) -> None:
         """Take all blocks back; the tail is reused first, since prefixes are worth more."""
