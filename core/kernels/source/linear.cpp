@@ -52,34 +52,58 @@ struct Ahead {
   int64_t lines = 0;  // with every UNROLL steps
 };
 
+// Rows of x as a layout wants them, `ldx` steps apart, with `lds` scales each.
+template <class P>
+struct Rows {
+  const typename P::Activation* x;
+  int64_t ldx;
+  const float* scales;
+  int64_t lds;
+  Rows from(int64_t row) const { return {x + row * ldx, ldx, scales + row * lds, lds}; }
+};
+
 // sums[r][c] = x[r] . w[c], for the columns of some panels.
 template <class P, int ROWS, int PANELS>
-ROSE_INLINE void tile(const typename P::Activation* x, int64_t ldx, int64_t steps, const char* w, int64_t panel_bytes,
-                      Ahead ahead, vf sums[ROWS][2 * PANELS]) {
-  vf a[ROWS][2 * PANELS];
-  for (int r = 0; r < ROWS; r++)
-    for (int c = 0; c < 2 * PANELS; c++) a[r][c] = vf{};
-  auto step = [&](int64_t s) __attribute__((always_inline)) {
+ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Ahead ahead,
+                      vf sums[ROWS][2 * PANELS]) {
+  constexpr int64_t TOGETHER = P::SUMMED / P::K_PER_STEP;
+  constexpr bool is_scaled = P::SUMMED != ALL;
+  const typename P::Activation* x = rows.x;
+  int64_t ldx = rows.ldx;
+  if (is_scaled)
+    for (int r = 0; r < ROWS; r++)
+      for (int c = 0; c < 2 * PANELS; c++) sums[r][c] = vf{};
+  for (int64_t s = 0, run = 0; run == 0 || s < steps; run++) {
+    int64_t end = is_scaled ? std::min(s + TOGETHER, steps) : steps;
+    typename P::Sum a[ROWS][2 * PANELS];
+    for (int r = 0; r < ROWS; r++)
+      for (int c = 0; c < 2 * PANELS; c++) a[r][c] = typename P::Sum{};
+    auto step = [&](int64_t s) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-    for (int p = 0; p < PANELS; p++) {
-      typename P::Vector w0, w1;
-      P::read(w + p * panel_bytes + s * P::BYTES, w0, w1);
+      for (int p = 0; p < PANELS; p++) {
+        typename P::Vector w0, w1;
+        P::read(w + p * panel_bytes + s * P::BYTES, w0, w1);
 #pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        auto xv = x[r * ldx + s];
-        a[r][2 * p] = P::add(a[r][2 * p], xv, w0);
-        a[r][2 * p + 1] = P::add(a[r][2 * p + 1], xv, w1);
+        for (int r = 0; r < ROWS; r++) {
+          auto xv = x[r * ldx + s];
+          a[r][2 * p] = P::add(a[r][2 * p], xv, w0);
+          a[r][2 * p + 1] = P::add(a[r][2 * p + 1], xv, w1);
+        }
       }
+    };
+    for (; s + UNROLL <= end; s += UNROLL) {
+      for (int64_t i = 0; i < ahead.lines; i++, ahead.at += 64) __builtin_prefetch(ahead.at, 0, 2);
+      for (int64_t i = 0; i < UNROLL; i++) step(s + i);
     }
-  };
-  int64_t s = 0;
-  for (; s + UNROLL <= steps; s += UNROLL) {
-    for (int64_t i = 0; i < ahead.lines; i++, ahead.at += 64) __builtin_prefetch(ahead.at, 0, 2);
-    for (int64_t i = 0; i < UNROLL; i++) step(s + i);
+    for (; s < end; s++) step(s);
+    for (int r = 0; r < ROWS; r++)
+      for (int c = 0; c < 2 * PANELS; c++) {
+        if constexpr (is_scaled)
+          sums[r][c] += __builtin_convertvector(a[r][c], vf) * rows.scales[r * rows.lds + run];
+        else
+          sums[r][c] = a[r][c];
+      }
   }
-  for (; s < steps; s++) step(s);
-  for (int r = 0; r < ROWS; r++)
-    for (int c = 0; c < 2 * PANELS; c++) sums[r][c] = a[r][c];
 }
 
 ROSE_INLINE void put(float* y, vf v, int64_t count) {
@@ -125,12 +149,11 @@ struct Tiles {
 template <class P>
 struct Product {
   const Job& job;
-  const typename P::Activation* x;  // [M, ldx]
-  int64_t ldx, steps, panel_bytes, num_panels, group, num_groups;
+  Rows<P> all_rows;
+  int64_t steps, panel_bytes, num_panels, group, num_groups;
   Tiles tiles;
 
-  Product(const Job& job, const typename P::Activation* x, int64_t ldx, int64_t num_threads)
-      : job(job), x(x), ldx(ldx), tiles(job.M) {
+  Product(const Job& job, const Rows<P>& all_rows, int64_t num_threads) : job(job), all_rows(all_rows), tiles(job.M) {
     steps = steps_of<P>(job.K);
     panel_bytes = panel_bytes_of<P>(job.K);
     num_panels = (job.N + PANEL - 1) / PANEL;
@@ -153,7 +176,7 @@ struct Product {
     Ahead wanted = ahead(panel, distance, i);
     wanted.lines *= PANELS;
     vf sums[ROWS][2 * PANELS];
-    tile<P, ROWS, PANELS>(x + row * ldx, ldx, steps, job.weight + panel * panel_bytes, panel_bytes, wanted, sums);
+    tile<P, ROWS, PANELS>(all_rows.from(row), steps, job.weight + panel * panel_bytes, panel_bytes, wanted, sums);
     for (int r = 0; r < ROWS; r++)
       for (int p = 0; p < PANELS; p++) finish(job, row + r, panel + p, sums[r][2 * p], sums[r][2 * p + 1]);
   }
@@ -200,30 +223,65 @@ struct Scratch {
   }
 };
 
-// Rows of x in pairs of bfloat16, an odd last one with a zero.
-ROSE_INLINE void round_row(const float* x, int64_t K, uint16_t* out) {
+// A row of x as a layout wants it; `scales` is written where there are any. An odd last value is followed
+// by a zero.
+ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
+
+ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
+  uint16_t* to = (uint16_t*)out;
   int64_t k = 0;
-  for (; k + W <= K; k += W) store(out + k, load(x + k));
-  for (; k < K; k++) out[k] = narrow(x[k]);
-  if (K % 2) out[K] = 0;
+  for (; k + W <= K; k += W) store(to + k, load(x + k));
+  for (; k < K; k++) to[k] = narrow(x[k]);
+  if (K % 2) to[K] = 0;
+}
+
+// A run with a value that is no finite number has no such scale either, and so no such product.
+ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, float* scales) {
+  constexpr float MOST = 32767, ROUND = 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  int16_t* to = (int16_t*)out;
+  for (int64_t first = 0; first < K; first += PackedInt8::SUMMED, scales++) {
+    int64_t last = std::min(first + PackedInt8::SUMMED, K), k = first;
+    vf most = vf{}, odd = vf{};
+    for (; k + W <= last; k += W) {
+      vf v = load(x + k);
+      odd += v * 0;
+      most = max(most, max(v, -v));
+    }
+    float highest = largest(most), none = sum(odd);
+    for (; k < last; k++) {
+      none += x[k] * 0;
+      highest = std::max(highest, std::fabs(x[k]));
+    }
+    *scales = highest / MOST + none;
+    // what is so small that its scale is no normal number is as good as zero
+    float factor = highest > 1e-30f ? MOST / highest : 0;
+    for (k = first; k + W <= last; k += W) {
+      vi rounded = (vi)(load(x + k) * factor + ROUND) - 0x4b400000;
+      *(vs_half_u*)(to + k) = __builtin_convertvector(rounded, vs_half_u);
+    }
+    for (; k < last; k++) to[k] = (int16_t)std::lrintf(none == 0 ? x[k] * factor : 0);
+  }
+  if (K % 2) to[K] = 0;
 }
 
 template <class P>
 void run(const Job& job) {
-  constexpr bool rounds = P::K_PER_STEP == 2;
-  static thread_local Scratch rounded;
-  int64_t steps = steps_of<P>(job.K);
-  auto packed = (typename P::Activation*)(rounds ? rounded.take(job.M * steps * 4) : nullptr);
+  constexpr bool is_prepared = P::K_PER_STEP == 2;
+  static thread_local Scratch some, more;
+  int64_t steps = steps_of<P>(job.K), runs = P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED;
+  Rows<P> rows{(const typename P::Activation*)job.x, job.ldx, nullptr, runs};
+  auto x = (typename P::Activation*)(is_prepared ? some.take(job.M * steps * 4) : nullptr);
+  auto scales = (float*)(runs ? more.take(job.M * runs * 4) : nullptr);
+  if (is_prepared) rows = {x, steps, scales, runs};
   std::atomic<int64_t> counter{0};
   // a small product is done before another thread is awake
 #pragma omp parallel if (job.M * job.N * job.K > (1 << 18))
   {
-    if constexpr (rounds) {
+    if constexpr (is_prepared) {
 #pragma omp for schedule(static)
-      for (int64_t r = 0; r < job.M; r++) round_row(job.x + r * job.ldx, job.K, (uint16_t*)(packed + r * steps));
+      for (int64_t r = 0; r < job.M; r++) prepare(P(), job.x + r * job.ldx, job.K, x + r * steps, scales + r * runs);
     }
-    auto x = rounds ? packed : (const typename P::Activation*)job.x;
-    Product<P> product(job, x, rounds ? steps : job.ldx, omp_get_num_threads());
+    Product<P> product(job, rows, omp_get_num_threads());
     product.take_part(counter);
   }
 }
@@ -232,7 +290,9 @@ void run(const Job& job) {
 
 // Whether x is rounded to bfloat16 before it is multiplied.
 ROSE_EXPORT int64_t rose_rounds_activations(int format) {
-  return with_layout(format, [](auto layout) -> int64_t { return decltype(layout)::K_PER_STEP == 2; });
+  return with_layout(format, [](auto layout) -> int64_t {
+    return decltype(layout)::K_PER_STEP == 2 && decltype(layout)::SUMMED == ALL;
+  });
 }
 
 // y = epilogue(x @ w.T * scale + bias). x is [M, K] with rows ldx apart, y [M, N] with rows ldy

@@ -1,8 +1,8 @@
 // How weights are laid out, and how one step along k is read from them.
 //
 // A panel is 2 * W columns (rows of the weight). A step is one k of all its columns, or two where
-// the CPU multiplies pairs of bfloat16. In a product whose columns belong together in twos (gate and
-// up) the first W columns are gate and the others up. The last panel is filled up with zeros.
+// the CPU multiplies pairs. In a product whose columns belong together in twos (gate and up) the first
+// W columns are gate and the others up. The last panel is filled up with zeros.
 #pragma once
 #include "vec.h"
 
@@ -10,12 +10,16 @@ enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
 constexpr int PANEL = 2 * W;
 
-// `Activation` is what a step reads of a row of x, `Vector` what it reads of W columns; `at` is where
-// column c of a panel has its k, in bytes.
+// `Activation` is what a step reads of a row of x, `Vector` what it reads of W columns, `Sum` what it adds to;
+// `at` is where column c of a panel has its k, in bytes. Sums of SUMMED values of k are one by one brought
+// to float32 and multiplied by the scale of a row of x.
+constexpr int64_t ALL = INT64_MAX;
+
 struct PackedFloat32 {
   using Activation = float;
   using Vector = vf;
-  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W * 4;
+  using Sum = vf;
+  static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k * BYTES + c * 4; }
   static void set(char* p, float value) { *(float*)p = value; }
   static float get(const char* p) { return *(const float*)p; }
@@ -30,7 +34,8 @@ struct PackedFloat32 {
 struct PackedBFloat16 {
   using Activation = uint32_t;  // two bfloat16
   using Vector = vu;
-  static constexpr int64_t K_PER_STEP = 2, BYTES = 2 * W * 4;
+  using Sum = vf;
+  static constexpr int64_t K_PER_STEP = 2, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 4 + k % 2 * 2; }
   static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
   static float get(const char* p) { return widen(*(const uint16_t*)p); }
@@ -45,7 +50,8 @@ struct PackedBFloat16 {
 struct PackedBFloat16 {
   using Activation = float;
   using Vector = vf;
-  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W * 2;
+  using Sum = vf;
+  static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k * BYTES + c % W * 4 + c / W * 2; }
   static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
   static float get(const char* p) { return widen(*(const uint16_t*)p); }
@@ -58,19 +64,21 @@ struct PackedBFloat16 {
 };
 #endif
 
-// One scale a column, applied to the product.
+// One scale a column, applied to the product. x is rounded to 16 bits, with a scale for every run of SUMMED
+// values, which is more than it would keep as bfloat16; no sum of as many can overflow: 2^15 * 2^7 * 2^8 < 2^31.
 struct PackedInt8 {
-  using Activation = float;
-  using Vector = vf;
-  static constexpr int64_t K_PER_STEP = 1, BYTES = 2 * W;
-  static int64_t at(int64_t k, int c) { return k * BYTES + c; }
+  using Activation = uint32_t;  // two int16
+  using Vector = vs;
+  using Sum = vi;
+  static constexpr int64_t K_PER_STEP = 2, SUMMED = 256, BYTES = 2 * W * 2;
+  static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 2 + k % 2; }
   static void set(char* p, float value) { *(int8_t*)p = (int8_t)std::lrintf(value); }
   static float get(const char* p) { return *(const int8_t*)p; }
-  ROSE_INLINE void read(const char* p, vf& a, vf& b) {
-    a = widen_int8(p);
-    b = widen_int8(p + W);
+  ROSE_INLINE void read(const char* p, vs& a, vs& b) {
+    a = widen_bytes(p);
+    b = widen_bytes(p + 2 * W);
   }
-  ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
+  ROSE_INLINE vi add(vi acc, uint32_t x, vs w) { return dot_int16(acc, (vs)(vu{} + x), w); }
 };
 
 template <class P>

@@ -29,7 +29,9 @@ typedef int32_t vi __attribute__((vector_size(W * 4), may_alias));
 typedef uint32_t vu __attribute__((vector_size(W * 4), may_alias));
 typedef uint32_t vu_u __attribute__((vector_size(W * 4), aligned(2), may_alias));
 typedef uint16_t vh_u __attribute__((vector_size(W * 2), aligned(2), may_alias));
-typedef int8_t vb_u __attribute__((vector_size(W), aligned(1), may_alias));
+typedef int16_t vs __attribute__((vector_size(W * 4), may_alias));
+typedef int16_t vs_half_u __attribute__((vector_size(W * 2), aligned(2), may_alias));
+typedef int8_t vb_u __attribute__((vector_size(W * 2), aligned(1), may_alias));
 
 ROSE_INLINE vf load(const float* p) { return *(const vf_u*)p; }
 ROSE_INLINE void store(float* p, vf v) { *(vf_u*)p = v; }
@@ -54,14 +56,29 @@ ROSE_INLINE vf dot_pairs(vf acc, vu a, vu b) {
 }
 #endif
 
-// W signed bytes.
-ROSE_INLINE vf widen_int8(const char* p) {
-#if defined(__AVX512F__) && ROSE_WIDTH == 16
-  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+// 2 * W signed bytes.
+ROSE_INLINE vs widen_bytes(const char* p) {
+#if defined(__AVX512BW__) && ROSE_WIDTH == 16
+  return (vs)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p));
 #elif defined(__AVX2__) && ROSE_WIDTH == 8
-  return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+  return (vs)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
 #else
-  return __builtin_convertvector(__builtin_convertvector(*(const vb_u*)p, vi), vf);
+  return __builtin_convertvector(*(const vb_u*)p, vs);
+#endif
+}
+// Lane by lane acc + a.low * b.low + a.high * b.high, of two int16 in a lane.
+ROSE_INLINE vi dot_int16(vi acc, vs a, vs b) {
+#if defined(__AVX512VNNI__) && ROSE_WIDTH == 16
+  return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
+#elif defined(__AVX512BW__) && ROSE_WIDTH == 16
+  return acc + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__) && ROSE_WIDTH == 8
+  return acc + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__) && ROSE_WIDTH == 4
+  return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  vi a_low = (vi)((vu)a << 16) >> 16, b_low = (vi)((vu)b << 16) >> 16;
+  return acc + a_low * b_low + ((vi)a >> 16) * ((vi)b >> 16);
 #endif
 }
 ROSE_INLINE float widen(uint16_t h) {

@@ -35,6 +35,12 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5)
 
 def rounded(x: torch.Tensor, library: ctypes.CDLL, fmt: Format) -> torch.Tensor:
     """``x`` as such weights are multiplied with it."""
+    if fmt is Format.INT8:
+        runs = x.split(256, dim=-1)
+        scales = [run.abs().amax(-1, keepdim=True) / 32767 for run in runs]
+        return torch.cat(
+            [(run / scale).round() * scale for run, scale in zip(runs, scales, strict=True)], -1
+        )
     return x.bfloat16().float() if rounds_activations(library, fmt) else x
 
 
@@ -52,7 +58,9 @@ def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
 
 @pytest.mark.parametrize("fmt", Format)
 @pytest.mark.parametrize("epilogue", ACTIVATIONS, ids=str)
-@pytest.mark.parametrize("shape", [(1, 1), (7, 5), (16, 32), (50, 33), (300, 64)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (7, 5), (16, 32), (50, 33), (20, 257), (300, 600)], ids=str
+)
 def test_product_is_that_of_torch(
     library: ctypes.CDLL, fmt: Format, epilogue: Epilogue, shape: tuple[int, int]
 ) -> None:
@@ -129,6 +137,14 @@ def test_out_is_written_in_place(library: ctypes.CDLL) -> None:
     close(out, packed.multiply(x), 0)
 
 
+def test_the_largest_sums_of_int8_fit(library: ctypes.CDLL) -> None:
+    weight = torch.full((3, 3000), 2.0)
+    packed = pack(library, [weight], [None], Format.INT8)
+    x = torch.full((2, 3000), -7.0)
+    x[1] = 0
+    close(packed.multiply(x), linear(x, weight), 1e-6)
+
+
 def test_no_rows_are_no_work(library: ctypes.CDLL) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
@@ -159,10 +175,15 @@ def test_rotary_is_that_of_the_formula(library: ctypes.CDLL) -> None:
     torch.testing.assert_close(elementwise.rotary(library, x, cos, sin), expected)
 
 
-def test_what_is_no_number_stays_none(library: ctypes.CDLL) -> None:
-    packed = pack(library, [torch.randn(20, 8)], [None], Format.BFLOAT16)
-    x = torch.randn(3, 8)
-    x[1, 2] = torch.nan
-    y = packed.multiply(x, Epilogue.GELU_TANH)
-    assert y[1].isnan().all()
+@pytest.mark.parametrize("fmt", Format)
+@pytest.mark.parametrize("column", [2, 30, 32])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_none(
+    library: ctypes.CDLL, fmt: Format, column: int, value: float
+) -> None:
+    packed = pack(library, [torch.randn(20, 33)], [None], fmt)
+    x = torch.randn(3, 33)
+    x[1, column] = value
+    y = packed.multiply(x)
+    assert not y[1].isfinite().any()
     assert y[[0, 2]].isfinite().all()
