@@ -19,11 +19,11 @@ from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.acceleration import accelerate
 from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs import CUDAGraphRecorder, recorded
+from core.model.graphs import CUDAGraphRecorder, recorded, recorded_nbytes
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.loader import LoadedModel, load_model, source_of
-from core.model.memory import CUDAMemory, cpu_budget, device_budget, num_kv_blocks
+from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory, num_kv_blocks
 from core.model.runner import ModelRunner
 from core.model.worst_step import run_worst_step
 from core.sampling.processors import default_processors
@@ -191,7 +191,14 @@ def _storage(
     if config.kv_cache_memory is not None:
         budget = config.kv_cache_memory
     elif model.device.type == "cuda":
-        budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
+        with enough_memory(
+            f"a step of {max_num_batched_tokens} tokens; lower --max-num-batched-tokens"
+        ):
+            budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
+        if not config.enforce_eager:
+            budget -= recorded_nbytes(
+                max_num_seqs=config.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
+            )
     else:
         budget = cpu_budget()
     num_blocks = num_kv_blocks(
@@ -201,13 +208,14 @@ def _storage(
         max_num_seqs=config.max_num_seqs,
         budget=budget,
     )
-    return KVStorage(
-        hook.layers,
-        num_blocks=num_blocks,
-        block_size=config.block_size,
-        dtype=dtype,
-        device=model.device,
-    )
+    with enough_memory(f"{num_blocks} blocks of KV cache; lower --kv-cache-memory"):
+        return KVStorage(
+            hook.layers,
+            num_blocks=num_blocks,
+            block_size=config.block_size,
+            dtype=dtype,
+            device=model.device,
+        )
 
 
 def _max_model_len(model: LoadedModel, wanted: int | None) -> int:

@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads only wait for each other
@@ -10,3 +11,25 @@ import torch
 
 if not torch.cuda.is_available():  # kernels are interpreted; Triton reads this when imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def _mend_interpreter() -> None:
+    """Triton up to 3.6 makes indices of arrays of one element, which numpy refuses since 2.4."""
+    try:
+        release = tuple(map(int, version("triton").split(".")[:2]))
+    except PackageNotFoundError:
+        return
+    if os.environ.get("TRITON_INTERPRET") != "1" or release > (3, 6):
+        return
+    from triton.runtime import interpreter  # noqa: PLC0415 - slow to import
+
+    patch = interpreter._patch_lang_tensor
+
+    def mended(tensor: type, scope: object) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda index: int(index.handle.data.item()))
+
+    interpreter._patch_lang_tensor = mended
+
+
+_mend_interpreter()

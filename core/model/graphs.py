@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import warnings
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -27,6 +29,9 @@ from core.sampling.groups import best_tokens
 logger = logging.getLogger("roseinfer.core")
 
 Compute: TypeAlias = Callable[[], Logits]
+
+LAUNCHES_BYTES = 16 * 2**20
+"""What a driver takes for a graph of a thousand launches, generously."""
 
 _ALIGN = 4  # words: 16 bytes
 
@@ -74,7 +79,8 @@ class CUDAGraphRecorder:
     """CUDA graphs with one memory pool. Core thread only.
 
     What is recorded first should need most memory. Every function is run once before, so that
-    kernels are compiled and libraries have their workspaces.
+    kernels are compiled and libraries have their workspaces, and so that one that waits for the
+    device is found out: a recording that fails may leave torch's allocator in disorder.
     """
 
     def __init__(self) -> None:
@@ -86,17 +92,11 @@ class CUDAGraphRecorder:
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            compute()
+            with _no_waiting():
+                compute()
             self._stream.synchronize()
-            gc.disable()  # what it frees in between could be no part of a recording
-            try:
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    result = compute()
-                finally:
-                    graph.capture_end()
-            finally:
-                gc.enable()
+            with _no_collection():
+                result = self._capture(graph, compute)
         torch.cuda.current_stream().wait_stream(self._stream)
 
         def replay() -> Logits:
@@ -104,6 +104,45 @@ class CUDAGraphRecorder:
             return result
 
         return replay
+
+    def _capture(self, graph: torch.cuda.CUDAGraph, compute: Compute) -> Logits:
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            result = compute()
+            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # it says no more than what is raised already
+                graph.capture_end()
+            # torch 2.11 goes on to believe that this pool is being recorded into, and then
+            # cannot free memory; a later one knows better, and says so
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(self._stream.device_index, self._pool)  # noqa: SLF001
+            raise
+        return result
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Within, what makes the host wait for the device raises RuntimeError, as far as torch sees."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within, no garbage is looked for: what it frees could be no part of a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class RerunRecorder:
@@ -152,8 +191,15 @@ def recorded(
     except RuntimeError as error:  # the pass waits for the device, or there is no memory left
         reason = str(error).strip().partition("\n")[0]
         logger.warning("decode steps are not recorded: %s", reason)
-        torch.cuda.empty_cache()
         return eager
+    finally:
+        torch.cuda.empty_cache()  # what the runs before the recordings took
+
+
+def recorded_nbytes(*, max_num_seqs: int, vocab_size: int, dtype: torch.dtype) -> int:
+    """Bytes that all recordings keep, about: each its logits, and the driver its launches."""
+    sizes = bucket_sizes(max_num_seqs)
+    return sum(sizes) * vocab_size * dtype.itemsize + len(sizes) * LAUNCHES_BYTES
 
 
 class GraphedForward:

@@ -15,6 +15,7 @@ from core import builtin_model
 from core.config import DType, ModelConfig
 from core.errors import ModelLoadError
 from core.kernels.library import kernels
+from core.model.memory import enough_memory
 
 _DTYPES = {
     "float32": torch.float32,
@@ -47,7 +48,9 @@ def load_model(config: ModelConfig) -> LoadedModel:
             module = _load_state_dict(config, device)
         else:
             module = _load_pretrained(config, device)
-    module = module.to(device).eval().requires_grad_(requires_grad=False)
+    with enough_memory("the weights"):
+        module = module.to(device)
+    module = module.eval().requires_grad_(requires_grad=False)
     text_config = module.config.get_text_config()
     return LoadedModel(
         module=module,

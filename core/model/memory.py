@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -40,6 +41,16 @@ def num_kv_blocks(
 def cpu_budget() -> int:
     """Bytes that the cache may take on a CPU now."""
     return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Raise ModelLoadError if the device has no memory for ``what`` is done in the block."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).strip().partition("\n")[0].partition(" GPU ")[0]
+        raise ModelLoadError(f"no memory on the device for {what} ({reason})") from error
 
 
 class DeviceMemory(Protocol):

@@ -11,6 +11,7 @@ from core.attention.base import BackendFactory
 from core.kv.storage import KVStorage
 from core.messages import EngineRequest
 from core.model.forward import EagerForward
+from core.model.graphs import GraphableBackend
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
 from core.model.runner import ModelRunner
@@ -21,6 +22,9 @@ from core.sequence import Sequence
 
 _PARAMS = SamplingParams(max_tokens=1, top_p=0.9, logprobs=0)
 """Of all ways to sample the one that takes most memory."""
+
+_LONG_CONTEXT = 600
+"""Tokens of the one sequence that decodes: long enough to be cut into splits and merged."""
 
 
 def run_worst_step(
@@ -36,10 +40,13 @@ def run_worst_step(
 ) -> int:
     """Compute prompts of ``max_num_batched_tokens`` tokens, and sample for all sequences.
 
+    The last sequence, if it computes one token only, has a longer context.
+
     The KV cache of this step is as small as it can be; returns its bytes. Afterwards the hook is
     to be given the attention that is to be served with.
     """
-    lengths = _lengths(max_num_batched_tokens, max_num_seqs, max_model_len)
+    counts = _lengths(max_num_batched_tokens, max_num_seqs, max_model_len)
+    lengths = [*counts[:-1], max(counts[-1], min(max_model_len, _LONG_CONTEXT))]
     num_blocks = sum(-(-length // block_size) for length in lengths)
     storage = KVStorage(
         hook.layers,
@@ -50,19 +57,22 @@ def run_worst_step(
     )
     attention = factory(storage, hook.layers)
     hook.install(attention.forward)
+    if isinstance(attention, GraphableBackend):  # it keeps what its largest plan needs
+        attention.decode_plan(max_num_seqs, max_model_len)
     runner = ModelRunner(
         EagerForward(model.module, attention, model.device), Sampler(processors=()), storage
     )
     free = iter(range(num_blocks))
     scheduled = []
-    for i, length in enumerate(lengths):
+    for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
         sequence = Sequence(
             EngineRequest(request_id=str(i), prompt_token_ids=(0,) * length, params=_PARAMS),
             seed=i,
         )
         for _ in range(-(-length // block_size)):
             sequence.block_table.append(next(free))
-        scheduled.append(ScheduledSequence(sequence, length, samples=True))
+        sequence.num_computed_tokens = length - count
+        scheduled.append(ScheduledSequence(sequence, count, samples=True))
     runner.launch(SchedulerOutput(scheduled)).collect()
     return sum(tensor.nbytes for tensor in (*storage.keys, *storage.values))
 

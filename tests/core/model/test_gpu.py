@@ -86,8 +86,31 @@ def test_a_pass_that_waits_for_the_device_cannot_be_recorded():
 
     with pytest.raises(RuntimeError):
         CUDAGraphRecorder().record(compute)
+    assert_recordings_work(CUDAGraphRecorder())
+
+
+def test_a_recording_that_fails_leaves_nothing_behind():
+    x = torch.ones(3, device="cuda")
+    calls = []
+
+    def compute() -> Logits:
+        calls.append(None)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("in the middle of it")
+        return Logits(x * 2)
+
+    recorder = CUDAGraphRecorder()
+    with pytest.raises(torch.OutOfMemoryError, match="in the middle"):
+        recorder.record(compute)
+    assert_recordings_work(recorder)
+
+
+def assert_recordings_work(recorder: CUDAGraphRecorder) -> None:
+    """And the allocator, which must not believe that something is still being recorded."""
     torch.cuda.synchronize()
-    replay = CUDAGraphRecorder().record(lambda: Logits(x * 2))
+    torch.cuda.empty_cache()
+    x = torch.ones(3, device="cuda")
+    replay = recorder.record(lambda: Logits(x * 2))
     x.fill_(4)
     assert replay().values.tolist() == [8, 8, 8]
 

@@ -10,9 +10,10 @@ from core.build import load_engine
 from core.config import EngineConfig, ModelConfig
 from core.errors import ModelLoadError
 from core.kv.storage import block_nbytes
+from core.model.graphs import LAUNCHES_BYTES, bucket_sizes, recorded_nbytes
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
-from core.model.memory import device_budget, num_kv_blocks
+from core.model.memory import device_budget, enough_memory, num_kv_blocks
 from core.model.worst_step import _lengths, run_worst_step
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 
@@ -92,10 +93,28 @@ def test_the_worst_step_runs_and_tells_what_it_borrowed():
         block_size=4,
         kv_dtype=torch.float32,
     )
-    num_blocks = 10 + 10 + 2 + 1 + 1  # of 40, 40, 8, 1 and 1 tokens
+    num_blocks = 10 + 10 + 2 + 1 + 10  # of 40, 40, 8, 1 and, to compute one more, 40 tokens
     assert num_bytes == num_blocks * block_nbytes(hook.layers, 4, torch.float32)
 
 
 def test_an_fp8_cache_is_refused_where_it_cannot_be():
     with pytest.raises(ModelLoadError, match=r"fp8 needs CUDA and the attention backend 'triton'"):
         load_engine(ModelConfig(device="cpu"), EngineConfig(kv_cache_dtype="fp8"))
+
+
+def test_what_does_not_fit_on_the_device_is_told_in_a_line():
+    message = (
+        "CUDA out of memory. Tried to allocate 9.66 GiB. GPU 0 has a total capacity of 8 GiB\nmore"
+    )
+    line = "no memory on the device for the weights (CUDA out of memory. Tried to allocate 9.66 "
+    with pytest.raises(ModelLoadError) as caught, enough_memory("the weights"):
+        raise torch.OutOfMemoryError(message)
+    assert str(caught.value) == line + "GiB.)"
+
+
+def test_recordings_keep_their_logits():
+    few = recorded_nbytes(max_num_seqs=1, vocab_size=1000, dtype=torch.bfloat16)
+    assert few == 2000 + LAUNCHES_BYTES
+    sizes = bucket_sizes(64)
+    many = recorded_nbytes(max_num_seqs=64, vocab_size=1000, dtype=torch.bfloat16)
+    assert many == 2000 * sum(sizes) + LAUNCHES_BYTES * len(sizes)
