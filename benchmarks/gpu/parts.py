@@ -34,7 +34,9 @@ def tests(options: Options) -> Iterator[Row]:
         yield {"name": "pytest -m gpu", "skipped": f"not installed: {', '.join(missing)}"}
         return
     files = [str(file) for file in TESTS.rglob("test_*.py") if "mark.gpu" in file.read_text()]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
+    # what other versions of libraries warn of is no failure here
+    command += ["-W", "default", *files]
     if options.tiny:
         command += ["--collect-only"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)

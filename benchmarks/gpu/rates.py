@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.floors import Machine
-from benchmarks.gpu.options import Options
+from benchmarks.gpu.options import Options, free_memory
 
 COPY_BYTES = 4 * 2**30
 MATRIX_SIZE = 8192
@@ -28,6 +28,8 @@ def measure(options: Options) -> Machine:
     a = torch.randn(rows, rows, device=options.device).to(dtype)
     b = torch.randn(rows, rows, device=options.device).to(dtype)
     seconds = _best(functools.partial(torch.matmul, a, b), options.device)
+    del a, b
+    free_memory()  # whole: what comes next must not lie in pieces of it
     return Machine(read_rate=copied, operation_rate=2 * rows**3 / seconds)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -62,10 +61,3 @@ def backend_factory(name: str) -> BackendFactory:
             f"attention backend {name!r} needs a package that is not installed: {error.name}"
         ) from error
     return factory
-
-
-def default_backend(device: torch.device) -> str:
-    """The name of the backend that suits a device best, of those that can be imported."""
-    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
-        return "triton"
-    return "torch"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from core.attention.base import default_backend
 from core.config import Quantization
 from core.errors import ModelLoadError
 from core.kernels.library import kernels
@@ -48,22 +47,35 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
                 f"--quantization {quantization} needs the compiled kernels: a CPU, a C++ compiler "
                 "and weights in float32 or bfloat16"
             )
-        return Acceleration(default_backend(model.device), _fuse(model, hook))
+        return _fuse(model, hook)
     fmt = Format.INT8 if quantization == "int8" else _FORMATS[model.dtype]
     counts = install_leaves(library, model.module, _attention(hook), fmt)
     return Acceleration("cpu", f"{fmt.name.lower()} weights in compiled kernels ({_told(counts)})")
 
 
-def _fuse(model: LoadedModel, hook: AttentionHook) -> str:
+def _fuse(model: LoadedModel, hook: AttentionHook) -> Acceleration:
     """Make fewer and larger operations of the leaves, where each costs a launch."""
     if model.device.type != "cuda":
-        return "torch's own kernels"
-    ops: Ops
+        return Acceleration("torch", "torch's own kernels")
+    ops = working_ops(model.device)
+    told = _told(fuse_leaves(model.module, _attention(hook), ops))
+    backend = "triton" if isinstance(ops, TritonOps) else "torch"
+    return Acceleration(backend, f"fused leaves ({told})")
+
+
+def working_ops(device: torch.device) -> Ops:
+    """Those of Triton where it works, which has to compile for it; else torch's."""
     try:
         ops = TritonOps()
+        ones = torch.ones(1, 16, device=device)
+        ops.rms_norm(ones, ones[0], 1e-6, 0.0)
     except ModuleNotFoundError:
-        ops = TorchOps()
-    return f"fused leaves ({_told(fuse_leaves(model.module, _attention(hook), ops))})"
+        return TorchOps()
+    except Exception as error:  # noqa: BLE001 - no C compiler, nowhere to write, no such device
+        reason = str(error).strip().partition("\n")[0]
+        logger.warning("Triton does not work here (%s): all will be slower", reason)
+        return TorchOps()
+    return ops
 
 
 def _attention(hook: AttentionHook) -> list[tuple[nn.Module, LayerSpec]]:

@@ -98,6 +98,11 @@ class AttentionHook:
         for module in indices:
             module.roseinfer_attention = route  # type: ignore[assignment]
 
+    def uninstall(self) -> None:
+        """Let go of the function; another is to be installed before the next forward pass."""
+        for module in self._indices:
+            del module.roseinfer_attention
+
     @contextmanager
     def _routed(self, function: Callable[..., torch.Tensor]) -> Iterator[None]:
         """Route every module that might hold attention; which of them do is not known yet."""

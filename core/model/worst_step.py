@@ -42,8 +42,8 @@ def run_worst_step(
 
     The last sequence, if it computes one token only, has a longer context.
 
-    The KV cache of this step is as small as it can be; returns its bytes. Afterwards the hook is
-    to be given the attention that is to be served with.
+    The KV cache of this step is as small as it can be; returns its bytes. Afterwards nothing of
+    the step is left, and the hook is to be given the attention that is to be served with.
     """
     counts = _lengths(max_num_batched_tokens, max_num_seqs, max_model_len)
     lengths = [*counts[:-1], max(counts[-1], min(max_model_len, _LONG_CONTEXT))]
@@ -73,7 +73,10 @@ def run_worst_step(
             sequence.block_table.append(next(free))
         sequence.num_computed_tokens = length - count
         scheduled.append(ScheduledSequence(sequence, count, samples=True))
-    runner.launch(SchedulerOutput(scheduled)).collect()
+    try:
+        runner.launch(SchedulerOutput(scheduled)).collect()
+    finally:
+        hook.uninstall()  # which held the cache
     return sum(tensor.nbytes for tensor in (*storage.keys, *storage.values))
 
 

@@ -10,6 +10,7 @@ fairly with one.
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 import zlib
@@ -24,13 +25,17 @@ from server.bench.words import WORDS, random_prompt
 
 __all__ = ["RANDOM_MODELS", "WORDS", "cached_random_model", "make_random_model", "random_prompt"]
 
-VERSION = 1
+VERSION = 2
 """Part of a cached model's folder: raise it when models come out differently."""
 
 MAX_SHARD_SIZE = 2 * 2**30
 """Bytes of weights that are held in memory at once, unless one tensor is larger."""
 
 STANDARD_DEVIATION = 0.02
+
+POOL_SIZE = 4_194_319
+"""Random numbers that all matrices are cut from, over and over: to draw 8 billion of them would
+take minutes. A prime, so that no row of a matrix equals another."""
 
 TOKEN_ROWS = {"transformer.wte.weight", "model.embed_tokens.weight", "lm_head.weight"}
 """Weights whose rows belong to tokens."""
@@ -159,8 +164,22 @@ def _tensor(seed: str, shape: tuple[int, ...]) -> Any:
     tensor = torch.empty(shape, dtype=torch.bfloat16)
     if len(shape) == 1:
         return tensor.fill_(0.0 if seed.endswith("bias") else 1.0)
-    generator = torch.Generator().manual_seed(zlib.crc32(seed.encode()))
-    return tensor.normal_(0.0, STANDARD_DEVIATION, generator=generator)
+    pool, flat = _pool(), tensor.view(-1)
+    start = zlib.crc32(seed.encode()) % POOL_SIZE
+    end = min(POOL_SIZE - start, len(flat))
+    flat[:end] = pool[start : start + end]
+    for at in range(end, len(flat), POOL_SIZE):
+        some = flat[at : at + POOL_SIZE]
+        some.copy_(pool[: len(some)])
+    return tensor
+
+
+@functools.cache
+def _pool() -> Any:
+    import torch  # noqa: PLC0415 - slow to import
+
+    pool = torch.empty(POOL_SIZE, dtype=torch.bfloat16)
+    return pool.normal_(0.0, STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
 
 
 def _write_json(file: Path, value: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -83,10 +84,16 @@ def test_the_worst_step_runs_and_tells_what_it_borrowed():
         eos_token_ids=frozenset(),
         default_sampling={},
     )
+    made = []
+
+    def factory(storage, layers):
+        made.append(weakref.ref(storage))
+        return backend_factory("torch")(storage, layers)
+
     num_bytes = run_worst_step(
         model,
         hook,
-        backend_factory("torch"),
+        factory,
         max_num_batched_tokens=90,
         max_num_seqs=5,
         max_model_len=40,
@@ -95,6 +102,7 @@ def test_the_worst_step_runs_and_tells_what_it_borrowed():
     )
     num_blocks = 10 + 10 + 2 + 1 + 10  # of 40, 40, 8, 1 and, to compute one more, 40 tokens
     assert num_bytes == num_blocks * block_nbytes(hook.layers, 4, torch.float32)
+    assert [gone() for gone in made] == [None]
 
 
 def test_an_fp8_cache_is_refused_where_it_cannot_be():
