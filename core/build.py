@@ -26,6 +26,7 @@ from core.model.loader import LoadedModel, load_model, source_of
 from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory, num_kv_blocks
 from core.model.runner import ModelRunner
 from core.model.worst_step import run_worst_step
+from core.sampling.one_pass import row_draw
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.sampling.sampler import Sampler
@@ -111,8 +112,10 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
             max_num_seqs=config.max_num_seqs,
             max_context=max_model_len,
         )
+    draw = row_draw(model.vocab_size, model.dtype, model.device)
+    sampler = Sampler(processors=processors, draw=draw)
     engine = Engine(
-        ModelRunner(forward, Sampler(processors=processors), storage, last_tokens),
+        ModelRunner(forward, sampler, storage, last_tokens),
         Scheduler(
             kv,
             max_num_seqs=config.max_num_seqs,

@@ -17,11 +17,11 @@ from core.params import SamplingParams
 from core.sampling.best import argmax, topk
 from core.sampling.draw import FAILED, draw_from_all, draw_from_ranked
 from core.sampling.rows import Rows
-from core.sampling.uniform import seeds_to_states, uniforms
+from core.sampling.stream import Stream
 from core.sampling.upload import upload
-from core.sequence import Sequence
 
-_MAX_TEMPERATURE = 1e30  # uniform long before; more would overflow float32
+MAX_TEMPERATURE = 1e30
+"""The draw is uniform long before; more would overflow float32."""
 
 
 def takes_best(params: SamplingParams) -> bool:
@@ -70,12 +70,12 @@ class Free:
 
     def __init__(self, rows: Rows, device: torch.device) -> None:
         self.rows = rows
-        self._stream = _Stream(rows.sequences)
+        self._stream = Stream(rows.sequences)
         temperatures = np.array([row.params.temperature for row in rows.sequences])
         self._temperatures = (  # float32 [num_rows, 1]
             None
             if (temperatures == 1.0).all()
-            else upload(temperatures.clip(max=_MAX_TEMPERATURE), device).float()[:, None]
+            else upload(temperatures.clip(max=MAX_TEMPERATURE), device).float()[:, None]
         )
 
     def draw(self, logits: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ class Free:
         own = self.rows.of(logits)
         if self._temperatures is not None:
             own.div_(self._temperatures)  # a copy, or a batch with no other rows
-        return draw_from_all(own, self._stream.next(logits.device))
+        return draw_from_all(own, self._stream.uniforms(logits.device))
 
 
 class Ranked:
@@ -93,7 +93,7 @@ class Ranked:
         self, rows: Rows, num_candidates: int, vocab_size: int, device: torch.device
     ) -> None:
         self.rows = rows
-        self._stream = _Stream(rows.sequences)
+        self._stream = Stream(rows.sequences)
         self._num_candidates = min(num_candidates, vocab_size)
         params = [sequence.params for sequence in rows.sequences]
         top_k = [min(p.top_k, vocab_size) or vocab_size for p in params]
@@ -128,7 +128,7 @@ class Ranked:
             values, ids = topk(own, self._num_candidates)
         else:
             values, ids = own.sort(dim=1, descending=True, stable=True)
-        u = self._stream.next(logits.device, is_late=is_late)
+        u = self._stream.uniforms(logits.device, is_late=is_late)
         return draw_from_ranked(
             values,
             ids,
@@ -143,28 +143,9 @@ class Ranked:
         """Mass of the vocabulary in units of the best token's: 1 / softmax(best)."""
         if self._unbounded is None:
             return None
-        temperature = self._unbounded.of(self._filters[0]).clamp(max=_MAX_TEMPERATURE).float()
+        temperature = self._unbounded.of(self._filters[0]).clamp(max=MAX_TEMPERATURE).float()
         weights = (self._unbounded.of(own) / temperature[:, None]).softmax(dim=1)
         best = weights.gather(1, self._unbounded.of(ids)[:, :1])[:, 0]
         total = torch.full((own.shape[0],), torch.inf, dtype=torch.float64, device=own.device)
         self._unbounded.put(total, best.double().reciprocal())
         return total
-
-
-class _Stream:
-    """The uniform numbers of some sequences, one per sequence and step."""
-
-    def __init__(self, sequences: list[Sequence]) -> None:
-        self._sequences = sequences
-        self._states = seeds_to_states([sequence.seed for sequence in sequences])
-
-    def next(self, device: torch.device, *, is_late: bool = False) -> torch.Tensor:
-        """Those that belong to each sequence's next token, float64 [num_sequences].
-
-        That is the one after those in flight, or, if it ``is_late``, after those that are known.
-        """
-        positions = [
-            sequence.num_output_tokens if is_late else sequence.num_sampled_tokens
-            for sequence in self._sequences
-        ]
-        return upload(uniforms(self._states, np.array(positions, dtype=np.uint64)), device)

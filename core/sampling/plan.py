@@ -7,6 +7,7 @@ import dataclasses
 import torch
 
 from core.sampling.groups import Best, Free, Group, Ranked, is_limited, takes_best
+from core.sampling.one_pass import OnePass, RowDraw
 from core.sampling.processor import LogitsProcessor
 from core.sampling.rows import Rows
 from core.sequence import Sequence
@@ -33,13 +34,13 @@ class Plan:
 
     @property
     def needs_float32(self) -> bool:
-        """Whether more is done than taking the best, for which 16 bits are good enough."""
-        return bool(self.edits) or any(not isinstance(group, Best) for group in self.groups)
+        """Whether 16 bits are not good enough: for taking the best they are."""
+        return bool(self.edits) or any(isinstance(group, Free | Ranked) for group in self.groups)
 
     @property
     def takes_best(self) -> bool:
         """Whether every row gets the best token of the logits as they are."""
-        return not self.needs_float32
+        return not self.edits and all(isinstance(group, Best) for group in self.groups)
 
     @property
     def may_be_unresolved(self) -> bool:
@@ -59,8 +60,12 @@ def make_plan(
     num_candidates: int,
     vocab_size: int,
     device: torch.device,
+    draw: RowDraw | None = None,
 ) -> Plan:
-    """The plan of a batch. A few tests per row, and an upload of the rows' parameters."""
+    """The plan of a batch. A few tests per row, and an upload of the rows' parameters.
+
+    ``draw`` draws all rows of a batch with random ones.
+    """
     best: list[int] = []
     free: list[int] = []
     ranked: list[int] = []
@@ -79,13 +84,16 @@ def make_plan(
             num_top = max(num_top, params.logprobs)
 
     groups: list[Group] = []
-    if best:
-        groups.append(Best(Rows.select(best, sequences, device)))
-    if free:
-        groups.append(Free(Rows.select(free, sequences, device), device))
-    if ranked:
-        rows = Rows.select(ranked, sequences, device)
-        groups.append(Ranked(rows, num_candidates, vocab_size, device))
+    if draw is not None and len(best) < len(sequences):
+        groups.append(OnePass(Rows(sequences, None), draw, vocab_size, device))
+    else:
+        if best:
+            groups.append(Best(Rows.select(best, sequences, device)))
+        if free:
+            groups.append(Free(Rows.select(free, sequences, device), device))
+        if ranked:
+            rows = Rows.select(ranked, sequences, device)
+            groups.append(Ranked(rows, num_candidates, vocab_size, device))
     return Plan(
         sequences=list(sequences),
         edits=[edit for edit in (_edit(p, sequences) for p in processors) if edit.rows],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from core.sampling.logprobs import log_softmax
+from core.sampling.one_pass import RowDraw
 from core.sampling.pending import PendingTokens
 from core.sampling.plan import Plan, make_plan
 from core.sampling.processor import LogitsProcessor, PreparedProcessor
@@ -33,11 +34,16 @@ class Sampler:
         *,
         processors: tuple[LogitsProcessor, ...] | None = None,
         num_candidates: int = NUM_CANDIDATES,
+        draw: RowDraw | None = None,
     ) -> None:
-        """``eos_token_ids`` are the model's own end tokens; ``processors`` replaces all edits."""
+        """``eos_token_ids`` are the model's own end tokens; ``processors`` replaces all edits.
+
+        ``draw``, where there is one for the device, draws whole batches in one launch.
+        """
         self._processors = default_processors(eos_token_ids) if processors is None else processors
         self._prepared = [p for p in self._processors if isinstance(p, PreparedProcessor)]
         self._num_candidates = num_candidates
+        self._draw = draw
         self._plan: Plan | None = None
 
     def prepare(self, sequences: list[Sequence]) -> None:
@@ -89,6 +95,7 @@ class Sampler:
                 num_candidates=self._num_candidates,
                 vocab_size=logits.shape[1],
                 device=logits.device,
+                draw=self._draw,
             )
         return self._plan
 

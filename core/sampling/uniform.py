@@ -29,8 +29,12 @@ def uniforms(states: UInt64Array, positions: UInt64Array) -> npt.NDArray[np.floa
     with the constants of Vigna's splitmix64.c. The upper 52 bits are used: then u * mass rounds
     to less than mass for every positive float64 mass.
     """
-    mixed = _mix(states + (positions + np.uint64(1)) * _GOLDEN)
-    return (mixed >> np.uint64(12)).astype(np.float64) * 2.0**-52
+    return (random_bits(states, positions) >> np.uint64(12)).astype(np.float64) * 2.0**-52
+
+
+def random_bits(states: UInt64Array, positions: UInt64Array) -> UInt64Array:
+    """The bits that ``uniforms`` takes the upper 52 of."""
+    return _mix(states + (positions + np.uint64(1)) * _GOLDEN)
 
 
 def _mix(x: UInt64Array) -> UInt64Array:

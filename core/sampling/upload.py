@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,8 +11,8 @@ import torch
 Float64Array = npt.NDArray[np.float64]
 
 
-def upload(array: Float64Array, device: torch.device) -> torch.Tensor:
-    """``array`` on ``device`` as float64, which holds every token id and row number exactly.
+def upload(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """``array`` on ``device``; as float64 it may hold every token id and row number exactly.
 
     On the CPU the memory is shared, so the array must not change while the tensor lives.
     """

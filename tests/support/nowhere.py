@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from core.attention.triton.kernels import chunk, decode, merge, write
 from core.model.triton_ops import gated, norm, rotary
 from core.pinned import Download
+from core.sampling.triton_ops import draw
 
 NOWHERE = torch.device("meta")
 
@@ -41,6 +42,7 @@ KERNELS = {
     norm: "_rms_norm_kernel",
     gated: "_gated_kernel",
     rotary: "_rotary_kernel",
+    draw: "_draw_kernel",
 }
 
 MOST_PROGRAMS = 65_535
@@ -102,7 +104,7 @@ class _Kernel:
         self._names = kernel.arg_names
         self._variants = watch.variants[self._name]
         # the interpreter forgets what the decorator was told
-        self._plain = {"num_rows"} if self._name == "_decode_kernel" else set()
+        self._plain = {"num_rows"} if self._name in {"_decode_kernel", "_draw_kernel"} else set()
 
     def __getitem__(self, grid: tuple[int, ...]):
         assert all(number > 0 for number in grid)

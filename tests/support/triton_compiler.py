@@ -1,4 +1,4 @@
-"""A program that compiles the attention kernels for a GPU that is not there, and says what came."""
+"""A program that compiles the kernels of attention and sampling for a GPU that is not there."""
 
 import json
 import sys
@@ -13,6 +13,7 @@ from core.attention.triton import backend
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
+from core.sampling.triton_ops.draw import draw_rows
 
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may have, by compute capability."""
@@ -71,6 +72,9 @@ def compile_all(capability: int) -> list[tuple[str, int]]:
             torch.zeros(20, spec.num_kv_heads, spec.value_dim, dtype=dtype),
             0,
         )
+    filters, bits = torch.ones(4, 3, dtype=torch.float64), torch.zeros(3, dtype=torch.int64)
+    for dtype in (torch.bfloat16, torch.float32):
+        draw_rows(torch.zeros(3, 50257, dtype=dtype), filters, bits)
     return compiled
 
 

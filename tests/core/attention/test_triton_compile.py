@@ -38,6 +38,7 @@ def test_every_kernel_compiles(capability: int, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     compiled = json.loads(done.stdout.splitlines()[-1])
     names = {name for name, _ in compiled}
-    assert names == {"_write_kernel", "_decode_kernel", "_merge_kernel", "_chunk_kernel"}
+    attention = {"_write_kernel", "_decode_kernel", "_merge_kernel", "_chunk_kernel"}
+    assert names == {*attention, "_draw_kernel"}
     for name, shared in compiled:
         assert shared <= SHARED_MEMORY[capability], name

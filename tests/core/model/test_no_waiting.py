@@ -32,6 +32,7 @@ from core.params import SamplingParams, Thinking
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.sampling.sampler import Sampler
+from core.sampling.triton_ops.draw import draw_rows
 from core.scheduler import Scheduler
 from core.structured.compiler import GrammarCompiler
 from core.structured.processor import GrammarProcessor
@@ -108,7 +109,7 @@ def engine_of(
     )
     kv = KVCacheManager(600, 16, enable_prefix_caching=True)
     return Engine(
-        ModelRunner(forward, Sampler(processors=processors), storage, last_tokens),
+        ModelRunner(forward, Sampler(processors=processors, draw=draw_rows), storage, last_tokens),
         Scheduler(kv, max_num_seqs=20, max_num_batched_tokens=128),
         kv,
         tokenizer,
@@ -174,5 +175,5 @@ def test_no_step_needs_a_kernel_that_none_before_it_needed(family, expected):
     watch = served(family, torch.bfloat16, torch.float8_e4m3fn, graphs=True)
     found = {name: len(variants) for name, variants in watch.variants.items()}
     # recorded steps have slots of 32 bits
-    others = {"_write": 2, "_merge": 1}
+    others = {"_write": 2, "_merge": 1, "_draw": 2}
     assert found == {f"{name}_kernel": count for name, count in (expected | others).items()}

@@ -1,0 +1,1 @@
+"""Sampling on CUDA: every row of a batch in one launch."""

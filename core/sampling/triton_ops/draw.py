@@ -1,0 +1,226 @@
+"""One program draws one row: greedy or random, limited or not, without sorting anything.
+
+min_p is a limit on the weight. top_k becomes one on the logit, found by bisection over the order of
+floating-point numbers. top_p needs none: a token is drawn from what min_p and top_k leave over and
+kept if what ranks before it has less than top_p of the mass; if not, the draw is repeated among
+those that rank before it. That is rejection sampling with a pivot: the tokens that are kept have
+the shares that they would have among themselves, and most draws are kept at once. (The idea is
+FlashInfer's: Ye et al., "Sorting-Free GPU Kernels for LLM Sampling", 2025.)
+
+Every draw walks the distribution function in the order of ids, in two levels: sums of blocks, then
+one block. Which token it finds depends on nothing but the row's logits, limits and random bits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 4096
+"""Tokens that a program looks at at once."""
+
+
+@triton.jit
+def _mix(bits):
+    """The step of SplitMix64; see core.sampling.uniform."""
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
+    return bits ^ (bits >> 31)
+
+
+@triton.jit
+def _logits(row, ids, vocab_size):
+    """Logits of the tokens; there is only one zero among them."""
+    x = tl.load(row + ids, mask=ids < vocab_size, other=float("-inf")).to(tl.float32)
+    return tl.where(x == 0.0, 0.0, x)
+
+
+@triton.jit
+def _key(x):
+    """Int32 that is ordered as the numbers are."""
+    bits = x.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _ranks_before(x, ids, value, token):
+    """Whether tokens have a larger logit than ``value``, or that one and a lower id."""
+    return (x > value) | ((x == value) & (ids < token))
+
+
+@triton.jit
+def _weights(row, ids, vocab_size, limits, value, token):
+    """Weights, relative to the best token's, of those that no limit excludes; of others 0.
+
+    They are those among them that rank before the pivot: a logit, and an id among equals.
+    """
+    best, temperature, min_p, last_value, last_id = limits
+    x = _logits(row, ids, vocab_size)
+    weights = tl.exp((x - best) / temperature)
+    is_left = (weights >= min_p) & _ranks_before(x, ids, last_value, last_id + 1)
+    return tl.where(is_left & _ranks_before(x, ids, value, token), weights, 0.0)
+
+
+@triton.jit
+def _mass(row, vocab_size, limits, value, pivot, BLOCK: tl.constexpr):
+    """Sum of the weights, float64."""
+    mass = tl.full([], 0.0, tl.float64)
+    for start in range(0, vocab_size, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        weights = _weights(row, ids, vocab_size, limits, value, pivot)
+        mass += tl.sum(weights, 0).to(tl.float64)
+    return mass
+
+
+@triton.jit
+def _token_at(row, vocab_size, limits, value, pivot, target, BLOCK: tl.constexpr):
+    """The token in whose share of the mass ``target`` lies."""
+    passed = tl.full([], 0.0, tl.float64)
+    before = tl.full([], 0.0, tl.float64)
+    block = 0
+    for start in range(0, vocab_size, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        weights = _weights(row, ids, vocab_size, limits, value, pivot)
+        size = tl.sum(weights, 0).to(tl.float64)
+        is_here = (passed <= target) & (size > 0.0)
+        block = tl.where(is_here, start, block)
+        before = tl.where(is_here, passed, before)
+        passed += size
+    ids = block + tl.arange(0, BLOCK)
+    inside = _weights(row, ids, vocab_size, limits, value, pivot).to(tl.float64)
+    is_passed = before + tl.cumsum(inside, 0) - inside <= target
+    return tl.max(tl.where((inside > 0.0) & is_passed, ids, 0), 0)
+
+
+@triton.jit
+def _best(row, vocab_size, BLOCK: tl.constexpr):
+    """The largest logit, the lowest id that has it, and how many are not numbers."""
+    best = float("-inf")
+    token = 0
+    num_bad = 0
+    for start in range(0, vocab_size, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        x = _logits(row, ids, vocab_size)
+        num_bad += tl.sum((x != x).to(tl.int32), 0)  # noqa: PLR0124 - what is no number
+        block_best = tl.max(x, 0)
+        block_token = tl.min(tl.where(x == block_best, ids, vocab_size), 0)
+        token = tl.where(block_best > best, block_token, token)
+        best = tl.maximum(best, block_best)
+    return best, token, num_bad
+
+
+@triton.jit
+def _count(row, vocab_size, key, BLOCK: tl.constexpr):
+    """How many tokens are not below ``key``."""
+    count = 0
+    for start in range(0, vocab_size, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        is_counted = (_key(_logits(row, ids, vocab_size)) >= key) & (ids < vocab_size)
+        count += tl.sum(is_counted.to(tl.int32), 0)
+    return count
+
+
+@triton.jit
+def _last_of_top_k(row, vocab_size, top_k, best, BLOCK: tl.constexpr):
+    """The logit and the id of the token that ranks last among the best ``top_k``."""
+    low = tl.full([], -0x80000000, tl.int64)  # as many are not below it, always
+    high = _key(best).to(tl.int64)
+    while low < high:
+        middle = high - (high - low) // 2
+        if _count(row, vocab_size, middle.to(tl.int32), BLOCK) >= top_k:
+            low = middle
+        else:
+            high = middle - 1
+    last = low.to(tl.int32)
+    num_wanted = top_k - _count(row, vocab_size, last + 1, BLOCK)  # of those that are equal
+    num_passed, num_before, block = 0, 0, 0
+    for start in range(0, vocab_size, BLOCK):
+        ids = start + tl.arange(0, BLOCK)
+        is_equal = (_key(_logits(row, ids, vocab_size)) == last) & (ids < vocab_size)
+        count = tl.sum(is_equal.to(tl.int32), 0)
+        is_here = (num_passed < num_wanted) & (count > 0)
+        block = tl.where(is_here, start, block)
+        num_before = tl.where(is_here, num_passed, num_before)
+        num_passed += count
+    ids = block + tl.arange(0, BLOCK)
+    is_equal = (_key(_logits(row, ids, vocab_size)) == last) & (ids < vocab_size)
+    place = num_before + tl.cumsum(is_equal.to(tl.int32), 0)
+    last_id = tl.max(tl.where(is_equal & (place <= num_wanted), ids, 0), 0)
+    bits = last ^ ((last >> 31) & 0x7FFFFFFF)
+    return bits.to(tl.float32, bitcast=True), last_id
+
+
+@triton.jit(do_not_specialize=["num_rows"])  # else compiled anew in the midst of serving
+def _draw_kernel(
+    tokens,  # [num_rows] int64
+    logits,  # [num_rows, vocab_size]
+    row_stride,
+    vocab_size,
+    filters,  # [4, num_rows] float64: temperature (0: the best), min_p, top_k, top_p
+    random_bits,  # [num_rows] int64
+    num_rows,
+    BLOCK: tl.constexpr,
+):
+    index = tl.program_id(0)
+    row = logits + index.to(tl.int64) * row_stride
+    temperature = tl.load(filters + index).to(tl.float32)
+    min_p = tl.load(filters + num_rows + index).to(tl.float32)
+    top_k = tl.load(filters + 2 * num_rows + index).to(tl.int32)
+    top_p = tl.load(filters + 3 * num_rows + index)
+
+    best, token, num_bad = _best(row, vocab_size, BLOCK)
+    if (num_bad > 0) | (tl.abs(best) == float("inf")):
+        token = -1  # FAILED
+    elif temperature > 0.0:
+        last_value = float("-inf")
+        last_id = vocab_size
+        if top_k < vocab_size:
+            last_value, last_id = _last_of_top_k(row, vocab_size, top_k, best, BLOCK)
+        limits = (best, temperature, min_p, last_value, last_id)
+        value = float("-inf")  # everything ranks before it
+        pivot = vocab_size
+        mass = _mass(row, vocab_size, limits, value, pivot, BLOCK)
+        limit = top_p * mass
+        bits = tl.load(random_bits + index).to(tl.uint64)
+        is_kept = False
+        while not is_kept:
+            target = (bits >> 12).to(tl.float64) * (1.0 / (1 << 52)) * mass
+            token = _token_at(row, vocab_size, limits, value, pivot, target, BLOCK)
+            is_kept = top_p >= 1.0
+            if not is_kept:
+                value = _logits(row, token, vocab_size)
+                pivot = token
+                mass = _mass(row, vocab_size, limits, value, pivot, BLOCK)
+                is_kept = mass < limit
+                bits = _mix(bits + 0x9E3779B97F4A7C15)
+    tl.store(tokens + index, token.to(tl.int64))
+
+
+def draw_rows(
+    logits: torch.Tensor, filters: torch.Tensor, random_bits: torch.Tensor, *, block: int = BLOCK
+) -> torch.Tensor:
+    """One token of each row, int64 [num_rows]; below 0 (FAILED) where there is no distribution.
+
+    ``logits`` is [num_rows, vocab_size] of any float type, rows contiguous. ``filters`` is float64
+    [4, num_rows]: temperature, 0 where the best token is to be taken; min_p, below 1; top_k,
+    ``vocab_size`` for "off"; top_p, above 0. ``random_bits`` is int64 [num_rows]: the first draw
+    takes its upper 52 bits. Equal logits rank in the order of ids. ``block`` is for tests.
+    """
+    num_rows, vocab_size = logits.shape
+    assert logits.stride(1) == 1
+    assert filters.is_contiguous()
+    tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
+    _draw_kernel[(num_rows,)](
+        tokens,
+        logits,
+        logits.stride(0),
+        vocab_size,
+        filters,
+        random_bits,
+        num_rows,
+        BLOCK=block,
+        num_warps=16,
+        enable_fp_fusion=True,
+    )
+    return tokens
