@@ -13,6 +13,7 @@ machine    bytes copied and products multiplied a second, from which all floors 
 attention  every backend that can be imported against scaled_dot_product_attention
 texts      equal tokens in any batch, with and without CUDA graphs, steps launched ahead, other
            attention, a small pool; and those of transformers' generate
+sampling   shares of many draws; milliseconds a batch, in one launch and by torch's operations
 memory     what is taken of the device; a step that runs out of memory
 gpt2       64 requests 20 ms apart; 128 at once, 256 in, 64 out; one stream
 small      Qwen3-0.6B: one stream; 128 at once
@@ -56,6 +57,7 @@ NAMES = (
     "machine",
     "attention",
     "texts",
+    "sampling",
     "memory",
     "gpt2",
     "small",

@@ -17,6 +17,7 @@ from benchmarks.gpu.drive import drive
 from benchmarks.gpu.idle import idle
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.peer import Peer
+from benchmarks.gpu.sampling import sampling
 from benchmarks.scenarios import Scenario
 from core.build import LoadedEngine
 
@@ -132,6 +133,7 @@ PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "machine": machine,
     "attention": checks.attention,
     "texts": checks.texts,
+    "sampling": sampling,
     "memory": checks.memory,
     "gpt2": gpt2,
     "small": small,

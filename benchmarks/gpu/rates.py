@@ -21,20 +21,22 @@ def measure(options: Options) -> Machine:
     size = COPY_BYTES // scale
     source = torch.empty(size, dtype=torch.uint8, device=options.device)
     target = torch.empty_like(source)
-    copied = 2 * size / _best(functools.partial(target.copy_, source), options.device)
+    copied = 2 * size / seconds_of(functools.partial(target.copy_, source), options.device)
     del source, target
     rows = MATRIX_SIZE // scale
     dtype = getattr(torch, options.dtype())
     a = torch.randn(rows, rows, device=options.device).to(dtype)
     b = torch.randn(rows, rows, device=options.device).to(dtype)
-    seconds = _best(functools.partial(torch.matmul, a, b), options.device)
+    seconds = seconds_of(functools.partial(torch.matmul, a, b), options.device)
     del a, b
     free_memory()  # whole: what comes next must not lie in pieces of it
     return Machine(read_rate=copied, operation_rate=2 * rows**3 / seconds)
 
 
-def _best(work: Callable[[], object], device: str, *, runs: int = 5, repeats: int = 5) -> float:
-    """Seconds of one call."""
+def seconds_of(
+    work: Callable[[], object], device: str, *, runs: int = 5, repeats: int = 5
+) -> float:
+    """Seconds of one call, the best of several runs."""
 
     def wait() -> None:
         if device == "cuda":

@@ -1,0 +1,96 @@
+"""Whether random rows are drawn as often as they should be, and what a batch of them costs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.options import Options
+from benchmarks.gpu.rates import seconds_of
+from core.messages import EngineRequest
+from core.params import SamplingParams
+from core.sampling.one_pass import RowDraw, row_draw
+from core.sampling.sampler import Sampler
+from core.sequence import Sequence
+
+WAYS: dict[str, dict[str, Any]] = {
+    "temperature": {"temperature": 0.8},
+    "top_p": {"temperature": 0.8, "top_p": 0.9},
+    "top_k": {"temperature": 0.8, "top_k": 40},
+    "min_p": {"temperature": 0.8, "min_p": 0.02},
+    "top_k, top_p": {"temperature": 0.8, "top_k": 40, "top_p": 0.9},
+}
+NUM_DRAWS = 4096
+MOST_DEVIATIONS = 5.0
+"""Of the binomial distribution, for the worst of some hundred tokens."""
+
+
+def sampling(options: Options) -> Iterator[dict[str, Any]]:
+    """Shares of many draws from one row; then milliseconds a batch, beside torch's operations."""
+    device = torch.device(options.device)
+    vocab_sizes = (1000,) if options.tiny else (50_257, 151_936)
+    num_draws = NUM_DRAWS // 8 if options.tiny else NUM_DRAWS
+    dtype = getattr(torch, options.dtype())
+    for vocab_size in vocab_sizes:
+        logits = 3 * torch.randn(vocab_size, device=device)
+        draw = row_draw(vocab_size, dtype, device)
+        for name, way in WAYS.items():
+            worst = _worst_deviation(logits.to(dtype), way, draw, num_draws)
+            yield {
+                "name": f"{name}, {vocab_size} tokens",
+                "ok": worst <= MOST_DEVIATIONS,
+                "deviations": worst,
+                **_milliseconds(logits.to(dtype), way, draw, options),
+            }
+
+
+def _worst_deviation(
+    logits: torch.Tensor, way: dict[str, Any], draw: RowDraw | None, num_draws: int
+) -> float:
+    """How far the tokens' shares are from what they should be, in standard deviations."""
+    results = Sampler(draw=draw)(logits.repeat(num_draws, 1), _sequences(num_draws, way))
+    tokens = torch.tensor([result.token_ids[0] for result in results])
+    expected = _shares(logits.double().cpu(), SamplingParams(max_tokens=1, **way))
+    counts = torch.bincount(tokens, minlength=len(logits))
+    if counts[expected == 0].sum() > 1:  # one: whose weight rounds to a limit
+        return float("inf")
+    likely = expected > 10 / num_draws
+    mean = num_draws * expected[likely]
+    deviation = (mean * (1 - expected[likely])).sqrt()
+    return float(((counts[likely] - mean) / deviation).abs().max())
+
+
+def _shares(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """What min_p, then top_k, then top_p leave over, by sorting: [vocab_size] float64."""
+    weights = ((logits - logits.max()) / params.temperature).exp()
+    weights[weights < params.min_p] = 0
+    order = weights.argsort(descending=True, stable=True)
+    ranked = weights[order]
+    if params.top_k:
+        ranked[params.top_k :] = 0
+    before = ranked.cumsum(0) - ranked
+    ranked[before >= params.top_p * ranked.sum()] = 0
+    return torch.zeros_like(weights).index_put_((order,), ranked / ranked.sum())
+
+
+def _milliseconds(
+    logits: torch.Tensor, way: dict[str, Any], draw: RowDraw | None, options: Options
+) -> dict[str, float]:
+    """Of a step's sampling, the host's part and the waiting included."""
+    found = {}
+    for num_rows in (4,) if options.tiny else (1, 32, 128):
+        rows, sequences = logits.repeat(num_rows, 1), _sequences(num_rows, way)
+        for label, kind in {"": draw, "torch_": None}.items():
+            sampler = Sampler(draw=kind)
+            step = functools.partial(sampler, rows, sequences)
+            found[f"{label}{num_rows}_ms"] = 1e3 * seconds_of(step, options.device)
+    return found
+
+
+def _sequences(num: int, way: dict[str, Any]) -> list[Sequence]:
+    params = SamplingParams(max_tokens=1, **way)
+    request = EngineRequest(request_id="draw", prompt_token_ids=(1,), params=params)
+    return [Sequence(request, seed=seed) for seed in range(num)]
