@@ -9,7 +9,7 @@ import msgspec
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 KVCacheDType: TypeAlias = Literal["auto", "fp8"]
-Quantization: TypeAlias = Literal["none", "int8"]
+Quantization: TypeAlias = Literal["none", "int8", "fp8"]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,7 +124,7 @@ def _add_model_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str]
     flags.add(
         group,
         "quantization",
-        "what matrices are stored in, if not in that type; int8 has one scale a row",
+        "what matrices are stored in, if not in that type: int8, or on a GPU fp8, one scale a row",
         convert=Choice(get_args(Quantization)),
     )
     flags.add_switch(

@@ -25,6 +25,10 @@ logger = logging.getLogger("roseinfer.core")
 _FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}
 
 
+_FP8_CAPABILITY = (8, 9)
+"""What Triton reads float8 (e4m3) on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Acceleration:
     """What suits a model on its device: names of an attention backend and of what was done."""
@@ -39,28 +43,55 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
     The hook must have proved the model's attention before. Raises ModelLoadError if a
     quantisation was asked for that needs what this machine lacks.
     """
-    is_possible = model.device.type == "cpu" and model.dtype in _FORMATS
-    library = kernels() if is_possible else None
+    if model.device.type == "cuda":
+        return fuse(model, hook, working_ops(model.device), quantization)
+    if quantization == "fp8":
+        raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8")
+    library = kernels() if model.dtype in _FORMATS else None
     if library is None:
         if quantization != "none":
             raise ModelLoadError(
-                f"--quantization {quantization} needs the compiled kernels: a CPU, a C++ compiler "
+                f"--quantization {quantization} needs the compiled kernels: a C++ compiler "
                 "and weights in float32 or bfloat16"
             )
-        return _fuse(model, hook)
+        return Acceleration("torch", "torch's own kernels")
     fmt = Format.INT8 if quantization == "int8" else _FORMATS[model.dtype]
     counts = install_leaves(library, model.module, _attention(hook), fmt)
     return Acceleration("cpu", f"{fmt.name.lower()} weights in compiled kernels ({_told(counts)})")
 
 
-def _fuse(model: LoadedModel, hook: AttentionHook) -> Acceleration:
-    """Make fewer and larger operations of the leaves, where each costs a launch."""
-    if model.device.type != "cuda":
-        return Acceleration("torch", "torch's own kernels")
-    ops = working_ops(model.device)
-    told = _told(fuse_leaves(model.module, _attention(hook), ops))
-    backend = "triton" if isinstance(ops, TritonOps) else "torch"
-    return Acceleration(backend, f"fused leaves ({told})")
+def fuse(
+    model: LoadedModel, hook: AttentionHook, ops: Ops, quantization: Quantization
+) -> Acceleration:
+    """Make fewer and larger operations of the leaves, where each costs a launch.
+
+    Raises ModelLoadError if matrices cannot be quantised as asked.
+    """
+    has_triton = isinstance(ops, TritonOps)
+    if quantization != "none":
+        _check(model.device, quantization, has_triton=has_triton)
+    counts = fuse_leaves(model.module, _attention(hook), ops, quantization)
+    told = f"fused leaves ({_told(counts)})"
+    if quantization != "none":
+        if not any(counts[kind] for kind in ("linear", "mlp", "qkv")):
+            raise ModelLoadError(
+                f"--quantization {quantization} finds no linear layer in "
+                f"{type(model.module).__name__} that it could replace"
+            )
+        told = f"{quantization} weights, {told}"
+    return Acceleration("triton" if has_triton else "torch", told)
+
+
+def _check(device: torch.device, quantization: Quantization, *, has_triton: bool) -> None:
+    if not has_triton:
+        raise ModelLoadError(f"--quantization {quantization} on CUDA needs a working Triton")
+    if quantization == "fp8" and device.type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        if capability < _FP8_CAPABILITY:
+            raise ModelLoadError(
+                "--quantization fp8 needs a GPU of compute capability 8.9 or newer, not "
+                f"{capability[0]}.{capability[1]}; int8 does not"
+            )
 
 
 def working_ops(device: torch.device) -> Ops:

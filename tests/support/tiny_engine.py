@@ -37,11 +37,17 @@ def build_engine(
     runs_ahead: bool = False,
     num_candidates: int = NUM_CANDIDATES,
     wrap: Callable[[EagerForward], ForwardPass] = lambda eager: eager,
+    model: torch.nn.Module | None = None,
+    prepare: Callable[[torch.nn.Module, AttentionHook], object] = lambda *_: None,
 ) -> Engine:
-    """``wrap`` makes something of the eager pass, such as one with recordings."""
-    model = tiny_model(family)
+    """``wrap`` makes something of the eager pass, such as one with recordings.
+
+    ``model`` is served in place of the family's, ``prepare`` gets it with its hook.
+    """
+    model = tiny_model(family) if model is None else model
     device = torch.device("cpu")
     hook = AttentionHook(model)
+    prepare(model, hook)
     storage = KVStorage(
         hook.layers,
         num_blocks=num_blocks,

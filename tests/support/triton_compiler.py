@@ -1,5 +1,6 @@
-"""A program that compiles the kernels of attention and sampling for a GPU that is not there."""
+"""A program that compiles the kernels for a GPU that is not there, and says what came."""
 
+import itertools
 import json
 import sys
 
@@ -12,6 +13,7 @@ from triton.runtime.jit import JITFunction
 from core.attention.triton import backend
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
+from core.model.triton_ops import quantised_linear
 from core.model_input import ModelInput
 from core.sampling.triton_ops.draw import draw_rows
 
@@ -44,6 +46,13 @@ def compile_all(capability: int) -> list[tuple[str, int]]:
 
     driver.set_active(NoDriver())
     JITFunction.run = compile_only
+    _attend(capability)
+    _multiply(capability)
+    _draw()
+    return compiled
+
+
+def _attend(capability: int) -> None:
     backend._check = lambda *_: None
     backend._limits = lambda _: (SHARED_MEMORY[capability], 1000)
 
@@ -72,10 +81,30 @@ def compile_all(capability: int) -> list[tuple[str, int]]:
             torch.zeros(20, spec.num_kv_heads, spec.value_dim, dtype=dtype),
             0,
         )
+
+
+def _multiply(capability: int) -> None:
+    formats = (torch.int8, torch.float8_e4m3fn) if capability >= 89 else (torch.int8,)
+    cases = [
+        *((torch.bfloat16, num_rows, 4096, 4096) for num_rows in (1, 17, 64, 130)),
+        (torch.float16, 1, 33, 100),
+        (torch.float32, 130, 33, 100),
+        (torch.float32, 130, 4096, 4096),
+    ]
+    for fmt, (dtype, num_rows, num_outputs, size) in itertools.product(formats, cases):
+        quantised_linear.quantised_linear(
+            torch.zeros(num_rows, size, dtype=dtype),
+            torch.zeros(num_outputs, size, dtype=fmt),
+            torch.zeros(num_outputs),
+            torch.zeros(num_outputs, dtype=dtype),
+            torch.zeros(200, dtype=torch.int32),
+        )
+
+
+def _draw() -> None:
     filters, bits = torch.ones(4, 3, dtype=torch.float64), torch.zeros(3, dtype=torch.int64)
     for dtype in (torch.bfloat16, torch.float32):
         draw_rows(torch.zeros(3, 50257, dtype=dtype), filters, bits)
-    return compiled
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
-"""Fewer and larger operations in plain torch, for devices that pay for each launch.
+"""Fewer and larger operations, for devices that pay for each launch.
 
 Query, key and value projections become one product, and so do the two of a gated feed-forward
-block; norms, the rotary embedding and activations become one operation each. Each replacement is
-proved equal to the original on the device before it takes its place.
+block; norms, the rotary embedding and activations become one operation each. Matrices may be
+quantised on the way. Each replacement is proved equal to the original on the device before it takes
+its place.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from core.config import Quantization
 from core.kernels.linear import Epilogue
 from core.layer_spec import LayerSpec
 from core.model.leaves.linear import JointLinear, JointProduct
 from core.model.leaves.matchers import Matrix, activation, matrix_of
 from core.model.leaves.ops import Activation, Ops
+from core.model.leaves.quantised import FORMATS, QuantisedWeight
 from core.model.leaves.rotary import Rotation, has_rotary, install_rotation, original_rotation
 
 NUM_PROOF_ROWS = 3
@@ -26,12 +31,25 @@ NUM_PROOF_ROWS = 3
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Largest error of a replacement, in units of the largest output: the last bits differ."""
 
+QUANTISED = {"int8": 5e-2, "fp8": 1e-1}
+"""The same for matrices in 8 bits, by format."""
+
+QUANTISED_PROOF_ROWS = (NUM_PROOF_ROWS, 24, 40, 100)
+"""One of each tile size that products with quantised matrices are cut in."""
+
 _JOINT = ("q_proj", "k_proj", "v_proj")
 _GATED = ("gate_proj", "up_proj", "down_proj", "act_fn")
 _ACTIVATIONS: dict[Epilogue, Activation] = {
     Epilogue.SILU: "silu",
     Epilogue.GELU_TANH: "gelu_tanh",
 }
+
+
+class Weight(Protocol):
+    """Matrices with one input, below each other."""
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """``x @ weight.T + bias`` of ``[..., in_features]``."""
 
 
 class DenseWeight:
@@ -50,10 +68,22 @@ class DenseWeight:
         return functional.linear(x, self._weight, self._bias)
 
 
+class WeightLinear(nn.Module):
+    """A linear layer over a weight of ours."""
+
+    def __init__(self, weight: Weight) -> None:
+        super().__init__()
+        self._weight = weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply ``[..., in_features]``."""
+        return self._weight.multiply(x)
+
+
 class FusedGatedMLP(nn.Module):
     """``down(activation(gate(x)) * up(x))`` with gate and up as one product."""
 
-    def __init__(self, gate_up: DenseWeight, act: Activation, down: nn.Module, ops: Ops) -> None:
+    def __init__(self, gate_up: Weight, act: Activation, down: nn.Module, ops: Ops) -> None:
         super().__init__()
         self.down_proj = down
         self._gate_up = gate_up
@@ -83,25 +113,35 @@ class FusedRMSNorm(nn.Module):
 
 
 def fuse_leaves(
-    model: nn.Module, attention: list[tuple[nn.Module, LayerSpec]], ops: Ops
+    model: nn.Module,
+    attention: list[tuple[nn.Module, LayerSpec]],
+    ops: Ops,
+    quantization: Quantization = "none",
 ) -> Counter[str]:
     """Replace what is known and equal; counts what was installed.
 
     ``model`` is a causal language model of transformers in evaluation mode, ``attention`` its
-    attention modules. The originals' weights are freed as they are replaced.
+    attention modules. The originals' weights are freed as they are replaced. With a
+    ``quantization`` (which needs Triton) all linear layers are replaced, the output layer as well;
+    an embedding keeps its table, also where the output layer had the same one.
     """
     with torch.inference_mode():
-        return _Fuser(model, ops).run(attention)
+        return _Fuser(model, ops, quantization).run(attention)
 
 
 class _Fuser:
-    def __init__(self, model: nn.Module, ops: Ops) -> None:
+    def __init__(self, model: nn.Module, ops: Ops, quantization: Quantization) -> None:
         parameter = next(model.parameters())
         self._model = model
         self._ops = ops
         self._device, self._dtype = parameter.device, parameter.dtype
         self._generator = torch.Generator().manual_seed(0)
         self._counts: Counter[str] = Counter()
+        self._is_quantised = quantization != "none"
+        self._weight: Callable[[list[Matrix]], Weight] = DenseWeight
+        if self._is_quantised:
+            self._weight = functools.partial(QuantisedWeight, dtype=FORMATS[quantization])
+        self._weight_tolerance = QUANTISED.get(quantization, TOLERANCE.get(self._dtype, 0.0))
 
     def run(self, attention: list[tuple[nn.Module, LayerSpec]]) -> Counter[str]:
         for module, layer in attention:
@@ -112,14 +152,16 @@ class _Fuser:
 
     def _visit(self, parent: nn.Module) -> None:
         for name, child in list(parent.named_children()):
-            for kind, (fused, size) in self._candidates(child):
-                x = self._random(1, NUM_PROOF_ROWS, size)
-                if self._is_close(child(x), fused(x)):
-                    setattr(parent, name, fused)
-                    self._counts[kind] += 1
-                    break
-            else:
-                self._visit(child)
+            self._visit(self._replace(parent, name, child))
+
+    def _replace(self, parent: nn.Module, name: str, child: nn.Module) -> nn.Module:
+        """Whatever is in its place then."""
+        for kind, (fused, size) in self._candidates(child):
+            if self._is_equal([child], [fused], size, has_weight=kind in {"mlp", "linear"}):
+                setattr(parent, name, fused)
+                self._counts[kind] += 1
+                return fused
+        return child
 
     def _candidates(self, module: nn.Module) -> list[tuple[str, tuple[nn.Module, int]]]:
         """Replacements that may be equal, by kind, with the size of their input."""
@@ -128,6 +170,9 @@ class _Fuser:
         is_gelu = "GELU" in type(module).__name__.upper() and type(module) is not nn.GELU
         if is_gelu and activation(module) is Epilogue.GELU_TANH:  # written out as many operations
             found += [("activation", (nn.GELU(approximate="tanh"), 64))]
+        matrix = matrix_of(module) if self._is_quantised else None
+        if matrix is not None:
+            found += [("linear", (WeightLinear(self._weight([matrix])), matrix[0].shape[1]))]
         return found
 
     def _norms(self, module: Any) -> list[tuple[nn.Module, int]]:
@@ -148,7 +193,7 @@ class _Fuser:
         act = _ACTIVATIONS.get(activation(children["act_fn"]))  # type: ignore[arg-type]
         if gate is None or up is None or act is None or gate[0].shape != up[0].shape:
             return []
-        fused = FusedGatedMLP(DenseWeight([gate, up]), act, children["down_proj"], self._ops)
+        fused = FusedGatedMLP(self._weight([gate, up]), act, children["down_proj"], self._ops)
         return [(fused, gate[0].shape[1])]
 
     def _projections(self, module: nn.Module) -> None:
@@ -157,14 +202,10 @@ class _Fuser:
         matrices = [m for m in map(matrix_of, originals) if m is not None]
         if len(matrices) < len(_JOINT) or len({weight.shape[1] for weight, _ in matrices}) > 1:
             return
-        weight: Any = DenseWeight(matrices)
+        weight: Any = self._weight(matrices)
         product = JointProduct(weight, [len(weight) for weight, _ in matrices])
         parts = [JointLinear(product, index) for index in range(len(matrices))]
-        x = self._random(1, NUM_PROOF_ROWS, matrices[0][0].shape[1])
-        if all(
-            self._is_close(original(x), part(x))
-            for original, part in zip(originals, parts, strict=True)
-        ):
+        if self._is_equal(originals, parts, matrices[0][0].shape[1], has_weight=True):
             for name, part in zip(_JOINT, parts, strict=True):
                 setattr(module, name, part)
             self._counts["qkv"] += 1
@@ -187,10 +228,27 @@ class _Fuser:
             install_rotation(module, fused)
             self._counts["rotary"] += 1
 
-    def _is_close(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
+    def _is_equal(
+        self, originals: list[Any], replacements: list[Any], size: int, *, has_weight: bool
+    ) -> bool:
+        """Whether modules with one input do the same as others."""
+        tolerance = self._weight_tolerance if has_weight else None
+        is_tiled = has_weight and self._is_quantised
+        for num_rows in QUANTISED_PROOF_ROWS if is_tiled else (NUM_PROOF_ROWS,):
+            x = self._random(1, num_rows, size)
+            for original, replacement in zip(originals, replacements, strict=True):
+                if not self._is_close(original(x), replacement(x), tolerance):
+                    return False
+        return True
+
+    def _is_close(
+        self, expected: torch.Tensor, actual: torch.Tensor, tolerance: float | None = None
+    ) -> bool:
         if expected.shape != actual.shape or expected.dtype != actual.dtype:
             return False
-        bound = TOLERANCE.get(self._dtype, 0.0) * expected.abs().max()
+        if tolerance is None:
+            tolerance = TOLERANCE.get(self._dtype, 0.0)
+        bound = tolerance * expected.abs().max()
         return bool((expected - actual).abs().max() <= bound)
 
     def _random(self, *shape: int) -> torch.Tensor:

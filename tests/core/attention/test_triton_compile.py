@@ -39,6 +39,6 @@ def test_every_kernel_compiles(capability: int, tmp_path: Path) -> None:
     compiled = json.loads(done.stdout.splitlines()[-1])
     names = {name for name, _ in compiled}
     attention = {"_write_kernel", "_decode_kernel", "_merge_kernel", "_chunk_kernel"}
-    assert names == {*attention, "_draw_kernel"}
+    assert names == {*attention, "_draw_kernel", "_quantised_kernel"}
     for name, shared in compiled:
         assert shared <= SHARED_MEMORY[capability], name
