@@ -1,4 +1,4 @@
-"""FlashInfer's paged attention, where it is installed. Written from its documentation, never run.
+"""FlashInfer's paged attention, where it is installed. Compared with its source (0.7.2), never run.
 
 Its pages in layout HND are our blocks. Eager only: one plan a step for each kind of layer, made
 from host arrays. A sequence's last bits may depend on what else is in the batch.
@@ -13,9 +13,14 @@ import numpy as np
 import torch
 
 from core.attention.cache_write import write_to_cache
+from core.errors import ModelLoadError
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
+
+DTYPES = (torch.float16, torch.bfloat16)
+
+HEAD_DIMS = (64, 128, 256)
 
 WORKSPACE_BYTES = 256 * 2**20
 """For partial results; the layers use it one after the other."""
@@ -25,6 +30,8 @@ class FlashInferBackend:
     """See AttentionBackend."""
 
     def __init__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> None:
+        """Raises ModelLoadError for what FlashInfer has no kernels for."""
+        _check(storage.keys[0].dtype, layers)
         self._storage = storage
         self._layers = layers
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=storage.keys[0].device)
@@ -77,3 +84,15 @@ class FlashInferBackend:
         wrapper = self._wrappers[self._layers[layer]]
         output: torch.Tensor = wrapper.run(query.contiguous(), (keys, values))
         return output
+
+
+def _check(dtype: torch.dtype, layers: Sequence[LayerSpec]) -> None:
+    """Say what is missing, before it is compiled for in vain."""
+    if dtype not in DTYPES:
+        raise ModelLoadError(f"attention backend 'flashinfer' does not compute in {dtype}")
+    for spec in layers:
+        if spec.head_dim not in HEAD_DIMS or spec.value_dim != spec.head_dim:
+            raise ModelLoadError(
+                "attention backend 'flashinfer' does not have heads of "
+                f"{spec.head_dim} and {spec.value_dim} numbers"
+            )

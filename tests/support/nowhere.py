@@ -25,6 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from core.attention.triton.kernels import chunk, decode, merge, write
+from core.model.leaves.head_norm import HeadNorm
+from core.model.leaves.rotary import FUNCTION
 from core.model.triton_ops import gated, norm, rotary
 from core.pinned import Download
 from core.sampling.triton_ops import draw
@@ -88,11 +90,22 @@ def _move(thing: Any, dtype: torch.dtype, seen: set[int]) -> None:
             parameter.data = parameter.data.to(NOWHERE, dtype)
         for child in thing.children():
             _move(child, dtype, seen)
+    for held in _norms_of(thing):
+        for name in ("query_weight", "key_weight"):
+            object.__setattr__(held, name, getattr(held, name).to(NOWHERE, dtype))
     for name, value in list(vars(thing).items()):
         if isinstance(value, torch.Tensor):
             setattr(thing, name, value.to(NOWHERE, dtype))
         elif type(value).__module__.startswith("core.") and hasattr(value, "__dict__"):
             _move(value, dtype, seen)
+
+
+def _norms_of(module: Any) -> list[HeadNorm]:
+    """What a rotation that was put into a module's own code holds."""
+    forward = getattr(vars(module).get("forward"), "__func__", None)
+    rotation = getattr(forward, "__globals__", {}).get(FUNCTION)
+    cells = getattr(rotation, "__closure__", None) or ()
+    return [c.cell_contents for c in cells if isinstance(c.cell_contents, HeadNorm)]
 
 
 class _Kernel:

@@ -20,6 +20,7 @@ from torch.nn import functional
 from core.config import Quantization
 from core.kernels.linear import Epilogue
 from core.layer_spec import LayerSpec
+from core.model.leaves.head_norm import HeadNorm
 from core.model.leaves.linear import JointLinear, JointProduct
 from core.model.leaves.matchers import Matrix, activation, matrix_of
 from core.model.leaves.ops import Activation, Ops
@@ -107,6 +108,11 @@ class FusedRMSNorm(nn.Module):
         self._offset = offset
         self._ops = ops
 
+    @property
+    def numbers(self) -> tuple[torch.Tensor, float, float]:
+        """Weight, epsilon and what is added to the weight."""
+        return self._weight, self._eps, self._offset
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[..., size]``."""
         return self._ops.rms_norm(x, self._weight, self._eps, self._offset)
@@ -148,6 +154,8 @@ class _Fuser:
             self._projections(module)
             self._rotation(module, layer)
         self._visit(self._model)
+        for module, layer in attention:
+            self._head_norms(module, layer)
         return self._counts
 
     def _visit(self, parent: nn.Module) -> None:
@@ -228,6 +236,24 @@ class _Fuser:
             install_rotation(module, fused)
             self._counts["rotary"] += 1
 
+    def _head_norms(self, module: Any, layer: LayerSpec) -> None:
+        """The norms of each head's query and key, where they come right before the rotation."""
+        norms = getattr(module, "q_norm", None), getattr(module, "k_norm", None)
+        norm = _head_norm(*norms, layer.head_dim)
+        if norm is None or not has_rotary(module):
+            return
+        hidden = self._random(1, NUM_PROOF_ROWS, self._model.config.get_text_config().hidden_size)  # type: ignore[operator,union-attr]
+        cos, sin = (self._random(1, NUM_PROOF_ROWS, layer.head_dim) for _ in range(2))
+        forward, expected = module.forward, _attended(module, hidden, cos, sin)
+        install_rotation(module, fused_rotation(original_rotation(module), self._ops, norm))
+        module.q_norm = module.k_norm = nn.Identity()
+        actual = _attended(module, hidden, cos, sin)
+        if len(expected) == len(actual) > 0 and all(map(self._is_close, expected, actual)):
+            self._counts["head norm"] += 1
+        else:
+            module.forward = forward
+            module.q_norm, module.k_norm = norms
+
     def _is_equal(
         self, originals: list[Any], replacements: list[Any], size: int, *, has_weight: bool
     ) -> bool:
@@ -255,10 +281,43 @@ class _Fuser:
         return torch.randn(*shape, generator=self._generator).to(self._device, self._dtype)
 
 
-def fused_rotation(original: Rotation, ops: Ops) -> Rotation:
+def _head_norm(q_norm: object, k_norm: object, head_dim: int) -> HeadNorm | None:
+    """Both norms as one thing, if they are alike and each over the numbers of a head."""
+    if not isinstance(q_norm, FusedRMSNorm) or not isinstance(k_norm, FusedRMSNorm):
+        return None
+    q_weight, q_eps, q_offset = q_norm.numbers
+    k_weight, k_eps, k_offset = k_norm.numbers
+    if not len(q_weight) == len(k_weight) == head_dim or (q_eps, q_offset) != (k_eps, k_offset):
+        return None
+    return HeadNorm(q_weight, k_weight, q_eps, q_offset)
+
+
+def _attended(
+    module: Any, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> list[torch.Tensor]:
+    """Query and key as an attention module gives them to attention; nothing if it cannot be run."""
+    found: list[torch.Tensor] = []
+
+    def take(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object
+    ) -> torch.Tensor:
+        found.extend((query.clone(), key.clone()))
+        return value.new_zeros(*query.shape[:2], value.shape[2])
+
+    module.roseinfer_attention = take
+    try:
+        module(hidden_states=hidden, position_embeddings=(cos, sin), attention_mask=None)
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
+        return []
+    finally:
+        del module.roseinfer_attention
+    return found
+
+
+def fused_rotation(original: Rotation, ops: Ops, norm: HeadNorm | None = None) -> Rotation:
     """Return a stand-in for ``original``, which still gets every call of an unusual shape.
 
-    What it is given may be overwritten.
+    With a ``norm``, that of each head comes first. What it is given may be overwritten.
     """
 
     def rotate(
@@ -271,9 +330,12 @@ def fused_rotation(original: Rotation, ops: Ops) -> Rotation:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         is_usual = q.dim() == 4 and q.shape[0] == 1 and cos.shape == (1, q.shape[2], q.shape[3])
         if more or named or not is_usual or any(t.stride(-1) != 1 for t in (q, k, cos, sin)):
+            if norm is not None:
+                q = ops.rms_norm(q, norm.query_weight, norm.epsilon, norm.offset)
+                k = ops.rms_norm(k, norm.key_weight, norm.epsilon, norm.offset)
             return original(q, k, cos, sin, *more, **named)
         query, key = q[0].transpose(0, 1), k[0].transpose(0, 1)  # [num_tokens, heads, dim]
-        query, key = ops.rotate(query, key, cos[0], sin[0])
+        query, key = ops.rotate(query, key, cos[0], sin[0], norm)
         return query.transpose(0, 1)[None], key.transpose(0, 1)[None]
 
     return rotate

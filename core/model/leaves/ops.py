@@ -7,6 +7,8 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch.nn import functional
 
+from core.model.leaves.head_norm import HeadNorm
+
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
 
@@ -22,9 +24,17 @@ class Ops(Protocol):
         """``activation(gate) * up`` of ``[..., 2 * size]``, the gate first."""
 
     def rotate(
-        self, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        norm: HeadNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotate ``[num_tokens, heads, dim]`` by ``[num_tokens, dim]``, maybe in place."""
+        """Rotate ``[num_tokens, heads, dim]`` by ``[num_tokens, dim]``, maybe in place.
+
+        With a ``norm``, that of each head comes first.
+        """
 
 
 class TritonOps:
@@ -49,10 +59,15 @@ class TritonOps:
         return self._gated(gate_up, activation)
 
     def rotate(
-        self, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        norm: HeadNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        self._rotate(query, key, cos, sin)
+        self._rotate(query, key, cos, sin, norm)
         return query, key
 
 
@@ -77,9 +92,17 @@ class TorchOps:
         return functional.gelu(gate, approximate="tanh") * up
 
     def rotate(
-        self, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        norm: HeadNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
+        if norm is not None:
+            query = self.rms_norm(query, norm.query_weight, norm.epsilon, norm.offset)
+            key = self.rms_norm(key, norm.key_weight, norm.epsilon, norm.offset)
         return _rotate(query, cos, sin), _rotate(key, cos, sin)
 
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from core.model.hook import AttentionHook
+from core.model.hook import ATTENTION_NAME, AttentionHook
 from core.model.leaves.fused import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
 from core.model.leaves.ops import Ops, TorchOps, TritonOps
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
@@ -18,8 +18,20 @@ COUNTS = {
     "llama": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
     "mistral": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
     "qwen2": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
-    "qwen3": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 17},
-    "gemma3": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 25},
+    "qwen3": {
+        "qkv": NUM_LAYERS,
+        "rotary": NUM_LAYERS,
+        "mlp": NUM_LAYERS,
+        "norm": 17,
+        "head norm": NUM_LAYERS,
+    },
+    "gemma3": {
+        "qkv": NUM_LAYERS,
+        "rotary": NUM_LAYERS,
+        "mlp": NUM_LAYERS,
+        "norm": 25,
+        "head norm": NUM_LAYERS,
+    },
 }
 
 
@@ -45,7 +57,9 @@ def fused(family: str, ops: Ops) -> tuple[dict[str, int], torch.Tensor, torch.Te
     hook = AttentionHook(model)
     model.set_attn_implementation("eager")
     before = logits_of(model)
+    model.set_attn_implementation(ATTENTION_NAME)
     counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), ops)
+    model.set_attn_implementation("eager")
     return dict(counts), before, logits_of(model)
 
 
@@ -73,13 +87,26 @@ class WrongOps(TorchOps):
     def gated(self, gate_up, activation):
         return super().gated(gate_up, activation) + 0.01
 
-    def rotate(self, query, key, cos, sin):
-        return super().rotate(query, key, sin, cos)
+    def rotate(self, query, key, cos, sin, norm=None):
+        return super().rotate(query, key, sin, cos, norm)
 
 
 def test_what_is_not_equal_is_not_used():
     counts, before, after = fused("qwen3", WrongOps())
     assert counts == {"qkv": NUM_LAYERS}
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+class OpsWithoutNorm(TorchOps):
+    """A rotation that forgets the norm before it."""
+
+    def rotate(self, query, key, cos, sin, norm=None):
+        return super().rotate(query, key, cos, sin)
+
+
+def test_a_norm_that_is_not_where_it_seems_stays():
+    counts, before, after = fused("qwen3", OpsWithoutNorm())
+    assert counts == {name: n for name, n in COUNTS["qwen3"].items() if name != "head norm"}
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 

@@ -9,6 +9,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
 from core.attention.triton.kernels.types import IS_INTERPRETED
+from core.model.leaves.head_norm import HeadNorm
 from core.model.triton_ops.gated import gated
 from core.model.triton_ops.norm import rms_norm
 from core.model.triton_ops.rotary import rotate_
@@ -95,6 +96,27 @@ def test_rotary(head_dim: int, rotary_dim: int, dtype: torch.dtype, device: torc
     assert_close(key[..., :rotary_dim], expected_key[0].transpose(0, 1))
     assert torch.equal(query[..., rotary_dim:], before[0][..., rotary_dim:])
     assert torch.equal(value, before[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@torch.inference_mode()
+def test_rotary_behind_the_norm_of_each_head(
+    offset: float, dtype: torch.dtype, device: torch.device
+) -> None:
+    fused = randn(5, (6 + 3 + 1) * 24, dtype=dtype, device=device)
+    query, key, _ = fused.split([6 * 24, 3 * 24, 24], dim=1)
+    query, key = query.unflatten(1, (6, -1)), key.unflatten(1, (3, -1))
+    weights = [randn(24, dtype=dtype, device=device, seed=seed) for seed in (1, 2)]
+    cos, sin = (randn(5, 24, dtype=dtype, device=device, seed=seed) for seed in (3, 4))
+    expected = [
+        rms_norm(states.contiguous(), weight, 1e-6, weight_offset=offset)
+        for states, weight in zip((query, key), weights, strict=True)
+    ]
+    rotate_(*expected, cos, sin)
+    rotate_(query, key, cos, sin, HeadNorm(*weights, 1e-6, offset))
+    assert_close(query, expected[0])
+    assert_close(key, expected[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
