@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from core import builtin_model
 from core.kernels.library import kernels
 from core.kernels.linear import Format
-from core.model.hook import AttentionHook
 from core.model.leaves.install import install_leaves
 from training.corpus import held_out_examples
 from training.packing import encode, pack
@@ -40,10 +39,7 @@ def main() -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(builtin_model.path(), dtype=torch.float32)
         model.eval().requires_grad_(requires_grad=False)
         if fmt is not None:
-            hook = AttentionHook(model)
-            attention = list(zip(hook.modules, hook.layers, strict=True))
-            install_leaves(library, model, attention, fmt)
-            model.set_attn_implementation("sdpa")
+            install_leaves(library, model, [], fmt)  # whole layers would want packed rows
         loss = mean_loss(model, batches)
         name = "transformers" if fmt is None else fmt.name.lower()
         print(f"{name:12} loss {loss:.5f}  perplexity {math.exp(loss):.4f}", flush=True)

@@ -27,7 +27,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "rose_linear": (
         *(c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64),
-        *(c_void_p, c_void_p, c_void_p, c_void_p, c_int64),
+        *(c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
     ),
     "rose_norm": (
         *(c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_int64),
@@ -38,6 +38,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_void_p, c_void_p),
     ),
     "rose_attention": (c_void_p,),
+    "rose_layer_begin": (c_void_p,),
+    "rose_layer_end": (c_void_p,),
 }
 
 

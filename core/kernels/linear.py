@@ -89,6 +89,7 @@ class PackedWeight:
                 address(self.bias),
                 y.data_ptr(),
                 width,
+                None,
             )
         return y
 

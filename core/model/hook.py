@@ -34,6 +34,25 @@ class AttentionFunction(Protocol):
         """Return ``[num_tokens, num_heads, value_dim]``."""
 
 
+def causal_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: LayerSpec
+) -> torch.Tensor:
+    """Attention of one sequence to itself, without a cache; shapes as in AttentionFunction."""
+    positions = torch.arange(query.shape[0], device=query.device)
+    mask = positions <= positions[:, None]
+    if spec.sliding_window is not None:
+        mask &= positions > positions[:, None] - spec.sliding_window
+    output = scaled_dot_product_attention(
+        query.transpose(0, 1),
+        key.transpose(0, 1),
+        value.transpose(0, 1),
+        attn_mask=mask,
+        scale=spec.scale,
+        enable_gqa=spec.num_heads != spec.num_kv_heads,
+    )
+    return output.transpose(0, 1)
+
+
 def register() -> None:
     """Make ``ATTENTION_NAME`` known to transformers; harmless when repeated."""
     from transformers import AttentionInterface  # noqa: PLC0415 - slow to import
@@ -161,19 +180,7 @@ class AttentionHook:
         )
         self._indices.setdefault(module, len(self.layers))
         self.layers.append(spec)
-        positions = torch.arange(query.shape[0], device=query.device)
-        mask = positions <= positions[:, None]
-        if spec.sliding_window is not None:
-            mask &= positions > positions[:, None] - spec.sliding_window
-        output = scaled_dot_product_attention(
-            query.transpose(0, 1),
-            key.transpose(0, 1),
-            value.transpose(0, 1),
-            attn_mask=mask,
-            scale=spec.scale,
-            enable_gqa=spec.num_heads != spec.num_kv_heads,
-        )
-        return output.transpose(0, 1)
+        return causal_attention(query, key, value, spec)
 
     def _compare(self, expected: torch.Tensor, actual: torch.Tensor) -> None:
         """Refuse a model that is not itself any more with its attention replaced."""

@@ -1,5 +1,5 @@
 // What lies between the matrix products: norms, rotary embedding, rows of a packed embedding.
-#include "vec.h"
+#include "exports.h"
 
 #include <omp.h>
 

@@ -5,6 +5,7 @@
 // second-level cache, and meanwhile ask for the next one. The sum for an output goes through k in
 // order, whatever the number of rows: a row's result does not depend on its batch.
 #include "epilogue.h"
+#include "exports.h"
 #include "packed.h"
 
 #include <omp.h>
@@ -43,6 +44,7 @@ struct Job {
   float* y;
   int64_t ldy;
   int epilogue;
+  const float* residual;  // what is added in the end, laid out as y, or null
 };
 
 // Asks for weights that come next, a little with every few steps, so that they are on their way
@@ -114,6 +116,13 @@ ROSE_INLINE void put(float* y, vf v, int64_t count) {
   }
 }
 
+ROSE_INLINE vf get(const float* x, int64_t count) {
+  if (count >= W) return load(x);
+  vf v = vf{};
+  for (int i = 0; i < count; i++) v[i] = x[i];
+  return v;
+}
+
 void finish(const Job& job, int64_t row, int64_t panel, vf a, vf b) {
   int64_t column = panel * PANEL;
   if (job.scale) {
@@ -129,9 +138,14 @@ void finish(const Job& job, int64_t row, int64_t panel, vf a, vf b) {
     put(job.y + row * job.ldy + panel * W, a * b, job.N / 2 - panel * W);
     return;
   }
-  float* y = job.y + row * job.ldy + column;
-  put(y, a, job.N - column);
-  if (job.N > column + W) put(y + W, activate(job.epilogue, b), job.N - column - W);
+  int64_t at = row * job.ldy + column, left = job.N - column;
+  b = activate(job.epilogue, b);
+  if (job.residual) {
+    a += get(job.residual + at, left);
+    b += get(job.residual + at + W, left - W);
+  }
+  put(job.y + at, a, left);
+  put(job.y + at + W, b, left - W);
 }
 
 // Rows of tile i when M rows are cut into tiles as equal as can be.
@@ -297,9 +311,11 @@ ROSE_EXPORT int64_t rose_rounds_activations(int format) {
 
 // y = epilogue(x @ w.T * scale + bias). x is [M, K] with rows ldx apart, y [M, N] with rows ldy
 // apart, or [M, N / 2] for the gated epilogues, whose weight rows alternate in runs of half a panel
-// (W of the gate, W of the rest). scale (int8) and bias hold whole panels.
+// (W of the gate, W of the rest). scale (int8) and bias hold whole panels; `residual`, if any, is added in the end
+// and lies as y does, which it may be.
 ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t ldx, int64_t M, int64_t K, int64_t N,
-                             const char* weight, const float* scale, const float* bias, float* y, int64_t ldy) {
-  Job job{x, M, K, N, ldx, weight, scale, bias, y, ldy, epilogue};
+                             const char* weight, const float* scale, const float* bias, float* y, int64_t ldy,
+                             const float* residual) {
+  Job job{x, M, K, N, ldx, weight, scale, bias, y, ldy, epilogue, residual};
   with_layout(format, [&](auto layout) { run<decltype(layout)>(job); });
 }

@@ -14,7 +14,8 @@ from torch import nn
 
 from core.kernels.linear import Format, rounds_activations
 from core.layer_spec import LayerSpec
-from core.model.leaves import matchers
+from core.model.leaves import layers, matchers
+from core.model.leaves.layer import Workspace
 from core.model.leaves.linear import (
     JointLinear,
     JointProduct,
@@ -22,6 +23,7 @@ from core.model.leaves.linear import (
     PackedHead,
     PlainEmbedding,
 )
+from core.model.leaves.norm import FusedNorm
 from core.model.leaves.rotary import fused_rotation, has_rotary, install_rotation, original_rotation
 
 logger = logging.getLogger("roseinfer.core")
@@ -67,12 +69,14 @@ class _Installer:
         self._tolerance = _tolerance(library, fmt)
         self._generator = torch.Generator().manual_seed(0)
         self._counts: Counter[str] = Counter()
+        self._workspace = Workspace()
 
     def run(self, attention: list[tuple[nn.Module, LayerSpec]]) -> Counter[str]:
         self._head_and_embedding()
-        for module, layer in attention:
-            self._projections(module)
-            self._rotation(module, layer)
+        for module, spec in attention:
+            if not self._layer(module, spec):
+                self._projections(module)
+                self._rotation(module, spec)
         self._visit(self._model)
         self._model.float()
         return self._counts
@@ -88,11 +92,8 @@ class _Installer:
             fused = matcher(library, child, fmt)
             if fused is not None and self._is_equal(child, fused, _input_size(child)):
                 return self._put(parent, name, fused, kind)
-        for norm in matchers.norms(library, child):
-            size = norm.size
-            if self._is_equal(child, norm, size, tolerance=EXACT):
-                return self._put(parent, name, norm, "norm")
-        return False
+        norm = self._norm(child)
+        return norm is not None and self._put(parent, name, norm, "norm")
 
     def _head_and_embedding(self) -> None:
         """The output layer, and the embedding, which often has the same weight."""
@@ -112,6 +113,34 @@ class _Installer:
         if is_plain:
             table = PlainEmbedding(embedding.weight.detach())
             self._put(*_place(model, embedding), table, "embedding")
+
+    def _layer(self, attention: nn.Module, spec: LayerSpec) -> bool:
+        """Replace the whole layer around an attention module; False if it is not a usual one."""
+        layer, _ = _place(self._model, attention)
+        attention.roseinfer_attention = layers.plain_attention(spec)  # type: ignore[assignment]
+        try:
+            fused = layers.fused_layer(
+                *(self._library, layer, attention, spec),
+                *(self._format, self._workspace, self._norm),
+            )
+            if fused is None:
+                return False
+            x = self._sample(fused.hidden_size)
+            original = _in_float32(layer)
+            if not layers.is_same_layer(original, fused, spec, x, self._is_close):
+                return False
+        finally:
+            del attention.roseinfer_attention
+        for name, _ in list(attention.named_children()):
+            delattr(attention, name)  # whose weights are packed now
+        return self._put(*_place(self._model, layer), fused, "layer")
+
+    def _norm(self, module: nn.Module) -> FusedNorm | None:
+        """A norm that equals the module."""
+        for norm in matchers.norms(self._library, module):
+            if self._is_equal(module, norm, norm.size, tolerance=EXACT):
+                return norm
+        return None
 
     def _projections(self, module: nn.Module) -> None:
         """Query, key and value projections, as one product."""

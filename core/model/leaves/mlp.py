@@ -13,10 +13,10 @@ class FusedMLP(nn.Module):
 
     def __init__(self, first: PackedWeight, epilogue: Epilogue, second: PackedWeight) -> None:
         super().__init__()
-        self._first = first
-        self._epilogue = epilogue
-        self._second = second
+        self.first = first
+        self.epilogue = epilogue
+        self.second = second
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``[..., hidden_size]``."""
-        return self._second.multiply(self._first.multiply(x, self._epilogue))
+        return self.second.multiply(self.first.multiply(x, self.epilogue))

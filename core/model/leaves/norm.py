@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from core.kernels import elementwise
+from core.kernels.layer import Norm
 
 
 class FusedNorm(nn.Module):
@@ -33,6 +34,10 @@ class FusedNorm(nn.Module):
     def size(self) -> int:
         """Values of a row."""
         return len(self._weight)
+
+    def arguments(self) -> Norm:
+        """The norm as a layer's kernel reads it; good while this lives."""
+        return Norm.of(self._weight, self._bias, eps=self._eps, center=self._center)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[..., n]``."""

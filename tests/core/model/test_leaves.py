@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 from core.kernels.library import kernels
 from core.kernels.linear import Format, pack
-from core.model.hook import AttentionHook
+from core.model.hook import AttentionHook, causal_attention
 from core.model.leaves import matchers
 from core.model.leaves.install import install_leaves
+from core.model.leaves.layer import FusedLayer
 from core.model.leaves.linear import JointProduct, PackedLinear
 from core.model.leaves.norm import FusedNorm
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
@@ -20,18 +22,11 @@ LIBRARY = kernels()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C++ compiler")
 
 LAYERS = 4
-DECODER = {"embedding": 1, "head": 1, "linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS}
-INSTALLED = {
-    "gpt2": {"embedding": 1, "head": 1, "linear": 2 * LAYERS, "mlp": LAYERS, "norm": 9},
-    "llama": DECODER | {"norm": 9},
-    "qwen2": DECODER | {"norm": 9},
-    "qwen3": DECODER | {"norm": 9 + 2 * LAYERS},
-    "mistral": DECODER | {"norm": 9},
-    "gemma3": DECODER | {"norm": 1 + 6 * LAYERS},
-}
-"""For each family what is to be replaced, so that nothing is left alone unnoticed. Gemma's
-embedding is scaled, and stays."""
-del INSTALLED["gemma3"]["embedding"]
+WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1}
+PARTS = {"linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS, "norm": 1 + 6 * LAYERS}
+INSTALLED = dict.fromkeys(CONFIGS, WHOLE) | {"gemma3": PARTS | {"head": 1}}
+"""For each family what is to be replaced, so that nothing is left alone unnoticed. Gemma's layers
+have norms in more places, and its embedding is scaled."""
 
 IDS = (torch.arange(40) * 31 + 5) % VOCAB_SIZE
 
@@ -47,7 +42,7 @@ def installed(model: Any, fmt: Format) -> dict[str, int]:
     hook = AttentionHook(model)
     attention = list(zip(hook.modules, hook.layers, strict=True))
     counts = install_leaves(LIBRARY, model, attention, fmt)
-    model.set_attn_implementation("eager")
+    hook.install(lambda q, k, v, layer: causal_attention(q, k, v, hook.layers[layer]))
     return dict(counts)
 
 
@@ -131,7 +126,59 @@ def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
     assert isinstance(layers[1].mlp.down_proj, PackedLinear)  # its parts are what they look like
     assert isinstance(layers[2].self_attn.o_proj, ScaledLinear)
     assert isinstance(layers[2].input_layernorm, FusedNorm)
+    assert isinstance(layers[3], FusedLayer)
     torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
+
+
+class HalfResidual(LlamaDecoderLayer):
+    """Adds only half of what its feed-forward block says, in a place where no leaf tells."""
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **kwargs)
+        hidden_states = hidden_states + attended
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states)) / 2
+
+
+class Unrotated(LlamaDecoderLayer):
+    """Does not turn its queries and keys, whatever angles it is told."""
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        cos, sin = kwargs.pop("position_embeddings")
+        cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
+        return super().forward(hidden_states, position_embeddings=(cos, sin), **kwargs)
+
+
+@pytest.mark.parametrize("fmt", [Format.FLOAT32, Format.INT8])
+@pytest.mark.parametrize("odd", [HalfResidual, Unrotated])
+def test_a_layer_that_adds_up_otherwise_is_left_whole(odd: type, fmt: Format) -> None:
+    model = fresh("llama")
+    layers = model.model.layers
+    layers[1].__class__ = odd
+    expected = logits(model)
+    counts = installed(model, fmt)
+    assert counts["layer"] == LAYERS - 1
+    assert type(layers[1]) is odd
+    tolerance = 1e-3 if fmt is Format.FLOAT32 else 0.5
+    torch.testing.assert_close(logits(model), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_layer_gives_its_old_weights_back() -> None:
+    model = fresh("qwen3").bfloat16()
+    installed(model, Format.BFLOAT16)
+    assert not list(model.model.layers.parameters())
+
+
+def test_a_layer_takes_any_number_of_tokens_in_turn() -> None:
+    model = fresh("qwen3")
+    installed(model, Format.FLOAT32)
+
+    def first(count: int) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(IDS[None, :count], use_cache=False).logits[0].clone()
+
+    whole = first(40)
+    for count in (1, 33, 2, 40, 1):
+        torch.testing.assert_close(first(count), whole[:count], rtol=1e-3, atol=1e-3)
 
 
 def test_an_activation_is_found_out_by_trying() -> None:
