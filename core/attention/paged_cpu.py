@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from core.errors import ModelLoadError
-from core.kernels.attention import AttentionCall
+from core.kernels.attention import AttentionCall, AttentionStep
 from core.kernels.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
@@ -47,26 +47,26 @@ class PagedCPUBackend:
             raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
         self._kernel = library.rose_attention
         self._block_size = storage.block_size
-        self._layers = layers
         self._calls = [
             _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)
         ]
-        # layers of one kind share a plan
-        self._kinds = [
-            (layer.sliding_window, layer.num_heads, layer.num_kv_heads, layer.value_dim)
-            for layer in layers
-        ]
-        self._plan: dict[tuple[int | None, int, int, int], _Plan] = {}
-        self._slots = torch.empty(0, dtype=torch.int64)
+        self._addresses = [ctypes.addressof(call) for call in self._calls]
+        # layers of one kind share a plan, which their calls point to
+        self._steps: dict[tuple[int | None, int, int, int], AttentionStep] = {}
+        self._kinds: dict[tuple[int | None, int, int, int], LayerSpec] = {}
+        for layer, call in zip(layers, self._calls, strict=True):
+            kind = (layer.sliding_window, layer.num_heads, layer.num_kv_heads, layer.value_dim)
+            self._kinds[kind] = layer
+            call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
+        self._plan: list[tuple[_Plan, torch.Tensor]] = []  # what the steps point to
 
     def plan(self, batch: ModelInput) -> None:
         """Cut the step into items, once for each kind of layer."""
-        self._slots = batch.slots
-        self._plan = {}
-        for layer, call, kind in zip(self._layers, self._calls, self._kinds, strict=True):
-            if kind not in self._plan:
-                self._plan[kind] = _Plan.of(batch, layer, self._block_size)
-            self._plan[kind].fill(call, self._slots)
+        self._plan = []
+        for kind, step in self._steps.items():
+            plan = _Plan.of(batch, self._kinds[kind], self._block_size)
+            plan.fill(step, batch.slots)
+            self._plan.append((plan, batch.slots))
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
@@ -78,16 +78,17 @@ class PagedCPUBackend:
         output = torch.empty(query.shape[0], call.num_heads, call.value_dim)
         call.query, call.key, call.value = query.data_ptr(), key.data_ptr(), value.data_ptr()
         call.output = output.data_ptr()
-        call.query_token, call.query_head = query.stride(0), query.stride(1)
-        call.key_token, call.key_head = key.stride(0), key.stride(1)
-        call.value_token, call.value_head = value.stride(0), value.stride(1)
-        self._kernel(ctypes.addressof(call))
-        return output.to(dtype)
+        call.query_token, call.query_head, _ = query.stride()
+        call.key_token, call.key_head, _ = key.stride()
+        call.value_token, call.value_head, _ = value.stride()
+        self._kernel(self._addresses[layer])
+        return output if dtype is torch.float32 else output.to(dtype)
 
 
 def _readable(states: torch.Tensor) -> torch.Tensor:
     """Float32 whose heads are each contiguous; the other strides may be anything."""
-    states = states.float()
+    if states.dtype is not torch.float32:
+        states = states.float()
     return states if states.stride(2) == 1 else states.contiguous()
 
 
@@ -153,20 +154,20 @@ class _Plan:
             ),
         )
 
-    def fill(self, call: AttentionCall, slots: torch.Tensor) -> None:
-        call.slots = slots.data_ptr()
-        call.positions = self.positions.ctypes.data
-        call.block_tables = self.block_tables.ctypes.data
-        call.items = self.items.ctypes.data
-        call.row_tokens = self.row_tokens.ctypes.data
-        call.row_slots = self.row_slots.ctypes.data
-        call.merge_tokens = self.merge_tokens.ctypes.data
-        call.merge_starts = self.merge_starts.ctypes.data
-        call.partial = self.partial.ctypes.data
-        call.num_tokens = len(self.positions)
-        call.table_stride = self.block_tables.shape[1]
-        call.num_items = len(self.items)
-        call.num_merges = len(self.merge_tokens)
+    def fill(self, step: AttentionStep, slots: torch.Tensor) -> None:
+        step.slots = slots.data_ptr()
+        step.positions = self.positions.ctypes.data
+        step.block_tables = self.block_tables.ctypes.data
+        step.items = self.items.ctypes.data
+        step.row_tokens = self.row_tokens.ctypes.data
+        step.row_slots = self.row_slots.ctypes.data
+        step.merge_tokens = self.merge_tokens.ctypes.data
+        step.merge_starts = self.merge_starts.ctypes.data
+        step.partial = self.partial.ctypes.data
+        step.num_tokens = len(self.positions)
+        step.table_stride = self.block_tables.shape[1]
+        step.num_items = len(self.items)
+        step.num_merges = len(self.merge_tokens)
 
 
 def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:

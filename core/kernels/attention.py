@@ -6,8 +6,8 @@ import ctypes
 from ctypes import c_double, c_int64, c_void_p
 
 
-class AttentionCall(ctypes.Structure):
-    """Mirrors ``AttentionCall`` in source/attention.cpp, which says what each field is."""
+class AttentionStep(ctypes.Structure):
+    """Mirrors ``AttentionStep`` in source/attention.h, which says what each field is."""
 
     _fields_ = (
         ("slots", c_void_p),
@@ -23,7 +23,14 @@ class AttentionCall(ctypes.Structure):
         ("table_stride", c_int64),
         ("num_items", c_int64),
         ("num_merges", c_int64),
-        ("window", c_int64),
+    )
+
+
+class AttentionCall(ctypes.Structure):
+    """Mirrors ``AttentionCall`` in source/attention.h."""
+
+    _fields_ = (
+        ("step", c_void_p),
         ("keys", c_void_p),
         ("values", c_void_p),
         ("is_bfloat16", c_int64),
@@ -32,6 +39,7 @@ class AttentionCall(ctypes.Structure):
         ("num_kv_heads", c_int64),
         ("head_dim", c_int64),
         ("value_dim", c_int64),
+        ("window", c_int64),
         ("scale", c_double),
         ("query", c_void_p),
         ("key", c_void_p),

@@ -8,9 +8,8 @@
 
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-// Mirrors core/kernels/attention.py. Strides count elements.
-struct AttentionCall {
-  // the step
+// Both mirror core/kernels/attention.py. Strides count elements.
+struct AttentionStep {
   const int64_t* slots;        // [num_tokens] block * block_size + offset
   const int32_t* positions;    // [num_tokens]
   const int32_t* block_tables; // [num_seqs, table_stride]
@@ -20,11 +19,15 @@ struct AttentionCall {
   const int32_t* merge_tokens; // [num_merges] token whose partial results are merged
   const int32_t* merge_starts; // [num_merges + 1] where its partial results begin
   float* partial;              // [num_partials, num_heads, value_dim + 2]
-  int64_t num_tokens, table_stride, num_items, num_merges, window;
+  int64_t num_tokens, table_stride, num_items, num_merges;
+};
+
+struct AttentionCall {
+  const AttentionStep* step;
   // the layer
   void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
   void* values;  // [num_blocks, num_kv_heads, block_size, value_dim]
-  int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim;
+  int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
   double scale;
   // the call
   const float* query;
@@ -65,8 +68,8 @@ struct Item {
     last_key = std::min(item[4] * c.block_size, last_position + 1);
   }
 
-  int64_t token(int64_t r) const { return call.row_tokens[first_row + r / group]; }
-  int64_t position(int64_t r) const { return call.positions[token(r)]; }
+  int64_t token(int64_t r) const { return call.step->row_tokens[first_row + r / group]; }
+  int64_t position(int64_t r) const { return call.step->positions[token(r)]; }
 
   const float* query(int64_t r, int64_t kv_head) const {
     return call.query + token(r) * call.query_token + (kv_head * group + r % group) * call.query_head;
@@ -76,12 +79,12 @@ struct Item {
   // d-th is out(d).
   template <class Out>
   void finish(int64_t r, int64_t kv_head, float best, float total, Out out) const {
-    int64_t head = kv_head * group + r % group, slot = call.row_slots[first_row + r / group], n = call.value_dim;
+    int64_t head = kv_head * group + r % group, slot = call.step->row_slots[first_row + r / group], n = call.value_dim;
     if (slot < 0) {
       float* y = call.output + (token(r) * call.num_heads + head) * n;
       for (int64_t d = 0; d < n; d++) y[d] = out(d) / total;
     } else {
-      float* y = call.partial + (slot * call.num_heads + head) * (n + 2);
+      float* y = call.step->partial + (slot * call.num_heads + head) * (n + 2);
       y[0] = best;
       y[1] = total;
       for (int64_t d = 0; d < n; d++) y[2 + d] = out(d);
@@ -111,7 +114,7 @@ struct Chunk {
     first = from;
     count = (int)std::max<int64_t>(0, std::min<int64_t>(SIZE, item.last_key - from));
     num_pieces = 0;
-    const int32_t* table = c.block_tables + item.sequence * c.table_stride;
+    const int32_t* table = c.step->block_tables + item.sequence * c.step->table_stride;
     int64_t block = from / c.block_size, offset = from % c.block_size;
     for (int64_t left = count; left > 0; block++, offset = 0) {
       int64_t line = (int64_t)table[block] * c.num_kv_heads * c.block_size + offset, room = c.block_size - offset;
