@@ -15,6 +15,7 @@ from torch import nn
 from core.kernels.linear import Format, rounds_activations
 from core.layer_spec import LayerSpec
 from core.model.leaves import layers, matchers
+from core.model.leaves.decoder import FusedDecoder, is_known
 from core.model.leaves.layer import Workspace
 from core.model.leaves.linear import (
     JointLinear,
@@ -79,6 +80,7 @@ class _Installer:
                 self._rotation(module, spec)
         self._visit(self._model)
         self._model.float()
+        self._decoder(attention)
         return self._counts
 
     def _visit(self, parent: nn.Module) -> None:
@@ -117,8 +119,7 @@ class _Installer:
     def _layer(self, attention: nn.Module, spec: LayerSpec) -> bool:
         """Replace the whole layer around an attention module; False if it is not a usual one."""
         layer, _ = _place(self._model, attention)
-        attention.roseinfer_attention = layers.plain_attention(spec)  # type: ignore[assignment]
-        try:
+        with layers.plainly_attending([(attention, spec)]):
             fused = layers.fused_layer(
                 *(self._library, layer, attention, spec),
                 *(self._format, self._workspace, self._norm),
@@ -129,11 +130,25 @@ class _Installer:
             original = _in_float32(layer)
             if not layers.is_same_layer(original, fused, spec, x, self._is_close):
                 return False
-        finally:
-            del attention.roseinfer_attention
         for name, _ in list(attention.named_children()):
             delattr(attention, name)  # whose weights are packed now
         return self._put(*_place(self._model, layer), fused, "layer")
+
+    def _decoder(self, attention: list[tuple[nn.Module, LayerSpec]]) -> None:
+        """What goes around the layers, if all of them are fused."""
+        name = getattr(self._model, "base_model_prefix", "")
+        decoder = getattr(self._model, name, None)
+        if decoder is None or not is_known(decoder):
+            return
+        fused = FusedDecoder(decoder, decoder.forward)
+        ids = torch.arange(NUM_PROOF_ROWS)[None]
+        batch = {"input_ids": ids, "position_ids": ids + 2, "use_cache": False}
+        with layers.plainly_attending(attention):
+            expected = decoder(**batch).last_hidden_state
+            actual = fused(**batch).last_hidden_state
+        if self._is_close(expected, actual, EXACT):
+            decoder.forward = fused
+            self._counts["decoder"] += 1
 
     def _norm(self, module: nn.Module) -> FusedNorm | None:
         """A norm that equals the module."""

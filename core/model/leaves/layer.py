@@ -145,7 +145,7 @@ class FusedLayer(nn.Module):
         return self._room.hidden
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Compute ``[1, num_tokens, hidden_size]``."""
+        """Compute ``[1, num_tokens, hidden_size]``; masks and caches are the hook's own."""
         call = self._call
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()

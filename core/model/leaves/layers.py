@@ -8,7 +8,8 @@ one does not hide in the other.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -86,15 +87,20 @@ def is_same_layer(
     return bool(proofs) and all(proofs)
 
 
-def plain_attention(spec: LayerSpec) -> Callable[..., torch.Tensor]:
-    """What a hook would put into an attention module, without a cache: the whole prompt is here."""
+@contextmanager
+def plainly_attending(attention: list[tuple[nn.Module, LayerSpec]]) -> Iterator[None]:
+    """Put into attention modules what a hook would, but for a prompt that is all there."""
 
-    def attend(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _module: Any, _kwargs: Any
-    ) -> torch.Tensor:
-        return causal_attention(query, key, value, spec)
+    def plain(spec: LayerSpec) -> Any:
+        return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
 
-    return attend
+    for module, spec in attention:
+        module.roseinfer_attention = plain(spec)
+    try:
+        yield
+    finally:
+        for module, _ in attention:
+            del module.roseinfer_attention
 
 
 def _names(children: dict[str, nn.Module]) -> tuple[str, str, str, str] | None:

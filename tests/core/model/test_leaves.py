@@ -22,7 +22,7 @@ LIBRARY = kernels()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C++ compiler")
 
 LAYERS = 4
-WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1}
+WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1, "decoder": 1}
 PARTS = {"linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS, "norm": 1 + 6 * LAYERS}
 INSTALLED = dict.fromkeys(CONFIGS, WHOLE) | {"gemma3": PARTS | {"head": 1}}
 """For each family what is to be replaced, so that nothing is left alone unnoticed. Gemma's layers
@@ -179,6 +179,27 @@ def test_a_layer_takes_any_number_of_tokens_in_turn() -> None:
     whole = first(40)
     for count in (1, 33, 2, 40, 1):
         torch.testing.assert_close(first(count), whole[:count], rtol=1e-3, atol=1e-3)
+
+
+def test_a_decoder_still_takes_what_is_no_token() -> None:
+    model = fresh("gpt2")
+    expected = logits(model)
+    installed(model, Format.FLOAT32)
+    with torch.inference_mode():
+        table = model.get_input_embeddings()(IDS[None])
+        actual = model(inputs_embeds=table, use_cache=False).logits[0]
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3"])
+def test_a_decoder_is_told_where_its_tokens_are(family: str) -> None:
+    model = fresh(family)
+    positions = (torch.arange(40) + 7)[None]
+    with torch.inference_mode():
+        expected = model(IDS[None], position_ids=positions, use_cache=False).logits
+        assert installed(model, Format.FLOAT32)["decoder"] == 1
+        actual = model(IDS[None], position_ids=positions, use_cache=False).logits
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_an_activation_is_found_out_by_trying() -> None:
