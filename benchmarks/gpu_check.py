@@ -27,11 +27,30 @@ http       the same loads through the server, to be compared with gpt2 and large
 Models have random weights and are made in the model cache of ``roseinfer bench`` when first
 needed (16 GB for Qwen3-8B); ``--make-models`` does nothing else.
 
-It needs this repository, torch with CUDA, Triton, transformers, and msgspec, llguidance and tqdm;
-the part ``http`` the server's packages as well, ``tests`` pytest and hypothesis, else they are
-skipped. On a machine without a network carry them as wheels: ``pip download --dest wheels
---no-deps msgspec llguidance tqdm litestar ...`` for its Python and platform (the folder is ignored
-by git), and there ``pip install --no-index --no-deps wheels/*.whl``.
+It needs this repository, torch with CUDA, Triton (and a C compiler for it), transformers, and
+msgspec, llguidance and tqdm; the part ``http`` the server's packages as well, ``tests`` pytest and
+hypothesis, else they are skipped.
+
+Where a machine is lent for half an hour, ten minutes a command, with torch but without a network:
+carry what is missing as wheels (the folder is ignored by git), for its Python and platform, such as
+
+    python -m pip download --dest wheels --no-deps --only-binary=:all: --python-version 3.12
+        --implementation cp --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 "llguidance>=1.8"
+        msgspec litestar litestar-htmx uvicorn httptools httpx multipart polyfactory faker
+        rich-click sniffio
+
+(without 2_31 an llguidance too old is found) and say ``--within 570``, so that what was not
+reached is told before the command is ended. One machine held throughout makes the models once::
+
+    pip install --no-index --no-deps --target packages wheels/*.whl
+    export PYTHONPATH=packages
+    check="python -m benchmarks.gpu_check --within 570 --json results.jsonl --parts"
+    $check machine,attention,texts,sampling,memory,gaps    # 1: is it right
+    $check gpt2,small,large,shared                         # 2: what the targets are about
+    $check http,peer                                       # 3: beside others
+    $check fp8,tests                                       # 4
+    python -m benchmarks.gpu_table results.jsonl --into benchmarks/RESULTS.md
 """
 
 from __future__ import annotations
@@ -51,6 +70,9 @@ from typing import Any
 
 DEFAULT_LIMIT = 540.0
 """Seconds for one part."""
+
+SHORTEST = 20.0
+"""Seconds in which a part has hardly begun."""
 
 NAMES = (
     "tests",
@@ -83,9 +105,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.inside:
         return _run_inside(options)
     is_fine = True
+    end = time.monotonic() + options.within
     for part in options.parts:
         print(f"== {part}", flush=True)
-        for row in _run_outside(part, options):
+        for row in _run_outside(part, options, end - time.monotonic()):
             is_fine &= row.get("ok", True)
             print("  ", _line(row), flush=True)
             if options.json:
@@ -104,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="a tiny model and few requests")
     parser.add_argument("--limit", type=float, default=DEFAULT_LIMIT, help="seconds for one part")
+    parser.add_argument(
+        "--within", type=float, default=math.inf, help="seconds for all parts together"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append results to this file")
     parser.add_argument("--make-models", action="store_true", help="make the models, no more")
     parser.add_argument("--inside", choices=NAMES, help=argparse.SUPPRESS)
@@ -118,8 +144,14 @@ def _parts(text: str) -> tuple[str, ...]:
     return names
 
 
-def _run_outside(part: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _run_outside(
+    part: str, options: argparse.Namespace, seconds_left: float
+) -> Iterator[dict[str, Any]]:
     """The rows of a part in a process of its own, and one that says how it went if not well."""
+    if seconds_left < SHORTEST:
+        yield {"name": part, "skipped": "no time left"}
+        return
+    limit = min(options.limit, seconds_left)
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--inside", part]
     command += ["--device", options.device, *(["--tiny"] if options.tiny else [])]
     start = time.monotonic()
@@ -132,7 +164,7 @@ def _run_outside(part: str, options: argparse.Namespace) -> Iterator[dict[str, A
         was_late.set()
         os.killpg(process.pid, signal.SIGKILL)
 
-    timer = threading.Timer(options.limit, end)
+    timer = threading.Timer(limit, end)
     timer.start()
     with process:
         try:
@@ -149,7 +181,7 @@ def _run_outside(part: str, options: argparse.Namespace) -> Iterator[dict[str, A
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     if was_late.is_set():
-        yield {"name": part, "ok": False, "says": f"not over after {options.limit:g} s"}
+        yield {"name": part, "ok": False, "says": f"not over after {limit:.3g} s"}
     elif status:
         yield {"name": part, "ok": False, "says": f"ended with status {status}"}
     else:

@@ -35,10 +35,11 @@ class Options:
         """What is measured in; a CPU without our kernels is slow at anything else."""
         return "float32" if self.tiny else "bfloat16"
 
-    def cost(self, name: str) -> Cost:
+    def cost(self, name: str, *, has_fp8_cache: bool = False) -> Cost:
         """What the work of this model is made of."""
         size = 4 if self.dtype() == "float32" else 2
-        return Cost(shape=shape_of(self.model(name)), weight_bytes=size, kv_bytes=size)
+        kv_size = 1 if has_fp8_cache else size
+        return Cost(shape=shape_of(self.model(name)), weight_bytes=size, kv_bytes=kv_size)
 
     @contextmanager
     def engine(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from benchmarks.floors import Machine, floors
+from benchmarks.floors import Cost, Machine, floors
 from benchmarks.gpu import checks, http, loads, rates
 from benchmarks.gpu.drive import drive
 from benchmarks.gpu.idle import idle
@@ -151,19 +151,17 @@ def _in_process(
     options: Options, name: str, scenarios: tuple[Scenario, ...], **limits: Any
 ) -> Iterator[Row]:
     limit = rates.measure(options)
+    cost = options.cost(name, has_fp8_cache=limits.get("kv_cache_dtype") == "fp8")
     with options.engine(name, **limits) as loaded:
         drive(loaded, loads.fit(loads.WARM_UP, tiny=options.tiny), seed="warm-up")
         for scenario in scenarios:
             what = loads.fit(scenario, tiny=options.tiny)
-            yield {"name": f"{name} {what.name}", **_run(options, loaded, name, what, limit)}
+            yield {"name": f"{name} {what.name}", **_run(loaded, cost, what, limit)}
 
 
-def _run(
-    options: Options, loaded: LoadedEngine, name: str, scenario: Scenario, limit: Machine
-) -> Row:
+def _run(loaded: LoadedEngine, cost: Cost, scenario: Scenario, limit: Machine) -> Row:
     """The figures of a run, and what they could be at best."""
     row = _short(drive(loaded, scenario, seed=scenario.name))
-    cost = options.cost(name)
     out = scenario.max_tokens
     context = scenario.mean_prompt + scenario.prefix_words + out / 2
     shared_words = scenario.prefix_words if scenario.shares_prefix else 0

@@ -123,3 +123,8 @@ def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit):
         gpu_check.main(["--parts", "machine,none"])
     assert "no such part: none" in capsys.readouterr().err
+
+
+def test_what_there_is_no_time_for_is_told(capsys):
+    assert gpu_check.main(["--parts", "gpt2,large", "--within", "1"]) == 0
+    assert capsys.readouterr().out.count("skipped=no time left") == 2
