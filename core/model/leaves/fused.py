@@ -1,9 +1,9 @@
 """Fewer and larger operations, for devices that pay for each launch.
 
 Query, key and value projections become one product, and so do the two of a gated feed-forward
-block; norms, the rotary embedding and activations become one operation each. Matrices may be
-quantised on the way. Each replacement is proved equal to the original on the device before it takes
-its place.
+block; norms, the rotary embedding and activations become one operation each; what is added to the
+residual stream is added in the product. Matrices may be quantised on the way. Each replacement is
+proved equal to the original on the device before it takes its place.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from core.model.leaves.linear import JointLinear, JointProduct
 from core.model.leaves.matchers import Matrix, activation, matrix_of
 from core.model.leaves.ops import Activation, Ops
 from core.model.leaves.quantised import FORMATS, QuantisedWeight
+from core.model.leaves.residual import residual_layer
 from core.model.leaves.rotary import Rotation, has_rotary, install_rotation, original_rotation
 
 NUM_PROOF_ROWS = 3
@@ -154,8 +155,10 @@ class _Fuser:
             self._projections(module)
             self._rotation(module, layer)
         self._visit(self._model)
+        parents = {child: parent for parent in self._model.modules() for child in parent.children()}
         for module, layer in attention:
             self._head_norms(module, layer)
+            self._residual(parents[module], module, layer)
         return self._counts
 
     def _visit(self, parent: nn.Module) -> None:
@@ -242,8 +245,7 @@ class _Fuser:
         norm = _head_norm(*norms, layer.head_dim)
         if norm is None or not has_rotary(module):
             return
-        hidden = self._random(1, NUM_PROOF_ROWS, self._model.config.get_text_config().hidden_size)  # type: ignore[operator,union-attr]
-        cos, sin = (self._random(1, NUM_PROOF_ROWS, layer.head_dim) for _ in range(2))
+        hidden, cos, sin = self._layer_input(layer)
         forward, expected = module.forward, _attended(module, hidden, cos, sin)
         install_rotation(module, fused_rotation(original_rotation(module), self._ops, norm))
         module.q_norm = module.k_norm = nn.Identity()
@@ -253,6 +255,27 @@ class _Fuser:
         else:
             module.forward = forward
             module.q_norm, module.k_norm = norms
+
+    def _residual(self, layer: Any, module: nn.Module, spec: LayerSpec) -> None:
+        """The sums of a decoder layer, inside its products."""
+        fused = residual_layer(layer)
+        if fused is None:
+            return
+        hidden, cos, sin = self._layer_input(spec)
+        expected = _layer_output(layer, module, hidden.clone(), cos, sin)
+        fused.install()
+        actual = _layer_output(layer, module, hidden.clone(), cos, sin)
+        if expected is not None and actual is not None and self._is_close(expected, actual):
+            self._counts["residual"] += 1
+        else:
+            fused.uninstall()
+
+    def _layer_input(self, layer: LayerSpec) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Hidden states, and cosines and sines of positions."""
+        config: Any = self._model.config
+        hidden = self._random(1, NUM_PROOF_ROWS, config.get_text_config().hidden_size)
+        cos, sin = (self._random(1, NUM_PROOF_ROWS, layer.head_dim) for _ in range(2))
+        return hidden, cos, sin
 
     def _is_equal(
         self, originals: list[Any], replacements: list[Any], size: int, *, has_weight: bool
@@ -312,6 +335,26 @@ def _attended(
     finally:
         del module.roseinfer_attention
     return found
+
+
+def _layer_output(
+    layer: Any, module: Any, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor | None:
+    """What a layer gives with some attention; None if it cannot be run."""
+
+    def attend(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object
+    ) -> torch.Tensor:
+        return value.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+
+    module.roseinfer_attention = attend
+    try:
+        output = layer(hidden, position_embeddings=(cos, sin), attention_mask=None)
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
+        return None
+    finally:
+        del module.roseinfer_attention
+    return output if isinstance(output, torch.Tensor) else None
 
 
 def fused_rotation(original: Rotation, ops: Ops, norm: HeadNorm | None = None) -> Rotation:

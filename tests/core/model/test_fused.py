@@ -6,25 +6,22 @@ import copy
 
 import pytest
 import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from core.model.hook import ATTENTION_NAME, AttentionHook
 from core.model.leaves.fused import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
 from core.model.leaves.ops import Ops, TorchOps, TritonOps
+from core.model.leaves.residual import ResidualLinear
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 
 NUM_LAYERS = 4
+LAYER = dict.fromkeys(("qkv", "rotary", "mlp", "residual"), NUM_LAYERS)
 COUNTS = {
     "gpt2": {"activation": NUM_LAYERS},
-    "llama": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
-    "mistral": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
-    "qwen2": {"qkv": NUM_LAYERS, "rotary": NUM_LAYERS, "mlp": NUM_LAYERS, "norm": 9},
-    "qwen3": {
-        "qkv": NUM_LAYERS,
-        "rotary": NUM_LAYERS,
-        "mlp": NUM_LAYERS,
-        "norm": 17,
-        "head norm": NUM_LAYERS,
-    },
+    "llama": {**LAYER, "norm": 9},
+    "mistral": {**LAYER, "norm": 9},
+    "qwen2": {**LAYER, "norm": 9},
+    "qwen3": {**LAYER, "norm": 17, "head norm": NUM_LAYERS},
     "gemma3": {
         "qkv": NUM_LAYERS,
         "rotary": NUM_LAYERS,
@@ -93,7 +90,7 @@ class WrongOps(TorchOps):
 
 def test_what_is_not_equal_is_not_used():
     counts, before, after = fused("qwen3", WrongOps())
-    assert counts == {"qkv": NUM_LAYERS}
+    assert counts == {"qkv": NUM_LAYERS, "residual": NUM_LAYERS}
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
@@ -108,6 +105,39 @@ def test_a_norm_that_is_not_where_it_seems_stays():
     counts, before, after = fused("qwen3", OpsWithoutNorm())
     assert counts == {name: n for name, n in COUNTS["qwen3"].items() if name != "head norm"}
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_a_layer_that_does_more_than_add_keeps_its_own_code(factor):
+    """Granite's has the same parts, and multiplies what it adds."""
+    config = GraniteConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        residual_multiplier=factor,
+    )
+    model = GraniteForCausalLM(config).eval()
+    hook = AttentionHook(model)
+    model.set_attn_implementation("eager")
+    before = logits_of(model)
+    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    assert counts["residual"] == (2 if factor == 1.0 else 0)
+    torch.testing.assert_close(logits_of(model), before, rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_is_added_to_the_stream_once():
+    generator = torch.Generator().manual_seed(0)
+    weight, x, stream = (
+        torch.randn(n, generator=generator) for n in ((6, 4), (1, 3, 4), (1, 3, 6))
+    )
+    linear, expected = ResidualLinear(weight), stream + x @ weight.T
+    linear.add_to(stream)
+    assert linear(x) is stream
+    torch.testing.assert_close(stream, expected)
+    torch.testing.assert_close(linear(x), x @ weight.T)
 
 
 def test_matrices_below_each_other():
