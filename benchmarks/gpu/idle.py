@@ -50,6 +50,8 @@ def _measure(loaded: LoadedEngine, options: Options, num_seqs: int) -> dict[str,
         if ("CUDA" in str(event.device_type)) == is_cuda
     )
     engine.fail_all("enough")
+    if not spans:
+        return {"skipped": "the profiler saw no kernels"}
     return gaps(spans, NUM_STEPS)
 
 

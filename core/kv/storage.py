@@ -37,8 +37,9 @@ class KVStorage:
 
     def clear(self, block_ids: Sequence[int]) -> None:
         """Write zeros over blocks that nobody holds."""
+        index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
         for tensor in (*self.keys, *self.values):
-            tensor[list(block_ids)] = 0
+            tensor.view(torch.uint8).index_fill_(0, index, 0)  # 0 of every type, 8 bits too
 
 
 def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtype) -> int:

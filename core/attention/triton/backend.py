@@ -92,6 +92,8 @@ class TritonBackend:
         is_float8 = cache_dtype == torch.float8_e4m3fn
         if dtype is None:
             dtype = torch.bfloat16 if is_float8 else cache_dtype
+        if is_float8:
+            _check_float8(self._device)
         if is_float8 and scales is None:
             scales = [_unit_scales(layer, self._device) for layer in layers]
         self._dtype, self._scales = dtype, scales
@@ -235,6 +237,12 @@ def _check(device: torch.device, block_size: int) -> None:
         raise ModelLoadError(
             f"attention backend 'triton' needs blocks of a power of two tokens, not {block_size}"
         )
+
+
+def _check_float8(device: torch.device) -> None:
+    """Say that the device cannot convert numbers of 8 bits, before a kernel is compiled for it."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+        raise ModelLoadError("an fp8 KV cache needs a GPU of compute capability 8.9 or later")
 
 
 def _limits(device: torch.device) -> tuple[int, int]:

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn], ids=str)
+def test_cleared_blocks_hold_zeros_and_others_what_they_held(dtype: torch.dtype) -> None:
+    layers = [LayerSpec(4, 2, 8, 4, 1.0, None)]
+    storage = KVStorage(layers, num_blocks=5, block_size=4, dtype=dtype, device=CPU)
+    for tensor in (*storage.keys, *storage.values):
+        tensor.copy_(torch.full(tensor.shape, torch.nan))
+    storage.clear([])
+    storage.clear([1, 3])
+    for tensor in (*storage.keys, *storage.values):
+        assert (tensor.float()[[1, 3]] == 0).all()
+        assert tensor.float()[[0, 2, 4]].isnan().all()
