@@ -1,0 +1,59 @@
+"""Limits: how much an engine takes on, by what the operator asked for and what the model can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.config import EngineConfig
+from core.errors import ModelLoadError
+from core.model.loader import LoadedModel
+
+DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+"""A step of this many tokens takes a fraction of a second on either."""
+
+DEFAULT_PREFILL_CHUNK_SIZE = {"cpu": 128, "cuda": None}
+"""Prompt tokens beside streams: as few as still keep the matrix products of a CPU busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Nothing is left to be decided here; see EngineConfig. All but the first count tokens."""
+
+    max_num_seqs: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    prefill_chunk_size: int | None
+    block_size: int
+
+    @classmethod
+    def of(cls, model: LoadedModel, config: EngineConfig) -> Limits:
+        """Those of a model. Raises ModelLoadError, naming the flag, if it cannot be so."""
+        device = model.device.type
+        return cls(
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=_max_model_len(model, config.max_model_len),
+            max_num_batched_tokens=_max_num_batched_tokens(device, config),
+            prefill_chunk_size=config.prefill_chunk_size or DEFAULT_PREFILL_CHUNK_SIZE[device],
+            block_size=config.block_size,
+        )
+
+
+def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
+    if wanted is None:
+        return model.max_model_len
+    if wanted > model.max_model_len:
+        raise ModelLoadError(
+            f"--max-model-len {wanted} is more than the model's {model.max_model_len}"
+        )
+    return wanted
+
+
+def _max_num_batched_tokens(device: str, config: EngineConfig) -> int:
+    wanted = config.max_num_batched_tokens
+    if wanted is None:
+        return max(DEFAULT_MAX_NUM_BATCHED_TOKENS[device], config.max_num_seqs)
+    if wanted < config.max_num_seqs:
+        raise ModelLoadError(
+            f"--max-num-batched-tokens {wanted} is less than --max-num-seqs {config.max_num_seqs}"
+        )
+    return wanted
