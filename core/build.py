@@ -12,8 +12,8 @@ import torch
 from core.config import EngineConfig, ModelConfig
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
-from core.limits import Limits
 from core.model.assembly import assemble
+from core.model.limits import Limits
 from core.model.loader import load_model, source_of
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget

@@ -9,13 +9,13 @@ from typing import Any, cast
 from core.attention.base import BackendFactory, backend_factory
 from core.config import EngineConfig, Quantization
 from core.errors import ModelLoadError
-from core.limits import Limits
 from core.model.acceleration import accelerate
 from core.model.cache import make_cache
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs import CUDAGraphRecorder, recorded
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
+from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.runner import ModelRunner
 from core.sampling.one_pass import row_draw

@@ -7,9 +7,9 @@ import torch
 from core.attention.base import BackendFactory
 from core.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
-from core.limits import Limits
 from core.model.graphs import recorded_nbytes
 from core.model.hook import AttentionHook
+from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory, num_kv_blocks
 from core.model.worst_step import run_worst_step
