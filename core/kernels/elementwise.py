@@ -1,4 +1,4 @@
-"""Norms and rotary embedding."""
+"""Norms, rotary embedding, and the largest of many values."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ def rotary(
         *(cos.data_ptr(), sin.data_ptr(), y.data_ptr()),
     )
     return y.transpose(0, 1)[None]
+
+
+def argmax(library: ctypes.CDLL, x: torch.Tensor) -> torch.Tensor:
+    """Index of each row's maximum, the lowest one on ties; not a number counts as the maximum.
+
+    ``x`` is float32 [num_rows, n]; returns int64 [num_rows].
+    """
+    x = x if x.stride(1) == 1 else x.contiguous()
+    ids = torch.empty(len(x), dtype=torch.int64)
+    library.rose_argmax(x.data_ptr(), len(x), x.stride(0), x.shape[1], ids.data_ptr())
+    return ids
 
 
 def _is_slice(x: torch.Tensor) -> bool:

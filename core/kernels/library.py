@@ -37,6 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_int64),
         *(c_void_p, c_void_p, c_void_p),
     ),
+    "rose_argmax": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
     "rose_attention": (c_void_p,),
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),

@@ -1,7 +1,9 @@
-// What lies between the matrix products: norms, rotary embedding, rows of a packed embedding.
+// What lies between the matrix products, and after them: norms, rotary embedding, the largest logits.
 #include "exports.h"
 
 #include <omp.h>
+
+#include <algorithm>
 
 namespace {
 
@@ -76,4 +78,44 @@ ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int6
       for (i = rotated; i < n; i++) out[i] = in[i];
     }
   }
+}
+
+namespace {
+
+int64_t first_of_largest(const float* x, int64_t n) {
+  constexpr int64_t BLOCK = 1024;
+  float best = 0;
+  int64_t at = -1;
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    int64_t last = std::min(first + BLOCK, n), i = first;
+    vf high = splat(-std::numeric_limits<float>::infinity());
+    vi odd = vi{};
+    for (; i + W <= last; i += W) {
+      vf v = load(x + i);
+      odd |= v != v;
+      high = max(high, v);
+    }
+    float most = largest(high);
+    bool is_odd = false;
+    for (int lane = 0; lane < W; lane++) is_odd |= odd[lane] != 0;
+    for (; i < last; i++) {
+      is_odd |= x[i] != x[i];
+      most = std::max(most, x[i]);
+    }
+    if (is_odd) return std::find_if(x + first, x + last, [](float v) { return v != v; }) - x;
+    if (at < 0 || most > best) {
+      best = most;
+      at = first;
+    }
+  }
+  return std::find(x + at, x + n, best) - x;
+}
+
+}  // namespace
+
+// The index of the largest value of each row of n, the first one of several; what is no number counts as the largest.
+// Rows of x are `stride` apart.
+ROSE_EXPORT void rose_argmax(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* ids) {
+#pragma omp parallel for schedule(static) if (count > 1)
+  for (int64_t row = 0; row < count; row++) ids[row] = first_of_largest(x + row * stride, n);
 }

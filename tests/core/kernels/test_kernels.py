@@ -195,3 +195,17 @@ def test_what_is_no_number_stays_none(
     y = packed.multiply(x)
     assert not y[1].isfinite().any()
     assert y[[0, 2]].isfinite().all()
+
+
+def test_the_largest_value_is_the_first_of_its_size(library: ctypes.CDLL) -> None:
+    x = torch.randn(6, 5000).round(decimals=1)
+    x[1] = -torch.inf
+    x[2, [1023, 4999]] = 9.0
+    x[3, 4999] = 9.0
+    x[4, [4998, 4999]] = torch.nan
+    x[5, 1024] = torch.inf
+    some = x[:, 7:]  # rows that are further apart than they are long
+    expected = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
+    assert elementwise.argmax(library, some).tolist() == [*expected, 4991, 1017]
+    assert elementwise.argmax(library, x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
+    assert elementwise.argmax(library, x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
