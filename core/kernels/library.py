@@ -48,7 +48,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 def kernels() -> ctypes.CDLL | None:
     """The loaded library, or None (and one warning) where it cannot be had.
 
-    Compiles it if need be, which takes a quarter of a minute.
+    Compiles it if need be, which takes about ten seconds.
     """
     try:
         return load(compiled_library())
