@@ -19,6 +19,7 @@ from core.model.leaves.fused import fuse_leaves
 from core.model.leaves.install import install_leaves
 from core.model.leaves.ops import Ops, TorchOps, TritonOps
 from core.model.loader import LoadedModel
+from core.model.prequantised import is_quantised
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -47,7 +48,10 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
         return fuse(model, hook, working_ops(model.device), quantization)
     if quantization == "fp8":
         raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8")
-    library = kernels() if model.dtype in _FORMATS else None
+    is_known = (
+        model.dtype is torch.float32 if is_quantised(model.module) else model.dtype in _FORMATS
+    )
+    library = kernels() if is_known else None
     if library is None:
         if quantization != "none":
             raise ModelLoadError(

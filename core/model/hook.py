@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from core.errors import ModelLoadError
 from core.layer_spec import LayerSpec
+from core.model.plain import activation_dtype
 
 ATTENTION_NAME = "roseinfer"
 
@@ -186,8 +187,7 @@ class AttentionHook:
         """Refuse a model that is not itself any more with its attention replaced."""
         if not self.layers:
             raise self._refusal("its attention does not go through transformers' interface")
-        dtype = next(self._model.parameters()).dtype
-        tolerance = 1e-2 if dtype == torch.float32 else 0.25
+        tolerance = 1e-2 if activation_dtype(self._model) == torch.float32 else 0.25
         spread = expected.std().clamp_min(1e-6)
         error = float((expected - actual).abs().max() / spread)
         if not error < tolerance:

@@ -16,6 +16,8 @@ from core.config import DType, ModelConfig
 from core.errors import ModelLoadError
 from core.kernels.library import kernels
 from core.model.memory import enough_memory
+from core.model.plain import COMPUTED, activation_dtype
+from core.model.prequantised import move, placement, quantisation_of
 
 _DTYPES = {
     "float32": torch.float32,
@@ -26,7 +28,10 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in evaluation mode on its device, and what its configuration says of it."""
+    """A model in evaluation mode on its device, and what its configuration says of it.
+
+    ``dtype`` is that of its activations, whatever its weights are stored in.
+    """
 
     module: nn.Module
     device: torch.device
@@ -49,13 +54,13 @@ def load_model(config: ModelConfig) -> LoadedModel:
         else:
             module = _load_pretrained(config, device)
     with enough_memory("the weights"):
-        module = module.to(device)
+        module = move(module, device)
     module = module.eval().requires_grad_(requires_grad=False)
     text_config = module.config.get_text_config()
     return LoadedModel(
         module=module,
         device=device,
-        dtype=next(module.parameters()).dtype,
+        dtype=activation_dtype(module),
         vocab_size=text_config.vocab_size,
         max_model_len=_context_length(text_config),
         eos_token_ids=_eos_token_ids(module),
@@ -80,7 +85,7 @@ def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device
     """
     if name != "auto":
         return _DTYPES[name]
-    wanted = checkpoint if checkpoint in _DTYPES.values() else torch.float32
+    wanted = checkpoint if checkpoint in COMPUTED else torch.float32
     assert wanted is not None
     if device.type != "cpu" or wanted is torch.float32:
         return wanted
@@ -108,9 +113,21 @@ def _load_pretrained(config: ModelConfig, device: torch.device) -> Any:
     trust = config.trust_remote_code
     hf_config = AutoConfig.from_pretrained(config.config or source, trust_remote_code=trust)
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
-    return AutoModelForCausalLM.from_pretrained(
-        source, config=hf_config, dtype=dtype, trust_remote_code=trust
-    )
+    options: dict[str, Any] = {}
+    method = quantisation_of(hf_config)
+    if method is not None:
+        if config.quantization != "none":
+            raise ModelLoadError(
+                f"--quantization {config.quantization} cannot be had with {source}, which is "
+                f"quantised already, with {method!r}"
+            )
+        options = placement(device)
+        if device.type == "cpu" and config.dtype == "auto":
+            dtype = torch.float32  # as our leaves compute beside layers that are not ours
+    with _named(method):
+        return AutoModelForCausalLM.from_pretrained(
+            source, config=hf_config, dtype=dtype, trust_remote_code=trust, **options
+        )
 
 
 def _load_state_dict(config: ModelConfig, device: torch.device) -> Any:
@@ -119,6 +136,8 @@ def _load_state_dict(config: ModelConfig, device: torch.device) -> Any:
     assert config.model is not None
     trust = config.trust_remote_code
     hf_config = AutoConfig.from_pretrained(source_of(config), trust_remote_code=trust)
+    if quantisation_of(hf_config) is not None:
+        raise ModelLoadError(f"{config.config} is of a quantised model; it needs its directory")
     if not Path(config.model).is_file():
         raise ModelLoadError(f"there is no file {config.model}")
     state = torch.load(config.model, map_location="cpu", weights_only=True)
@@ -139,6 +158,20 @@ def _load_state_dict(config: ModelConfig, device: torch.device) -> Any:
             f"tensors, such as {example}"
         )
     return module.to(pick_dtype(config.dtype, checkpoint, device))
+
+
+@contextlib.contextmanager
+def _named(method: str | None) -> Iterator[None]:
+    """Say of what fails how the checkpoint is quantised: a package for that may be missing."""
+    try:
+        yield
+    except Exception as error:
+        if method is None:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelLoadError(
+            f"cannot load a checkpoint that is quantised with {method!r}: {reason}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from core.model.leaves.ops import Activation, Ops
 from core.model.leaves.quantised import FORMATS, QuantisedWeight
 from core.model.leaves.residual import residual_layer
 from core.model.leaves.rotary import Rotation, has_rotary, install_rotation, original_rotation
+from core.model.plain import activation_dtype
 
 NUM_PROOF_ROWS = 3
 
@@ -138,10 +139,9 @@ def fuse_leaves(
 
 class _Fuser:
     def __init__(self, model: nn.Module, ops: Ops, quantization: Quantization) -> None:
-        parameter = next(model.parameters())
         self._model = model
         self._ops = ops
-        self._device, self._dtype = parameter.device, parameter.dtype
+        self._device, self._dtype = next(model.parameters()).device, activation_dtype(model)
         self._generator = torch.Generator().manual_seed(0)
         self._counts: Counter[str] = Counter()
         self._is_quantised = quantization != "none"

@@ -26,6 +26,8 @@ from core.model.leaves.linear import (
 )
 from core.model.leaves.norm import FusedNorm
 from core.model.leaves.rotary import fused_rotation, has_rotary, install_rotation, original_rotation
+from core.model.plain import is_plain
+from core.model.prequantised import is_quantised
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -56,7 +58,8 @@ def install_leaves(
 
     ``model`` is a causal language model of transformers on the CPU, in float32 or bfloat16, in
     evaluation mode; ``attention`` its attention modules. ``fmt`` is what matrices are stored in;
-    the originals are freed as they are replaced.
+    the originals are freed as they are replaced. What of it came quantised stays as it is, and
+    gets float32: so the model is in float32 then.
     """
     with torch.inference_mode():
         return _Installer(library, model, fmt).run(attention)
@@ -79,7 +82,8 @@ class _Installer:
                 self._projections(module)
                 self._rotation(module, spec)
         self._visit(self._model)
-        self._model.float()
+        if not is_quantised(self._model):  # transformers would refuse
+            self._model.float()
         self._decoder(attention)
         return self._counts
 
@@ -101,18 +105,18 @@ class _Installer:
         """The output layer, and the embedding, which often has the same weight."""
         model = self._model
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-        is_plain = type(embedding) is nn.Embedding
+        is_usual = type(embedding) is nn.Embedding and is_plain(embedding)
         matrix = matchers.matrix_of(head)
         if matrix is not None:
             packed = matchers.packed(self._library, [matrix], self._format)
             fused = PackedHead(packed)
-            is_tied = is_plain and embedding.weight.data_ptr() == head.weight.data_ptr()
+            is_tied = is_usual and embedding.weight.data_ptr() == head.weight.data_ptr()
             if self._is_equal(head, fused, head.in_features):
                 self._put(*_place(model, head), fused, "head")
                 if is_tied:
                     self._put(*_place(model, embedding), PackedEmbedding(packed), "embedding")
                     return
-        if is_plain:
+        if is_usual:
             table = PlainEmbedding(embedding.weight.detach())
             self._put(*_place(model, embedding), table, "embedding")
 

@@ -17,6 +17,7 @@ from core.kernels.linear import Epilogue, Format, PackedWeight, interleave, pack
 from core.model.leaves.linear import PackedLinear
 from core.model.leaves.mlp import FusedMLP
 from core.model.leaves.norm import FusedNorm
+from core.model.plain import is_plain
 
 Matrix = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -30,10 +31,12 @@ _GATED_MLP = ("gate_proj", "act_fn", "up_proj", "down_proj")
 
 
 def matrix_of(module: Any) -> Matrix | None:
-    """Weight ``[out, in]`` and bias of a linear layer, also of GPT-2's transposed one."""
+    """Weight ``[out, in]`` and bias of a plain linear layer, also of GPT-2's transposed one."""
+    if not is_plain(module):
+        return None
     if type(module) is nn.Linear:
         return module.weight.detach(), None if module.bias is None else module.bias.detach()
-    if type(module).__name__ == "Conv1D" and getattr(module, "weight", None) is not None:
+    if type(module).__name__ == "Conv1D":
         return module.weight.detach().t(), module.bias.detach()
     return None
 
