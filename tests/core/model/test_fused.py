@@ -75,6 +75,26 @@ def test_with_our_triton_kernels(family):
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_16_bits_are_exact_enough_to_be_proved(family, dtype):
+    model = randomized(family).to(dtype)
+    hook = AttentionHook(model)
+    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    assert dict(counts) == COUNTS[family]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_on_a_gpu_everything_is_fused(family, dtype):
+    model = randomized(family).to("cuda", dtype)
+    hook = AttentionHook(model)
+    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
+    assert dict(counts) == COUNTS[family]
+
+
 class WrongOps(TorchOps):
     """Everything slightly wrong."""
 
