@@ -20,6 +20,7 @@ small      Qwen3-0.6B: one stream; 128 at once
 large      Qwen3-8B: one stream; 1, 8, 32 and 128 at a time, 1,024 in, 256 out
 shared     Qwen3-8B: 2,048 tokens in common; a prompt of 16,000 beside 16 streams
 fp8        Qwen3-8B with an fp8 KV cache
+weights    products with matrices in int8 and fp8; Qwen3-8B with them and without: one stream, 32
 gaps       how long the device waits between steps, by torch's profiler
 peer       transformers' continuous batching on the same models and loads
 http       the same loads through the server, to be compared with gpt2 and large
@@ -49,7 +50,7 @@ reached is told before the command is ended. One machine held throughout makes t
     $check machine,attention,texts,sampling,memory,gaps    # 1: is it right
     $check gpt2,small,large,shared                         # 2: what the targets are about
     $check http,peer                                       # 3: beside others
-    $check fp8,tests                                       # 4
+    $check fp8,weights,tests                               # 4
     python -m benchmarks.gpu_table results.jsonl --into benchmarks/RESULTS.md
 """
 
@@ -86,6 +87,7 @@ NAMES = (
     "large",
     "shared",
     "fp8",
+    "weights",
     "gaps",
     "peer",
     "http",

@@ -14,7 +14,7 @@ import torch
 from benchmarks.floors import Cost
 from benchmarks.shapes import shape_of
 from core.build import LoadedEngine, load_engine
-from core.config import EngineConfig, ModelConfig
+from core.config import EngineConfig, ModelConfig, Quantization
 from server.bench.random_model import cached_random_model
 
 MAX_NUM_SEQS = 128
@@ -35,22 +35,33 @@ class Options:
         """What is measured in; a CPU without our kernels is slow at anything else."""
         return "float32" if self.tiny else "bfloat16"
 
-    def cost(self, name: str, *, has_fp8_cache: bool = False) -> Cost:
+    def cost(
+        self, name: str, *, has_fp8_cache: bool = False, quantization: Quantization = "none"
+    ) -> Cost:
         """What the work of this model is made of."""
         size = 4 if self.dtype() == "float32" else 2
-        kv_size = 1 if has_fp8_cache else size
-        return Cost(shape=shape_of(self.model(name)), weight_bytes=size, kv_bytes=kv_size)
+        return Cost(
+            shape=shape_of(self.model(name)),
+            weight_bytes=size if quantization == "none" else 1,
+            kv_bytes=1 if has_fp8_cache else size,
+        )
 
     @contextmanager
     def engine(
-        self, name: str, *, dtype: str | None = None, runs_ahead: bool = True, **limits: Any
+        self,
+        name: str,
+        *,
+        dtype: str | None = None,
+        quantization: Quantization = "none",
+        runs_ahead: bool = True,
+        **limits: Any,
     ) -> Iterator[LoadedEngine]:
         """An engine that is gone, with its memory, when the block is left."""
         if self.tiny:
             limits = {"kv_cache_memory": 2**27, **limits}
         model: Any = {"device": self.device, "dtype": dtype or self.dtype()}
         loaded = load_engine(
-            ModelConfig(model=str(self.model(name)), **model),
+            ModelConfig(model=str(self.model(name)), quantization=quantization, **model),
             EngineConfig(**{"max_num_seqs": MAX_NUM_SEQS, **limits}),
         )
         engine: Any = loaded.engine

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import torch
 
@@ -17,9 +17,12 @@ from benchmarks.gpu.drive import drive
 from benchmarks.gpu.idle import idle
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.peer import Peer
+from benchmarks.gpu.products import products
 from benchmarks.gpu.sampling import sampling
 from benchmarks.scenarios import Scenario
 from core.build import LoadedEngine
+from core.config import Quantization
+from core.errors import ModelLoadError
 
 Row: TypeAlias = dict[str, Any]
 
@@ -89,6 +92,19 @@ def fp8(options: Options) -> Iterator[Row]:
         yield row | {"name": row["name"] + ", fp8 cache"}
 
 
+def weights(options: Options) -> Iterator[Row]:
+    """Products with matrices in 8 bits, and the large model with such, beside its own type."""
+    yield from products(options)
+    for quantization in get_args(Quantization):
+        kind = options.dtype() if quantization == "none" else quantization
+        try:
+            scenarios = (loads.SINGLE, loads.CONCURRENT[2])
+            for row in _in_process(options, LARGE, scenarios, quantization=quantization):
+                yield row | {"name": f"{row['name']}, {kind} weights"}
+        except ModelLoadError as error:
+            yield {"name": f"{kind} weights", "skipped": str(error)}
+
+
 def gaps(options: Options) -> Iterator[Row]:
     """How long the device waits between steps."""
     yield from idle(options, "gpt2", 1)
@@ -140,6 +156,7 @@ PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "large": large,
     "shared": shared,
     "fp8": fp8,
+    "weights": weights,
     "gaps": gaps,
     "peer": peer,
     "http": over_http,
@@ -151,7 +168,11 @@ def _in_process(
     options: Options, name: str, scenarios: tuple[Scenario, ...], **limits: Any
 ) -> Iterator[Row]:
     limit = rates.measure(options)
-    cost = options.cost(name, has_fp8_cache=limits.get("kv_cache_dtype") == "fp8")
+    cost = options.cost(
+        name,
+        has_fp8_cache=limits.get("kv_cache_dtype") == "fp8",
+        quantization=limits.get("quantization", "none"),
+    )
     with options.engine(name, **limits) as loaded:
         drive(loaded, loads.fit(loads.WARM_UP, tiny=options.tiny), seed="warm-up")
         for scenario in scenarios:

@@ -70,7 +70,9 @@ def test_a_load_is_driven_to_its_end(loaded, scenario):
     assert not loaded.engine.has_work
 
 
-@pytest.mark.parametrize("part", ["machine", "attention", "sampling", "memory", "small", "fp8"])
+@pytest.mark.parametrize(
+    "part", ["machine", "attention", "sampling", "memory", "small", "fp8", "weights"]
+)
 def test_a_part(part, capsys):
     assert gpu_check.main(["--inside", part, "--device", "cpu", "--tiny"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.build import load_engine
-from core.config import EngineConfig, ModelConfig
+from core.config import EngineConfig, ModelConfig, Quantization
 from core.engine import Engine
 from core.messages import EngineRequest
 from core.model.forward import EagerForward, Logits
@@ -128,6 +128,19 @@ def test_an_fp8_cache_answers():
         EngineConfig(max_model_len=256, max_num_seqs=12, kv_cache_dtype="fp8"),
     ).engine
     found = texts(engine, requests())
+    assert all(len(ids) == 30 for ids in found.values())
+
+
+@pytest.mark.parametrize("quantization", ["int8", "fp8"])
+def test_quantised_matrices_in_graphs_and_without(quantization: Quantization):
+    model = ModelConfig(device="cuda", dtype="float32", quantization=quantization)
+    limits = {"max_model_len": 256, "max_num_seqs": 12}
+    eager = load_engine(model, EngineConfig(**limits, enforce_eager=True)).engine
+    expected = texts(eager, requests())
+    engine = load_engine(model, EngineConfig(**limits)).engine
+    assert texts(engine, requests()) == expected
+    halved = ModelConfig(device="cuda", dtype="bfloat16", quantization=quantization)
+    found = texts(load_engine(halved, EngineConfig(**limits)).engine, requests())
     assert all(len(ids) == 30 for ids in found.values())
 
 
