@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from core.errors import ModelLoadError
 from core.kernels.library import kernels
 from core.model.memory import enough_memory
 from core.model.plain import COMPUTED, activation_dtype
-from core.model.prequantised import move, placement, quantisation_of
+from core.model.prequantised import is_quantised, move, placement, quantisation_of
 
 _DTYPES = {
     "float32": torch.float32,
@@ -113,21 +114,23 @@ def _load_pretrained(config: ModelConfig, device: torch.device) -> Any:
     trust = config.trust_remote_code
     hf_config = AutoConfig.from_pretrained(config.config or source, trust_remote_code=trust)
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
-    options: dict[str, Any] = {}
     method = quantisation_of(hf_config)
-    if method is not None:
-        if config.quantization != "none":
-            raise ModelLoadError(
-                f"--quantization {config.quantization} cannot be had with {source}, which is "
-                f"quantised already, with {method!r}"
-            )
-        options = placement(device)
-        if device.type == "cpu" and config.dtype == "auto":
-            dtype = torch.float32  # as our leaves compute beside layers that are not ours
-    with _named(method):
-        return AutoModelForCausalLM.from_pretrained(
-            source, config=hf_config, dtype=dtype, trust_remote_code=trust, **options
+    load = functools.partial(
+        AutoModelForCausalLM.from_pretrained, source, config=hf_config, trust_remote_code=trust
+    )
+    if method is None:
+        return load(dtype=dtype)
+    if config.quantization != "none":
+        raise ModelLoadError(
+            f"--quantization {config.quantization} cannot be had with {source}, which is "
+            f"quantised already, with {method!r}"
         )
+    # our leaves on a CPU give float32 to layers that are not ours
+    is_wide = device.type == "cpu" and config.dtype == "auto"
+    with _named(method):
+        module = load(dtype=torch.float32 if is_wide else dtype, **placement(device))
+    # some methods undo themselves where a device has nothing for them
+    return module if is_quantised(module) else module.to(dtype)
 
 
 def _load_state_dict(config: ModelConfig, device: torch.device) -> Any:

@@ -33,12 +33,22 @@ class EightsLinear(nn.Linear):
         weight = self.weight.to(x.dtype) * self.scale.to(x.dtype)[:, None]
         return nn.functional.linear(x, weight, self.bias)
 
+    def dequantised(self) -> nn.Linear:
+        linear = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None)
+        linear.weight = nn.Parameter((self.weight * self.scale[:, None]).bfloat16())
+        linear.bias = self.bias
+        return linear
+
 
 @register_quantization_config(METHOD)
 class EightsConfig(QuantizationConfigMixin):
-    def __init__(self, *, needs: str | None = None, **_kwargs: Any) -> None:
+    def __init__(
+        self, *, needs: str | None = None, dequantize: bool = False, **_kwargs: Any
+    ) -> None:
+        """``dequantize`` undoes it at load, to bfloat16 whatever was asked for."""
         self.quant_method = METHOD
         self.needs = needs
+        self.dequantize = dequantize
 
 
 @register_quantizer(METHOD)
@@ -50,6 +60,14 @@ class EightsQuantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: nn.Module, **_kwargs: Any) -> nn.Module:
         return replace_linear(model)
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **_kwargs: Any) -> nn.Module:
+        if self.quantization_config.dequantize:
+            for parent in list(model.modules()):
+                for name, child in list(parent.named_children()):
+                    if isinstance(child, EightsLinear):
+                        setattr(parent, name, child.dequantised())
+        return model
 
     def is_serializable(self) -> bool:
         return True

@@ -108,6 +108,16 @@ def test_a_type_that_was_asked_for_is_obeyed(checkpoints: dict[str, tuple[Path, 
     assert done.description == "torch's own kernels"
 
 
+def test_a_method_that_undoes_itself_leaves_a_plain_model(tmp_path: Path) -> None:
+    """As fp8 does where there is no GPU for it."""
+    save_quantised(clean("llama").bfloat16(), tmp_path, dequantize=True)
+    for dtype, expected in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        loaded = load_model(ModelConfig(model=str(tmp_path), device="cpu", dtype=dtype))
+        assert {p.dtype for p in loaded.module.parameters()} == {expected}
+        assert matrix_of(loaded.module.model.layers[0].mlp.up_proj) is not None
+        AttentionHook(loaded.module)
+
+
 def test_it_is_not_quantised_again(checkpoints: dict[str, tuple[Path, Any]]) -> None:
     directory, _ = checkpoints["llama"]
     with pytest.raises(
