@@ -1,11 +1,13 @@
 """One program draws one row: greedy or random, limited or not, without sorting anything.
 
-min_p is a limit on the weight. top_k becomes one on the logit, found by bisection over the order of
-floating-point numbers. top_p needs none: a token is drawn from what min_p and top_k leave over and
-kept if what ranks before it has less than top_p of the mass; if not, the draw is repeated among
-those that rank before it. That is rejection sampling with a pivot: the tokens that are kept have
-the shares that they would have among themselves, and most draws are kept at once. (The idea is
-FlashInfer's: Ye et al., "Sorting-Free GPU Kernels for LLM Sampling", 2025.)
+min_p is a limit on the weight. The others need none: a token is drawn from what min_p leaves over
+and kept if fewer than top_k rank before it, which have less than top_p of the mass; if not, the
+draw is repeated among those that rank before it. That is rejection sampling with a pivot: the
+tokens that are kept have the shares that they would have among themselves, and most draws are kept
+at once. (The idea is FlashInfer's: Ye et al., "Sorting-Free GPU Kernels for LLM Sampling", 2025.)
+
+Only where top_k and top_p come together, and top_p is a share of what top_k leaves over, does top_k
+become a limit on the logit, found by bisection over the order of floating-point numbers.
 
 Every draw walks the distribution function in the order of ids, in two levels: sums of blocks, then
 one block. Which token it finds depends on nothing but the row's logits, limits and random bits.
@@ -51,26 +53,30 @@ def _ranks_before(x, ids, value, token):
 
 @triton.jit
 def _weights(row, ids, vocab_size, limits, value, token):
-    """Weights, relative to the best token's, of those that no limit excludes; of others 0.
+    """Weights, relative to the best token's, of those in question, of others 0; and who they are.
 
-    They are those among them that rank before the pivot: a logit, and an id among equals.
+    In question are those that no limit excludes and that rank before the pivot: a logit, and an id
+    among equals.
     """
     best, temperature, min_p, last_value, last_id = limits
     x = _logits(row, ids, vocab_size)
     weights = tl.exp((x - best) / temperature)
     is_left = (weights >= min_p) & _ranks_before(x, ids, last_value, last_id + 1)
-    return tl.where(is_left & _ranks_before(x, ids, value, token), weights, 0.0)
+    is_left &= _ranks_before(x, ids, value, token)
+    return tl.where(is_left, weights, 0.0), is_left
 
 
 @triton.jit
 def _mass(row, vocab_size, limits, value, pivot, BLOCK: tl.constexpr):
-    """Sum of the weights, float64."""
+    """Sum of the weights, float64, and how many are in question."""
     mass = tl.full([], 0.0, tl.float64)
+    count = 0
     for start in range(0, vocab_size, BLOCK):
         ids = start + tl.arange(0, BLOCK)
-        weights = _weights(row, ids, vocab_size, limits, value, pivot)
+        weights, is_left = _weights(row, ids, vocab_size, limits, value, pivot)
         mass += tl.sum(weights, 0).to(tl.float64)
-    return mass
+        count += tl.sum(is_left.to(tl.int32), 0)
+    return mass, count
 
 
 @triton.jit
@@ -81,14 +87,15 @@ def _token_at(row, vocab_size, limits, value, pivot, target, BLOCK: tl.constexpr
     block = 0
     for start in range(0, vocab_size, BLOCK):
         ids = start + tl.arange(0, BLOCK)
-        weights = _weights(row, ids, vocab_size, limits, value, pivot)
+        weights, _ = _weights(row, ids, vocab_size, limits, value, pivot)
         size = tl.sum(weights, 0).to(tl.float64)
         is_here = (passed <= target) & (size > 0.0)
         block = tl.where(is_here, start, block)
         before = tl.where(is_here, passed, before)
         passed += size
     ids = block + tl.arange(0, BLOCK)
-    inside = _weights(row, ids, vocab_size, limits, value, pivot).to(tl.float64)
+    weights, _ = _weights(row, ids, vocab_size, limits, value, pivot)
+    inside = weights.to(tl.float64)
     is_passed = before + tl.cumsum(inside, 0) - inside <= target
     return tl.max(tl.where((inside > 0.0) & is_passed, ids, 0), 0)
 
@@ -175,24 +182,25 @@ def _draw_kernel(
     elif temperature > 0.0:
         last_value = float("-inf")
         last_id = vocab_size
-        if top_k < vocab_size:
+        if (top_k < vocab_size) & (top_p < 1.0):
             last_value, last_id = _last_of_top_k(row, vocab_size, top_k, best, BLOCK)
+            top_k = vocab_size
         limits = (best, temperature, min_p, last_value, last_id)
         value = float("-inf")  # everything ranks before it
         pivot = vocab_size
-        mass = _mass(row, vocab_size, limits, value, pivot, BLOCK)
-        limit = top_p * mass
+        mass, count = _mass(row, vocab_size, limits, value, pivot, BLOCK)
+        limit = tl.where(top_p < 1.0, top_p * mass, float("inf"))
         bits = tl.load(random_bits + index).to(tl.uint64)
         is_kept = False
         while not is_kept:
             target = (bits >> 12).to(tl.float64) * (1.0 / (1 << 52)) * mass
             token = _token_at(row, vocab_size, limits, value, pivot, target, BLOCK)
-            is_kept = top_p >= 1.0
+            is_kept = (top_p >= 1.0) & (top_k >= vocab_size)
             if not is_kept:
                 value = _logits(row, token, vocab_size)
                 pivot = token
-                mass = _mass(row, vocab_size, limits, value, pivot, BLOCK)
-                is_kept = mass < limit
+                mass, count = _mass(row, vocab_size, limits, value, pivot, BLOCK)
+                is_kept = (mass < limit) & (count < top_k)
                 bits = _mix(bits + 0x9E3779B97F4A7C15)
     tl.store(tokens + index, token.to(tl.int64))
 
