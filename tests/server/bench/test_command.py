@@ -61,7 +61,7 @@ def test_a_model_is_made_and_nothing_else(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr()
     assert shown.out.rstrip("\n") == str(tmp_path / f"tiny-random-{random_model.VERSION}")
     assert "making" in shown.err
-    assert (tmp_path / "tiny-random-1" / "config.json").is_file()
+    assert (tmp_path / f"tiny-random-{random_model.VERSION}" / "config.json").is_file()
 
 
 def refused(settings, capsys):
