@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from core.errors import ModelLoadError
 from core.layer_spec import LayerSpec
 from core.model.plain import activation_dtype
+from core.model.wide_products import WideProducts
 
 ATTENTION_NAME = "roseinfer"
 
@@ -143,7 +144,7 @@ class AttentionHook:
         device = next(model.parameters()).device
         try:
             model.set_attn_implementation(implementation)
-            with torch.inference_mode():
+            with torch.inference_mode(), WideProducts():
                 output = model(
                     input_ids=ids[None].to(device),
                     position_ids=positions[None].to(device),
