@@ -33,8 +33,8 @@ _REPLAYS = 5
 
 def products(options: Options) -> Iterator[dict[str, Any]]:
     """A row for each matrix and format: its error, and microseconds by the number of rows."""
-    if importlib.util.find_spec("triton") is None:
-        yield {"name": "products", "skipped": "needs Triton"}
+    if not _can_run(options.device):
+        yield {"name": "products", "skipped": "needs Triton, and a GPU or its interpreter"}
         return
     dtype = getattr(torch, options.dtype())
     for name, shape in (TINY_MATRICES if options.tiny else MATRICES).items():
@@ -57,6 +57,14 @@ def products(options: Options) -> Iterator[dict[str, Any]]:
             yield row
         del dense
         free_memory()
+
+
+def _can_run(device: str) -> bool:
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from core.attention.triton.kernels.types import IS_INTERPRETED  # noqa: PLC0415 - needs Triton
+
+    return device == "cuda" or IS_INTERPRETED
 
 
 def _error(dense: torch.Tensor, stored_in: torch.dtype, rows: tuple[int, ...]) -> float:
