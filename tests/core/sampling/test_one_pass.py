@@ -64,11 +64,10 @@ logit_lists = st.lists(
 @given(
     values=logit_lists,
     temperature=st.sampled_from([0.3, 1.0, 2.0]),
-    top_k=st.integers(0, 45),
-    min_p=st.one_of(st.just(0.0), st.floats(0.0, 0.99)),
+    min_p=st.floats(0.0, 0.99),
 )
-def test_shares_of_what_min_p_and_top_k_leave_over(values, temperature, top_k, min_p):
-    params = {"temperature": temperature, "top_k": top_k, "min_p": min_p}
+def test_shares_of_what_min_p_leaves_over(values, temperature, min_p):
+    params = {"temperature": temperature, "min_p": min_p}
     logits = torch.tensor(values)
     full = SamplingParams(max_tokens=1, **params)
     assume(is_clear_cut(logits, full))
@@ -85,10 +84,10 @@ def test_shares_of_what_min_p_and_top_k_leave_over(values, temperature, top_k, m
     values=logit_lists,
     temperature=st.sampled_from([0.3, 1.0, 2.0]),
     top_k=st.integers(0, 45),
-    top_p=st.floats(0.01, 1.0),
+    top_p=st.one_of(st.just(1.0), st.floats(0.01, 1.0)),
     min_p=st.one_of(st.just(0.0), st.floats(0.0, 0.99)),
 )
-def test_nobody_is_drawn_whom_top_p_excludes(values, temperature, top_k, top_p, min_p):
+def test_nobody_is_drawn_who_is_excluded(values, temperature, top_k, top_p, min_p):
     params = {"temperature": temperature, "top_k": top_k, "min_p": min_p, "top_p": top_p}
     logits = torch.tensor(values)
     full = SamplingParams(max_tokens=1, **params)
@@ -98,15 +97,17 @@ def test_nobody_is_drawn_whom_top_p_excludes(values, temperature, top_k, top_p, 
 
 
 @interpreted
-def test_shares_of_what_top_p_leaves_over():
+@pytest.mark.parametrize(
+    "params", [{"top_p": 0.4}, {"top_k": 6}, {"top_k": 12, "top_p": 0.7}], ids=str
+)
+def test_shares_of_what_is_left_over(params):
     """Draws that were excluded are repeated among the others, and keep their shares."""
     logits = make_logits(1, 40, scale=1.0, seed=3)[0]
-    expected, probabilities = survivors(
-        logits, SamplingParams(max_tokens=1, temperature=1.0, top_p=0.4)
-    )
+    full = SamplingParams(max_tokens=1, temperature=1.0, **params)
+    expected, probabilities = survivors(logits, full)
     assert len(expected) > 4
-    num = 60
-    tokens = drawn(logits, num, top_p=0.4)
+    num = 30
+    tokens = drawn(logits, num, **params)
     counts = np.array([(tokens == token).sum().item() for token in expected])
     assert counts.sum() == num
     deviation = np.sqrt(num * probabilities * (1 - probabilities))
