@@ -40,6 +40,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.random_model import cached_random_model
 from benchmarks import host
 from benchmarks.floors import floors
 from benchmarks.limits import Rates, machine_of, probe
@@ -55,7 +56,6 @@ from benchmarks.peers import (
 from benchmarks.running import DidNotStart, Running, running
 from benchmarks.scenarios import DEFAULT, WARM_UP, scenarios
 from benchmarks.shapes import shape_of
-from server.bench.random_model import cached_random_model
 
 ROOT = Path(__file__).resolve().parent.parent
 

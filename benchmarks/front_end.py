@@ -39,13 +39,13 @@ import uvloop
 
 from core.build import EngineInfo, LoadedEngine, load_engine
 from core.builtin_model import path as builtin_path
+from core.contract.messages import Add, EngineRequest, EngineStats, StepOutput
+from core.contract.params import SamplingParams
 from core.generation import Generation
-from core.messages import Add, EngineRequest, EngineStats, StepOutput
+from core.grammar.compiler import GrammarCompiler
 from core.model.runner import SequenceResult
-from core.params import SamplingParams
 from core.sampling.sampled_tokens import SampledTokens
 from core.sequence import Sequence
-from core.structured.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from core.thread import CoreThread
 from server.__main__ import exit_process, run

@@ -202,7 +202,7 @@ def _run_inside(options: argparse.Namespace) -> int:
 
 
 def _make_models(*, tiny: bool) -> int:
-    from server.bench.random_model import cached_random_model  # noqa: PLC0415 - imports msgspec
+    from bench.random_model import cached_random_model  # noqa: PLC0415 - imports msgspec
 
     for name in MODELS[:1] if tiny else MODELS:
         start = time.monotonic()

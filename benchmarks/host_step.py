@@ -18,16 +18,16 @@ import time
 import torch
 
 from core.builtin_model import path as builtin_path
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.messages import EngineRequest
 from core.model.forward import Logits
 from core.model.last_tokens import LastTokens
 from core.model.runner import ModelRunner
 from core.model_input import ModelInput
-from core.params import SamplingParams
 from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer

@@ -23,13 +23,13 @@ from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before torch is imported
 
+from bench.records import RequestRecord
 from benchmarks.load import OnToken, run_scenario
 from benchmarks.scenarios import scenarios
 from core.build import LoadedEngine, load_engine
-from core.messages import Abort, Add, EngineRequest, StepOutput
-from core.params import SamplingParams
+from core.contract.messages import Abort, Add, EngineRequest, StepOutput
+from core.contract.params import SamplingParams
 from core.thread import CoreThread, Died, Event, SteppingEngine
-from server.bench.records import RequestRecord
 from server.process import SWITCH_INTERVAL
 from server.settings import Settings, parse_settings
 

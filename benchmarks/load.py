@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bench.figures import percentile
+from bench.records import RequestRecord
+from bench.words import random_prompt
 from benchmarks.scenarios import Scenario
-from server.bench.figures import percentile
-from server.bench.records import RequestRecord
-from server.bench.words import random_prompt
 
 OnToken = Callable[[RequestRecord], None]
 

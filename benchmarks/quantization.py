@@ -17,9 +17,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core import builtin_model
-from core.kernels.library import kernels
-from core.kernels.linear import Format
-from core.model.leaves.install import install_leaves
+from core.fusion.cpu.install import install_leaves
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format
 from training.corpus import held_out_examples
 from training.packing import encode, pack
 from training.tokenizer import END_OF_TEXT

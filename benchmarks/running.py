@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.client import CompletionClient
 from benchmarks.load import run_scenario
 from benchmarks.peers import BenchModel, Contender, clean_environment
 from benchmarks.scenarios import scenarios
-from server.bench.client import CompletionClient
 
 STOP_TIMEOUT = 15.0
 """Seconds that a server gets to end politely."""

@@ -42,10 +42,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from compat_tests.support.api import CHAT, Api, Json
 from compat_tests.support.process import ServerProcess
 from core.build import LoadedEngine, load_engine
-from core.config import EngineConfig, ModelConfig
-from core.grammar import Grammar, json_schema
-from core.messages import EngineRequest
-from core.params import SamplingParams
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.grammar import Grammar, json_schema
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from tests.support.schemas import random_schema
 
 WIDTH = 16

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from core.config import EngineConfig, ModelConfig
+from core.assembly import assemble
+from core.contract.config import EngineConfig, ModelConfig
 from core.engine import Engine
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.processor import GrammarProcessor
 from core.kv.manager import KVCacheManager
-from core.model.assembly import assemble
 from core.model.limits import Limits
 from core.model.loader import load_model, source_of
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.scheduler import Scheduler
-from core.structured.compiler import GrammarCompiler
-from core.structured.processor import GrammarProcessor
 from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")

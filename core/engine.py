@@ -10,9 +10,9 @@ from typing import Protocol
 
 import torch
 
+from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.generation import Generation
 from core.kv.manager import KVCacheManager
-from core.messages import EngineRequest, EngineStats, StepOutput
 from core.model.runner import SequenceResult
 from core.scheduler import Scheduler, SchedulerOutput
 from core.sequence import Sequence

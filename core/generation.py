@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.messages import FinishReason, StepOutput, TokenLogprob
+from core.contract.messages import FinishReason, StepOutput, TokenLogprob
 from core.model.runner import SequenceResult
 from core.sequence import Sequence
 from core.text.output import OutputText

@@ -17,8 +17,8 @@ import msgspec
 import torch
 from torch import nn
 
+from core.contract.messages import StepOutput
 from core.engine import Engine
-from core.messages import StepOutput
 from core.profile_report import STAGES, Kind, KindReport, StageTime
 from core.scheduler import SchedulerOutput
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.block_table import BlockTable
-from core.messages import EngineRequest
-from core.params import SamplingParams
 
 
 class Status(enum.Enum):

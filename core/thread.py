@@ -10,8 +10,8 @@ from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
 
-from core.errors import ModelLoadError
-from core.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
+from core.contract.errors import ModelLoadError
+from core.contract.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from bench.settings import BenchSettings
 from server import heap
-from server.bench.settings import BenchSettings
 from server.settings import Settings, parse_command
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run_bench(settings: BenchSettings) -> int:
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     _set_up("warning")
-    from server.bench import command  # noqa: PLC0415 - the heavy imports, after flags are known good
+    from bench import command  # noqa: PLC0415 - the heavy imports, after flags are known good
 
     return command.run(settings)
 

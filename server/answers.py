@@ -15,7 +15,7 @@ import anyio
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from core.messages import StepOutput, merge
+from core.contract.messages import StepOutput, merge
 from server import sse
 from server.bridge import ChoiceOutput, ResponseStream
 from server.render.base import StreamRenderer, WholeRenderer

@@ -12,14 +12,14 @@ from typing import Self, TypeAlias
 import anyio
 from anyio import WouldBlock
 
-from core.errors import (
+from core.contract.errors import (
     GenerationFailed,
     InvalidRequest,
     QueueFull,
     RoseInferError,
     Unavailable,
 )
-from core.messages import Abort, Add, EngineRequest, EngineStats, StepOutput, merge
+from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput, merge
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
 
 logger = logging.getLogger("roseinfer.server")

@@ -16,7 +16,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from core.errors import (
+from core.contract.errors import (
     ContextLengthExceeded,
     GenerationFailed,
     InvalidRequest,

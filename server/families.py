@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import InvalidRequest
-from core.grammar import CallMarkup
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import CallMarkup
 from core.text.tokenizer import Tokenizer
 from server.parsers import reasoning, tool
 from server.parsers.reasoning.tags import TagParser

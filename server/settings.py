@@ -9,9 +9,16 @@ from typing import get_args
 
 import msgspec
 
+from bench.settings import BenchSettings, add_bench_command, bench_settings
 from core.builtin_model import MODEL_ID
-from core.config import Device, DType, EngineConfig, KVCacheDType, ModelConfig, Quantization
-from server.bench.settings import BenchSettings, add_bench_command, bench_settings
+from core.contract.config import (
+    Device,
+    DType,
+    EngineConfig,
+    KVCacheDType,
+    ModelConfig,
+    Quantization,
+)
 from server.flags import (
     Choice,
     Flags,

@@ -10,27 +10,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("schemas", "core", "server")
+PACKAGES = ("schemas", "core", "server", "bench")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 
 LAYERS = (
-    {"core.errors", "core.config", "core.layer_spec", "core.builtin_model", "core.profile_report"},
+    {
+        "core.contract.errors",
+        "core.contract.config",
+        "core.layer_spec",
+        "core.builtin_model",
+        "core.profile_report",
+    },
     {"core.kernels", "core.pinned"},
-    {"core.params", "core.grammar"},
-    {"core.messages"},
+    {"core.contract"},
     {"core.sequence", "core.kv.block_table"},
     {"core.kv", "core.sampling", "core.text", "core.attention", "core.model_input"},
-    {"core.model", "core.scheduler", "core.structured"},
+    {"core.model", "core.scheduler", "core.grammar"},
+    {"core.fusion"},
     {"core.generation"},
     {"core.engine"},
-    {"core.build", "core.profiling"},
+    {"core.assembly", "core.build", "core.profiling"},
 )
 """Inside core: what a file imports is in its own layer or an earlier one. The thread is in none:
 it needs nothing but messages and errors."""
 
-THREAD_NEEDS = {"core.messages", "core.errors"}
+THREAD_NEEDS = {"core.contract.messages", "core.contract.errors"}
 
-PURE = ("core.scheduler", "core.sequence", "core.kv", "core.messages", "core.params", "core.thread")
+PURE = (
+    "core.scheduler",
+    "core.sequence",
+    "core.kv",
+    "core.contract.messages",
+    "core.contract.params",
+    "core.thread",
+)
 """Integers only: these import no torch, not even by way of others."""
 
 

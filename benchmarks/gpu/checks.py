@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
+from bench.words import random_prompt
 from benchmarks.gpu.options import Options, free_memory
 from core.attention.base import backend_factory
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.messages import EngineRequest
 from core.model_input import ModelInput, build_model_input
-from core.params import SamplingParams
 from core.sequence import Sequence
-from server.bench.words import random_prompt
 
 BACKENDS = {"cuda": ("torch", "triton", "flashinfer"), "cpu": ("torch", "cpu")}
 BLOCK_SIZE = 16

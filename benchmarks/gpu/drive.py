@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.load import Sent, figures, make_prompts
 from benchmarks.scenarios import Scenario
 from core.build import LoadedEngine
-from core.messages import EngineRequest, StepOutput
-from core.params import SamplingParams
+from core.contract.messages import EngineRequest, StepOutput
+from core.contract.params import SamplingParams
 
 
 class Drive:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.client import CompletionClient
 from benchmarks.gpu.options import MAX_NUM_SEQS, Options
 from benchmarks.load import run_scenario
 from benchmarks.peers import BenchModel, Roseinfer
 from benchmarks.running import Running
 from benchmarks.scenarios import Scenario
 from benchmarks.shapes import shape_of
-from server.bench.client import CompletionClient
 
 NEEDS = ("litestar", "uvicorn", "httptools", "anyio")
 

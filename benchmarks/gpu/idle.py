@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from bench.words import random_prompt
 from benchmarks.gpu.options import Options
 from core.build import LoadedEngine
-from core.messages import EngineRequest
-from core.params import SamplingParams
-from server.bench.words import random_prompt
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 
 NUM_STEPS = 40
 

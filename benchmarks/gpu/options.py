@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from bench.random_model import cached_random_model
 from benchmarks.floors import Cost
 from benchmarks.shapes import shape_of
 from core.build import LoadedEngine, load_engine
-from core.config import EngineConfig, ModelConfig, Quantization
-from server.bench.random_model import cached_random_model
+from core.contract.config import EngineConfig, ModelConfig, Quantization
 
 MAX_NUM_SEQS = 128
 

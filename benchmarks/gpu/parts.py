@@ -21,8 +21,8 @@ from benchmarks.gpu.products import products
 from benchmarks.gpu.sampling import sampling
 from benchmarks.scenarios import Scenario
 from core.build import LoadedEngine
-from core.config import Quantization
-from core.errors import ModelLoadError
+from core.contract.config import Quantization
+from core.contract.errors import ModelLoadError
 
 Row: TypeAlias = dict[str, Any]
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.gpu.options import Options, free_memory
-from core.model.leaves.quantised import FORMATS, QuantisedWeight, quantise
+from core.fusion.cuda.quantised import FORMATS, QuantisedWeight, quantise
 
 Product: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -62,7 +62,7 @@ def products(options: Options) -> Iterator[dict[str, Any]]:
 def _can_run(device: str) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
-    from core.attention.triton.kernels.types import IS_INTERPRETED  # noqa: PLC0415 - needs Triton
+    from core.kernels.triton.attention.types import IS_INTERPRETED  # noqa: PLC0415 - needs Triton
 
     return device == "cuda" or IS_INTERPRETED
 

@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.rates import seconds_of
-from core.messages import EngineRequest
-from core.params import SamplingParams
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.sampling.one_pass import RowDraw, row_draw
 from core.sampling.sampler import Sampler
 from core.sequence import Sequence

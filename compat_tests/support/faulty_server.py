@@ -20,7 +20,7 @@ from compat_tests.support.faults import (
     STALL_SECONDS,
 )
 from core.build import LoadedEngine, load_engine
-from core.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, ModelConfig
 from core.engine import InFlight, Runner
 from core.model.forward import Logits
 from core.scheduler import SchedulerOutput

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
@@ -40,10 +40,10 @@ class BackendFactory(Protocol):
 
 
 _BACKENDS = {
-    "cpu": ("core.attention.paged_cpu", "PagedCPUBackend"),
+    "cpu": ("core.attention.cpu_backend", "PagedCPUBackend"),
     "flashinfer": ("core.attention.paged_flashinfer", "FlashInferBackend"),
     "sdpa": ("core.attention.sdpa", "SDPABackend"),
-    "torch": ("core.attention.paged_torch", "PagedTorchBackend"),
+    "torch": ("core.attention.torch_backend", "PagedTorchBackend"),
     "triton": ("core.attention.triton.backend", "TritonBackend"),
 }
 

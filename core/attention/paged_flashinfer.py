@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from core.attention.cache_write import write_to_cache
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput

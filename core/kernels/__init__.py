@@ -1,1 +1,1 @@
-"""Kernels of our own for the CPU: C++ compiled on this machine, and its face in Python."""
+"""Compute kernels: C++ for CPUs in `cpu`, Triton for CUDA in `triton`."""

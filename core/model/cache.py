@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from core.attention.base import BackendFactory
-from core.config import EngineConfig
+from core.contract.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.graphs import recorded_nbytes
 from core.model.hook import AttentionHook

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 from core.layer_spec import LayerSpec
 from core.model.plain import activation_dtype
 from core.model.wide_products import WideProducts

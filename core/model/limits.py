@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.config import EngineConfig
-from core.errors import ModelLoadError
+from core.contract.config import EngineConfig
+from core.contract.errors import ModelLoadError
 from core.model.loader import LoadedModel
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from core import builtin_model
-from core.config import DType, ModelConfig
-from core.errors import ModelLoadError
-from core.kernels.library import kernels
+from core.contract.config import DType, ModelConfig
+from core.contract.errors import ModelLoadError
+from core.kernels.cpu.library import kernels
 from core.model.memory import enough_memory
 from core.model.plain import COMPUTED, activation_dtype
 from core.model.prequantised import is_quantised, move, placement, quantisation_of

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 
 CPU_SHARE = 0.4
 """Part of a CPU machine's available memory that the cache may fill; it is taken as it is used."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 
 
 def quantisation_of(hf_config: Any) -> str | None:

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import torch
 
-from core.errors import GenerationFailed
+from core.contract.errors import GenerationFailed
+from core.contract.messages import TokenLogprob
 from core.kv.storage import KVStorage
-from core.messages import TokenLogprob
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
 from core.model_input import ModelInput, build_model_input

@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 
 from core.attention.base import BackendFactory
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
-from core.messages import EngineRequest
 from core.model.forward import EagerForward
 from core.model.graphs import GraphableBackend
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
 from core.model.runner import ModelRunner
-from core.params import SamplingParams
 from core.sampling.sampler import Sampler
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence

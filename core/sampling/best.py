@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from core.kernels import elementwise
-from core.kernels.library import kernels
+from core.kernels.cpu import elementwise
+from core.kernels.cpu.library import kernels
 
 _MIN_BLOCKED = 32_768  # vocabulary from which on blocks pay
 _ARGMAX_BLOCK = 256

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sampling.best import argmax, topk
 from core.sampling.draw import FAILED, draw_from_all, draw_from_ranked
 from core.sampling.rows import Rows

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import torch
 
-from core.errors import GenerationFailed
-from core.messages import TokenLogprob
-from core.params import MAX_TOP_LOGPROBS
+from core.contract.errors import GenerationFailed
+from core.contract.messages import TokenLogprob
+from core.contract.params import MAX_TOP_LOGPROBS
 from core.pinned import Download
 from core.sampling.best import topk
 from core.sampling.upload import upload

@@ -8,14 +8,14 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sampling.groups import MAX_TEMPERATURE, takes_best
 from core.sampling.rows import Rows
 from core.sampling.stream import Stream
 from core.sampling.upload import upload
 
 RowDraw: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""One token of each row, from logits, filters and random bits: core.sampling.triton_ops.draw."""
+"""One token of each row, from logits, filters and random bits: core.kernels.triton.draw."""
 
 _MIN_TEMPERATURE = 1e-30
 """The draw takes the best long before; less would be 0 in float32, which says so by itself."""
@@ -26,7 +26,7 @@ def row_draw(vocab_size: int, dtype: torch.dtype, device: torch.device) -> RowDr
     if device.type != "cuda":
         return None
     try:
-        from core.sampling.triton_ops.draw import draw_rows  # noqa: PLC0415 - needs Triton
+        from core.kernels.triton.draw import draw_rows  # noqa: PLC0415 - needs Triton
     except ModuleNotFoundError:
         return None
     filters = torch.ones(4, 1, dtype=torch.float64, device=device)

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sequence import Sequence
 
 

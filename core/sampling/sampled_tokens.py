@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 
 
 class SampledTokens(msgspec.Struct, frozen=True):

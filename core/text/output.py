@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from core.messages import TokenLogprob
-from core.params import Thinking
+from core.contract.messages import TokenLogprob
+from core.contract.params import Thinking
 from core.text.detokenizer import Detokenizer
 from core.text.stop import StopMatcher
 from core.text.thinking import ThinkingGate

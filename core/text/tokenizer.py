@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import InvalidRequest, ModelLoadError
+from core.contract.errors import InvalidRequest, ModelLoadError
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.plain import SpecialText, new_mark
 from core.text.vocabulary import Vocabulary

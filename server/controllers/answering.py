@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from litestar import Response
 
-from core.messages import EngineRequest
+from core.contract.messages import EngineRequest
 from schemas.sampling import SamplingFields
 from server.answers import StreamAnswer, WholeAnswer
 from server.render.base import Head, StreamRenderer, WholeRenderer

@@ -8,7 +8,7 @@ from litestar import Controller, Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletion, ChatCompletionRequest
 from schemas.chat_chunk import ChatCompletionChunk
 from server.controllers.answering import answer, new_head, stream_interval

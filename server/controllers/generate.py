@@ -9,7 +9,7 @@ from litestar import Controller, Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from schemas.generate import GenerateRequest, GenerateResponse
 from server.answers import StreamAnswer, WholeAnswer
 from server.openapi import gives_or_streams

@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
-from core.messages import EngineStats
+from core.contract.messages import EngineStats
 from schemas.health import HealthResponse
 from server.bridge import State
 from server.openapi import gives, gives_also

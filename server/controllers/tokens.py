@@ -7,7 +7,7 @@ from litestar import Controller, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,

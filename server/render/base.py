@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from core.messages import EngineRequest, StepOutput
+from core.contract.messages import EngineRequest, StepOutput
 from schemas.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from server import sse
 from server.errors import stream_error

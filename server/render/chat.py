@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from core.messages import EngineRequest, StepOutput, TokenLogprob
-from core.params import Thinking
+from core.contract.messages import EngineRequest, StepOutput, TokenLogprob
+from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatChoice, ChatCompletion, ChatMessage, FinishReason
 from schemas.chat_chunk import (

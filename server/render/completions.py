@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from core.messages import EngineRequest, StepOutput, TokenLogprob
+from core.contract.messages import EngineRequest, StepOutput, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from schemas.completions import Completion, CompletionChoice
 from schemas.logprobs import CompletionLogprobs

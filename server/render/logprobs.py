@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 from core.text.tokenizer import Tokenizer
 from schemas import logprobs as wire
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.messages import StepOutput
+from core.contract.messages import StepOutput
 from schemas.generate import GenerateResponse
 
 

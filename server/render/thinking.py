@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.messages import StepOutput
-from core.params import Thinking
+from core.contract.messages import StepOutput
+from core.contract.params import Thinking
 
 
 class ThinkingCounter:

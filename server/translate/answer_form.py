@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from core.errors import InvalidRequest
-from core.grammar import Grammar, after
-from core.params import Thinking
-from core.structured.compiler import GrammarCompiler
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import Grammar, after
+from core.contract.params import Thinking
+from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.families import Families

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from core.build import LoadedEngine
-from core.errors import InvalidRequest
-from core.params import SamplingParams
+from core.contract.errors import InvalidRequest
+from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
 from server.parsers.chain import ChoiceParser

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from core.build import EngineInfo, LoadedEngine
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
 from server.translate.formats import output_format
 from server.translate.params import check_length, sampling_params

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from core import grammar
-from core.errors import InvalidRequest
-from core.grammar import Grammar
+from core.contract import grammar
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import Grammar
 from schemas.formats import (
     JsonObjectFormat,
     JsonSchemaFormat,

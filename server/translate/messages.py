@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.messages import (
     AssistantMessage,
     Content,

@@ -8,10 +8,10 @@ from time import monotonic
 import msgspec
 
 from core.build import EngineInfo
-from core.errors import ContextLengthExceeded, InvalidRequest
-from core.grammar import Grammar
-from core.messages import EngineRequest
-from core.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
+from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.grammar import Grammar
+from core.contract.messages import EngineRequest
+from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields
 

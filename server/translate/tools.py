@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import InvalidRequest
-from core.grammar import CallMarkup, Either, Grammar, ToolSpec, tool_calls, tool_calls_in_text
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import (
+    CallMarkup,
+    Either,
+    Grammar,
+    ToolSpec,
+    tool_calls,
+    tool_calls_in_text,
+)
 from schemas.chat import ChatCompletionRequest
 from schemas.tools import (
     AllowedToolsChoice,

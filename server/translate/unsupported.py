@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.llama_cpp import LlamaCppSamplingFields

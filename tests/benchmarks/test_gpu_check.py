@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
+from bench import random_model
 from benchmarks import gpu_check
 from benchmarks.gpu import loads
 from benchmarks.gpu.drive import drive
 from benchmarks.gpu.idle import gaps
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.parts import PARTS
-from server.bench import random_model
 
 TINY = Options(device="cpu", tiny=True)
 LOADS = (

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from bench.records import RequestRecord
 from benchmarks.load import Sent, figures, run_scenario
 from benchmarks.scenarios import Scenario, scenarios
-from server.bench.records import RequestRecord
 
 
 class Answering:

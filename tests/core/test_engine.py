@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
+from core.contract.messages import StepOutput
 from core.engine import MAX_FAILED_STEPS, REQUEST_FAILED
-from core.messages import StepOutput
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
 

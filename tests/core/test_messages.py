@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.messages import (
+from core.contract.messages import (
     Abort,
     Add,
     Command,

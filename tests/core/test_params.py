@@ -3,8 +3,8 @@ import math
 import msgspec
 import pytest
 
-from core.errors import ContextLengthExceeded, InvalidRequest, RoseInferError
-from core.params import GREEDY_TEMPERATURE, MAX_TOP_LOGPROBS, SamplingParams
+from core.contract.errors import ContextLengthExceeded, InvalidRequest, RoseInferError
+from core.contract.params import GREEDY_TEMPERATURE, MAX_TOP_LOGPROBS, SamplingParams
 from tests.support.builders import make_params
 
 LOW = "below_min_value"

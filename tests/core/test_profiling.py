@@ -1,7 +1,7 @@
 import pytest
 
 from core.build import load_engine
-from core.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, ModelConfig
 from core.profile_report import STAGES
 from core.profiling import ScheduleTimes, StepProfile, _Timer
 from tests.support.builders import make_request

@@ -7,8 +7,8 @@ from collections import Counter, deque
 
 import pytest
 
-from core.errors import ModelLoadError
-from core.messages import Abort, Add, EngineStats, StepOutput, Stop
+from core.contract.errors import ModelLoadError
+from core.contract.messages import Abort, Add, EngineStats, StepOutput, Stop
 from core.thread import CoreThread, Died, Ready
 from tests.support.builders import make_request
 from tests.support.scripted import Rig

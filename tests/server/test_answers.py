@@ -4,7 +4,7 @@ import anyio
 import msgspec
 import pytest
 
-from core.errors import GenerationFailed
+from core.contract.errors import GenerationFailed
 from core.text.tokenizer import Tokenizer
 from server import sse
 from server.answers import StreamAnswer, WholeAnswer

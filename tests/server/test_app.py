@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from anyio import lowlevel
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 from core.text.tokenizer import Tokenizer
 from server.app import create_app
 from server.bridge import State

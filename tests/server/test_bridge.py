@@ -5,7 +5,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from core.errors import InvalidRequest, ModelLoadError, QueueFull, Unavailable
+from core.contract.errors import InvalidRequest, ModelLoadError, QueueFull, Unavailable
 from core.thread import Died
 from server.bridge import BUFFERED_OUTPUTS, EngineBridge, State
 from tests.support.engines import AnsweringEngine, GatedEngine, last, out, request, settle, words

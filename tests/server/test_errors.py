@@ -14,7 +14,7 @@ from litestar.exceptions import (
 )
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
-from core.errors import (
+from core.contract.errors import (
     ContextLengthExceeded,
     GenerationFailed,
     InvalidRequest,
@@ -120,7 +120,9 @@ class TestTable:
 
     def test_no_error_of_the_engine_is_forgotten(self):
         on_the_wire = subclasses(RoseInferError) - {ModelLoadError}  # ends the process instead
-        assert {cls for cls in on_the_wire if cls.__module__ == "core.errors"} <= self.CASES.keys()
+        assert {
+            cls for cls in on_the_wire if cls.__module__ == "core.contract.errors"
+        } <= self.CASES.keys()
 
     @pytest.mark.parametrize("error", [NotFoundException("/etc/x"), InternalServerException("0x1")])
     def test_words_of_the_framework_are_not_repeated(self, error):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from core.builtin_model import MODEL_ID
-from core.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, ModelConfig
 from server.settings import Settings, build_parser, parse_settings
 
 GIVEN = {

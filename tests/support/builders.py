@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
-from core.messages import EngineRequest
-from core.params import SamplingParams
 from core.scheduler import Scheduler
 from core.sequence import Sequence
 

@@ -3,8 +3,8 @@
 import ctypes
 import functools
 
-from core.kernels.compiler import compiled_library
-from core.kernels.library import kernels, load
+from core.kernels.cpu.compiler import compiled_library
+from core.kernels.cpu.library import kernels, load
 
 BUILDS: dict[str, tuple[str, ...]] = {
     "this CPU": (),

@@ -6,12 +6,12 @@ import functools
 
 import torch
 
-from core.grammar import Grammar
+from core.contract.grammar import Grammar
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.processor import GrammarProcessor
 from core.sampling.processors import default_processors
 from core.sampling.sampler import Sampler
 from core.sequence import Sequence
-from core.structured.compiler import GrammarCompiler
-from core.structured.processor import GrammarProcessor
 from core.text.tokenizer import Tokenizer
 from tests.support.builders import make_sequence
 from tests.support.tokenizers import byte_level

@@ -12,9 +12,9 @@ import anyio.lowlevel
 from transformers import PreTrainedTokenizerBase
 
 from core.build import EngineInfo, LoadedEngine
-from core.messages import EngineRequest, EngineStats, StepOutput
-from core.params import SamplingParams
-from core.structured.compiler import GrammarCompiler
+from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.params import SamplingParams
+from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 

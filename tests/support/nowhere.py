@@ -19,17 +19,17 @@ from typing import Any
 
 import pytest
 import torch
+from core.sampling.triton_ops import draw
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from core.attention.triton.kernels import chunk, decode, merge, write
-from core.model.leaves.head_norm import HeadNorm
-from core.model.leaves.rotary import FUNCTION
-from core.model.triton_ops import gated, norm, rotary
+from core.fusion.rotary import FUNCTION
+from core.kernels.triton import gated, norm, rotary
+from core.kernels.triton.attention import chunk, decode, merge, write
+from core.kernels.triton.head_norm import HeadNorm
 from core.pinned import Download
-from core.sampling.triton_ops import draw
 
 NOWHERE = torch.device("meta")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from typing import Any
 
+from core.contract.messages import StepOutput, TokenLogprob
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
-from core.messages import StepOutput, TokenLogprob
 from core.model.runner import SequenceResult
 from core.sampling.sampled_tokens import SampledTokens
 from core.scheduler import ScheduledSequence, SchedulerOutput

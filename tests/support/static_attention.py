@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from core.attention.paged_torch import PagedTorchBackend
+from core.attention.torch_backend import PagedTorchBackend
 from core.attention.triton.plan import DecodePlan, StepPlan, decode_words
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec

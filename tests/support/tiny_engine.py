@@ -8,15 +8,15 @@ from collections.abc import Callable
 import torch
 
 from core.attention.base import BackendFactory, backend_factory
+from core.contract.messages import EngineRequest, StepOutput
+from core.contract.params import SamplingParams
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
-from core.messages import EngineRequest, StepOutput
 from core.model.forward import EagerForward, ForwardPass
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.runner import ModelRunner
-from core.params import SamplingParams
 from core.sampling.sampler import NUM_CANDIDATES, Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer

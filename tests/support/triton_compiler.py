@@ -11,11 +11,11 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from core.attention.triton import backend
+from core.kernels.triton import quantised_linear
+from core.kernels.triton.draw import draw_rows
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model.triton_ops import quantised_linear
 from core.model_input import ModelInput
-from core.sampling.triton_ops.draw import draw_rows
 
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may have, by compute capability."""

@@ -31,14 +31,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from core.attention.triton.kernels.chunk import launch_chunks
-from core.attention.triton.kernels.decode import launch_decode
-from core.attention.triton.kernels.merge import launch_merge
-from core.attention.triton.kernels.types import IS_INTERPRETED
-from core.attention.triton.kernels.write import launch_write
 from core.attention.triton.plan import (
     Arrays,
-    DecodePart,
     DecodePlan,
     Layout,
     StepPlan,
@@ -48,10 +42,16 @@ from core.attention.triton.plan import (
     decode_words,
     split_arrays,
 )
-from core.attention.triton.shape import kernel_shape, power_of_two
-from core.attention.triton.splits import SHORTEST_SPLIT
 from core.attention.triton.upload import PinnedWords
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
+from core.kernels.triton.attention.chunk import launch_chunks
+from core.kernels.triton.attention.decode import launch_decode
+from core.kernels.triton.attention.merge import launch_merge
+from core.kernels.triton.attention.parts import DecodePart
+from core.kernels.triton.attention.shape import kernel_shape, power_of_two
+from core.kernels.triton.attention.splits import SHORTEST_SPLIT
+from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.attention.write import launch_write
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.attention.triton.splits import IntArray, first_tokens, max_num_splits, split_lens
+from core.kernels.triton.attention.parts import ChunkPart, DecodePart, SplitPart
+from core.kernels.triton.attention.splits import IntArray, first_tokens, max_num_splits, split_lens
 from core.model_input import ModelInput
 
 WordArray: TypeAlias = npt.NDArray[np.int32]
@@ -23,39 +24,6 @@ WordArray: TypeAlias = npt.NDArray[np.int32]
 _ALIGN = 4  # words
 
 Arrays: TypeAlias = dict[str, IntArray]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitPart:
-    """How the contexts of the decodes are split, for one window size."""
-
-    first_tokens: torch.Tensor  # [num_rows]
-    split_lens: torch.Tensor  # [num_rows]
-    split_starts: torch.Tensor  # [num_rows + 1] running number of splits
-    max_num_splits: int  # no step of this plan has more, all sequences together
-    may_merge: bool  # whether a sequence may have more than one
-
-
-@dataclass(frozen=True, slots=True)
-class DecodePart:
-    """Sequences with one query token, and rows of padding, whose context is empty."""
-
-    num_rows: int
-    tokens: torch.Tensor  # [num_rows] rows of query and output
-    context_lens: torch.Tensor  # [num_rows]
-    tables: torch.Tensor  # [num_rows, table_stride] flat
-    table_stride: torch.Tensor  # [1]
-    splits: Mapping[int | None, SplitPart]  # by window
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkPart:
-    """Sequences with several query tokens."""
-
-    chunks: torch.Tensor  # [num_chunks, 4]: first query row, queries, context length, table
-    tiles: Mapping[int, torch.Tensor]  # by tokens a tile: [num_tiles, 2]: chunk, first token
-    tables: torch.Tensor
-    table_stride: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)

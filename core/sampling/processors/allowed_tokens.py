@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sampling.upload import entries, upload
 from core.sequence import Sequence
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from core.params import SamplingParams, Thinking
+from core.contract.params import SamplingParams, Thinking
 from core.sequence import Sequence
 
 

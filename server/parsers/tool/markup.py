@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.grammar import CallMarkup
+from core.contract.grammar import CallMarkup
 
 _HERMES = CallMarkup(
     trigger="<tool_call>",

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from core.attention.base import AttentionBackend, backend_factory
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.messages import EngineRequest
 from core.model_input import ModelInput, build_model_input
-from core.params import SamplingParams
 from core.sequence import Sequence
 
 BLOCK_SIZE = 4

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from core.attention import paged_cpu
+from core.attention import cpu_backend as paged_cpu
 from core.attention.base import backend_factory
-from core.kernels.library import kernels
+from core.kernels.cpu.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput

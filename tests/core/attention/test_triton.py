@@ -8,18 +8,18 @@ import pytest
 import torch
 
 from core.attention.base import backend_factory
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.messages import EngineRequest
 from core.model_input import ModelInput, build_model_input
-from core.params import SamplingParams
 from core.sequence import Sequence
 
 pytest.importorskip("triton")
 
 from core.attention.triton.backend import TritonBackend
-from core.attention.triton.kernels.types import IS_INTERPRETED
+from core.kernels.triton.attention.types import IS_INTERPRETED
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 120

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from core.kernels import compiler, library
-from core.kernels.compiler import CompilationFailed, compiled_library
+from core.kernels.cpu import compiler, library
+from core.kernels.cpu.compiler import CompilationFailed, compiled_library
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
-from core.kernels import elementwise
-from core.kernels.library import kernels
-from core.kernels.linear import Epilogue, Format, interleave, pack, rounds_activations
+from core.kernels.cpu import elementwise
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Epilogue, Format, interleave, pack, rounds_activations
 from tests.support.builds import BUILDS, build
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")

@@ -5,9 +5,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from core.model.acceleration import working_ops
-from core.model.leaves.ops import TorchOps, TritonOps
-from core.model.triton_ops import norm
+from core.fusion.accelerate import working_ops
+from core.fusion.cuda.ops import TorchOps, TritonOps
+from core.kernels.triton import norm
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
+from core.fusion.cuda.fuse import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
+from core.fusion.cuda.ops import Ops, TorchOps, TritonOps
+from core.fusion.cuda.residual import ResidualLinear
 from core.model.hook import ATTENTION_NAME, AttentionHook
-from core.model.leaves.fused import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
-from core.model.leaves.ops import Ops, TorchOps, TritonOps
-from core.model.leaves.residual import ResidualLinear
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 
 NUM_LAYERS = 4

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from core.build import load_engine
-from core.config import EngineConfig, ModelConfig, Quantization
+from core.contract.config import EngineConfig, ModelConfig, Quantization
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.engine import Engine
-from core.messages import EngineRequest
 from core.model.forward import EagerForward, Logits
 from core.model.graphs import CUDAGraphRecorder, GraphedForward
-from core.params import SamplingParams
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ from transformers import (
     PretrainedConfig,
 )
 
-from core.errors import ModelLoadError
+from core.contract.errors import ModelLoadError
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import CONFIGS, tiny_model
 

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from core.kernels.library import kernels
-from core.kernels.linear import Format, pack
+from core.fusion import patterns as matchers
+from core.fusion.cpu.install import install_leaves
+from core.fusion.cpu.layer import FusedLayer
+from core.fusion.cpu.linear import JointProduct, PackedLinear
+from core.fusion.cpu.norm import FusedNorm
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format, pack
 from core.model.hook import AttentionHook, causal_attention
-from core.model.leaves import matchers
-from core.model.leaves.install import install_leaves
-from core.model.leaves.layer import FusedLayer
-from core.model.leaves.linear import JointProduct, PackedLinear
-from core.model.leaves.norm import FusedNorm
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 
 LIBRARY = kernels()

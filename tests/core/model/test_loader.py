@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.config import ModelConfig
-from core.errors import ModelLoadError
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
 from core.model.loader import load_model, pick_device, pick_dtype
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 

@@ -8,8 +8,8 @@ import torch
 
 from core.attention.base import backend_factory
 from core.build import load_engine
-from core.config import EngineConfig, ModelConfig
-from core.errors import ModelLoadError
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.errors import ModelLoadError
 from core.kv.storage import block_nbytes
 from core.model.graphs import LAUNCHES_BYTES, bucket_sizes, recorded_nbytes
 from core.model.hook import AttentionHook

@@ -16,26 +16,26 @@ from torch import nn
 pytest.importorskip("triton")
 
 from core.attention.triton.backend import TritonBackend
+from core.contract.grammar import Regex
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams, Thinking
 from core.engine import Engine
-from core.grammar import Regex
+from core.fusion.cuda.fuse import fuse_leaves
+from core.fusion.cuda.ops import TritonOps
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.processor import GrammarProcessor
+from core.kernels.triton.draw import draw_rows
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
-from core.messages import EngineRequest
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs import GraphedForward
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
-from core.model.leaves.fused import fuse_leaves
-from core.model.leaves.ops import TritonOps
 from core.model.runner import ModelRunner
-from core.params import SamplingParams, Thinking
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.sampling.sampler import Sampler
-from core.sampling.triton_ops.draw import draw_rows
 from core.scheduler import Scheduler
-from core.structured.compiler import GrammarCompiler
-from core.structured.processor import GrammarProcessor
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.nowhere import ANSWER, NOWHERE, Watch, move, watched

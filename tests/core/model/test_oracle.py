@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from core.messages import EngineRequest
-from core.params import SamplingParams
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 from tests.support.tiny_engine import (
     BLOCK_SIZE,

@@ -11,16 +11,16 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, TorchAoConfig
 
-from core.config import ModelConfig
-from core.errors import ModelLoadError
-from core.kernels.library import kernels
-from core.kernels.linear import Format
-from core.model.acceleration import accelerate
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.fusion.accelerate import accelerate
+from core.fusion.cpu.install import install_leaves
+from core.fusion.cuda.fuse import fuse_leaves
+from core.fusion.cuda.ops import TorchOps
+from core.fusion.patterns import matrix_of
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
-from core.model.leaves.fused import fuse_leaves
-from core.model.leaves.install import install_leaves
-from core.model.leaves.matchers import matrix_of
-from core.model.leaves.ops import TorchOps
 from core.model.loader import load_model
 from core.model.plain import activation_dtype, is_plain
 from core.model.prequantised import move, placement

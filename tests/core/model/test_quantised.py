@@ -10,15 +10,15 @@ from torch import nn
 
 pytest.importorskip("triton")
 
-from core.attention.triton.kernels.types import IS_INTERPRETED
-from core.config import Quantization
-from core.errors import ModelLoadError
-from core.model.acceleration import accelerate, fuse
+from core.contract.config import Quantization
+from core.contract.errors import ModelLoadError
+from core.fusion.accelerate import accelerate, fuse
+from core.fusion.cuda.fuse import WeightLinear, fuse_leaves
+from core.fusion.cuda.ops import TorchOps, TritonOps
+from core.fusion.cuda.quantised import FORMATS, quantise
+from core.fusion.patterns import matrix_of
+from core.kernels.triton.attention.types import IS_INTERPRETED
 from core.model.hook import AttentionHook
-from core.model.leaves.fused import WeightLinear, fuse_leaves
-from core.model.leaves.matchers import matrix_of
-from core.model.leaves.ops import TorchOps, TritonOps
-from core.model.leaves.quantised import FORMATS, quantise
 from core.model.loader import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids

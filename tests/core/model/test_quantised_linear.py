@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("triton")
 
-from core.attention.triton.kernels.types import IS_INTERPRETED
-from core.model.leaves.quantised import FORMATS, QuantisedWeight, quantise
-from core.model.triton_ops.quantised_linear import quantised_linear
-from core.model.triton_ops.quantised_tiles import MAX_ROWS, choose_tiles, num_tiles
+from core.fusion.cuda.quantised import FORMATS, QuantisedWeight, quantise
+from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.quantised_linear import quantised_linear
+from core.kernels.triton.quantised_tiles import MAX_ROWS, choose_tiles, num_tiles
 
 DEVICES = [
     pytest.param(

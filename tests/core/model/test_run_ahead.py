@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.messages import EngineRequest
+from core.contract.messages import EngineRequest
 from tests.support.tiny_engine import BLOCK_SIZE, build_engine, prompts, request, run, token_ids
 
 

@@ -8,11 +8,11 @@ pytest.importorskip("triton")
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from core.attention.triton.kernels.types import IS_INTERPRETED
-from core.model.leaves.head_norm import HeadNorm
-from core.model.triton_ops.gated import gated
-from core.model.triton_ops.norm import rms_norm
-from core.model.triton_ops.rotary import rotate_
+from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.gated import gated
+from core.kernels.triton.head_norm import HeadNorm
+from core.kernels.triton.norm import rms_norm
+from core.kernels.triton.rotary import rotate_
 
 DEVICES = [
     pytest.param(

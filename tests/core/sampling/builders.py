@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.messages import EngineRequest
-from core.params import SamplingParams
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
 from core.sequence import Sequence
 
 FloatArray = npt.NDArray[np.float64]

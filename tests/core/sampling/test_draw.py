@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sampling.best import topk
 from core.sampling.draw import FAILED, UNRESOLVED, draw_from_all, draw_from_ranked
 from tests.core.sampling.builders import is_clear_cut, make_logits, survivors

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.errors import GenerationFailed
+from core.contract.errors import GenerationFailed
 from core.sampling.logprobs import FLOOR, PromptScores
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from core.attention.triton.kernels.types import IS_INTERPRETED
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
+from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.draw import draw_rows
 from core.sampling.draw import FAILED
 from core.sampling.one_pass import OnePass, row_draw
 from core.sampling.rows import Rows
 from core.sampling.sampler import Sampler
-from core.sampling.triton_ops.draw import draw_rows
 from tests.core.sampling.builders import is_clear_cut, make_logits, make_sequence, survivors
 
 BLOCK = 32

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.params import SamplingParams
+from core.contract.params import SamplingParams
 from core.sampling.sampled_tokens import SampledTokens
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence, survivors

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 from core.text.detokenizer import ByteDetokenizer
 from core.text.output import OutputText
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from core.params import Thinking
+from core.contract.params import Thinking
 from core.text.output import OutputText
 from core.text.thinking import ThinkingGate
 from tests.support.scripted import ScriptedTokenizer

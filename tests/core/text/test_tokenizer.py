@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
-from core.errors import InvalidRequest, ModelLoadError
+from core.contract.errors import InvalidRequest, ModelLoadError
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import CHATML, byte_fallback, byte_level, pure_python, word_piece
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from core.grammar import ToolSpec, after, tool_calls, tool_calls_in_text
+from core.contract.grammar import ToolSpec, after, tool_calls, tool_calls_in_text
 from core.text.tokenizer import Tokenizer
 from server.parsers.tool import TOOL_PARSERS, tool_parser
 from server.parsers.tool.markup import call_markup

@@ -3,7 +3,7 @@ import random
 import msgspec
 import pytest
 
-from core.messages import TokenLogprob, merge
+from core.contract.messages import TokenLogprob, merge
 from core.text.tokenizer import Tokenizer
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 from server.render.chat import ChatFormat, ChatRenderer
 from server.render.logprobs import token_names
 

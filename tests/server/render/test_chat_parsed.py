@@ -6,7 +6,7 @@ import json
 import msgspec
 import pytest
 
-from core.params import Thinking
+from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.parsers.chain import ChoiceParser
 from server.parsers.reasoning import reasoning_parser

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 from server.render.completions import CompletionFormat, CompletionRenderer
 from server.render.logprobs import token_names
 from tests.support.engines import last, out

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.messages import TokenLogprob
+from core.contract.messages import TokenLogprob
 from server.render.logprobs import (
     chat_logprobs,
     completion_logprobs,

@@ -1,6 +1,6 @@
 import pytest
 
-from core.params import Thinking
+from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
 from server.render.base import UsageCounter
 from server.render.thinking import ThinkingCounter

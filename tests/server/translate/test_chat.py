@@ -5,9 +5,9 @@ import copy
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
-from core.grammar import After, ToolSpec, json_object, tool_calls, tool_calls_in_text
-from core.params import Thinking
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import After, ToolSpec, json_object, tool_calls, tool_calls_in_text
+from core.contract.params import Thinking
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
 from server.parsers.base import CallBegin, Content, Reasoning

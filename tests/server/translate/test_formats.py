@@ -3,8 +3,8 @@ import json
 import msgspec
 import pytest
 
-from core import grammar
-from core.errors import InvalidRequest
+from core.contract import grammar
+from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.formats import ConstraintFields

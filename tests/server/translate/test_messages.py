@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.messages import Message
 from server.translate.messages import template_messages
 

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from core.errors import ContextLengthExceeded, InvalidRequest
-from core.grammar import structural_tags
-from core.params import SamplingParams
+from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.grammar import structural_tags
+from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
 from server.translate.params import (
     check_length,

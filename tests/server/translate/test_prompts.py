@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest

@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
-from core.grammar import (
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import (
     Either,
     ToolSpec,
     json_object,

@@ -8,7 +8,7 @@ import textwrap
 import msgspec
 import pytest
 
-from core.errors import InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.controllers import answering, chat, completions

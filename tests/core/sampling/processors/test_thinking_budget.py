@@ -5,8 +5,8 @@ import gc
 import pytest
 import torch
 
-from core.errors import InvalidRequest
-from core.params import Thinking
+from core.contract.errors import InvalidRequest
+from core.contract.params import Thinking
 from core.sampling.processors.thinking_budget import ThinkingBudget
 from core.sampling.sampler import Sampler
 from tests.support.builders import make_sequence

@@ -1,0 +1,48 @@
+"""One run of a load against a server, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from bench.client import CompletionClient
+from bench.records import RequestRecord
+from bench.timetable import Timetable
+from bench.workload import Asked
+
+
+async def run_http(
+    client: CompletionClient,
+    requests: Sequence[Asked],
+    timetable: Timetable,
+    *,
+    concurrency: int | None = None,
+    on_end: Callable[[], object] = lambda: None,
+) -> list[RequestRecord]:
+    """Submit the requests as they are due; the records are in their order.
+
+    At most ``concurrency`` are in flight. ``on_end`` is called when a request has ended.
+    """
+    slots = asyncio.Semaphore(concurrency or len(requests))
+    clock = time.perf_counter
+
+    async def ask(asked: Asked, due: float) -> RequestRecord:
+        try:
+            return await client.run(asked.prompt, asked.max_tokens, due=due)
+        finally:
+            slots.release()
+            on_end()
+
+    tasks: list[asyncio.Task[RequestRecord]] = []
+    start = last = clock()
+    async with asyncio.TaskGroup() as group:
+        for index, asked in enumerate(requests):
+            due = timetable.due(index, start=start, last=last)
+            if due > clock():
+                await asyncio.sleep(due - clock())
+            await slots.acquire()
+            tasks.append(group.create_task(ask(asked, clock() if timetable.is_closed else due)))
+            await asyncio.sleep(0)  # it is submitted now
+            last = clock()
+    return [task.result() for task in tasks]

@@ -1,0 +1,125 @@
+"""EngineBench: an engine in this process, to be loaded with one run after another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from bench.engine_run import EngineRun
+from bench.errors import BenchError
+from bench.records import EngineRecord
+from bench.settings import EngineTarget, Sampling
+from bench.timetable import Timetable
+from bench.workload import Asked
+from core.build import EngineInfo, LoadedEngine, load_engine
+from core.contract.messages import EngineStats, StepOutput
+from core.profile_report import KindReport
+from core.profiling import ScheduleTimes, StepProfile
+from core.thread import CoreThread, Died, Event, SteppingEngine
+from server import heap
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds that the step under way gets to end."""
+
+
+class EngineBench:
+    """An engine and the thread that owns it. Main thread only."""
+
+    def __init__(
+        self, target: EngineTarget, *, load: Callable[[], LoadedEngine] | None = None
+    ) -> None:
+        """Load the engine; ``load`` builds another than the target names. Raises BenchError."""
+        self._target = target
+        self._load = load or (lambda: load_engine(target.model, target.engine))
+        self._loaded: LoadedEngine | None = None
+        self._profile = StepProfile() if target.profile else None
+        self._schedule_times = ScheduleTimes()
+        self._run: EngineRun | None = None
+        self._death: str | None = None
+        self._is_started = threading.Event()
+        deliver = self._deliver
+        self._core = CoreThread(
+            self._load_and_watch,
+            on_outputs=self._profile.timed_delivery(deliver) if self._profile else deliver,
+            on_event=self._handle,
+        )
+        self._core.start()
+        self._is_started.wait()
+        if self._death is not None:
+            raise BenchError(self._death)
+        heap.settle()  # as the server does
+
+    @property
+    def info(self) -> EngineInfo:
+        """The facts about the engine."""
+        assert self._loaded is not None
+        return self._loaded.info
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's counters as of its last step."""
+        return self._core.stats
+
+    @property
+    def profile(self) -> tuple[KindReport, ...]:
+        """Where the time of the steps went since ``clear_profile``."""
+        return self._profile.report() if self._profile is not None else ()
+
+    def clear_profile(self) -> None:
+        """Measure steps from here on. Between runs."""
+        if self._profile is not None:
+            self._profile.clear()
+
+    def close(self) -> None:
+        """Stop the core thread. Harmless when repeated."""
+        self._core.close(CLOSE_TIMEOUT)
+
+    def run(
+        self,
+        requests: Sequence[Asked],
+        timetable: Timetable,
+        sampling: Sampling,
+        *,
+        chat: bool = False,
+        concurrency: int | None = None,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> list[EngineRecord]:
+        """Submit the requests as they are due; their records, in their order, when all have ended.
+
+        At most ``concurrency`` are in flight. ``on_end`` is called when one has ended, on any
+        thread. Raises BenchError if the engine has died before.
+        """
+        assert self._loaded is not None
+        self._run = EngineRun(
+            self._loaded,
+            self._core,
+            self._target,
+            sampling,
+            chat=chat,
+            concurrency=concurrency,
+            schedule_times=self._schedule_times,
+            on_end=on_end,
+        )
+        if self._death is not None:
+            raise BenchError(self._death)
+        return self._run.go(requests, timetable)
+
+    # What the core thread calls.
+
+    def _load_and_watch(self) -> SteppingEngine:
+        self._loaded = self._load()
+        self._schedule_times.attach(self._loaded.engine)
+        if self._profile is not None:
+            self._profile.attach(self._loaded.engine)
+        return self._loaded.engine
+
+    def _deliver(self, outputs: list[StepOutput]) -> None:
+        assert self._run is not None
+        self._run.deliver(outputs)
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Died):
+            self._death = event.message
+            if self._run is not None:
+                self._run.fail_all(event.message)
+        self._is_started.set()

@@ -1,0 +1,230 @@
+"""Report: all that a benchmark found, as a table to read and as JSON to keep."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from bench.errors import BenchError
+from bench.figures import EngineSummary, Spread, Summary, median_of
+from bench.settings import BenchSettings, ServerTarget
+from core.profile_report import KindReport, StageTime
+
+_PACKAGES = ("roseinfer", "torch", "transformers")
+_COLUMNS = ("mean", "p50", "p95", "p99", "max")
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run gave. ``cpu_share`` is this process's, in cores: 1.0 is one core all the time.
+
+    With a server it is the client's own; in process it is mostly the engine's.
+    """
+
+    client: Summary
+    engine: EngineSummary | None = None
+    cpu_share: float
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything. ``median`` has the median of every number over ``runs``."""
+
+    target: str
+    date: str
+    machine: dict[str, str | int]
+    versions: dict[str, str]
+    settings: BenchSettings
+    runs: tuple[RunResult, ...]
+    median: RunResult
+    profile: tuple[KindReport, ...] = ()
+
+
+def make_report(
+    target: str,
+    settings: BenchSettings,
+    runs: Sequence[RunResult],
+    profile: Sequence[KindReport] = (),
+) -> Report:
+    """Put together what the runs gave; ``target`` says in words what was measured."""
+    if isinstance(settings.target, ServerTarget) and settings.target.api_key is not None:
+        shown = msgspec.structs.replace(settings.target, api_key="(given)")
+        settings = msgspec.structs.replace(settings, target=shown)
+    return Report(
+        target=target,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=_machine(),
+        versions=_versions(),
+        settings=settings,
+        runs=tuple(runs),
+        median=median_of(runs),
+        profile=tuple(profile),
+    )
+
+
+def write_json(report: Report, file: Path) -> None:
+    """Keep everything. Raises BenchError if the file cannot be written."""
+    text = msgspec.json.format(msgspec.json.encode(report, enc_hook=str), indent=2)
+    try:
+        file.write_bytes(text + b"\n")
+    except OSError as error:
+        raise BenchError(f"cannot write {file}: {error}") from error
+
+
+def _machine() -> dict[str, str | int]:
+    return {
+        "system": platform.system(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 0,
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def render(report: Report) -> str:
+    """The report as text."""
+    result, client = report.median, report.median.client
+    num_runs = len(report.runs)
+    lines = [
+        report.target,
+        _describe(report.settings) + (f"; medians of {num_runs} runs" if num_runs > 1 else ""),
+        "",
+        *_facts(result),
+        "",
+        *_spreads(
+            "client side",
+            {
+                "submit lag": client.submit_lag_ms,
+                "time to first token": client.ttft_ms,
+                "time per output token": client.tpot_ms,
+                "inter-token latency": client.itl_ms,
+                "latency": client.latency_ms,
+            },
+        ),
+    ]
+    if result.engine is not None:
+        lines += ["", *_engine(result.engine)]
+    for kind in report.profile:
+        lines += ["", *_profile(kind)]
+    return "\n".join(lines)
+
+
+def _describe(settings: BenchSettings) -> str:
+    """The load in one line."""
+    load, pace, sampling = settings.workload, settings.pace, settings.sampling
+    low, high = load.length
+    if load.dataset is not None:
+        prompts = f"of {load.dataset.name}"
+    elif load.text is not None:
+        prompts = f"of {len(load.text) * load.repeats} characters"
+    else:
+        prompts = f"of {low} words" if low == high else f"of {low} to {high} words"
+    if load.shared_prefix_len:
+        prompts += f" after {load.shared_prefix_len} shared ones"
+    if pace.rate is not None:
+        when = f"{pace.rate:g} a second"
+    elif pace.interval:
+        when = f"{pace.interval * 1e3:g} ms apart"
+    else:
+        when = "all at once" if pace.concurrency is None else "one after another"
+    if pace.concurrency is not None:
+        when += f", {pace.concurrency} in flight"
+    how = "sampled" if sampling.do_sample else "greedy"
+    return (
+        f"{load.num_requests} requests {prompts}, {when}, {load.max_new_tokens} new tokens, {how}"
+    )
+
+
+def _facts(result: RunResult) -> list[str]:
+    client = result.client
+    about = " (estimated: counted by pieces)" if client.estimated else ""
+    cached = "" if client.cached_tokens is None else f" ({client.cached_tokens} cached)"
+    who = "client" if result.engine is None else "process"
+    facts = {
+        "requests": f"{client.requests}: {client.completed} completed, {client.rejected} rejected, "
+        f"{client.failed} failed; {client.short} ended early",
+        "tokens": f"{client.prompt_tokens} prompt{cached}, "
+        f"{client.completion_tokens} output in {client.pieces} pieces{about}",
+        "time": f"{client.wall_s:.3f} s, submission {client.submit_wall_s:.3f} s",
+        "throughput": f"{client.output_tok_s:.1f} output tok/s, {client.total_tok_s:.1f} tok/s, "
+        f"{client.req_s:.2f} requests/s",
+        f"{who} CPU": f"{result.cpu_share:.1%} of a core",
+    }
+    if client.first_error is not None:
+        facts["first error"] = client.first_error
+    return [f"{name:<22}{text}" for name, text in facts.items()]
+
+
+def _spreads(title: str, spreads: dict[str, Spread | None]) -> list[str]:
+    lines = [f"{title + ', ms':<22}" + "".join(f"{column:>10}" for column in _COLUMNS)]
+    for name, spread in spreads.items():
+        if spread is not None:
+            values = (getattr(spread, column) for column in _COLUMNS)
+            lines.append(f"{name:<22}" + "".join(f"{_short(value):>10}" for value in values))
+    return lines
+
+
+def _short(value: float) -> str:
+    """Three digits at least that mean something."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def _engine(engine: EngineSummary) -> list[str]:
+    failed = f", {engine.failed_steps} failed" if engine.failed_steps else ""
+    return [
+        *_spreads(
+            "engine side",
+            {
+                "tokenize": engine.tokenize_ms,
+                "add_request": engine.add_request_ms,
+                "queue wait": engine.queue_wait_ms,
+                "prefill to first token": engine.prefill_ms,
+            },
+        ),
+        f"{'steps':<22}{engine.steps}{failed}, {engine.preemptions} preemptions",
+        f"{'output tokens a step':<22}{engine.tokens_per_step:.1f}",
+    ]
+
+
+def _profile(report: KindReport) -> list[str]:
+    what = "decode only" if report.kind == "decode" else "with prefill"
+    return [
+        f"profile of {report.num_steps} steps {what}: {report.step_ms:.3f} ms each",
+        f"{report.num_sequences:.1f} sequences, {report.num_tokens:.1f} tokens a step",
+        f"{report.overhead_ms:.3f} ms a step, about, go to measuring",
+        f"{'':<32}{'ms':>10}{'share':>8}{'calls':>8}",
+        *_stages(report.stages),
+    ]
+
+
+def _stages(stages: Iterable[StageTime], indent: str = "") -> list[str]:
+    lines = []
+    for stage in stages:
+        calls = f"{stage.calls:8.1f}" if stage.calls else ""
+        lines.append(f"{indent + stage.name:<32}{stage.ms:10.3f}{stage.share:8.1%}{calls}")
+        lines += _stages(stage.parts, indent + "  ")
+    return lines

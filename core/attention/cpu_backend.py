@@ -1,0 +1,254 @@
+"""Paged attention on CPU with the compiled kernel.
+
+A step is cut into items: some query rows against one run of blocks, computed for one kv head at
+a time by whichever thread is free, so that ragged batches keep all cores busy. A row whose keys
+are spread over several items gets its partial softmaxes merged at the end. That serves long
+contexts, whose runs several threads share, and blocks that several sequences of the step have in
+common: those are read once for all of them (as in FlashInfer's cascade attention).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from core.contract.errors import ModelLoadError
+from core.kernels.cpu.attention import AttentionCall, AttentionStep
+from core.kernels.cpu.library import kernels
+from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+from core.model_input import ModelInput
+
+MAX_ROWS = 64
+"""Query rows (tokens times query heads of a kv head) of an item; they stay in the cache."""
+
+RUN_LENGTH = 512
+"""Tokens of a run where contexts are cut so that there is work for every thread."""
+
+MIN_SHARED_TOKENS = 64
+"""Common prefixes shorter than this are read by each sequence for itself."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class PagedCPUBackend:
+    """See AttentionBackend. Activations are float32, the cache float32 or bfloat16."""
+
+    def __init__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> None:
+        library = kernels()
+        dtype = storage.keys[0].dtype
+        if library is None or dtype not in (torch.float32, torch.bfloat16):
+            raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
+        self._kernel = library.rose_attention
+        self._block_size = storage.block_size
+        self._calls = [
+            _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)
+        ]
+        self._addresses = [ctypes.addressof(call) for call in self._calls]
+        # layers of one kind share a plan, which their calls point to
+        self._steps: dict[tuple[int | None, int, int, int], AttentionStep] = {}
+        self._kinds: dict[tuple[int | None, int, int, int], LayerSpec] = {}
+        for layer, call in zip(layers, self._calls, strict=True):
+            kind = (layer.sliding_window, layer.num_heads, layer.num_kv_heads, layer.value_dim)
+            self._kinds[kind] = layer
+            call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
+        self._plan: list[tuple[_Plan, torch.Tensor]] = []  # what the steps point to
+
+    def plan(self, batch: ModelInput) -> None:
+        """Cut the step into items, once for each kind of layer."""
+        self._plan = []
+        for kind, step in self._steps.items():
+            plan = _Plan.of(batch, self._kinds[kind], self._block_size)
+            plan.fill(step, batch.slots)
+            self._plan.append((plan, batch.slots))
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
+    ) -> torch.Tensor:
+        """See AttentionBackend."""
+        call = self._calls[layer]
+        dtype = query.dtype
+        query, key, value = _readable(query), _readable(key), _readable(value)
+        output = torch.empty(query.shape[0], call.num_heads, call.value_dim)
+        call.query, call.key, call.value = query.data_ptr(), key.data_ptr(), value.data_ptr()
+        call.output = output.data_ptr()
+        call.query_token, call.query_head, _ = query.stride()
+        call.key_token, call.key_head, _ = key.stride()
+        call.value_token, call.value_head, _ = value.stride()
+        self._kernel(self._addresses[layer])
+        return output if dtype is torch.float32 else output.to(dtype)
+
+
+def _readable(states: torch.Tensor) -> torch.Tensor:
+    """Float32 whose heads are each contiguous; the other strides may be anything."""
+    if states.dtype is not torch.float32:
+        states = states.float()
+    return states if states.stride(2) == 1 else states.contiguous()
+
+
+def _call(keys: torch.Tensor, values: torch.Tensor, layer: LayerSpec) -> AttentionCall:
+    """Fill in everything that stays the same from step to step."""
+    return AttentionCall(
+        keys=keys.data_ptr(),
+        values=values.data_ptr(),
+        is_bfloat16=int(keys.dtype is torch.bfloat16),
+        block_size=keys.shape[2],
+        num_heads=layer.num_heads,
+        num_kv_heads=layer.num_kv_heads,
+        head_dim=layer.head_dim,
+        value_dim=layer.value_dim,
+        scale=layer.scale,
+        window=layer.sliding_window or 0,
+    )
+
+
+@dataclass(slots=True)
+class _Items:
+    """Items under construction: (first row, rows, sequence, first block, last block)."""
+
+    items: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    row_tokens: list[int] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], sequence: int, first_block: int, last_block: int) -> None:
+        self.items.append((len(self.row_tokens), len(tokens), sequence, first_block, last_block))
+        self.row_tokens += tokens
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The arrays of a step, as int32, and room for partial results."""
+
+    positions: npt.NDArray[np.int32]
+    block_tables: npt.NDArray[np.int32]
+    items: npt.NDArray[np.int32]
+    row_tokens: npt.NDArray[np.int32]
+    row_slots: npt.NDArray[np.int32]
+    merge_tokens: npt.NDArray[np.int32]
+    merge_starts: npt.NDArray[np.int32]
+    partial: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, batch: ModelInput, layer: LayerSpec, block_size: int) -> _Plan:
+        work = _cut(batch, layer, block_size)
+        row_tokens = np.array(work.row_tokens, dtype=np.int32)
+        row_slots, merge_tokens, merge_starts = _merges(row_tokens, len(batch.positions))
+        num_partials = int(merge_starts[-1])
+        items = np.array(work.items, dtype=np.int32).reshape(-1, 5)
+        cost = (items[:, 4] - items[:, 3]) * items[:, 1]
+        return cls(
+            positions=batch.positions.numpy().astype(np.int32),
+            block_tables=np.ascontiguousarray(batch.block_tables, dtype=np.int32),
+            items=np.ascontiguousarray(items[np.argsort(-cost, kind="stable")]),  # longest first
+            row_tokens=row_tokens,
+            row_slots=row_slots,
+            merge_tokens=merge_tokens,
+            merge_starts=merge_starts,
+            partial=np.empty(
+                num_partials * layer.num_heads * (layer.value_dim + 2), dtype=np.float32
+            ),
+        )
+
+    def fill(self, step: AttentionStep, slots: torch.Tensor) -> None:
+        step.slots = slots.data_ptr()
+        step.positions = self.positions.ctypes.data
+        step.block_tables = self.block_tables.ctypes.data
+        step.items = self.items.ctypes.data
+        step.row_tokens = self.row_tokens.ctypes.data
+        step.row_slots = self.row_slots.ctypes.data
+        step.merge_tokens = self.merge_tokens.ctypes.data
+        step.merge_starts = self.merge_starts.ctypes.data
+        step.partial = self.partial.ctypes.data
+        step.num_tokens = len(self.positions)
+        step.table_stride = self.block_tables.shape[1]
+        step.num_items = len(self.items)
+        step.num_merges = len(self.merge_tokens)
+
+
+def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
+    """Decide who reads which blocks."""
+    rows_per_token = layer.num_heads // layer.num_kv_heads
+    tokens_per_item = max(1, MAX_ROWS // rows_per_token)
+    window = layer.sliding_window
+    starts: list[int] = batch.query_starts.tolist()
+    lens: list[int] = batch.context_lens.tolist()
+    shared = _shared_blocks(batch, block_size) if window is None else {}
+    wanted = 4 * torch.get_num_threads()
+    is_little_work = batch.num_seqs * layer.num_kv_heads < wanted
+    run = RUN_LENGTH // block_size if is_little_work else None
+    work = _Items()
+    skip = [0] * batch.num_seqs  # blocks that are read together with other sequences
+    for members, num_blocks in shared.items():
+        tokens = [t for i in members for t in range(starts[i], starts[i + 1])]
+        for i in members:
+            skip[i] = num_blocks
+        for at in range(0, len(tokens), tokens_per_item):
+            for low, high in _runs(0, num_blocks, run):
+                work.add(tokens[at : at + tokens_per_item], members[0], low, high)
+    for i in range(batch.num_seqs):
+        num_queries = starts[i + 1] - starts[i]
+        for at in range(0, num_queries, tokens_per_item):
+            end = min(at + tokens_per_item, num_queries)
+            first_position = lens[i] - num_queries + at
+            last_position = lens[i] - num_queries + end - 1
+            low = skip[i] if window is None else max(first_position - window + 1, 0) // block_size
+            tokens = list(range(starts[i] + at, starts[i] + end))
+            for first, last in _runs(low, last_position // block_size + 1, run):
+                work.add(tokens, i, first, last)
+    return work
+
+
+def _runs(low: int, high: int, length: int | None) -> list[tuple[int, int]]:
+    """Cut blocks ``low`` to ``high`` at multiples of ``length``: where it is cut never moves."""
+    if length is None or high - low <= length:
+        return [(low, high)] if low < high else []
+    cuts = [low, *range((low // length + 1) * length, high, length), high]
+    return list(itertools.pairwise(cuts))
+
+
+def _shared_blocks(batch: ModelInput, block_size: int) -> dict[tuple[int, ...], int]:
+    """Groups of sequences, and the number of leading blocks that all of a group share.
+
+    Only blocks that lie wholly before every query of the group: nothing in them is masked.
+    """
+    if batch.num_seqs < 2:
+        return {}
+    tables = batch.block_tables
+    first = tables[:, 0]
+    order = np.argsort(first, kind="stable")
+    bounds = np.flatnonzero(np.diff(first[order])) + 1
+    if len(bounds) == batch.num_seqs - 1:
+        return {}
+    num_queries = np.diff(batch.query_starts)
+    before = (batch.context_lens - num_queries) // block_size
+    shared = {}
+    for members in np.split(order, bounds):
+        limit = int(before[members].min())
+        if len(members) < 2 or limit * block_size < MIN_SHARED_TOKENS:
+            continue
+        alike = (tables[members, :limit] == tables[members[0], :limit]).all(axis=0)
+        common = limit if alike.all() else int(alike.argmin())
+        if common * block_size >= MIN_SHARED_TOKENS:
+            shared[tuple(members.tolist())] = common
+    return shared
+
+
+def _merges(
+    row_tokens: npt.NDArray[np.int32], num_tokens: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Slots of the rows (-1 for a token's only one), tokens to merge, where their slots begin."""
+    counts = np.bincount(row_tokens, minlength=num_tokens)
+    tokens = np.flatnonzero(counts > 1)
+    starts = np.zeros(len(tokens) + 1, dtype=np.int32)
+    row_slots = np.full(len(row_tokens), -1, dtype=np.int32)
+    if len(tokens):
+        np.cumsum(counts[tokens], out=starts[1:])
+        partial_rows = np.flatnonzero(counts[row_tokens] > 1)
+        by_token = partial_rows[np.argsort(row_tokens[partial_rows], kind="stable")]
+        row_slots[by_token] = np.arange(len(by_token), dtype=np.int32)
+    return row_slots, tokens.astype(np.int32), starts

@@ -1,0 +1,1 @@
+"""Types and errors that cross threads or packages. Imports nothing else of core."""

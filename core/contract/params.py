@@ -1,0 +1,141 @@
+"""SamplingParams: how tokens are chosen and when to stop. Valid by construction."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import Grammar, can_always_go_on
+
+MAX_TOP_LOGPROBS = 20
+"""Most alternatives reported for one position."""
+
+GREEDY_TEMPERATURE = 1e-5
+"""Below this temperature the best token is taken (dividing by less would overflow)."""
+
+
+class Thinking(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model marks its thinking, and how much of it is allowed.
+
+    ``begin`` and ``end`` are the markers as they stand in the text, ``end_token_ids`` the tokens
+    that write ``end``. ``is_open`` says that the prompt has opened the thinking already. After
+    ``budget`` tokens of thinking the end marker is forced; None means never.
+    """
+
+    begin: str
+    end: str
+    end_token_ids: tuple[int, ...]
+    is_open: bool = False
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check what a client can choose."""
+        if self.budget is not None:
+            _between("thinking_token_budget", self.budget, 0, math.inf)
+
+
+REPETITION_PENALTY_RANGE = (1e-3, 1e3)
+"""Beyond it nothing changes but that logits, or what is left of them, overflow."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tokens of one request are chosen, and when it ends. Any thread may read it.
+
+    ``max_tokens`` is resolved by whoever builds it: it is never "until the window is full".
+    ``top_k`` 0 means off. ``logprobs`` and ``prompt_logprobs`` are numbers of alternatives;
+    ``None`` means that none are computed, 0 that only the chosen token's own value is.
+    ``stop_token_ids`` holds the request's own extra end tokens; the model's end tokens are known
+    to the engine and are left alone by ``ignore_eos``.
+
+    ``grammar`` limits what may be generated; it has been checked by a GrammarCompiler. The end
+    tokens are possible exactly where it is complete, and with ``ignore_eos`` anything may follow
+    the first of them. With ``thinking``, stop strings are looked for only outside the thinking,
+    in the text as it is shown.
+
+    Raises InvalidRequest from its constructor, naming the field.
+    """
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
+    thinking: Thinking | None = None
+
+    def __post_init__(self) -> None:
+        """Check every range once, so that no later code has to."""
+        _between("temperature", self.temperature, 0.0, math.inf)
+        _between("top_p", self.top_p, 0.0, 1.0)
+        _between("min_p", self.min_p, 0.0, 1.0)
+        _between("top_k", self.top_k, 0, math.inf)
+        _between("max_tokens", self.max_tokens, 0, math.inf)
+        _between("min_tokens", self.min_tokens, 0, math.inf)
+        _between("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _between("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _between("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTY_RANGE)
+        if self.min_tokens > self.max_tokens:
+            raise InvalidRequest(
+                f"min_tokens ({self.min_tokens}) is above max_tokens ({self.max_tokens}).",
+                param="min_tokens",
+                code="invalid_parameter_combination",
+            )
+        if self.min_tokens > 0 and self.grammar and not can_always_go_on(self.grammar):
+            raise InvalidRequest(
+                "min_tokens cannot be used with an output format, which says itself when it ends.",
+                param="min_tokens",
+                code="invalid_parameter_combination",
+            )
+        if any(not stop for stop in self.stop):
+            raise InvalidRequest(
+                "stop strings must not be empty.", param="stop", code="invalid_value"
+            )
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise InvalidRequest(
+                "allowed_token_ids must name at least one token.",
+                param="allowed_token_ids",
+                code="empty_array",
+            )
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None:
+                _between(name, value, 0, MAX_TOP_LOGPROBS)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the best token is taken, so that seed, top_k, top_p and min_p have no effect."""
+        return self.temperature < GREEDY_TEMPERATURE
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether tokens that occurred before are treated differently."""
+        return (
+            self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+            or self.repetition_penalty != 1.0
+        )
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high or (isinstance(value, float) and not math.isfinite(value)):
+        limit = f"between {low} and {high}" if math.isfinite(high) else f"at least {low}"
+        kind = "integer" if isinstance(value, int) else "decimal"
+        code = f"{kind}_above_max_value" if value > high else f"{kind}_below_min_value"
+        raise InvalidRequest(f"{name} must be {limit}, not {value}.", param=name, code=code)

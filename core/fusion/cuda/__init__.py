@@ -1,0 +1,1 @@
+"""Fused modules over the Triton kernels."""

@@ -1,0 +1,102 @@
+"""Masks of allowed tokens: filled by llguidance, applied to logits."""
+
+from __future__ import annotations
+
+import os
+
+import llguidance
+import llguidance.numpy
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from core.grammar.progress import Progress
+from core.sampling.upload import upload
+
+_BITS = 32
+_MAX_THREADS = 8
+
+_ADDENDS = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
+    np.float32(0),
+    np.float32(-np.inf),
+)  # of eight tokens, by the byte that holds their bits
+
+Words = npt.NDArray[np.int32]
+
+
+class Masks:
+    """Fills the masks of a batch. Owned by the filling thread."""
+
+    def __init__(self, vocab_size: int, end_ids: tuple[int, ...]) -> None:
+        self._addends = np.empty((0, 0, 0), dtype=np.float32)
+        self._num_words = -(-vocab_size // _BITS)
+        self._ends = np.zeros(self._num_words, dtype=np.int32)
+        for token_id in end_ids:
+            self._ends.view(np.uint32)[token_id // _BITS] |= np.uint32(1 << token_id % _BITS)
+        self._executor: llguidance.LLExecutor | None = None
+
+    def fill(self, work: list[tuple[Progress, list[int]]], device: torch.device) -> torch.Tensor:
+        """What may follow the new tokens of each sequence; nothing, if its grammar broke.
+
+        For the CPU, what is to be added to logits: float32 [num_rows, num_words * 32], 0 or -inf,
+        valid until the next call. For other devices, packed for the transfer: int32 [num_rows,
+        num_words], bit ``i % 32`` of word ``i // 32`` set for an allowed token ``i``.
+        """
+        words = self._words(work)
+        if device.type != "cpu":
+            packed = torch.from_numpy(words)
+            return packed.pin_memory() if device.type == "cuda" else packed
+        num_rows = len(words)
+        if len(self._addends) < num_rows:
+            self._addends = np.empty((num_rows, self._num_words * 4, 8), dtype=np.float32)
+        addends = self._addends[:num_rows]
+        np.take(_ADDENDS, words.view(np.uint8), axis=0, out=addends, mode="clip")
+        return torch.from_numpy(addends.reshape(num_rows, -1))
+
+    def _words(self, work: list[tuple[Progress, list[int]]]) -> Words:
+        """What is allowed, packed."""
+        words: Words = np.full((len(work), self._num_words), -1, dtype=np.int32)
+        matchers = []
+        for row, (progress, new) in enumerate(work):
+            matcher = progress.advance(new)
+            if matcher is not None:
+                matchers.append((matcher, row))
+        if len(matchers) > 1:
+            if self._executor is None:
+                self._executor = llguidance.LLExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
+            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, words)
+        elif matchers:
+            llguidance.numpy.fill_next_token_bitmask(matchers[0][0], words, matchers[0][1])
+        may_end = np.any(words & self._ends, axis=1).tolist()
+        for matcher, row in matchers:
+            # A matcher that fails, or finds itself in a dead end, allows the end tokens.
+            if may_end[row] and (matcher.is_error() or not matcher.is_accepting()):
+                work[row][0].fail(matcher.get_error() or "nothing can follow")
+        for row, (progress, _) in enumerate(work):
+            if progress.is_broken:
+                words[row] = 0
+        return words
+
+
+def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:
+    """Set to -inf what ``Masks.fill`` does not allow: row ``i`` of it is that of ``rows[i]``.
+
+    On the CPU an addition is several times faster than a choice by booleans.
+    """
+    if masks.dtype == torch.int32:
+        masks = _unpacked(masks, logits)
+    masks = masks[:, : logits.shape[1]]
+    if len(rows) == logits.shape[0]:
+        logits.add_(masks)
+    else:
+        index = upload(np.array(rows, dtype=np.float64), logits.device).long()
+        logits.index_add_(0, index, masks)
+
+
+def _unpacked(words: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Packed bits as what is to be added, on the device of the logits."""
+    words = words.to(logits.device, non_blocking=True)
+    shifts = torch.arange(_BITS, dtype=torch.int32, device=logits.device)
+    bits = words[:, :, None].bitwise_right_shift(shifts).bitwise_and_(1).flatten(1)
+    return bits.to(torch.float32).log_()  # of 1 and 0

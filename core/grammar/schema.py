@@ -1,0 +1,289 @@
+"""JSON Schemas as llguidance takes them: every keyword is enforced, an annotation, or refused.
+
+llguidance passes over keywords that it does not know, so all of them are looked at here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.contract.errors import InvalidRequest
+
+MAX_DEPTH = 64
+"""Schemas within schemas."""
+
+MAX_REFERENCES = 1000
+"""Different targets of references: each may lead to the next one."""
+
+MAX_PATTERN_PROPERTIES = 64
+"""In all of a schema: each is compared with each other one of its object."""
+
+_SCHEMA = frozenset({"items", "additionalProperties"})
+_LIST_OF_SCHEMAS = frozenset({"prefixItems", "anyOf", "oneOf", "allOf"})
+_MAP_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+_PLAIN = frozenset(
+    {
+        "$ref",
+        "const",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+    }
+)
+_ANNOTATIONS = frozenset(
+    {
+        "$anchor",
+        "$comment",
+        "$id",
+        "$schema",
+        "contentEncoding",
+        "contentMediaType",
+        "default",
+        "deprecated",
+        "description",
+        "discriminator",
+        "example",
+        "examples",
+        "externalDocs",
+        "id",
+        "markdownDescription",
+        "name",
+        "readOnly",
+        "strict",
+        "title",
+        "writeOnly",
+        "xml",
+    }
+)
+_NO_CONSTRAINT: dict[str, tuple[object, ...]] = {
+    "dependentRequired": ({},),
+    "minContains": (0,),
+    "nullable": (False,),
+    "unevaluatedItems": (True, {}),
+    "unevaluatedProperties": (True, {}),
+    "uniqueItems": (False,),
+}
+"""Keywords that are not enforced, and the values that ask for nothing."""
+
+_FORMATS = frozenset(
+    {
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "time",
+        "uri",
+        "uuid",
+    }
+)
+_FREE_FORMATS = frozenset({"password"})
+_COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
+
+
+def prepared(schema: Any, *, is_strict: bool, is_closed: bool) -> Any:
+    """The schema with nothing in it but keywords that llguidance enforces.
+
+    Raises InvalidRequest naming the keyword. Unless ``is_strict``, keywords that cannot be
+    enforced are left out. ``is_closed`` puts ``additionalProperties: false`` where an object
+    lists its properties and says nothing of others; not in schemas that combine several
+    descriptions of one object, where that would forbid what another part allows.
+    """
+    return _Preparation(
+        schema, is_strict=is_strict, is_closed=is_closed and not _combines(schema)
+    ).schema(schema, 0)
+
+
+class _Preparation:
+    def __init__(self, root: Any, *, is_strict: bool, is_closed: bool) -> None:
+        self._root = root
+        self._is_strict = is_strict
+        self._is_closed = is_closed
+        self._references: set[str] = set()
+        self._num_patterns = 0
+
+    def schema(self, schema: Any, depth: int) -> Any:
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise _invalid("a schema must be an object or a boolean")
+        if depth > MAX_DEPTH:
+            raise _invalid(f"schemas are nested more than {MAX_DEPTH} deep")
+        result: dict[str, Any] = {}
+        for keyword, value in schema.items():
+            self._add(result, keyword, value, schema, depth)
+        if (
+            self._is_closed
+            and isinstance(result.get("properties"), dict)
+            and not result.keys() & {"additionalProperties", "patternProperties", *_COMBINING}
+            and not result.get("minProperties", 0)
+        ):
+            result["additionalProperties"] = False
+        return result
+
+    def _add(  # noqa: C901, PLR0912 - one case for each kind of keyword
+        self, result: dict[str, Any], keyword: str, value: Any, schema: dict[str, Any], depth: int
+    ) -> None:
+        """Add what ``keyword`` says to the prepared schema."""
+        match keyword:
+            case "items" if isinstance(value, list):  # what is prefixItems since 2020
+                result["prefixItems"] = self._list(keyword, value, depth)
+                result["items"] = self.schema(schema.get("additionalItems", True), depth + 1)
+            case "additionalItems":
+                pass  # without a list of items it says nothing
+            case "oneOf":
+                options = self._list(keyword, value, depth)
+                exclusive = not self._is_strict or self._are_disjoint(options)
+                result["anyOf" if exclusive and "anyOf" not in schema else keyword] = options
+            case "$ref":
+                self._add_reference(result, value)
+            case "format":
+                self._add_format(result, value, schema)
+            case _ if keyword in _SCHEMA:
+                result[keyword] = self.schema(value, depth + 1)
+            case _ if keyword in _LIST_OF_SCHEMAS:
+                result[keyword] = self._list(keyword, value, depth)
+            case _ if keyword in _MAP_OF_SCHEMAS:
+                if not isinstance(value, dict):
+                    raise _invalid(f"'{keyword}' must be an object")
+                self._num_patterns += len(value) if keyword == "patternProperties" else 0
+                if self._num_patterns > MAX_PATTERN_PROPERTIES:
+                    raise _invalid(f"it has more than {MAX_PATTERN_PROPERTIES} patternProperties")
+                result[keyword] = {name: self.schema(v, depth + 1) for name, v in value.items()}
+            case "type" | "required":
+                names = [value] if keyword == "type" and isinstance(value, str) else value
+                if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+                    raise _invalid(f"'{keyword}' must be a list of strings")
+                result[keyword] = value
+            case _ if keyword in _PLAIN:
+                result[keyword] = value
+            case "$id" | "id" if depth > 0 and isinstance(value, str) and self._is_strict:
+                raise _unsupported(keyword)
+            case _ if keyword in _ANNOTATIONS or (
+                keyword.startswith("x-") and keyword != "x-guidance"
+            ):
+                pass
+            case _ if self._is_strict and value not in _NO_CONSTRAINT.get(keyword, ()):
+                raise _unsupported(keyword)
+
+    def _list(self, keyword: str, value: Any, depth: int) -> list[Any]:
+        if not isinstance(value, list) or not value:
+            raise _invalid(f"'{keyword}' must be a list of schemas")
+        return [self.schema(item, depth + 1) for item in value]
+
+    def _add_reference(self, result: dict[str, Any], value: Any) -> None:
+        if not isinstance(value, str):
+            raise _invalid("'$ref' must be a string")
+        if value == "#" or value.startswith("#/"):
+            result["$ref"] = value
+            self._references.add(value)
+            if len(self._references) > MAX_REFERENCES:
+                raise _invalid(f"it has more than {MAX_REFERENCES} different references")
+        elif self._is_strict:
+            raise _invalid(f"'$ref' must begin with '#/', not '{value[:80]}'")
+
+    def _add_format(self, result: dict[str, Any], value: Any, schema: dict[str, Any]) -> None:
+        if not isinstance(value, str):
+            raise _invalid("'format' must be a string")
+        if value in _FREE_FORMATS or schema.get("type") in ("integer", "number"):
+            return
+        if value in _FORMATS:
+            result["format"] = value
+        elif self._is_strict:
+            raise _unsupported("format", value)
+
+    def _are_disjoint(self, options: list[Any]) -> bool:
+        """Whether no value can satisfy two of them, so that "one of" is "any of"."""
+        resolved = [self._resolved(option) for option in options]
+        found = [option for option in resolved if option is not None]
+        if len(found) < len(resolved):
+            return False
+        kinds = [_kinds(option) for option in found]
+        if all(kinds) and len(set().union(*kinds)) == sum(map(len, kinds)):
+            return True
+        names: set[str] = set.intersection(*(set(option.get("required", ())) for option in found))
+        return any(_tells_apart(name, found) for name in names)
+
+    def _resolved(self, option: Any) -> dict[str, Any] | None:
+        for _ in range(MAX_DEPTH):
+            if not isinstance(option, dict):
+                return None
+            if "$ref" not in option:
+                return option
+            option = _lookup(self._root, option["$ref"])
+        return None
+
+
+def _kinds(option: dict[str, Any]) -> set[str]:
+    types = option.get("type", [])
+    kinds = {types} if isinstance(types, str) else set(types)
+    return {"number" if kind == "integer" else kind for kind in kinds}
+
+
+def _tells_apart(name: str, options: list[dict[str, Any]]) -> bool:
+    """Whether each option has strings of its own for this property."""
+    seen: set[str] = set()
+    for option in options:
+        own = option.get("properties", {}).get(name)
+        if not isinstance(own, dict):
+            return False
+        values = own.get("enum", [own["const"]] if "const" in own else [])
+        if not values or not all(isinstance(value, str) for value in values):
+            return False
+        if seen.intersection(values):
+            return False
+        seen.update(values)
+    return True
+
+
+def _lookup(root: Any, reference: str) -> Any:
+    """What a reference into the same schema points to, None if nothing."""
+    node = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, dict) or key not in node:
+            return None
+        node = node[key]
+    return node
+
+
+def _combines(schema: Any) -> bool:
+    """Whether any object may be described by several schemas at once."""
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += node
+        elif isinstance(node, dict):
+            is_described = not node.keys().isdisjoint({"properties", "patternProperties"})
+            parts = node.get("allOf")
+            if isinstance(parts, list) and len(parts) > 1:
+                return True
+            if is_described and not node.keys().isdisjoint(_COMBINING):
+                return True
+            stack += node.values()
+    return False
+
+
+def _invalid(message: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid schema: {message}.", code="invalid_schema")
+
+
+def _unsupported(keyword: str, value: str | None = None) -> InvalidRequest:
+    what = f"'{keyword}'" if value is None else f"'{keyword}': '{str(value)[:80]}'"
+    return InvalidRequest(
+        f"Invalid schema: {what} is not supported by this server.", code="invalid_schema"
+    )

@@ -1,0 +1,1 @@
+"""Kernels of our own for the CPU: C++ compiled on this machine, and its face in Python."""

@@ -1,1 +1,0 @@
-"""Sampling on CUDA: every row of a batch in one launch."""

@@ -1,0 +1,46 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.event_stream import EventStreamParser
+
+STREAM = (
+    b": hello\n\ndata: one\n\nevent: x\ndata:two\ndata: lines\nid: 3\n\n"
+    b"data: three\r\n\r\n\n\ndata\n\n"
+)
+EVENTS = [b"one", b"two\nlines", b"three"]
+
+
+def parse(*chunks):
+    parser = EventStreamParser()
+    return [event for chunk in chunks for event in parser.feed(chunk)]
+
+
+def test_events():
+    assert parse(STREAM) == EVENTS
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
+def test_cut_anywhere(cuts):
+    edges = [0, *sorted(cuts), len(STREAM)]
+    assert parse(*(STREAM[a:b] for a, b in pairwise(edges))) == EVENTS
+
+
+def test_an_event_comes_with_the_bytes_that_end_it():
+    parser = EventStreamParser()
+    assert parser.feed(b"data: x\n") == []
+    assert parser.feed(b"\ndata: y") == [b"x"]
+    assert parser.feed(b"\r\n\r") == []
+    assert parser.feed(b"\n") == [b"y"]
+
+
+def test_what_is_not_ended_is_no_event():
+    assert parse(b"data: x\n") == []
+
+
+@pytest.mark.parametrize("space", [b"", b" "])
+def test_one_space_after_the_colon_is_not_data(space):
+    assert parse(b"data:" + space + b" x\n\n") == ([b" x"] if space else [b"x"])

@@ -1,0 +1,342 @@
+"""What comes out of constrained generation, from logits that know nothing."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import weakref
+
+import jsonschema
+import pytest
+import torch
+
+from core.contract.grammar import (
+    after,
+    choice,
+    json_object,
+    json_schema,
+    lark,
+    regex,
+    structural_tags,
+)
+from core.grammar.masks import Masks, apply
+from core.grammar.processor import GrammarProcessor
+from core.grammar.progress import Progress
+from tests.support.constrained import CPU, Decoder, builtin, tiny
+from tests.support.schemas import random_schema
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "mood": {"enum": ["good", "bad"]},
+    },
+    "required": ["name", "age", "mood"],
+}
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return Decoder()
+
+
+def test_answers_to_random_schemas_validate(decoder):
+    schemas = [random_schema(seed) for seed in range(100)]
+    sequences = [decoder.sequence(json_schema(s), seed=i) for i, s in enumerate(schemas)]
+    texts = decoder.run(*sequences)
+    for schema, text in zip(schemas, texts, strict=True):
+        assert not text.endswith("…"), schema
+        jsonschema.validate(json.loads(text), schema)
+
+
+def test_answers_validate_whatever_the_tokenizer_and_the_padding_of_the_model():
+    decoder = Decoder(tiny(), vocab_size=tiny().vocab_size + 41)
+    schemas = [random_schema(seed) for seed in range(200, 220)]
+    sequences = [decoder.sequence(json_schema(s), seed=i) for i, s in enumerate(schemas)]
+    for schema, text in zip(schemas, decoder.run(*sequences), strict=True):
+        jsonschema.validate(json.loads(text), schema)
+    assert not any(
+        token_id >= tiny().vocab_size for s in sequences for token_id in decoder.output_ids(s)
+    )
+
+
+def test_keys_come_in_the_order_of_the_schema(decoder):
+    text = decoder.run(decoder.sequence(json_schema(PERSON)))[0]
+    assert list(json.loads(text)) == ["name", "age", "mood"]
+
+
+def test_each_sequence_of_a_mixed_batch_gets_what_it_gets_alone():
+    grammars = [
+        json_schema(PERSON),
+        None,
+        regex("[a-c]{3,20}"),
+        None,
+        choice(["yes", "no"]),
+        json_object(),
+    ]
+
+    def sequences(decoder):
+        return [
+            decoder.sequence(grammar, seed=seed, max_tokens=40)
+            for seed, grammar in enumerate(grammars)
+        ]
+
+    decoder = Decoder()
+    together = decoder.run(*sequences(decoder))
+    alone = [decoder.run(sequence)[0] for sequence in sequences(Decoder())]
+    assert together == alone
+
+
+def test_the_same_tokens_follow_after_a_pause():
+    decoder = Decoder()
+    whole = decoder.sequence(regex("[a-f]{40}"), seed=1)
+    decoder.run(whole)
+    paused = decoder.sequence(regex("[a-f]{40}"), seed=1)
+    other = decoder.sequence(regex("[g-k]{40}"), seed=2)
+    favourite_ids = tuple(builtin().encode('"}]', add_special_tokens=False))
+    for turn in range(200):
+        # What is computed again after a preemption is nothing new to the grammar.
+        paused.num_computed_tokens = 0
+        live = [s for s, when in ((paused, turn % 3 != 1), (other, turn % 3 != 2)) if when]
+        live = [s for s in live if not decoder.is_done(s)]
+        if live:
+            assert not any(decoder.step(live, favourite_ids))
+    assert decoder.output_ids(paused) == decoder.output_ids(whole)
+
+
+def test_the_end_is_allowed_exactly_where_the_grammar_is_complete(decoder):
+    grammar = regex("ab?")
+    assert decoder.eos not in decoder.allowed(grammar)
+    assert decoder.eos in decoder.allowed(grammar, "a")
+    assert decoder.allowed(grammar, "ab") == {decoder.eos}
+
+
+def test_all_end_tokens_of_the_model_end_a_grammar():
+    tokenizer = builtin()
+    decoder = Decoder(tokenizer)
+    decoder.compiler.end_ids = (0, 2)
+    assert decoder.allowed(choice(["a"]), "a") == {0, 2}
+    assert not decoder.allowed(choice(["a"])) & {0, 1, 2}
+
+
+def test_after_an_ignored_end_everything_is_free(decoder):
+    sequence = decoder.sequence(choice(["yes"]), ignore_eos=True, max_tokens=30)
+    text = decoder.run(sequence)[0]
+    assert text.startswith("yes")
+    assert sequence.num_output_tokens == 30
+    assert decoder.eos in decoder.output_ids(sequence)
+
+
+def test_a_grammar_that_meets_a_token_it_forbids_fails_its_row_only(decoder):
+    broken = decoder.sequence(choice(["yes", "no"]), seed=1)
+    sound = decoder.sequence(choice(["yes", "no"]), seed=2)
+    decoder.step([broken, sound])
+    broken.token_ids[-1] = builtin().encode("#", add_special_tokens=False)[0]
+    assert decoder.step([broken, sound]) == [True, False]
+
+
+def test_edits_that_leave_nothing_fail_their_row_only(decoder):
+    digits = tuple(builtin().encode("7", add_special_tokens=False))
+    barred = decoder.sequence(choice(["yes"]), allowed_token_ids=digits)
+    sound = decoder.sequence(choice(["yes"]))
+    assert decoder.step([barred, sound]) == [True, False]
+
+
+def test_other_edits_choose_among_what_is_allowed(decoder):
+    y, n = (builtin().encode(text, add_special_tokens=False)[0] for text in ("yes", "no"))
+    sequences = [
+        decoder.sequence(choice(["yes", "no"]), logit_bias={n: 100.0}, seed=1),
+        decoder.sequence(choice(["yes", "no"]), logit_bias={y: 100.0}, seed=1, top_k=1),
+        decoder.sequence(choice(["yes", "no"]), bad_words_ids=((y,),), seed=1, temperature=0.0),
+    ]
+    decoder.step(sequences)
+    assert [s.token_ids[-1] for s in sequences] == [n, y, sequences[2].token_ids[-1]]
+    assert sequences[2].token_ids[-1] != y
+
+
+def test_logprobs_are_those_of_the_free_model(decoder):
+    sequence = decoder.sequence(choice(["yes"]), logprobs=2)
+    logits = decoder.logits(sequence)[None]
+    expected = logits.log_softmax(dim=1)[0]
+    (result,) = decoder.sampler(logits.clone(), [sequence])
+    (entry,) = result.logprobs
+    assert entry.logprob == pytest.approx(float(expected[entry.token_id]))
+    assert entry.top[0][1] == pytest.approx(float(expected.max()))
+
+
+def test_progress_dies_with_its_sequence(decoder):
+    sequence = decoder.sequence(choice(["yes"]))
+    decoder.step([sequence])
+    assert sequence in decoder.processor._progress
+    gone = weakref.ref(sequence)
+    num_before = len(decoder.processor._progress)
+    decoder.step([decoder.sequence(None)])  # the sampler keeps one batch
+    del sequence
+    gc.collect()
+    assert gone() is None
+    assert len(decoder.processor._progress) < num_before
+
+
+def test_a_failed_step_leaves_nothing_behind(decoder):
+    sequence = decoder.sequence(regex("[ab]{9}"), seed=4)
+    expected = decoder.run(decoder.sequence(regex("[ab]{9}"), seed=4))
+    decoder.sampler.prepare([sequence])  # and the forward pass fails
+    decoder.sampler.prepare([sequence])
+    assert decoder.run(sequence) == expected
+
+
+def test_nothing_runs_when_nobody_asks(decoder):
+    fresh = Decoder()
+    fresh.run(fresh.sequence(None, max_tokens=3))
+    assert fresh.processor._worker is None
+    assert fresh.compiler._tokenizer is None
+
+
+def test_rows_are_masked_whether_or_not_they_are_all_of_the_batch(decoder):
+    constrained, free = decoder.sequence(choice(["yes"])), decoder.sequence(None)
+    logits = torch.zeros(2, decoder.vocab_size)
+    decoder.processor.apply(logits, [1], [constrained])
+    assert (logits[0] == 0).all()
+    only = torch.zeros(1, decoder.vocab_size)
+    decoder.processor.apply(only, [0], [constrained])
+    assert torch.equal(only[0], logits[1])
+    assert torch.isneginf(only).any()
+    del free
+
+
+def test_packed_masks_do_the_same(decoder):
+    """What travels to a GPU, unpacked by operations that are the same everywhere."""
+    sequences = [decoder.sequence(g) for g in (choice(["yes"]), json_object(), regex("[^a]"))]
+    work = [(Progress(decoder.compiler, sequence), []) for sequence in sequences]
+    masks = Masks(decoder.vocab_size, decoder.compiler.end_ids)
+    plain = masks.fill(work, CPU)
+    words = torch.from_numpy(masks._words(work))
+    for vocab_size in (decoder.vocab_size, decoder.vocab_size - 5):
+        for rows in ([0, 1, 2], [4, 0, 2]):
+            expected = torch.zeros(3 if rows[0] == 0 else 6, vocab_size)
+            actual = expected.clone()
+            apply(expected, rows, plain)
+            apply(actual, rows, words)
+            assert torch.equal(expected, actual)
+            assert torch.isneginf(actual).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_masks_on_a_gpu_are_those_of_the_cpu(decoder):
+    processor = GrammarProcessor(decoder.compiler, torch.device("cuda"))
+    sequences = [decoder.sequence(g) for g in (choice(["yes"]), json_object())]
+    expected, actual = torch.zeros(3, 2048), torch.zeros(3, 2048, device="cuda")
+    decoder.processor.apply(expected, [0, 2], sequences)
+    processor.apply(actual, [0, 2], sequences)
+    assert torch.equal(expected, actual.cpu())
+
+
+# Each kind of grammar
+
+
+def test_regexes_match_as_a_whole(decoder):
+    pattern = r"(19|20)\d\d-[01]\d"
+    texts = decoder.run(*(decoder.sequence(regex(pattern), seed=seed) for seed in range(8)))
+    assert all(re.fullmatch(pattern, text, re.ASCII) for text in texts)
+
+
+def test_a_regex_with_anchors_and_slashes(decoder):
+    assert decoder.accepts(regex("^a/b$"), "a/b")
+    assert not decoder.accepts(regex("^a/b$"), "xa/b")
+
+
+def test_choices(decoder):
+    options = ["yes", "no", 'say "hi"', "line\nend", "🙂", "<|im_end|>"]
+    texts = decoder.run(*(decoder.sequence(choice(options), seed=seed) for seed in range(30)))
+    assert set(texts) <= set(options)
+    assert len(set(texts)) > 2
+
+
+def test_a_special_token_is_never_text_of_a_client(decoder):
+    special = builtin().special_ids
+    for grammar in (choice(["<|im_start|>"]), regex(r"<\|im_start\|>"), json_object()):
+        assert not decoder.allowed(grammar) & special - {decoder.eos}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'start: "a" start "b" | "ab"',
+        'root ::= "a" root "b" | "ab"',
+        'start: expr\nexpr: expr "+" expr | /[0-9]+/',
+    ],
+)
+def test_lark_and_gbnf(decoder, source):
+    text = {"a": "aabb", "e": "1+23+4"}["e" if "expr" in source else "a"]
+    assert decoder.accepts(lark(source), text)
+    assert not decoder.accepts(lark(source), text + "a")
+
+
+def test_whitespace_ends(decoder):
+    blank = {token_id for token_id in range(2048) if not builtin().token_bytes(token_id).strip()}
+    grammar = json_object()
+    text = "{"
+    for _ in range(40):
+        allowed = decoder.allowed(grammar, text) & blank
+        if not allowed:
+            break
+        widest = max(allowed, key=lambda token_id: len(builtin().token_bytes(token_id)))
+        text += builtin().token_bytes(widest).decode()
+    assert len(text) < 40
+    assert not decoder.allowed(json_schema(PERSON, is_compact=True), "{") & blank
+
+
+def test_pretty_and_compact_json_are_both_possible(decoder):
+    value = {"name": "Bo", "age": 7, "mood": "bad"}
+    for text in (json.dumps(value), json.dumps(value, indent=4), json.dumps(value, indent="\t")):
+        assert decoder.accepts(json_schema(PERSON), text)
+    assert decoder.accepts(
+        json_schema(PERSON, is_compact=True), json.dumps(value, separators=(",", ":"))
+    )
+
+
+# Free text and grammars
+
+
+def test_after_thinking(decoder):
+    grammar = after(choice(["yes", "no"]))
+    assert decoder.accepts(grammar, "hm, <b> </b> let me see</think>\n\nyes")
+    assert decoder.accepts(grammar, "</think>no")
+    assert not decoder.accepts(grammar, "hm</think>maybe")
+    assert not decoder.accepts(grammar, "yes")
+    assert decoder.eos not in decoder.allowed(grammar, "still thinking")
+
+
+def test_thinking_that_may_be_left_out(decoder):
+    grammar = after(choice(["yes"]), begin="<think>")
+    assert decoder.accepts(grammar, "<think>hm</think>\nyes")
+    assert decoder.accepts(grammar, "yes")
+    assert not decoder.accepts(grammar, "hm</think>yes")
+
+
+def test_markers_that_are_special_tokens(decoder):
+    grammar = after(choice(["yes"]), "<|im_start|>")
+    assert decoder.accepts(grammar, "<|endoftext|>hm<|im_start|>yes")
+    assert not decoder.accepts(grammar, "hm<|im_start|>no")
+
+
+def test_structural_tags(decoder):
+    grammar = structural_tags(
+        [
+            ("<f=age>", {"type": "integer", "maximum": 9, "minimum": 0}, "</f>"),
+            ("<f=ok>", {"type": "boolean"}, "</f>"),
+        ],
+        ["<f="],
+    )
+    assert decoder.accepts(grammar, "free <text> here")
+    assert decoder.accepts(grammar, "I say <f=age>7</f> and <f=ok>true</f>.")
+    assert not decoder.accepts(grammar, "I say <f=age>true</f>")
+    assert not decoder.accepts(grammar, "I say <f=other>7</f>")
+    assert not decoder.accepts(grammar, "I say <f=age>7")
+    sequences = [decoder.sequence(grammar, seed=seed, max_tokens=120) for seed in range(6)]
+    for text in decoder.run(*sequences, favourites="<f=>"):
+        for inside in re.findall(r"<f=(.*?)</f>", text):
+            assert re.fullmatch(r"age>[0-9]|ok>(true|false)", inside)
