@@ -43,8 +43,7 @@ from core.contract.messages import Add, EngineRequest, EngineStats, StepOutput
 from core.contract.params import SamplingParams
 from core.generation import Generation
 from core.grammar.compiler import GrammarCompiler
-from core.model.runner import SequenceResult
-from core.sampling.sampled_tokens import SampledTokens
+from core.sampling.result import SampledTokens, SequenceResult
 from core.sequence import Sequence
 from core.text.tokenizer import Tokenizer
 from core.thread import CoreThread

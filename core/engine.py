@@ -13,7 +13,7 @@ import torch
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.generation import Generation
 from core.kv.manager import KVCacheManager
-from core.model.runner import SequenceResult
+from core.sampling.result import SequenceResult
 from core.scheduler import Scheduler, SchedulerOutput
 from core.sequence import Sequence
 from core.text.tokenizer import Tokenizer

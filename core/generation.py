@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.contract.messages import FinishReason, StepOutput, TokenLogprob
-from core.model.runner import SequenceResult
+from core.sampling.result import SequenceResult
 from core.sequence import Sequence
 from core.text.output import OutputText
 from core.text.tokenizer import Tokenizer

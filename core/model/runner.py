@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import torch
 
 from core.contract.errors import GenerationFailed
-from core.contract.messages import TokenLogprob
 from core.kv.storage import KVStorage
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
 from core.model_input import ModelInput, build_model_input
 from core.sampling.logprobs import PromptScores
 from core.sampling.pending import PendingTokens
-from core.sampling.sampled_tokens import SampledTokens
+from core.sampling.result import SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
 from core.sampling.upload import upload
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
-
-
-class SequenceResult(msgspec.Struct, frozen=True):
-    """What a step computed for one scheduled sequence.
-
-    ``sampled`` is None while its prompt is not finished. ``prompt_logprobs`` holds the entries
-    that this chunk made known, of the positions after each of its tokens.
-    """
-
-    sampled: SampledTokens | None
-    prompt_logprobs: list[TokenLogprob]
 
 
 class ModelRunner:
@@ -58,16 +45,16 @@ class ModelRunner:
         """Make blocks that nobody holds harmless: what is no number would spread through masks."""
         self._storage.clear(block_ids)
 
-    def launch(self, plan: SchedulerOutput) -> StepInFlight:
+    def launch(self, scheduler_output: SchedulerOutput) -> StepInFlight:
         """Tell the device to compute the step, without waiting for it."""
-        sampling = [item.sequence for item in plan.scheduled if item.samples]
+        sampling = [item.sequence for item in scheduler_output.scheduled if item.samples]
         self._sampler.prepare(sampling)
         with torch.inference_mode():
-            wanted = _LogitsWanted.of(plan)
+            wanted = _LogitsWanted.of(scheduler_output)
             last = self._last_tokens
             logits = self.forward(
                 build_model_input(
-                    [(item.sequence, item.num_tokens) for item in plan.scheduled],
+                    [(item.sequence, item.num_tokens) for item in scheduler_output.scheduled],
                     wanted.token_indices,
                     block_size=self._storage.block_size,
                     rows_in_flight=None if last is None else last.rows,
@@ -75,7 +62,7 @@ class ModelRunner:
             )
             scores = [
                 _score_prompt(item, rows, logits.values) if rows else None
-                for item, rows in zip(plan.scheduled, wanted.scoring_rows, strict=True)
+                for item, rows in zip(scheduler_output.scheduled, wanted.scoring_rows, strict=True)
             ]
             rows = [row for row in wanted.sampling_rows if row is not None]
             tokens = self._sample(logits, rows, sampling) if rows else None
@@ -156,12 +143,12 @@ class _LogitsWanted:
     scoring_rows: list[range]
 
     @classmethod
-    def of(cls, plan: SchedulerOutput) -> _LogitsWanted:
+    def of(cls, scheduler_output: SchedulerOutput) -> _LogitsWanted:
         token_indices: list[int] = []
         sampling_rows: list[int | None] = []
         scoring_rows: list[range] = []
         start = 0
-        for item in plan.scheduled:
+        for item in scheduler_output.scheduled:
             rows = _NO_ROWS
             if num_scored := _num_scored(item):
                 rows = range(len(token_indices), len(token_indices) + num_scored)

@@ -9,8 +9,8 @@ from core.sampling.draw import FAILED, UNRESOLVED
 from core.sampling.groups import Ranked
 from core.sampling.logprobs import pack, unpack
 from core.sampling.plan import Plan
+from core.sampling.result import SampledTokens
 from core.sampling.rows import Rows
-from core.sampling.sampled_tokens import SampledTokens
 from core.sequence import Sequence
 
 _WIDENING = 32

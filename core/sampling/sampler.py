@@ -10,7 +10,7 @@ from core.sampling.pending import PendingTokens
 from core.sampling.plan import Plan, make_plan
 from core.sampling.processor import LogitsProcessor, PreparedProcessor
 from core.sampling.processors import default_processors
-from core.sampling.sampled_tokens import SampledTokens
+from core.sampling.result import SampledTokens
 from core.sequence import Sequence
 
 NUM_CANDIDATES = 128

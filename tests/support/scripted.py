@@ -12,8 +12,7 @@ from typing import Any
 from core.contract.messages import StepOutput, TokenLogprob
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
-from core.model.runner import SequenceResult
-from core.sampling.sampled_tokens import SampledTokens
+from core.sampling.result import SampledTokens, SequenceResult
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
 from core.text.detokenizer import ByteDetokenizer

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.contract.params import SamplingParams
-from core.sampling.sampled_tokens import SampledTokens
+from core.sampling.result import SampledTokens
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence, survivors
 

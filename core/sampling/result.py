@@ -1,4 +1,4 @@
-"""SampledTokens: what the sampler gives one sequence in one step."""
+"""Results of one step for one sequence."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ class SampledTokens(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprob] | None = None
     failed: bool = False
     was_late: bool = False
+
+
+class SequenceResult(msgspec.Struct, frozen=True):
+    """Result of one step for one scheduled sequence.
+
+    ``sampled`` is None until the last prompt token is computed. ``prompt_logprobs`` are the
+    entries of the prompt positions that follow each token of this chunk.
+    """
+
+    sampled: SampledTokens | None
+    prompt_logprobs: list[TokenLogprob]
