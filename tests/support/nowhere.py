@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from core.sampling.triton_ops import draw
+from core.kernels.triton import draw
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
