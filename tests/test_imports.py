@@ -1,19 +1,94 @@
-"""The direction of the imports, and what may appear nowhere."""
+"""The structure of the repository: direction of imports, sizes, and forbidden calls."""
 
 from __future__ import annotations
 
 import ast
-import functools
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("schemas", "core", "server", "bench")
-FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+from tests.support.source_tree import (
+    ALL_FILES,
+    FILES,
+    MODULES,
+    ROOT,
+    SHIPPED,
+    calls_in,
+    cycle_in,
+    files_in,
+    files_of,
+    imports_inside,
+    imports_of,
+    is_in,
+    name_of,
+    reachable,
+    tops_of,
+    tree_of,
+    where,
+)
 
-LAYERS = (
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_IMPORTS = 15
+
+KERNEL = "a Triton kernel is one function"
+BEING_SPLIT = "being split"
+
+LONG_FILES = {
+    "bench/settings.py": BEING_SPLIT,
+    "benchmarks/front_end.py": BEING_SPLIT,
+    "training/corpus/fact_tables.py": "tables of facts; data, not code",
+}
+
+LONG_FUNCTIONS = {
+    "core/kernels/triton/attention/attend.py:attend_tile": KERNEL,
+    "core/kernels/triton/attention/chunk.py:_chunk_kernel": KERNEL,
+    "core/kernels/triton/attention/decode.py:_decode_kernel": KERNEL,
+    "core/kernels/triton/quantised_linear.py:_quantised_kernel": KERNEL,
+    "benchmarks/scenarios.py:scenarios": BEING_SPLIT,
+}
+
+MANY_IMPORTS = {
+    "core/assembly.py": BEING_SPLIT,
+    "core/attention/triton/backend.py": BEING_SPLIT,
+    "core/build.py": BEING_SPLIT,
+    "core/fusion/cpu/install.py": BEING_SPLIT,
+    "core/fusion/cuda/fuse.py": BEING_SPLIT,
+    "core/model/loader.py": BEING_SPLIT,
+    "core/model/runner.py": BEING_SPLIT,
+    "server/app.py": BEING_SPLIT,
+    "server/openapi.py": BEING_SPLIT,
+    "server/render/chat.py": BEING_SPLIT,
+    "bench/command.py": BEING_SPLIT,
+    "benchmarks/compare.py": BEING_SPLIT,
+    "benchmarks/front_end.py": BEING_SPLIT,
+    "benchmarks/gpu/http.py": BEING_SPLIT,
+    "benchmarks/gpu/parts.py": BEING_SPLIT,
+    "benchmarks/host_step.py": BEING_SPLIT,
+    "benchmarks/in_process.py": BEING_SPLIT,
+    "benchmarks/limits.py": BEING_SPLIT,
+    "benchmarks/running.py": BEING_SPLIT,
+    "benchmarks/structured.py": BEING_SPLIT,
+}
+
+PACKAGE_IMPORTS = {
+    "schemas": set(),
+    "core": set(),
+    "server": {"schemas", "core"},
+    "bench": {"server", "core"},
+    "benchmarks": {"schemas", "core", "server", "bench", "training"},
+    "training": set(),
+}
+"""Packages of this repository that each package may import, besides itself."""
+
+PACKAGE_EXCEPTIONS = {
+    "server/__main__.py": ("bench", "the CLI entry of `roseinfer bench`"),
+    "server/settings.py": ("bench", BEING_SPLIT),
+    "benchmarks/structured.py": ("tests compat_tests", BEING_SPLIT),
+}
+"""File: the packages that it also imports, and why."""
+
+CORE_LAYERS = (
     {
         "core.contract.errors",
         "core.contract.config",
@@ -31,12 +106,24 @@ LAYERS = (
     {"core.engine"},
     {"core.assembly", "core.build", "core.profiling"},
 )
-"""Inside core: what a file imports is in its own layer or an earlier one. The thread is in none:
-it needs nothing but messages and errors."""
+"""A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 
-THREAD_NEEDS = {"core.contract.messages", "core.contract.errors"}
+THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors"}
 
-PURE = (
+SERVER_LAYERS = (
+    {"server.parsers"},
+    {"server.translate", "server.render"},
+    {"server.controllers"},
+)
+"""A file in one of these folders imports no folder of a later layer, and no other of its own."""
+
+FOLDER_CYCLES = {
+    "core": BEING_SPLIT,
+    "core.fusion": BEING_SPLIT,
+}
+"""Folders whose direct children may import one another in a circle."""
+
+NO_TORCH = (
     "core.scheduler",
     "core.sequence",
     "core.kv",
@@ -44,107 +131,56 @@ PURE = (
     "core.contract.params",
     "core.thread",
 )
-"""Integers only: these import no torch, not even by way of others."""
-
-
-def module_of(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@functools.cache
-def tree_of(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"), str(file))
-
-
-MODULES = {module_of(file): file for file in FILES}
-
-
-@functools.cache
-def imports_of(file: Path) -> frozenset[str]:
-    """Every module that a file imports, by its full name, wherever in the file."""
-    found = set()
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                found.add(full if full in MODULES else str(node.module))
-    return frozenset(found)
-
-
-def tops_of(file: Path) -> set[str]:
-    return {name.split(".")[0] for name in imports_of(file)}
-
-
-def is_in(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
+"""Modules that import no torch, directly or through others."""
 
 
 def layer_of(module: str) -> int:
-    """The layer named most exactly."""
+    """The layer of the longest matching name."""
     ranks = {
         len(name): rank
-        for rank, layer in enumerate(LAYERS)
+        for rank, layer in enumerate(CORE_LAYERS)
         for name in layer
         if is_in(module, name)
     }
-    assert ranks, f"{module} has no place among the layers: give it one"
+    assert ranks, f"{module} is in no layer: add it to CORE_LAYERS"
     return ranks[max(ranks)]
 
 
-def reachable(module: str) -> set[str]:
-    """All modules, ours and others', that importing this one brings in."""
-    seen: set[str] = set()
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in MODULES:
-            todo += imports_of(MODULES[name])
-    return seen
+def check_limit(sizes: dict[str, int], limit: int, exceptions: dict[str, str]) -> None:
+    """Assert that exactly the exceptions exceed the limit."""
+    exceeded = {name: size for name, size in sizes.items() if size > limit}
+    new = {name: size for name, size in exceeded.items() if name not in exceptions}
+    assert not new, f"above {limit}"
+    stale = exceptions.keys() - exceeded.keys()
+    assert not stale, f"exceptions that are no longer needed: {sorted(stale)}"
 
 
-def files_in(package: str) -> list[Path]:
-    return [file for module, file in MODULES.items() if is_in(module, package)]
-
-
-@functools.cache
-def calls_in(file: Path) -> list[tuple[str, ast.Call]]:
-    """Every call and how its function is written."""
-    return [
-        (ast.unparse(node.func), node)
-        for node in ast.walk(tree_of(file))
-        if isinstance(node, ast.Call)
-    ]
-
-
-def where(file: Path, node: ast.AST) -> str:
-    return f"{file.relative_to(ROOT)}:{node.lineno}"  # type: ignore[attr-defined]
-
-
-def test_there_is_something_to_look_at():
+def test_the_files_are_found():
     assert {"core.engine", "core.kv", "server.app", "schemas.chat"} <= MODULES.keys()
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_files_are_read_without_surprises(module):
-    tree = tree_of(MODULES[module])
-    star = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
-    assert not star
-    imports_of(MODULES[module])
+# Direction of imports
 
 
-def test_schemas_need_msgspec_and_the_standard_library_only():
+def test_packages_import_in_one_direction():
+    stale = set(PACKAGE_EXCEPTIONS)
+    for file in ALL_FILES:
+        package = file.relative_to(ROOT).parts[0]
+        ours = tops_of(file) & {*PACKAGE_IMPORTS, "tests", "compat_tests"}
+        extra = ours - PACKAGE_IMPORTS[package] - {package}
+        if extra:
+            exceptions, _ = PACKAGE_EXCEPTIONS.get(name_of(file), ("", ""))
+            assert extra <= set(exceptions.split()), f"{name_of(file)} imports {extra}"
+            stale.discard(name_of(file))
+    assert not stale, "exceptions that are no longer needed"
+
+
+def test_schemas_import_msgspec_and_the_standard_library_only():
     for file in files_in("schemas"):
         assert tops_of(file) <= {"msgspec", "schemas", *sys.stdlib_module_names}, file
 
 
-def test_core_knows_nothing_of_http():
+def test_core_imports_no_http_and_no_asyncio():
     forbidden = {
         "anyio",
         "asyncio",
@@ -160,48 +196,55 @@ def test_core_knows_nothing_of_http():
         assert not tops_of(file) & forbidden, file
 
 
-def test_nothing_shipped_imports_tests_or_tools():
+def test_shipped_code_imports_no_tests_and_no_test_tools():
     for file in FILES:
         assert not tops_of(file) & {"tests", "compat_tests", "pytest", "hypothesis", "openai"}, file
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if m.startswith("core.")))
-def test_core_imports_only_from_its_own_layer_or_earlier_ones(module):
-    imported = {name for name in imports_of(MODULES[module]) if is_in(name, "core")} - {"core"}
-    if module == "core.thread":
-        assert imported <= THREAD_NEEDS
-        return
-    assert "core.thread" not in imported
-    for name in imported:
-        assert layer_of(name) <= layer_of(module), f"{module} imports {name}"
+def test_core_imports_from_its_own_layer_or_earlier_ones():
+    for module in sorted(m for m in MODULES if m.startswith("core.")):
+        imported = {name for name in imports_of(MODULES[module]) if is_in(name, "core")} - {"core"}
+        if module == "core.thread":
+            assert imported <= THREAD_IMPORTS
+            continue
+        assert "core.thread" not in imported, module
+        for name in imported:
+            assert layer_of(name) <= layer_of(module), f"{module} imports {name}"
 
 
-def test_core_has_no_import_cycles():
-    done: set[str] = set()
+def test_server_folders_import_from_earlier_layers():
+    ranks = {folder: rank for rank, layer in enumerate(SERVER_LAYERS) for folder in layer}
+    for folder, rank in ranks.items():
+        forbidden = {other for other in ranks if ranks[other] >= rank} - {folder}
+        for file in files_in(folder):
+            for name in imports_of(file):
+                assert not any(is_in(name, other) for other in forbidden), (
+                    f"{name_of(file)} imports {name}"
+                )
 
-    def visit(module: str, path: tuple[str, ...]) -> None:
-        assert module not in path, " -> ".join([*path, module])
-        if module in done or module not in MODULES:
-            return
-        for name in imports_of(MODULES[module]) - {module}:
-            visit(name, (*path, module))
-        done.add(module)
 
+def test_modules_have_no_import_cycles():
+    graph = {m: {n for n in imports_of(f) if n in MODULES} - {m} for m, f in MODULES.items()}
+    assert not cycle_in(graph)
+
+
+def test_children_of_a_folder_have_no_import_cycles():
+    folders = {m.rsplit(".", depth)[0] for m in MODULES for depth in range(m.count(".") + 1)}
+    cyclic = {folder for folder in folders if cycle_in(imports_inside(folder))}
+    new = {folder: cycle_in(imports_inside(folder)) for folder in cyclic - FOLDER_CYCLES.keys()}
+    assert not new
+    assert not FOLDER_CYCLES.keys() - cyclic, "exceptions that are no longer needed"
+
+
+def test_bookkeeping_imports_no_torch():
     for module in MODULES:
-        if is_in(module, "core"):
-            visit(module, ())
-
-
-@pytest.mark.parametrize(
-    "module",
-    sorted(m for m in MODULES if any(is_in(m, p) for p in PURE) and m != "core.kv.storage"),
-)
-def test_bookkeeping_never_imports_torch(module):
-    assert not {name.split(".")[0] for name in reachable(module)} & {"torch", "transformers"}
+        if any(is_in(module, name) for name in NO_TORCH) and module != "core.kv.storage":
+            imported = {name.split(".")[0] for name in reachable(module)}
+            assert not imported & {"torch", "transformers"}, module
 
 
 def test_transformers_is_imported_lazily():
-    """It takes seconds: nobody pays for it but who loads a model."""
+    """Its import takes seconds; only code that loads a model pays for it."""
     for file in FILES:
         for node in tree_of(file).body:
             names = []
@@ -212,10 +255,34 @@ def test_transformers_is_imported_lazily():
             assert not any(is_in(name, "transformers") for name in names), where(file, node)
 
 
-# What may appear nowhere
+# Sizes
 
 
-def test_code_of_others_is_never_trusted_by_our_own_choice():
+def test_files_are_short():
+    sizes = {name_of(f): len(f.read_text(encoding="utf-8").splitlines()) for f in ALL_FILES}
+    check_limit(sizes, MAX_FILE_LINES, LONG_FILES)
+
+
+def test_functions_are_short():
+    sizes: dict[str, int] = {}
+    for file in ALL_FILES:
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{name_of(file)}:{node.name}"
+                size = (node.end_lineno or 0) - node.lineno + 1
+                sizes[name] = max(size, sizes.get(name, 0))
+    check_limit(sizes, MAX_FUNCTION_LINES, LONG_FUNCTIONS)
+
+
+def test_files_import_few_modules():
+    sizes = {name_of(file): len(imports_of(file)) for file in files_of(*SHIPPED, "benchmarks")}
+    check_limit(sizes, MAX_IMPORTS, MANY_IMPORTS)
+
+
+# Forbidden calls
+
+
+def test_shipped_code_never_trusts_remote_code_by_itself():
     for file in FILES:
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
@@ -225,12 +292,12 @@ def test_code_of_others_is_never_trusted_by_our_own_choice():
 
 
 @pytest.mark.parametrize("name", ["pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal"])
-def test_nothing_is_unpickled(name):
+def test_shipped_code_unpickles_nothing(name):
     for file in FILES:
         assert name not in tops_of(file), file
 
 
-def test_torch_load_takes_weights_only():
+def test_torch_load_reads_weights_only():
     for file in FILES:
         for function, call in calls_in(file):
             if function == "torch.load":
@@ -244,13 +311,13 @@ def test_torch_load_takes_weights_only():
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "compile", "__import__"])
-def test_no_text_becomes_code(name):
+def test_shipped_code_executes_no_text(name):
     for file in FILES:
         assert name not in {function for function, _ in calls_in(file)}, file
 
 
 def test_only_settings_read_the_environment():
-    """House rule: frozen Settings is the only reader of environment and arguments."""
+    """Frozen Settings is the only reader of environment variables and arguments."""
     for file in files_in("core") + files_in("schemas"):
         for node in ast.walk(tree_of(file)):
             if isinstance(node, ast.Attribute):
