@@ -10,7 +10,7 @@ too long does not keep the others from running. Exits with 1 if a check failed.
 
 tests      pytest -m gpu
 machine    bytes copied and products multiplied a second, from which all floors follow
-attention  every backend that can be imported against scaled_dot_product_attention
+attention  every backend against the torch backend in float32 on the CPU
 texts      equal tokens in any batch, with and without CUDA graphs, steps launched ahead, other
            attention, a small pool; and those of transformers' generate
 sampling   shares of many draws; milliseconds a batch, in one launch and by torch's operations

@@ -191,9 +191,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str
         "enable_prefix_caching",
         "compute every prompt anew",
     )
-    flags.add(
-        group, "attention-backend", "auto: what suits the device; or cpu, torch, sdpa, triton"
-    )
+    flags.add(group, "attention-backend", "auto (the default for the device), cpu, torch or triton")
     flags.add(
         group, "seed", "makes requests without a seed of their own repeatable", convert=integer
     )

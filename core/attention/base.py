@@ -41,8 +41,6 @@ class BackendFactory(Protocol):
 
 _BACKENDS = {
     "cpu": ("core.attention.cpu_backend", "PagedCPUBackend"),
-    "flashinfer": ("core.attention.paged_flashinfer", "FlashInferBackend"),
-    "sdpa": ("core.attention.sdpa", "SDPABackend"),
     "torch": ("core.attention.torch_backend", "PagedTorchBackend"),
     "triton": ("core.attention.triton.backend", "TritonBackend"),
 }
@@ -52,7 +50,7 @@ def backend_factory(name: str) -> BackendFactory:
     """Find a backend by name, importing it only now. Raises ModelLoadError if there is none."""
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
-        raise ModelLoadError(f"unknown attention backend {name!r}; there are: {known}")
+        raise ModelLoadError(f"unknown attention backend {name!r}; choose auto, {known}")
     module, attribute = _BACKENDS[name]
     try:
         factory: BackendFactory = getattr(importlib.import_module(module), attribute)

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 import torch
-from core.kernels.triton import draw
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from core.fusion.rotary import FUNCTION
-from core.kernels.triton import gated, norm, rotary
+from core.kernels.triton import draw, gated, norm, rotary
 from core.kernels.triton.attention import chunk, decode, merge, write
 from core.kernels.triton.head_norm import HeadNorm
 from core.pinned import Download

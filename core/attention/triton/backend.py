@@ -42,7 +42,6 @@ from core.attention.triton.plan import (
     decode_words,
     split_arrays,
 )
-from core.attention.triton.upload import PinnedWords
 from core.contract.errors import ModelLoadError
 from core.kernels.triton.attention.chunk import launch_chunks
 from core.kernels.triton.attention.decode import launch_decode
@@ -55,6 +54,7 @@ from core.kernels.triton.attention.write import launch_write
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
+from core.pinned import Uploads
 
 KVScales = Sequence[tuple[torch.Tensor, torch.Tensor]]
 """For every layer the scales of keys and of values, ``[num_kv_heads]`` float32 each."""
@@ -110,7 +110,7 @@ class TritonBackend:
             for layer in layers
         ]
         self._tile_sizes = {shape.chunk_tokens for shape in self._shapes}
-        self._pinned = PinnedWords(self._device)
+        self._uploads = Uploads(self._device)
         self._words = torch.empty(0, dtype=torch.int32, device=self._device)
         self._partials = torch.empty(0, dtype=torch.float32, device=self._device)
         self._plan: StepPlan | None = None
@@ -138,8 +138,8 @@ class TritonBackend:
             self._words = torch.empty(
                 power_of_two(layout.num_words), dtype=torch.int32, device=self._device
             )
-        layout.fill(arrays, self._pinned.take(layout.num_words))
-        self._pinned.send(layout.num_words, self._words)
+        layout.fill(arrays, self._uploads.take(layout.num_words))
+        self._uploads.send(layout.num_words, self._words)
         part = decode_part(layout, self._words, len(decodes), totals) if len(decodes) else None
         self._plan = StepPlan(
             slots=batch.slots,
@@ -176,8 +176,8 @@ class TritonBackend:
 
     def plan_decode(self, batch: ModelInput, plan: DecodePlan) -> None:
         """Copy a step of single tokens into ``plan``, and use it."""
-        num_words = plan.fill(batch, self._pinned.take(len(plan.words)))
-        self._pinned.send(num_words, plan.words)
+        num_words = plan.fill(batch, self._uploads.take(len(plan.words)))
+        self._uploads.send(num_words, plan.words)
         self.use(plan)
 
     def forward(

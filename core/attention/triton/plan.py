@@ -18,8 +18,7 @@ import torch
 from core.kernels.triton.attention.parts import ChunkPart, DecodePart, SplitPart
 from core.kernels.triton.attention.splits import IntArray, first_tokens, max_num_splits, split_lens
 from core.model_input import ModelInput
-
-WordArray: TypeAlias = npt.NDArray[np.int32]
+from core.pinned import WordArray
 
 _ALIGN = 4  # words
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from core.attention.base import AttentionBackend, backend_factory
+from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -13,6 +13,7 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput, build_model_input
 from core.sequence import Sequence
+from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 120
@@ -43,7 +44,11 @@ def batch_of(shapes: list[tuple[int, int]], rng: random.Random) -> ModelInput:
 
 
 def run(
-    name: str, batch: ModelInput, dtype: torch.dtype, layer: int, states: list[torch.Tensor]
+    factory: BackendFactory,
+    batch: ModelInput,
+    dtype: torch.dtype,
+    layer: int,
+    states: list[torch.Tensor],
 ) -> torch.Tensor:
     storage = KVStorage(
         LAYERS,
@@ -55,7 +60,7 @@ def run(
     generator = torch.Generator().manual_seed(1)
     for tensor in [*storage.keys, *storage.values]:
         tensor.copy_(torch.randn(tensor.shape, generator=generator))
-    backend: AttentionBackend = backend_factory(name)(storage, LAYERS)
+    backend = factory(storage, LAYERS)
     backend.plan(batch)
     return backend.forward(*states, layer)
 
@@ -90,13 +95,13 @@ def test_backend_equals_sdpa(
             (spec.num_kv_heads, spec.value_dim),
         )
     ]
-    expected = run("sdpa", batch, dtype, layer, states)
-    actual = run(name, batch, dtype, layer, states)
+    expected = run(SDPABackend, batch, dtype, layer, states)
+    actual = run(backend_factory(name), batch, dtype, layer, states)
     assert actual.shape == (num_tokens, spec.num_heads, spec.value_dim)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_unknown_backend_is_refused_by_name() -> None:
-    with pytest.raises(ModelLoadError, match=r"'warp'.*cpu, flashinfer, sdpa, torch, triton"):
+    with pytest.raises(ModelLoadError, match=r"'warp'; choose auto, cpu, torch, triton$"):
         backend_factory("warp")

@@ -11,6 +11,7 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
+from tests.support.sdpa_attention import SDPABackend
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -63,7 +64,10 @@ def compare(
         )
     ]
     outputs = []
-    for name, kept in (("sdpa", torch.float32), ("cpu", dtype)):
+    for factory, kept in (
+        (SDPABackend, torch.float32),
+        (paged_cpu.PagedCPUBackend, dtype),
+    ):
         storage = KVStorage(
             [layer],
             num_blocks=1 + max(map(max, tables)),
@@ -74,7 +78,7 @@ def compare(
         for tensor in (storage.keys[0], storage.values[0]):
             noise = torch.randn(tensor.shape, generator=generator.manual_seed(4))
             tensor.copy_(noise.to(dtype))
-        backend = backend_factory(name)(storage, [layer])
+        backend = factory(storage, [layer])
         backend.plan(batch)
         outputs.append(backend.forward(*states, 0))
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2

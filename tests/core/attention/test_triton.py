@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from core.attention.base import backend_factory
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -20,6 +19,7 @@ pytest.importorskip("triton")
 
 from core.attention.triton.backend import TritonBackend
 from core.kernels.triton.attention.types import IS_INTERPRETED
+from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 120
@@ -146,7 +146,7 @@ def test_equals_sdpa(
     batch = batch_of(shapes, device)
     states = random_states(layer, len(batch.slots), dtype, device)
     results = []
-    for make in (lambda s: backend_factory("sdpa")(s, LAYERS), triton_over):
+    for make in (lambda s: SDPABackend(s, LAYERS), triton_over):
         storage = random_storage(device, dtype)
         backend = make(storage)
         backend.plan(batch)
@@ -182,7 +182,7 @@ def test_sequences_that_share_blocks_see_what_the_step_writes(device: torch.devi
     states = random_states(0, len(batch.slots), torch.float32, device)
     backend = triton_over(random_storage(device, torch.float32))
     backend.plan(batch)
-    oracle = backend_factory("sdpa")(random_storage(device, torch.float32), LAYERS)
+    oracle = SDPABackend(random_storage(device, torch.float32), LAYERS)
     oracle.plan(batch)
     torch.testing.assert_close(
         backend.forward(*states, 0), oracle.forward(*states, 0), rtol=1e-5, atol=1e-5
@@ -312,7 +312,7 @@ def test_a_float8_cache(layer: int, device: torch.device) -> None:
         is_far = (written[-1] - states.float()).abs() > states.float().abs() / 8 + 1e-3
         # the interpreter (3.9) gives 1 for 1.95: a carry out of the mantissa is lost
         assert is_far.float().mean() < (0.05 if device.type == "cpu" else 1e-9)
-    oracle = backend_factory("sdpa")(readable, LAYERS)
+    oracle = SDPABackend(readable, LAYERS)
     oracle.plan(batch)
     expected = oracle.forward(query.float(), *written, layer)
     torch.testing.assert_close(actual.float(), expected, rtol=3e-2, atol=3e-2)
@@ -363,55 +363,3 @@ def test_a_cuda_graph_replays_other_steps() -> None:
         graph.replay()
         assert torch.equal(output[:n], expected)
         assert not output[n:].any()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("layer", [0, 1, 2])
-def test_flashinfer_equals_sdpa(layer: int) -> None:
-    """At sizes that it has kernels for."""
-    pytest.importorskip("flashinfer")
-    device, block_size = torch.device("cuda"), 16
-    layers = [
-        LayerSpec(8, 2, 128, 128, 0.1, None),
-        LayerSpec(8, 2, 128, 128, 0.1, 7),
-        LayerSpec(4, 4, 64, 64, 0.2, None),
-    ]
-    spec, lens, counts = layers[layer], [40, 9, 17, 100], [1, 9, 5, 1]
-    tables = np.arange(4 * 7).reshape(4, 7)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    slots = [
-        tables[i, position // block_size] * block_size + position % block_size
-        for i, (length, count) in enumerate(zip(lens, counts, strict=True))
-        for position in range(length - count, length)
-    ]
-    batch = ModelInput(
-        token_ids=torch.empty(0),
-        positions=torch.empty(0),
-        slots=torch.tensor(slots, device=device),
-        logits_indices=torch.empty(0),
-        query_starts=starts,
-        context_lens=np.array(lens),
-        block_tables=tables,
-    )
-    generator = torch.Generator(device).manual_seed(0)
-    states = [
-        torch.randn(len(slots), heads, dim, generator=generator, device=device).bfloat16()
-        for heads, dim in (
-            (spec.num_heads, spec.head_dim),
-            (spec.num_kv_heads, spec.head_dim),
-            (spec.num_kv_heads, spec.value_dim),
-        )
-    ]
-    results = []
-    for name in ("sdpa", "flashinfer"):
-        storage = KVStorage(
-            layers, num_blocks=28, block_size=block_size, dtype=torch.bfloat16, device=device
-        )
-        fill = torch.Generator(device).manual_seed(1)
-        for tensor in [*storage.keys, *storage.values]:
-            tensor.copy_(torch.randn(tensor.shape, generator=fill, device=device))
-        backend = backend_factory(name)(storage, layers)
-        backend.plan(batch)
-        results.append(backend.forward(*states, layer))
-    torch.testing.assert_close(*results, rtol=3e-2, atol=3e-2)

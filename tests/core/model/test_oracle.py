@@ -7,6 +7,7 @@ from transformers import GenerationConfig
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
+from tests.support.sdpa_attention import SDPABackend
 from tests.support.tiny_engine import (
     BLOCK_SIZE,
     build_engine,
@@ -59,7 +60,8 @@ def test_oracle_backend_agrees(family: str) -> None:
     given = prompts(3)
     requests = [request(str(i), prompt, 16) for i, prompt in enumerate(given)]
     by_backend = {
-        name: run(build_engine(family, backend=name), requests) for name in ("torch", "sdpa")
+        name: run(build_engine(family, backend=backend), requests)
+        for name, backend in (("torch", "torch"), ("sdpa", SDPABackend))
     }
     for r in requests:
         assert token_ids(by_backend["torch"][r.request_id]) == token_ids(

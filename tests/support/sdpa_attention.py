@@ -1,6 +1,6 @@
-"""The oracle: one gather and one ``scaled_dot_product_attention`` for each sequence.
+"""The attention oracle: gather each sequence, then call ``scaled_dot_product_attention``.
 
-Slow, and too simple to be wrong: every other backend is compared with it.
+It is slow and simple. The tests compare every backend with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ class SDPABackend:
         self._batch: ModelInput | None = None
 
     def plan(self, batch: ModelInput) -> None:
-        """Remember the step."""
         self._batch = batch
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
-        """See AttentionBackend."""
         batch, spec = self._batch, self._layers[layer]
         assert batch is not None
         keys, values = self._storage.keys[layer], self._storage.values[layer]
