@@ -35,7 +35,8 @@ def sampling(options: Options) -> Iterator[dict[str, Any]]:
     num_draws = NUM_DRAWS // 8 if options.tiny else NUM_DRAWS
     dtype = getattr(torch, options.dtype())
     for vocab_size in vocab_sizes:
-        logits = 3 * torch.randn(vocab_size, device=device)
+        generator = torch.Generator(device).manual_seed(0)
+        logits = 3 * torch.randn(vocab_size, generator=generator, device=device)
         draw = row_draw(vocab_size, dtype, device)
         for name, way in WAYS.items():
             worst = _worst_deviation(logits.to(dtype), way, draw, num_draws)
