@@ -222,8 +222,6 @@ class Engine:
                 self._ready.append(output)
             if generation.finish_reason is not None:
                 self._forget(generation)
-            elif result.sampled is not None and result.sampled.was_late:
-                sequence.rewind()
 
     def _clear_all_free(self) -> None:
         """No usable token, and no telling any more which blocks were written."""

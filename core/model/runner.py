@@ -79,9 +79,7 @@ class ModelRunner:
         if len(rows) < len(values):
             index = upload(np.array(rows, dtype=np.float64), values.device).long()
             values, best = values[index], None
-        return self._sampler.launch(
-            values, sequences, best=best, is_lent=self._last_tokens is not None
-        )
+        return self._sampler.launch(values, sequences, best=best)
 
 
 class StepInFlight:

@@ -15,10 +15,13 @@ import torch
 
 from core.contract.params import SamplingParams
 from core.sampling.best import argmax, topk
-from core.sampling.draw import FAILED, draw_from_all, draw_from_ranked
+from core.sampling.draw import FAILED, UNRESOLVED, draw_from_all, draw_from_ranked
 from core.sampling.rows import Rows
 from core.sampling.stream import Stream
 from core.sampling.upload import upload
+from core.sequence import Sequence
+
+_WIDENING = 32
 
 MAX_TEMPERATURE = 1e30
 """The draw is uniform long before; more would overflow float32."""
@@ -87,7 +90,7 @@ class Free:
 
 
 class Ranked:
-    """Draws from the best candidates of a row; UNRESOLVED where they do not suffice."""
+    """Draws from the best candidates of a row. Reads its tokens on the host."""
 
     def __init__(
         self, rows: Rows, num_candidates: int, vocab_size: int, device: torch.device
@@ -118,26 +121,42 @@ class Ranked:
         ]
         self._unbounded = Rows.select(unbounded, rows.sequences, device) if unbounded else None
 
-    def draw(self, logits: torch.Tensor, *, is_late: bool = False) -> torch.Tensor:
-        """Finds the candidates, and for rows limited by top_p alone takes one more softmax.
+    def draw(self, logits: torch.Tensor) -> torch.Tensor:
+        """Find the candidates; rows limited by top_p alone take one more softmax.
 
-        ``is_late`` says that the tokens are those in flight, which could not be drawn before.
+        A row whose draw falls outside the candidates is drawn again from more of them, and at
+        last from the whole vocabulary.
         """
         own = self.rows.of(logits)
+        tokens = self._draw(own)
+        unresolved = [row for row, token in enumerate(tokens.tolist()) if token == UNRESOLVED]
+        if unresolved:
+            rows = Rows.select(unresolved, self.rows.sequences, own.device)
+            rows.put(tokens, self._wider(rows.sequences, own).draw(rows.of(own)))
+        return tokens
+
+    def _draw(self, own: torch.Tensor) -> torch.Tensor:
         if self._num_candidates < own.shape[1]:
             values, ids = topk(own, self._num_candidates)
         else:
             values, ids = own.sort(dim=1, descending=True, stable=True)
-        u = self._stream.uniforms(logits.device, is_late=is_late)
         return draw_from_ranked(
             values,
             ids,
             self._filters,
             self._total(own, ids),
-            u,
+            self._stream.uniforms(own.device),
             vocab_size=own.shape[1],
             is_bounded=self._is_bounded,
         )
+
+    def _wider(self, sequences: list[Sequence], own: torch.Tensor) -> Ranked:
+        """The same draw from more candidates."""
+        vocab_size = own.shape[1]
+        num_candidates = self._num_candidates * _WIDENING
+        if num_candidates * 8 > vocab_size:  # sorting the whole vocabulary costs little more
+            num_candidates = vocab_size
+        return Ranked(Rows(sequences, None), num_candidates, vocab_size, own.device)
 
     def _total(self, own: torch.Tensor, ids: torch.Tensor) -> torch.Tensor | None:
         """Mass of the vocabulary in units of the best token's: 1 / softmax(best)."""

@@ -43,11 +43,6 @@ class Plan:
         return not self.edits and all(isinstance(group, Best) for group in self.groups)
 
     @property
-    def may_be_unresolved(self) -> bool:
-        """Whether a draw may need more candidates than it looked at."""
-        return any(isinstance(group, Ranked) for group in self.groups)
-
-    @property
     def reads_tokens(self) -> bool:
         """Whether the next step's edits depend on the tokens of this one."""
         return any(edit.processor.reads_tokens for edit in self.edits)

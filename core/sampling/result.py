@@ -13,14 +13,11 @@ class SampledTokens(msgspec.Struct, frozen=True):
     ``logprobs`` is aligned with ``token_ids``; its text offsets are 0 and set by whoever knows the
     text. ``failed`` means that this row's logits left nothing to choose from (not a number,
     infinite, or everything masked): there is no token, and the request must end in an error.
-    ``was_late`` means that the token was chosen on the host, after another had stood in for it on
-    the device: what was computed from that one meanwhile is worth nothing.
     """
 
     token_ids: list[int]
     logprobs: list[TokenLogprob] | None = None
     failed: bool = False
-    was_late: bool = False
 
 
 class SequenceResult(msgspec.Struct, frozen=True):

@@ -63,15 +63,13 @@ class Sampler:
         sequences: list[Sequence],
         *,
         best: torch.Tensor | None = None,
-        is_lent: bool = False,
     ) -> PendingTokens:
         """Choose on the device; row ``i`` of ``logits`` belongs to ``sequences[i]``.
 
         ``logits`` is [num_rows, vocab_size] of any float dtype and may be changed. Device and
         vocabulary must be the same in all calls. ``best`` is what ``best_tokens`` says of the
-        logits, if that is known. If the logits are lent, they may be overwritten by what the
-        device is told next; otherwise only once the result is collected. The last token of each
-        sequence may be in flight, if no processor that applies ``reads_tokens``.
+        logits, if that is known. The last token of each sequence may be in flight,
+        if no processor that applies ``reads_tokens``. The result does not refer to ``logits``.
         """
         assert logits.shape[0] == len(sequences) > 0
         with torch.inference_mode():
@@ -81,11 +79,11 @@ class Sampler:
                 tokens = best
             else:
                 if plan.needs_float32 or logits.dtype == torch.float64:
-                    logits = logits.to(torch.float32, copy=is_lent and plan.may_be_unresolved)
+                    logits = logits.to(torch.float32)
                 for edit in plan.edits:
                     edit.processor.apply(logits, edit.rows, edit.sequences)
                 tokens = _draw(logits, plan)
-            return PendingTokens(tokens, logits, raw, plan, num_candidates=self._num_candidates)
+            return PendingTokens(tokens, raw, plan)
 
     def _plan_for(self, logits: torch.Tensor, sequences: list[Sequence]) -> Plan:
         if self._plan is None or self._plan.sequences != sequences:

@@ -144,7 +144,6 @@ def test_a_crowd_is_told_the_same(seed):
                 rig.runner.failed_rows.add(name)
             if rng.random() < 0.2:
                 rig.runner.bound_ids.add(name)
-            rig.runner.late |= {(name, rng.randrange(20)) for _ in range(rng.randrange(3))}
         return rig
 
     assert told(crowd(runs_ahead=True)) == told(crowd(runs_ahead=False))
@@ -160,16 +159,6 @@ def test_preemption_with_a_token_in_flight():
         return found
 
     assert texts(8, runs_ahead=True) == texts(100, runs_ahead=False)
-
-
-def test_a_token_that_the_device_did_not_have_is_computed_again():
-    rig = ahead()
-    rig.runner.late |= {("r", 0), ("r", 3), ("r", 4), ("r", 7)}
-    rig.add("r", prompt=range(6), max_tokens=8)
-    plain = Rig()
-    plain.add("r", prompt=range(6), max_tokens=8)
-    assert told(rig) == told(plain)
-    assert len(rig.runner.plans) == len(plain.runner.plans) + 3  # the last one is nobody's context
 
 
 @pytest.mark.parametrize("prompt_length", [6, 7, 8, 9])
@@ -316,7 +305,7 @@ def test_many_failed_steps_in_a_row_are_fatal():
 
 @pytest.mark.parametrize("seed", range(25))
 def test_any_life_ends_with_one_last_word(seed):
-    """Random arrivals, aborts, failures at launch and later, failing rows, late tokens."""
+    """Random arrivals, aborts, failures at launch and later, failing rows."""
     rng = random.Random(seed)
     rig = ahead(
         num_blocks=rng.randrange(9, 16),
@@ -340,7 +329,6 @@ def test_any_life_ends_with_one_last_word(seed):
                 rig.runner.failed_rows.add(name)
             if rng.random() < 0.2:
                 rig.runner.bound_ids.add(name)
-            rig.runner.late |= {(name, rng.randrange(20)) for _ in range(2)}
         if rng.random() < 0.05 and added:
             name = rng.choice(list(added))
             rig.engine.abort(name)

@@ -81,8 +81,7 @@ class ScriptedRunner:
     ``failures`` are raised by the coming launches, one each, ``late_failures`` when the coming
     steps are collected; ``broken_ids`` by every launch with such a request in it; requests of
     ``failed_rows`` get rows without a usable token. Steps that sample for ``bound_ids`` must land
-    before the next launch. Of the tokens in ``late``, (request, place in its output), the device
-    has another one until the step is collected.
+    before the next launch.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -92,7 +91,6 @@ class ScriptedRunner:
         self.broken_ids: set[str] = set()
         self.failed_rows: set[str] = set()
         self.bound_ids: set[str] = set()
-        self.late: set[tuple[str, int]] = set()
         self.plans: list[dict[str, int]] = []
         """What each step computed: request id to number of tokens."""
         self.fault: AssertionError | None = None
@@ -145,12 +143,10 @@ class ScriptedRunner:
         logprobs = None
         if sequence.params.logprobs is not None:
             logprobs = [TokenLogprob(token_id, -float(place))]
-        return SampledTokens(
-            [token_id], logprobs, was_late=(sequence.request_id, place) in self.late
-        )
+        return SampledTokens([token_id], logprobs)
 
     def _on_device(self, sampled: SampledTokens) -> int:
-        return 0 if sampled.failed or sampled.was_late else sampled.token_ids[0]
+        return 0 if sampled.failed else sampled.token_ids[0]
 
     def _scores(self, item: ScheduledSequence) -> list[TokenLogprob]:
         sequence = item.sequence

@@ -41,7 +41,7 @@ def test_preempted():
 
 @pytest.mark.parametrize("num_candidates", [2, 128])
 def test_sampled(num_candidates):
-    """With two candidates most limited draws are found out late to need more of them."""
+    """With two candidates most limited draws need more of them."""
     limits = [{}, {"top_p": 0.95}, {"top_k": 20}, {"min_p": 0.01, "min_tokens": 5}]
     requests = [
         request(str(i), prompt, 20, temperature=1.5, seed=i, logprobs=2, **limits[i % 4])

@@ -20,25 +20,12 @@ def crowd():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_lent_logits_may_be_overwritten_before_tokens_are_collected(dtype):
+def test_logits_may_be_overwritten_before_tokens_are_collected(dtype):
     logits = make_logits(20, 400).to(dtype)
     expected = Sampler(num_candidates=3)(logits.clone(), crowd())
-    lent = logits.clone()
-    pending = Sampler(num_candidates=3).launch(lent, crowd(), is_lent=True)
-    lent.fill_(torch.nan)
-    found = pending.collect()
-    assert found == expected
-    assert any(result.was_late for result in found)
-    assert not all(result.was_late for result in found)
-
-
-def test_late_tokens_are_those_of_the_step_they_belong_to():
-    logits = make_logits(20, 400)
-    expected = Sampler(num_candidates=3)(logits.clone(), crowd())
-    sequences = crowd()
-    pending = Sampler(num_candidates=3).launch(logits.clone(), sequences, is_lent=True)
-    for sequence in sequences:
-        sequence.num_in_flight = 2  # this step's token, and that of the next, which was launched
+    buffer = logits.clone()
+    pending = Sampler(num_candidates=3).launch(buffer, crowd())
+    buffer.fill_(torch.nan)
     assert pending.collect() == expected
 
 
