@@ -155,7 +155,6 @@ class EngineRun:
             prompt_token_ids=tuple(ids),
             params=sampling_params(sampling, asked.max_tokens),
             stream_interval=sampling.stream_interval or 1,
-            arrival=time.monotonic(),
         )
 
     def _submit(self, request: EngineRequest, record: EngineRecord) -> None:

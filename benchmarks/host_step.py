@@ -75,7 +75,7 @@ def engine_of(num_rows: int, num_steps: int, tokenizer: Tokenizer, vocab_size: i
         kv,
         tokenizer,
         eos_token_ids=frozenset(),
-        runs_ahead=True,
+        async_scheduling=True,
     )
 
 

@@ -91,7 +91,6 @@ class EngineClient:
             request_id=f"bench-{next(self._numbers)}",
             prompt_token_ids=tuple(tokenizer.encode(prompt, add_special_tokens=True)),
             params=SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True),
-            arrival=time.monotonic(),
         )
         self._answers[request.request_id] = answer
         self._core.submit(Add(request))

@@ -29,7 +29,7 @@ class Assembly:
 
     runner: ModelRunner
     num_blocks: int
-    runs_ahead: bool
+    async_scheduling: bool
     description: str
 
 
@@ -67,7 +67,7 @@ def assemble(
     return Assembly(
         runner=ModelRunner(forward, sampler, storage, last_tokens),
         num_blocks=storage.num_blocks,
-        runs_ahead=is_cuda,
+        async_scheduling=is_cuda and config.async_scheduling,
         description=f"{acceleration.description}, attention {backend!r}{graphs}",
     )
 

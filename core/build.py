@@ -85,7 +85,7 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         tokenizer,
         eos_token_ids=model.eos_token_ids,
         seed=config.seed,
-        runs_ahead=assembly.runs_ahead,
+        async_scheduling=assembly.async_scheduling,
     )
     info = EngineInfo(
         max_model_len=limits.max_model_len,

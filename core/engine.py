@@ -57,9 +57,9 @@ class Engine:
     A step that fails ends the requests that were in it, with an error, and the engine goes on;
     ``step`` raises only when it cannot.
 
-    With ``runs_ahead`` a step is launched before the tokens of the one before are read back, so
-    that the device need not wait for the host: what has ended is found out one step late, and
-    what was computed for it meanwhile is discarded.
+    With ``async_scheduling`` a step is launched before the tokens of the last one are collected,
+    so that the device does not wait for the host. The end of a sequence is then seen one step
+    late, and what was computed for it meanwhile is discarded.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Engine:
         *,
         eos_token_ids: frozenset[int],
         seed: int | None = None,
-        runs_ahead: bool = False,
+        async_scheduling: bool = False,
     ) -> None:
         """``seed`` makes the seeds drawn for requests without one repeatable as a sequence."""
         self._runner = runner
@@ -81,7 +81,7 @@ class Engine:
         self._eos_token_ids = eos_token_ids
         self._seeds = random.Random(seed)
         self._generations: dict[str, Generation] = {}
-        self._runs_ahead = runs_ahead
+        self._async_scheduling = async_scheduling
         self._flight: _Flight | None = None  # only between steps, and only if they run ahead
         self._ready: list[StepOutput] = []  # outputs that are still to be told
         self._num_failures_in_a_row = 0
@@ -139,7 +139,7 @@ class Engine:
         if before is not None:
             self._land(before)
         if launched is not None:
-            if self._runs_ahead and not launched.step.must_land:
+            if self._async_scheduling and not launched.step.must_land:
                 self._flight = launched
             else:
                 self._land(launched)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.kv.block_table import BlockTable
+from core.block_table import BlockTable
 from core.pinned import Uploads
 from core.sequence import Sequence
 

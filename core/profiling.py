@@ -49,7 +49,7 @@ class StepProfile:
     def attach(self, engine: Engine) -> None:
         """Measure every step of this engine from now on. Once only."""
         parts: Any = engine
-        parts._runs_ahead = False
+        parts._async_scheduling = False
         runner = parts._runner
         eager = runner._forward = runner._forward.eager
         if eager.device.type == "cuda":

@@ -29,7 +29,7 @@ class ScheduledSequence:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the sequence has ended, or been preempted or rewound, since."""
+        """Whether the sequence has ended or been preempted since."""
         return self._epoch != self.sequence.epoch
 
     @property
@@ -218,7 +218,8 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._kv.free(sequence)
-        sequence.rewind()
+        sequence.epoch += 1
+        sequence.num_in_flight = 0  # the step in flight is stale; its token is sampled again
         self._waiting.appendleft(sequence)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
+from core.block_table import BlockTable
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.kv.block_table import BlockTable
 
 
 class Status(enum.Enum):
@@ -93,12 +93,6 @@ class Sequence:
         if self.num_in_flight and num_tokens - self.num_prompt_tokens >= self.params.max_tokens:
             return 0
         return num_tokens - self.num_computed_tokens
-
-    def rewind(self) -> None:
-        """Begin a new epoch: what is in flight is forgotten, and will be sampled again."""
-        self.epoch += 1
-        self.num_in_flight = 0
-        self.num_computed_tokens = min(self.num_computed_tokens, len(self.token_ids) - 1)
 
     def __repr__(self) -> str:
         return (

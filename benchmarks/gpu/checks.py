@@ -128,8 +128,8 @@ def texts(options: Options) -> Iterator[dict[str, Any]]:
     if options.device == "cuda":
         variants += [
             ("no CUDA graphs", {"enforce_eager": True}),
-            ("nothing launched ahead", {"runs_ahead": False}),
-            ("neither", {"enforce_eager": True, "runs_ahead": False}),
+            ("nothing launched ahead", {"async_scheduling": False}),
+            ("neither", {"enforce_eager": True, "async_scheduling": False}),
         ]
     variants += [
         ("attention torch", {"attention_backend": "torch"}),

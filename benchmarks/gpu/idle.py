@@ -20,9 +20,9 @@ def idle(options: Options, name: str, num_seqs: int) -> Iterator[dict[str, Any]]
     """With and without launching ahead and CUDA graphs."""
     variants: dict[str, dict[str, Any]] = {
         "graphs, launched ahead": {},
-        "graphs": {"runs_ahead": False},
+        "graphs": {"async_scheduling": False},
         "eager, launched ahead": {"enforce_eager": True},
-        "eager": {"enforce_eager": True, "runs_ahead": False},
+        "eager": {"enforce_eager": True, "async_scheduling": False},
     }
     for variant, limits in variants.items():
         with options.engine(name, **limits) as loaded:

@@ -53,7 +53,6 @@ class Options:
         *,
         dtype: str | None = None,
         quantization: Quantization = "none",
-        runs_ahead: bool = True,
         **limits: Any,
     ) -> Iterator[LoadedEngine]:
         """An engine that is gone, with its memory, when the block is left."""
@@ -65,7 +64,6 @@ class Options:
             EngineConfig(**{"max_num_seqs": MAX_NUM_SEQS, **limits}),
         )
         engine: Any = loaded.engine
-        engine._runs_ahead = engine._runs_ahead and runs_ahead  # noqa: SLF001 - it has no flag
         try:
             yield loaded
         finally:

@@ -38,9 +38,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     repeatable as a sequence. ``attention_backend`` is a name of core.attention.base, or auto.
 
     On CUDA ``gpu_memory_utilization`` is the part of the device's memory that everything together
-    may take, if ``kv_cache_memory`` is not given. With ``enforce_eager`` decode steps are not
-    recorded as CUDA graphs. ``kv_cache_dtype`` is what keys and values are stored in; auto: in the
-    type of the model.
+    may take, if ``kv_cache_memory`` is not given. With ``enforce_eager`` decode steps do not run
+    as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is collected.
+    ``kv_cache_dtype`` is the type of keys and values in the cache; auto is the model's type.
     """
 
     max_model_len: int | None = None
@@ -52,6 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_dtype: KVCacheDType = "auto"
     gpu_memory_utilization: float = 0.9
     enforce_eager: bool = False
+    async_scheduling: bool = True
     enable_prefix_caching: bool = True
     seed: int | None = None
     attention_backend: str = "auto"

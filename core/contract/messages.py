@@ -21,7 +21,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``stream_interval`` is how many tokens go into one output after the first, which always
     leaves alone and at once; 0 means that only the end is reported. ``cache_salt`` keeps
-    prefixes of different tenants apart. ``arrival`` is ``time.monotonic()`` seconds.
+    prefixes of different tenants apart.
     """
 
     request_id: str
@@ -29,7 +29,6 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     stream_interval: int = 1
     cache_salt: str = ""
-    arrival: float = 0.0
 
 
 class Add(msgspec.Struct, frozen=True):
@@ -72,8 +71,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     tokens sampled since the last output, whether or not their text is held back; ``logprobs``
     belong to the released text. Counts are totals so far. Exactly one output of a request has
     ``finish_reason`` or ``error``, and it is the last. ``stop_reason`` is the stop string or the
-    stop token id that ended it, None for the model's own end token. Times are
-    ``time.monotonic()`` seconds of the core thread.
+    stop token id that ended it, None for the model's own end token.
     """
 
     request_id: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import monotonic
 
 import msgspec
 
@@ -118,7 +117,6 @@ def engine_requests(
 
     Choice ``j`` of a seeded request uses ``seed + j``, so that choices differ and repeat.
     """
-    arrival = monotonic()
     return [
         EngineRequest(
             request_id=f"{response_id}-{p * num_choices + j}",
@@ -126,7 +124,6 @@ def engine_requests(
             params=_for_choice(params[p], j),
             stream_interval=stream_interval,
             cache_salt=cache_salt or "",
-            arrival=arrival,
         )
         for p, prompt in enumerate(map(tuple, prompts))
         for j in range(num_choices)

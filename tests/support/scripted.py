@@ -210,7 +210,7 @@ class Rig:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
-        runs_ahead: bool = False,
+        async_scheduling: bool = False,
     ) -> None:
         self.kv: KVCacheManager = make_kv(
             num_blocks, block_size, enable_prefix_caching=enable_prefix_caching
@@ -227,7 +227,7 @@ class Rig:
             self.tokenizer,
             eos_token_ids=frozenset({EOS}),
             seed=0,
-            runs_ahead=runs_ahead,
+            async_scheduling=async_scheduling,
         )
 
     def add(

@@ -34,7 +34,7 @@ def build_engine(
     max_num_seqs: int = 16,
     max_num_batched_tokens: int = 64,
     enable_prefix_caching: bool = True,
-    runs_ahead: bool = False,
+    async_scheduling: bool = False,
     num_candidates: int = NUM_CANDIDATES,
     wrap: Callable[[EagerForward], ForwardPass] = lambda eager: eager,
     model: torch.nn.Module | None = None,
@@ -59,7 +59,7 @@ def build_engine(
     factory = backend_factory(backend) if isinstance(backend, str) else backend
     attention = factory(storage, hook.layers)
     hook.install(attention.forward)
-    last_tokens = LastTokens(max_num_seqs, device) if runs_ahead else None
+    last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
         wrap(EagerForward(model, attention, device, last_tokens)),
         Sampler(num_candidates=num_candidates),
@@ -77,7 +77,7 @@ def build_engine(
         tokenizer,
         eos_token_ids=frozenset(),
         seed=0,
-        runs_ahead=runs_ahead,
+        async_scheduling=async_scheduling,
     )
 
 

@@ -58,13 +58,12 @@ def texts(engine: Engine, asked: list[EngineRequest]) -> dict[str, list[int]]:
 
 
 def test_graphs_and_launches_ahead_change_no_token():
-    plain = engine_of(enforce_eager=True)
-    plain._runs_ahead = False
+    plain = engine_of(enforce_eager=True, async_scheduling=False)
     expected = texts(plain, requests())
     assert isinstance(plain._runner._forward, EagerForward)
     for limits in ({}, {"enforce_eager": True}, {"kv_cache_memory": 2**23}):
         engine = engine_of(**limits)
-        assert engine._runs_ahead
+        assert engine._async_scheduling
         assert isinstance(engine._runner._forward, GraphedForward) != ("enforce_eager" in limits)
         assert texts(engine, requests()) == expected
         assert engine.stats().num_free_blocks == engine.stats().num_blocks

@@ -197,9 +197,9 @@ def test_a_backend_without_fixed_plans_is_served_eagerly():
 # Whole lives
 
 
-@pytest.mark.parametrize("runs_ahead", [False, True])
+@pytest.mark.parametrize("async_scheduling", [False, True])
 @pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
-def test_texts_are_those_of_eager_steps(family, runs_ahead):
+def test_texts_are_those_of_eager_steps(family, async_scheduling):
     given = prompts(1)
     requests = [
         request(str(i), prompt, 14, **([{}, {"temperature": 1.0, "seed": i}][i % 2]))
@@ -212,7 +212,7 @@ def test_texts_are_those_of_eager_steps(family, runs_ahead):
             backend=StaticTorchBackend,
             max_num_seqs=6,
             num_blocks=110,
-            runs_ahead=runs_ahead,
+            async_scheduling=async_scheduling,
             wrap=graphed,
         ),
         requests,

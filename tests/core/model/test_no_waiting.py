@@ -115,7 +115,7 @@ def engine_of(
         tokenizer,
         eos_token_ids=frozenset(),
         seed=0,
-        runs_ahead=True,
+        async_scheduling=True,
     )
 
 

@@ -11,7 +11,7 @@ from tests.support.tiny_engine import BLOCK_SIZE, build_engine, prompts, request
 def both(family: str, requests: list[EngineRequest], **limits):
     """What a plain engine says, and one that runs ahead; and the latter's counters."""
     plain = run(build_engine(family), requests)
-    engine = build_engine(family, runs_ahead=True, **limits)
+    engine = build_engine(family, async_scheduling=True, **limits)
     found = run(engine, requests)
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
     return plain, found, engine.stats()
@@ -95,7 +95,7 @@ def test_prompt_scores():
 
 def test_what_was_cached_is_found():
     prompt = prompts(4)[4]
-    engine = build_engine("qwen3", runs_ahead=True)
+    engine = build_engine("qwen3", async_scheduling=True)
     first = token_ids(run(engine, [request("first", prompt, 20)])["first"])
     outputs = run(engine, [request("second", prompt, 20)])["second"]
     assert token_ids(outputs) == first

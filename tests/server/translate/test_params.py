@@ -199,7 +199,6 @@ class TestEngineRequests:
         assert [r.params.max_tokens for r in requests] == [1, 1, 2, 2]
         assert {r.stream_interval for r in requests} == {3}
         assert {r.cache_salt for r in requests} == {""}
-        assert len({r.arrival for r in requests}) == 1
 
     def test_seeded_choices_differ_and_repeat(self):
         assert [r.params.seed for r in self.make(seed=7)] == [7, 8, 7, 8]

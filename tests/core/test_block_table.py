@@ -1,4 +1,4 @@
-from core.kv.block_table import BlockTable
+from core.block_table import BlockTable
 
 
 def test_it_is_empty_at_first():

@@ -12,7 +12,7 @@ from tests.support.scripted import EOS, POISON, Answer, Rig
 
 
 def ahead(**limits) -> Rig:
-    return Rig(runs_ahead=True, **limits)
+    return Rig(async_scheduling=True, **limits)
 
 
 def told(rig: Rig) -> dict[str, tuple]:
@@ -117,14 +117,14 @@ def test_the_tokens_that_a_newcomer_waits_for_are_one_step_old():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_crowd_is_told_the_same(seed):
-    def crowd(*, runs_ahead: bool) -> Rig:
+    def crowd(*, async_scheduling: bool) -> Rig:
         rng = random.Random(seed)
         rig = Rig(
             num_blocks=rng.choice([9, 12, 60]),
             max_num_seqs=rng.randrange(1, 6),
             max_num_batched_tokens=rng.randrange(6, 20),
             enable_prefix_caching=rng.random() < 0.7,
-            runs_ahead=runs_ahead,
+            async_scheduling=async_scheduling,
         )
         for i in range(14):
             name = str(i)
@@ -146,19 +146,19 @@ def test_a_crowd_is_told_the_same(seed):
                 rig.runner.bound_ids.add(name)
         return rig
 
-    assert told(crowd(runs_ahead=True)) == told(crowd(runs_ahead=False))
+    assert told(crowd(async_scheduling=True)) == told(crowd(async_scheduling=False))
 
 
 def test_preemption_with_a_token_in_flight():
-    def texts(num_blocks: int, *, runs_ahead: bool) -> dict[str, tuple]:
-        rig = Rig(num_blocks=num_blocks, runs_ahead=runs_ahead)
+    def texts(num_blocks: int, *, async_scheduling: bool) -> dict[str, tuple]:
+        rig = Rig(num_blocks=num_blocks, async_scheduling=async_scheduling)
         for i in range(6):
             rig.add(str(i), prompt=[i // 2] * 7, max_tokens=20, logprobs=0)
         found = told(rig)
         assert (rig.engine.stats().num_preemptions > 0) == (num_blocks == 8)
         return found
 
-    assert texts(8, runs_ahead=True) == texts(100, runs_ahead=False)
+    assert texts(8, async_scheduling=True) == texts(100, async_scheduling=False)
 
 
 @pytest.mark.parametrize("prompt_length", [6, 7, 8, 9])
