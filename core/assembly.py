@@ -12,7 +12,8 @@ from core.contract.errors import ModelLoadError
 from core.fusion.accelerate import accelerate
 from core.model.cache import make_cache
 from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs import CUDAGraphRecorder, recorded
+from core.model.graphs.capture import CUDAGraphCapture
+from core.model.graphs.forward import with_graphs
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
@@ -55,9 +56,9 @@ def assemble(
     eager = EagerForward(model.module, attention, model.device, last_tokens)
     forward: ForwardPass = eager
     if is_cuda and not config.enforce_eager:
-        forward = recorded(
+        forward = with_graphs(
             eager,
-            CUDAGraphRecorder(),
+            CUDAGraphCapture(),
             max_num_seqs=limits.max_num_seqs,
             max_context=limits.max_model_len,
         )

@@ -1,10 +1,10 @@
-"""AttentionBackend: what a way of computing attention has to offer, and how one is found."""
+"""The protocols of an attention backend, and the registry of backends."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -12,10 +12,11 @@ from core.contract.errors import ModelLoadError
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
+from core.pinned import WordArray
 
 
 class AttentionBackend(Protocol):
-    """Computes causal attention of packed queries over the paged cache. Core thread only."""
+    """Computes causal attention of packed queries over the paged KV cache. Core thread only."""
 
     def plan(self, batch: ModelInput) -> None:
         """Prepare what all layers of this step share."""
@@ -23,20 +24,54 @@ class AttentionBackend(Protocol):
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
-        """Write this step's keys and values, then attend.
+        """Write this step's keys and values to the cache, then attend.
 
-        ``query`` is ``[num_tokens, num_heads, head_dim]``, ``key`` and ``value``
-        ``[num_tokens, num_kv_heads, head_dim]``. All writes come before any read: sequences of
-        one step share blocks that the step itself fills. Returns
-        ``[num_tokens, num_heads, value_dim]``.
+        ``query`` is ``[num_tokens, num_heads, head_dim]``, ``key`` and ``value`` are
+        ``[num_tokens, num_kv_heads, head_dim]``. Returns ``[num_tokens, num_heads, value_dim]``.
+
+        All writes happen before any read: a sequence may read blocks that another sequence of the
+        same step fills.
         """
 
 
-class BackendFactory(Protocol):
-    """Builds a backend over a storage; the class itself, usually."""
+class DecodePlan(Protocol):
+    """A plan for decode steps of a fixed number of rows, in tensors that never move.
 
-    def __call__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> AttentionBackend:
-        """Build the backend."""
+    A CUDA graph captures the launches of one plan and replays them over new content.
+    """
+
+    @property
+    def words(self) -> torch.Tensor:
+        """Device memory, int32. It holds everything that changes from step to step."""
+
+    def fill(self, batch: ModelInput, words: WordArray) -> int:
+        """Write a step to ``words``, in host memory; return the number of words to copy.
+
+        Reads only the host part of ``batch``. Rows beyond the batch are padding: they write to no
+        slot, and their attention is finite.
+        """
+
+
+@runtime_checkable
+class GraphableBackend(AttentionBackend, Protocol):
+    """A backend whose decode steps can be captured in CUDA graphs."""
+
+    def decode_plan(
+        self, num_rows: int, max_context: int, words: torch.Tensor | None = None
+    ) -> DecodePlan:
+        """Return a plan for ``num_rows`` contexts of up to ``max_context`` tokens each.
+
+        The plan uses ``words``, int32 on the device, or allocates its own.
+        """
+
+    def use(self, plan: DecodePlan) -> None:
+        """Make ``forward`` compute ``plan``, with the content that its words have by then."""
+
+
+class BackendFactory(Protocol):
+    """Builds a backend over a storage. Usually the class itself."""
+
+    def __call__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> AttentionBackend: ...
 
 
 _BACKENDS = {
@@ -47,7 +82,7 @@ _BACKENDS = {
 
 
 def backend_factory(name: str) -> BackendFactory:
-    """Find a backend by name, importing it only now. Raises ModelLoadError if there is none."""
+    """Import a backend by name. Raises ModelLoadError if it is unknown or cannot be imported."""
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ModelLoadError(f"unknown attention backend {name!r}; choose auto, {known}")

@@ -7,7 +7,7 @@ import torch
 from core.attention.base import BackendFactory
 from core.contract.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
-from core.model.graphs import recorded_nbytes
+from core.model.graphs.sizes import graphs_nbytes
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
@@ -70,7 +70,7 @@ def _cuda_budget(
     with enough_memory(what):
         budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
     if not config.enforce_eager:
-        budget -= recorded_nbytes(
+        budget -= graphs_nbytes(
             max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
         )
     return budget

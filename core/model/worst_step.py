@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import torch
 
-from core.attention.base import BackendFactory
+from core.attention.base import BackendFactory, GraphableBackend
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.model.forward import EagerForward
-from core.model.graphs import GraphableBackend
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
 from core.model.runner import ModelRunner

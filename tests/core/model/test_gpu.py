@@ -1,4 +1,4 @@
-"""CUDA graphs, launches ahead and memory on a real device."""
+"""CUDA graphs, async scheduling and memory on a real device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine import Engine
 from core.model.forward import EagerForward, Logits
-from core.model.graphs import CUDAGraphRecorder, GraphedForward
+from core.model.graphs.capture import CUDAGraphCapture
+from core.model.graphs.forward import GraphedForward
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,7 +58,7 @@ def texts(engine: Engine, asked: list[EngineRequest]) -> dict[str, list[int]]:
     return found
 
 
-def test_graphs_and_launches_ahead_change_no_token():
+def test_graphs_and_async_scheduling_change_no_token():
     plain = engine_of(enforce_eager=True, async_scheduling=False)
     expected = texts(plain, requests())
     assert isinstance(plain._runner._forward, EagerForward)
@@ -69,14 +70,14 @@ def test_graphs_and_launches_ahead_change_no_token():
         assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
 
-def test_alone_and_together():
+def test_tokens_are_the_same_alone_and_in_a_batch():
     engine = engine_of()
     together = texts(engine, requests())
     for asked in requests():
         assert texts(engine, [asked])[asked.request_id] == together[asked.request_id]
 
 
-def test_a_pass_that_waits_for_the_device_cannot_be_recorded():
+def test_a_function_that_waits_for_the_device_cannot_be_captured():
     x = torch.ones(3, device="cuda")
 
     def compute() -> Logits:
@@ -84,11 +85,11 @@ def test_a_pass_that_waits_for_the_device_cannot_be_recorded():
         return Logits(x * 2)
 
     with pytest.raises(RuntimeError):
-        CUDAGraphRecorder().record(compute)
-    assert_recordings_work(CUDAGraphRecorder())
+        CUDAGraphCapture().capture(compute)
+    assert_capture_works(CUDAGraphCapture())
 
 
-def test_a_recording_that_fails_leaves_nothing_behind():
+def test_a_failed_capture_leaves_the_device_usable():
     x = torch.ones(3, device="cuda")
     calls = []
 
@@ -98,30 +99,30 @@ def test_a_recording_that_fails_leaves_nothing_behind():
             raise torch.OutOfMemoryError("in the middle of it")
         return Logits(x * 2)
 
-    recorder = CUDAGraphRecorder()
+    capture = CUDAGraphCapture()
     with pytest.raises(torch.OutOfMemoryError, match="in the middle"):
-        recorder.record(compute)
-    assert_recordings_work(recorder)
+        capture.capture(compute)
+    assert_capture_works(capture)
 
 
-def assert_recordings_work(recorder: CUDAGraphRecorder) -> None:
-    """And the allocator, which must not believe that something is still being recorded."""
+def assert_capture_works(capture: CUDAGraphCapture) -> None:
+    """Capture and replay; the allocator must not believe that a capture is still running."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     x = torch.ones(3, device="cuda")
-    replay = recorder.record(lambda: Logits(x * 2))
+    replay = capture.capture(lambda: Logits(x * 2))
     x.fill_(4)
     assert replay().values.tolist() == [8, 8, 8]
 
 
-def test_the_cache_leaves_what_was_asked_for():
+def test_the_cache_leaves_the_rest_of_the_device_free():
     engine = engine_of(gpu_memory_utilization=0.5, max_model_len=1024, max_num_seqs=64)
     free, total = torch.cuda.mem_get_info()
     assert 1 - free / total < 0.6
     assert texts(engine, requests())
 
 
-def test_an_fp8_cache_answers():
+def test_an_fp8_cache_serves_requests():
     engine = load_engine(
         ModelConfig(device="cuda", dtype="bfloat16"),
         EngineConfig(max_model_len=256, max_num_seqs=12, kv_cache_dtype="fp8"),
@@ -131,7 +132,7 @@ def test_an_fp8_cache_answers():
 
 
 @pytest.mark.parametrize("quantization", ["int8", "fp8"])
-def test_quantised_matrices_in_graphs_and_without(quantization: Quantization):
+def test_quantised_weights_with_and_without_graphs(quantization: Quantization):
     model = ModelConfig(device="cuda", dtype="float32", quantization=quantization)
     limits = {"max_model_len": 256, "max_num_seqs": 12}
     eager = load_engine(model, EngineConfig(**limits, enforce_eager=True)).engine
@@ -143,7 +144,7 @@ def test_quantised_matrices_in_graphs_and_without(quantization: Quantization):
     assert all(len(ids) == 30 for ids in found.values())
 
 
-def test_a_step_that_runs_out_of_memory_fails_alone():
+def test_a_step_that_runs_out_of_memory_fails_only_its_requests():
     engine = engine_of()
     forward = engine._runner._forward
     first, *others = requests()

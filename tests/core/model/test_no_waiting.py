@@ -28,7 +28,7 @@ from core.kernels.triton.draw import draw_rows
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.model.forward import EagerForward, ForwardPass
-from core.model.graphs import GraphedForward
+from core.model.graphs.forward import GraphedForward
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.runner import ModelRunner
@@ -67,9 +67,9 @@ WAYS = [
 
 
 class Again:
-    """Records by keeping the function."""
+    """A GraphCapture that keeps the function."""
 
-    def record(self, compute):
+    def capture(self, compute):
         compute()
         return compute
 

@@ -1,0 +1,82 @@
+"""GraphedForward: a forward pass that replays decode steps and runs all others eagerly."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from bisect import bisect_left
+
+import torch
+
+from core.attention.base import GraphableBackend
+from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.graphs.capture import GraphCapture
+from core.model.graphs.decode import DecodeGraph, plan_start
+from core.model.graphs.sizes import graph_batch_sizes
+from core.model_input import ModelInput
+from core.pinned import Uploads
+
+logger = logging.getLogger("roseinfer.core")
+
+
+def with_graphs(
+    eager: EagerForward, capture: GraphCapture, *, max_num_seqs: int, max_context: int
+) -> ForwardPass:
+    """Capture the decode steps of ``eager``, or return it unchanged if that is impossible.
+
+    ``max_context`` is the longest context of a sequence in tokens.
+    """
+    backend = eager.backend
+    if not isinstance(backend, GraphableBackend):
+        return eager
+    try:
+        return GraphedForward(
+            eager, backend, capture, max_num_seqs=max_num_seqs, max_context=max_context
+        )
+    except RuntimeError as error:  # the pass waits for the device, or memory is exhausted
+        reason = str(error).strip().partition("\n")[0]
+        logger.warning("CUDA graphs are disabled: %s", reason)
+        return eager
+    finally:
+        torch.cuda.empty_cache()  # memory of the runs before each capture
+
+
+class GraphedForward:
+    """See ForwardPass. Steps of one token a sequence are replayed; all others are eager."""
+
+    def __init__(
+        self,
+        eager: EagerForward,
+        backend: GraphableBackend,
+        capture: GraphCapture,
+        *,
+        max_num_seqs: int,
+        max_context: int,
+    ) -> None:
+        """Capture a graph for each of ``graph_batch_sizes``; ``backend`` is that of ``eager``.
+
+        Raises RuntimeError if the model's forward pass cannot be captured.
+        """
+        from tqdm import tqdm  # noqa: PLC0415 - needed on CUDA only
+
+        self.eager = eager
+        self.sizes = graph_batch_sizes(max_num_seqs)
+        num_words = len(backend.decode_plan(max_num_seqs, max_context).words)
+        buffer = torch.zeros(
+            plan_start(max_num_seqs) + num_words, dtype=torch.int32, device=eager.device
+        )
+        uploads = Uploads(eager.device)
+        self._graphs: dict[int, DecodeGraph] = {}
+        gc.collect()
+        with torch.inference_mode():
+            sizes = reversed(self.sizes)  # the largest first: the others reuse its memory
+            for size in tqdm(sizes, "CUDA graphs", len(self.sizes), leave=False, disable=None):
+                plan = backend.decode_plan(size, max_context, buffer[plan_start(size) :])
+                graph = self._graphs[size] = DecodeGraph(size, plan, buffer, uploads)
+                graph.capture(eager, backend, capture)
+
+    def __call__(self, batch: ModelInput) -> Logits:
+        if not batch.is_decode or batch.num_seqs > self.sizes[-1]:
+            return self.eager(batch)
+        size = self.sizes[bisect_left(self.sizes, batch.num_seqs)]
+        return self._graphs[size].run(batch)
