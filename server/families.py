@@ -9,7 +9,6 @@ from core.contract.grammar import CallMarkup
 from core.text.tokenizer import Tokenizer
 from server.parsers import reasoning, tool
 from server.parsers.reasoning.tags import TagParser
-from server.parsers.tool.markup import call_markup
 from server.parsers.tool.parser import CallParser
 from server.settings import AUTO, NONE, Settings
 
@@ -49,7 +48,7 @@ class Families:
     @property
     def markup(self) -> CallMarkup:
         """How calls are written."""
-        return call_markup(self.tool or FALLBACK_TOOLS, self.chat_template)
+        return self.call_parser.markup_for(self.chat_template or "")
 
     @property
     def call_parser(self) -> type[CallParser]:

@@ -5,7 +5,6 @@ import pytest
 from core.text.tokenizer import Tokenizer
 from server.families import FALLBACK_TOOLS, Families
 from server.parsers import reasoning, tool
-from server.parsers.tool.markup import call_markup
 from server.settings import Settings
 from tests.support.tokenizers import byte_level
 
@@ -51,13 +50,13 @@ def test_the_operator_s_choice():
 def test_markup_and_parser_belong_together(name):
     found = families(HERMES, tool_call_parser=name)
     assert found.call_parser is tool.tool_parser(name)
-    assert found.markup == call_markup(name, HERMES)
+    assert found.markup == tool.tool_parser(name).markup_for(HERMES)
 
 
 def test_without_a_family_calls_are_written_as_by_most():
     found = families(PLAIN)
     assert found.call_parser is tool.tool_parser(FALLBACK_TOOLS)
-    assert found.markup == call_markup(FALLBACK_TOOLS, PLAIN)
+    assert found.markup == tool.tool_parser(FALLBACK_TOOLS).markup
 
 
 def test_reasoning_parser():

@@ -1,55 +1,43 @@
-"""Parsers of tool calls, one module a family, looked up by name and imported when wanted."""
+"""Tool-call formats, one module a family. A new family is a new module and its line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-
+from server.parsers.tool.deepseek import DeepseekParser
+from server.parsers.tool.hermes import HermesParser
+from server.parsers.tool.llama3_json import Llama3JsonParser
+from server.parsers.tool.mistral import MistralParser
 from server.parsers.tool.parser import CallParser
+from server.parsers.tool.pythonic import PythonicParser
+from server.parsers.tool.qwen3_coder import Qwen3CoderParser
 
-_FAMILIES = {
-    "hermes": "HermesParser",
-    "qwen3_coder": "Qwen3CoderParser",
-    "llama3_json": "Llama3JsonParser",
-    "mistral": "MistralParser",
-    "pythonic": "PythonicParser",
-    "deepseek": "DeepseekParser",
+_FAMILIES: dict[str, type[CallParser]] = {
+    family.name: family
+    for family in (
+        DeepseekParser,
+        MistralParser,
+        Qwen3CoderParser,
+        HermesParser,
+        PythonicParser,
+        Llama3JsonParser,
+    )
 }
+"""In the order of detection: the first family that uses a chat template is the model's."""
 
 TOOL_PARSERS = tuple(_FAMILIES)
 """The names of the families."""
 
-_MARKS: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("deepseek", lambda template: "<｜tool▁calls▁begin｜>" in template),  # noqa: RUF001
-    ("mistral", lambda template: "[TOOL_CALLS]" in template),
-    (
-        "qwen3_coder",
-        lambda template: "<tool_call>" in template and "<parameter=" in template,
-    ),
-    ("hermes", lambda template: "<tool_call>" in template and "<arg_key>" not in template),
-    ("pythonic", lambda template: "func_name1(" in template),
-    (
-        "llama3_json",
-        lambda template: (
-            '"name": function name, "parameters"' in template
-            or ("<|python_tag|>" in template and '"parameters"' in template)
-        ),
-    ),
-)
-
 
 def tool_parser(name: str) -> type[CallParser]:
-    """Give a family's parser; called with the tools it makes a fresh one. ValueError: no such."""
+    """Return a family's parser; a fresh one is made for each choice. ValueError: no such family."""
     if name not in _FAMILIES:
         message = f"no tool-call parser is called {name!r}; there are {', '.join(TOOL_PARSERS)}"
         raise ValueError(message)
-    module = import_module(f"server.parsers.tool.{name}")
-    family: type[CallParser] = getattr(module, _FAMILIES[name])
-    return family
+    return _FAMILIES[name]
 
 
 def detect(chat_template: str | None) -> str | None:
-    """Tell from a chat template how its model writes calls; None if it shows no known way."""
+    """Return the family whose format a chat template uses; None if it uses no known one."""
     if chat_template is None:
         return None
-    return next((name for name, has_mark in _MARKS if has_mark(chat_template)), None)
+    families = _FAMILIES.values()
+    return next((family.name for family in families if family.is_used_by(chat_template)), None)

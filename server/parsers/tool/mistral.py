@@ -1,7 +1,12 @@
 """Mistral: ``[TOOL_CALLS]`` and then a JSON array, or in newer models a name and JSON."""
 
+from core.contract.grammar import CallMarkup
+from server.parsers.reader import Steps
 from server.parsers.tool.json_call import JsonCallParser
-from server.parsers.tool.reader import Steps
+
+_CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+
+_NAMED = CallMarkup(trigger=_CALLS, before=_CALLS + "{name}" + _ARGS, after="")
 
 
 class MistralParser(JsonCallParser):
@@ -11,27 +16,44 @@ class MistralParser(JsonCallParser):
     dropped.
     """
 
-    openings = ("[TOOL_CALLS]",)
-    markers = ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")
+    name = "mistral"
+    openings = (_CALLS,)
+    markers = (_CALLS, _CALL_ID, _ARGS)
+    markup = CallMarkup(
+        trigger=_CALLS,
+        opening=_CALLS + "[",
+        before='{"name": "{name}", "arguments": ',
+        after="}",
+        between=", ",
+        closing="]",
+    )
 
-    def _markup(self) -> Steps[None]:
+    @classmethod
+    def is_used_by(cls, chat_template: str) -> bool:
+        return _CALLS in chat_template
+
+    @classmethod
+    def markup_for(cls, chat_template: str) -> CallMarkup:
+        return _NAMED if _ARGS in chat_template else cls.markup
+
+    def _read_calls(self) -> Steps[None]:
         reader = self._reader
-        yield from reader.expect("[TOOL_CALLS]")
+        yield from reader.expect(_CALLS)
         yield from reader.blanks()
         first = yield from reader.peek()
         if first == "[":
-            yield from self._list(self._call)
+            yield from self._read_list(self._read_call)
         elif first == "{":
-            yield from self._call()
+            yield from self._read_call()
         else:
-            yield from self._named()
+            yield from self._read_named()
 
-    def _named(self) -> Steps[None]:
+    def _read_named(self) -> Steps[None]:
         reader = self._reader
         name = yield from reader.word()
         yield from reader.blanks()
-        if (yield from reader.literal("[CALL_ID]")):
+        if (yield from reader.accept(_CALL_ID)):
             yield from reader.word()
-        if (yield from reader.literal("[ARGS]")):
+        if (yield from reader.accept(_ARGS)):
             yield from reader.blanks()
-        yield from self._object(name)
+        yield from self._read_arguments(name)

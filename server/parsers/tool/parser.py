@@ -1,43 +1,49 @@
-"""CallParser: what the parsers of all tool-call formats share.
+"""CallParser: the base of all tool-call formats.
 
-The rules, the same for every family:
+The rules are the same for every family:
 
-- Text outside of calls is content. Blanks next to a call are not (see Emitter), and the longest
-  tail that may begin a call is held back, so that no markup is shown in part.
-- A call is announced once its name is known to be an offered one and its arguments begin; from
-  there on they are reported as far as they are certainly well-formed.
-- What breaks before that, and a call of a function that was not offered, is content, verbatim.
-  What breaks after that ends the arguments as they are; the rest of the text is content. So is
-  text after a call.
-- Text that ends within an announced call leaves the call as far as it came; within an
-  unannounced one, the fragment is content. Closing tags may be missing or cut.
+- Text outside of calls is content. Whitespace next to a call is not (see Emitter). The longest
+  tail that may begin a call is held back, so that markup is never shown in part.
+- A call is reported once its name is known to be that of an offered function and its arguments
+  begin; from there on, arguments are reported as far as they are certainly well-formed.
+- Text that is malformed before that point, and a call of a function that was not offered, is
+  content, verbatim. Text that is malformed later ends the arguments where they are; the rest of
+  the text is content, as is text after a call.
+- Text that ends within a reported call leaves the call as far as it came; within an unreported
+  one, the fragment is content. Closing tags may be missing or cut.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar
 
+from core.contract.grammar import CallMarkup
 from schemas.tools import FunctionDefinition
 from server.parsers.base import Delta, new_call_id
-from server.parsers.json_scan import JsonScanner, Scan
+from server.parsers.emitter import Emitter
+from server.parsers.json_reader import read_value
+from server.parsers.reader import EndOfText, Malformed, Reader, Steps
 from server.parsers.tails import held_from
-from server.parsers.tool.emitter import Emitter
-from server.parsers.tool.reader import Broken, Ended, Reader, Steps
 
 
 class CallParser:
-    """Parses the text of one choice. A family says how a call begins and reads one.
+    """Parses the text of one choice. A subclass holds all that is known of one family's format.
 
     See Parser. ``tools`` are the functions that may be called. With ``parallel`` false only the
-    first call is reported, the rest are dropped.
+    first call is reported, the others are dropped.
     """
 
+    name: ClassVar[str]
+    """Name of the family, as in ``--tool-call-parser``."""
+    markup: ClassVar[CallMarkup]
+    """How the family writes calls; ``markup_for`` if it has several forms."""
     openings: ClassVar[tuple[str, ...]]
     """What a call may begin with."""
     markers: ClassVar[tuple[str, ...]]
-    """Markup that tokenizers have as special tokens: text given to the parser must show it."""
+    """Markup that tokenizers hold as special tokens: the parser's text must include them."""
     _opening: ClassVar[re.Pattern[str]]
 
     def __init_subclass__(cls) -> None:
@@ -57,6 +63,17 @@ class CallParser:
         self._steps = self._run()
         next(self._steps)
 
+    @classmethod
+    def is_used_by(cls, chat_template: str) -> bool:
+        """Whether the chat template shows that its model writes calls in this format."""
+        raise NotImplementedError
+
+    @classmethod
+    def markup_for(cls, chat_template: str) -> CallMarkup:
+        """Return the form of the markup that this chat template uses."""
+        del chat_template
+        return cls.markup
+
     def feed(self, text: str) -> list[Delta]:
         """See Parser."""
         self._reader.push(text)
@@ -69,10 +86,10 @@ class CallParser:
         next(self._steps, None)
         return self._emitter.finish()
 
-    def _markup(self) -> Steps[None]:
-        """Read what begins with an opening: one call or more.
+    def _read_calls(self) -> Steps[None]:
+        """Read one call or more, from an opening on.
 
-        Raises Broken, but not before the opening is read: the rest is looked at anew.
+        Raises Malformed, but not before the opening is read: the rest is searched again.
         """
         raise NotImplementedError
 
@@ -80,21 +97,21 @@ class CallParser:
         reader, emitter = self._reader, self._emitter
         try:
             while True:
-                yield from self._content()
+                yield from self._read_content()
                 try:
-                    yield from self._markup()
-                except Broken:
-                    emitter.content(reader.unaccounted())
+                    yield from self._read_calls()
+                except Malformed:
+                    emitter.content(reader.take())
                 if emitter.is_open:
                     emitter.end()
-                    reader.account()
-        except Ended:
+                    reader.commit()
+        except EndOfText:
             reader.position = len(reader.text)
             if not emitter.is_open:
-                emitter.content(reader.unaccounted())
+                emitter.content(reader.take())
 
-    def _content(self) -> Steps[None]:
-        """Pass text on, up to an opening."""
+    def _read_content(self) -> Steps[None]:
+        """Report text as content, up to an opening."""
         reader = self._reader
         while True:
             text = reader.text
@@ -103,40 +120,45 @@ class CallParser:
                 match.start() if match else held_from(text, self.openings, reader.position)
             )
             if reader.position > reader.mark:
-                self._emitter.content(reader.unaccounted())
+                self._emitter.content(reader.take())
             if match:
                 return
-            yield from reader.more()
+            yield from reader.wait()
+
+    # What subclasses read with.
 
     def _begin(self, name: str) -> None:
-        """Announce a call."""
+        """Report that a call begins."""
         self._emitter.begin(name)
-        self._reader.account()
+        self._reader.commit()
 
-    def _argue(self, text: str) -> None:
-        """Report arguments that have been read."""
-        self._emitter.arguments(text)
-        self._reader.account()
+    def _report(self, arguments: str) -> None:
+        """Report arguments, up to the reader's position."""
+        self._emitter.arguments(arguments)
+        self._reader.commit()
 
-    def _close(self, *tags: str) -> Steps[None]:
-        """Read closing tags, each if it is there, with blanks around them; or a part at the end."""
+    def _end(self, *tags: str) -> Steps[None]:
+        """End the call and read each closing tag that comes next, with whitespace around them.
+
+        At the end of the text part of a tag is read as well.
+        """
         reader = self._reader
         self._emitter.end()
-        reader.account()
+        reader.commit()
         try:
             for tag in tags:
                 yield from reader.blanks()
-                if (yield from reader.literal(tag)):
-                    reader.account()
-        except Ended:
+                if (yield from reader.accept(tag)):
+                    reader.commit()
+        except EndOfText:
             reader.position = len(reader.text)
-            reader.account()
+            reader.commit()
             raise
 
-    def _list(self, read_call: Callable[[], Steps[None]]) -> Steps[bool]:
-        """Read calls between brackets, with commas; whether the last one was a reported call.
+    def _read_list(self, read_call: Callable[[], Steps[None]]) -> Steps[bool]:
+        """Read calls in brackets, with commas between; return whether the last was reported.
 
-        What stands around a call that was not reported is content as the call is.
+        Brackets and commas next to a call that was not reported are content, like the call.
         """
         reader, emitter = self._reader, self._emitter
         yield from reader.expect("[")
@@ -145,43 +167,33 @@ class CallParser:
             yield from read_call()
             is_call = emitter.is_open
             emitter.end()
-            reader.account()
+            reader.commit()
             yield from reader.blanks()
-            is_last = yield from reader.literal("]")
+            is_last = yield from reader.accept("]")
             if not is_last:
                 yield from reader.expect(",")
             if is_call:
-                reader.account()
+                reader.commit()
             else:
-                emitter.content(reader.unaccounted())
+                emitter.content(reader.take())
             if is_last:
                 return is_call
 
-    def _object(self, name: str) -> Steps[None]:
-        """Read the call's arguments, a bare JSON object, and report them."""
+    def _read_arguments(self, name: str) -> Steps[None]:
+        """Read and report a call of this name whose arguments, a JSON object, come next."""
         if name not in self._tools:
-            yield from self._pass_over()
+            yield from self._read_value_as_content()
             return
-        reader, scanner = self._reader, JsonScanner(only_object=True)
+        reader = self._reader
         yield from reader.blanks()
         if (yield from reader.peek()) != "{":
-            raise Broken
+            raise Malformed
         self._begin(name)
-        while True:
-            reader.position, text = scanner.feed(reader.text, reader.position)
-            self._argue(text)
-            if scanner.state is not Scan.RUNNING:
-                break
-            yield from reader.more()
-        if scanner.state is Scan.BROKEN:
-            raise Broken
+        yield from read_value(reader, self._report, only_object=True)
 
-    def _pass_over(self) -> Steps[None]:
-        """Read a JSON value, or what there is of it, that is no call's after all: content."""
-        reader, scanner = self._reader, JsonScanner()
-        while True:
-            reader.position, _ = scanner.feed(reader.text, reader.position)
-            self._emitter.content(reader.unaccounted())
-            if scanner.state is not Scan.RUNNING:
-                return
-            yield from reader.more()
+    def _read_value_as_content(self) -> Steps[None]:
+        """Read a JSON value that is no call after all, up to where it is malformed."""
+        with contextlib.suppress(Malformed):
+            yield from read_value(
+                self._reader, lambda _text: self._emitter.content(self._reader.take())
+            )

@@ -2,11 +2,12 @@
 
 import json
 
+from core.contract.grammar import CallMarkup
+from server.parsers.python_literal import literal
+from server.parsers.reader import Malformed, Steps
 from server.parsers.tool.parser import CallParser
-from server.parsers.tool.python_literal import literal
-from server.parsers.tool.reader import Broken, Steps
 
-_TAGS = ("<|python_start|>", "<|python_tag|>")
+_TAGS, _END = ("<|python_start|>", "<|python_tag|>"), "<|python_end|>"
 
 
 class PythonicParser(CallParser):
@@ -16,18 +17,33 @@ class PythonicParser(CallParser):
     the list if the name of an offered function and a parenthesis follow it.
     """
 
+    name = "pythonic"
     openings = (*_TAGS, "[")
-    markers = (*_TAGS, "<|python_end|>")
+    markers = (*_TAGS, _END)
+    markup = CallMarkup(
+        trigger="[",
+        opening="[",
+        before="{name}(",
+        after=")",
+        between=", ",
+        closing="]",
+        only_at_start=True,
+        arguments="keywords",
+    )
 
-    def _markup(self) -> Steps[None]:
+    @classmethod
+    def is_used_by(cls, chat_template: str) -> bool:
+        return "func_name1(" in chat_template
+
+    def _read_calls(self) -> Steps[None]:
         reader = self._reader
         for tag in _TAGS:
-            yield from reader.literal(tag)
+            yield from reader.accept(tag)
         yield from reader.blanks()
-        if (yield from self._list(self._call)):
-            yield from self._close("<|python_end|>")
+        if (yield from self._read_list(self._read_call)):
+            yield from self._end(_END)
 
-    def _call(self) -> Steps[None]:
+    def _read_call(self) -> Steps[None]:
         reader = self._reader
         name = yield from reader.word()
         is_offered = name in self._tools
@@ -35,29 +51,29 @@ class PythonicParser(CallParser):
         yield from reader.expect("(")
         yield from reader.blanks()
         keys: set[str] = set()
-        while not (yield from reader.literal(")")):
-            key, value = yield from self._argument()
+        while not (yield from reader.accept(")")):
+            key, value = yield from self._read_argument()
             if key in keys:
-                raise Broken
+                raise Malformed
             if is_offered:
                 if not keys:
                     self._begin(name)
-                self._argue(f"{',' if keys else '{'}{json.dumps(key, ensure_ascii=False)}:{value}")
+                self._report(f"{',' if keys else '{'}{json.dumps(key, ensure_ascii=False)}:{value}")
             keys.add(key)
             yield from reader.blanks()
-            if (yield from reader.literal(",")):
+            if (yield from reader.accept(",")):
                 yield from reader.blanks()
             elif (yield from reader.peek()) != ")":
-                raise Broken
+                raise Malformed
         if is_offered:
             if not keys:
                 self._begin(name)
-            self._argue("}" if keys else "{}")
+            self._report("}" if keys else "{}")
         else:
-            self._emitter.content(reader.unaccounted())
+            self._emitter.content(reader.take())
 
-    def _argument(self) -> Steps[tuple[str, str]]:
-        """Read a keyword argument: its name, and its value as JSON."""
+    def _read_argument(self) -> Steps[tuple[str, str]]:
+        """Read a keyword argument; return its name, and its value as JSON."""
         reader = self._reader
         key = yield from reader.word()
         yield from reader.blanks()

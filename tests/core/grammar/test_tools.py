@@ -20,6 +20,7 @@ from core.contract.grammar import (
     tool_calls,
     tool_calls_in_text,
 )
+from server.parsers.tool import tool_parser
 from tests.support.constrained import Decoder
 
 CITY = {
@@ -30,48 +31,12 @@ CITY = {
 }
 TOOLS = [ToolSpec("get_weather", CITY), ToolSpec("get_weather_now"), ToolSpec("stop", None)]
 
-HERMES = CallMarkup(
-    trigger="<tool_call>",
-    before='<tool_call>\n{"name": "{name}", "arguments": ',
-    after="}\n</tool_call>",
-    between="\n",
-)
-LLAMA = CallMarkup(
-    trigger='{"name": "',
-    before='{"name": "{name}", "parameters": ',
-    after="}",
-    between="; ",
-    only_at_start=True,
-)
-MISTRAL = CallMarkup(
-    trigger="[TOOL_CALLS]",
-    opening="[TOOL_CALLS][",
-    before='{"name": "{name}", "arguments": ',
-    after="}",
-    between=", ",
-    closing="]",
+HERMES, LLAMA, MISTRAL, XML, PYTHONIC = (
+    tool_parser(family).markup
+    for family in ("hermes", "llama3_json", "mistral", "qwen3_coder", "pythonic")
 )
 SPECIAL = CallMarkup(
     trigger="<|im_start|>", before="<|im_start|>{name}:", after="<|endoftext|>", between=""
-)
-XML = CallMarkup(
-    trigger="<tool_call>",
-    before="<tool_call>\n<function={name}>\n",
-    after="</function>\n</tool_call>",
-    between="\n",
-    arguments="xml",
-    xml_before="<parameter={name}>\n",
-    xml_after="\n</parameter>\n",
-)
-PYTHONIC = CallMarkup(
-    trigger="[",
-    opening="[",
-    before="{name}(",
-    after=")",
-    between=", ",
-    closing="]",
-    only_at_start=True,
-    arguments="keywords",
 )
 
 

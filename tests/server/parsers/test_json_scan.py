@@ -62,7 +62,7 @@ def test_values(text):
 
 @pytest.mark.parametrize(("text", "place"), BROKEN)
 def test_broken_values(text, place):
-    assert scan([text]) == scan(text) == (Scan.BROKEN, place, text[:place])
+    assert scan([text]) == scan(text) == (Scan.MALFORMED, place, text[:place])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_number_ends_before_what_follows():
 
 def test_an_object_only():
     assert scan([" {}"], only_object=True) == (Scan.DONE, 3, " {}")
-    assert scan([" []"], only_object=True) == (Scan.BROKEN, 1, " ")
+    assert scan([" []"], only_object=True) == (Scan.MALFORMED, 1, " ")
 
 
 def test_control_characters_in_strings_are_escaped():

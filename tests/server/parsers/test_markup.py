@@ -8,7 +8,6 @@ import pytest
 from core.contract.grammar import ToolSpec, after, tool_calls, tool_calls_in_text
 from core.text.tokenizer import Tokenizer
 from server.parsers.tool import TOOL_PARSERS, tool_parser
-from server.parsers.tool.markup import call_markup
 from tests.server.parsers.laws import TOOLS, check_splits
 from tests.support.constrained import Decoder
 from tests.support.tokenizers import byte_level
@@ -60,7 +59,7 @@ def xml_value(value):
 @pytest.fixture(params=FORMS, ids=lambda form: f"{form[0]}-{form[1]}")
 def form(request):
     family, template = request.param
-    return family, call_markup(family, template)
+    return family, tool_parser(family).markup_for(template)
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +132,3 @@ def test_text_before_calls(form, decoder):
     text = "Well. " + written(markup, [("ping", {})])
     in_text = tool_calls_in_text(specs(), markup)
     assert decoder.accepts(in_text, text)
-
-
-def test_a_family_without_a_markup():
-    with pytest.raises(KeyError):
-        call_markup("absent", None)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
 from server.parsers.chain import fold
+from server.parsers.schema_types import to_json, types_of
 from server.parsers.tool import tool_parser
-from server.parsers.tool.typed import to_json, types_of
 from tests.server.parsers import laws
 from tests.server.parsers.laws import Case, plain
 

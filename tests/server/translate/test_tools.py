@@ -10,8 +10,7 @@ from core.contract.grammar import (
     tool_calls_in_text,
 )
 from schemas.chat import ChatCompletionRequest
-from server.parsers.tool import TOOL_PARSERS
-from server.parsers.tool.markup import call_markup
+from server.parsers.tool import TOOL_PARSERS, tool_parser
 from server.translate.tools import ToolPlan, tool_plan
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
@@ -140,7 +139,7 @@ class TestGrammar:
 
     @pytest.fixture(params=TOOL_PARSERS)
     def markup(self, request):
-        return call_markup(request.param, None)
+        return tool_parser(request.param).markup
 
     def test_nothing_callable(self, markup):
         assert ToolPlan().grammar(markup, None) is None

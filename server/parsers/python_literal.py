@@ -1,4 +1,4 @@
-"""Reads Python literals, as far as JSON has a word for them, and gives them as compact JSON."""
+"""Python literals that JSON can express, read from a Reader as compact JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from server.parsers.tool.reader import Broken, Reader, Steps
+from server.parsers.reader import Malformed, Reader, Steps
 
 MAX_DEPTH = 64
 
@@ -15,7 +15,7 @@ _ESCAPE = re.compile(
     r"\\(?:\r\n|[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL
 )
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
-_SELVES = frozenset("\\'\"/")
+_UNCHANGED = frozenset("\\'\"/")
 _WORD = re.compile(r"[\w.+-]*")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NAMES = {"True": "true", "False": "false", "None": "null"} | {
@@ -25,13 +25,13 @@ _CLOSERS = {"[": "]", "(": ")"}
 
 
 def literal(reader: Reader, depth: int = 0) -> Steps[str]:
-    """Read one literal; there is a character after it, unless it ends with a bracket or quote.
+    """Read one literal; a character follows it, unless it ends with a bracket or quote.
 
-    Strings (without prefixes), numbers, lists, tuples, dictionaries with string keys, ``True``,
-    ``False``, ``None`` and their JSON spellings.
+    Literals are strings without prefixes, numbers, lists, tuples, dictionaries with string keys,
+    ``True``, ``False``, ``None`` and their JSON spellings. Raises Malformed.
     """
     if depth > MAX_DEPTH:
-        raise Broken
+        raise Malformed
     first = yield from reader.peek()
     if first in "\"'":
         return json.dumps((yield from string(reader)), ensure_ascii=False)
@@ -44,24 +44,23 @@ def literal(reader: Reader, depth: int = 0) -> Steps[str]:
         return _NAMES.get(word) or _number(word)
     except (ValueError, OverflowError):
         reader.position -= len(word)
-        raise Broken from None
+        raise Malformed from None
 
 
 def string(reader: Reader) -> Steps[str]:
-    """Read a string literal in any quotes and give its meaning."""
+    """Read a string literal in any quotes and return its meaning. Raises Malformed."""
     quote = yield from reader.peek()
     end = quote
-    if (yield from reader.literal(quote * 2)):
-        if not (yield from reader.literal(quote)):
+    if (yield from reader.accept(quote * 2)):
+        if not (yield from reader.accept(quote)):
             return ""
         end = quote * 3
     else:
         reader.position += 1
     raw = []
-    while not (yield from reader.literal(end)):
+    while not (yield from reader.accept(end)):
         if (yield from reader.peek()) == "\\":
-            while reader.position + 2 > len(reader.text):
-                yield from reader.more()
+            yield from reader.wait_for(2)
             size = 2
         else:
             match = _PLAIN[quote].match(reader.text, reader.position)
@@ -72,7 +71,7 @@ def string(reader: Reader) -> Steps[str]:
         meaning = _ESCAPE.sub(_unescape, "".join(raw))
         return meaning.encode("utf-16", "surrogatepass").decode("utf-16")
     except (ValueError, OverflowError):
-        raise Broken from None
+        raise Malformed from None
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -83,7 +82,7 @@ def _unescape(match: re.Match[str]) -> str:
         return chr(int(body, 8))
     if body[0] in "xuU" and len(body) > 1:
         return chr(int(body[1:], 16))
-    if body in _SELVES:
+    if body in _UNCHANGED:
         return body
     return _MEANINGS.get(body) or match.group()
 
@@ -105,7 +104,7 @@ def _sequence(reader: Reader, depth: int) -> Steps[str]:
     reader.position += 1
     items: list[str] = []
     yield from reader.blanks()
-    while not (yield from reader.literal(closer)):
+    while not (yield from reader.accept(closer)):
         items.append((yield from literal(reader, depth + 1)))
         yield from _comma(reader, closer)
     return f"[{','.join(items)}]"
@@ -115,9 +114,9 @@ def _dictionary(reader: Reader, depth: int) -> Steps[str]:
     reader.position += 1
     items: list[str] = []
     yield from reader.blanks()
-    while not (yield from reader.literal("}")):
+    while not (yield from reader.accept("}")):
         if (yield from reader.peek()) not in "\"'":
-            raise Broken
+            raise Malformed
         key = json.dumps((yield from string(reader)), ensure_ascii=False)
         yield from reader.blanks()
         yield from reader.expect(":")
@@ -129,8 +128,8 @@ def _dictionary(reader: Reader, depth: int) -> Steps[str]:
 
 
 def _comma(reader: Reader, closer: str) -> Steps[None]:
-    """Read a comma, which need not stand before the closing bracket."""
+    """Read a comma, which is optional before the closing bracket."""
     yield from reader.blanks()
-    if not (yield from reader.literal(",")) and (yield from reader.peek()) != closer:
-        raise Broken
+    if not (yield from reader.accept(",")) and (yield from reader.peek()) != closer:
+        raise Malformed
     yield from reader.blanks()

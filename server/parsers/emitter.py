@@ -1,4 +1,4 @@
-"""Emitter: content and calls to deltas; blanks around calls are no content."""
+"""Emitter: content and calls to deltas, without the whitespace around calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _BLANKS = " \t\r\n"
 class Emitter:
     """Collects the deltas of one choice and numbers its calls.
 
-    Blanks at the end of the content are held until more content comes, and dropped if none does
-    and there were calls; so are those before the first content that follows a call. Without
-    ``parallel`` every call after the first is dropped.
+    Whitespace at the end of the content is held until more content comes, and dropped if none
+    does and there were calls; so is whitespace before the first content that follows a call.
+    Without ``parallel`` every call after the first is dropped.
     """
 
     __slots__ = (
@@ -39,7 +39,7 @@ class Emitter:
         self._held = ""
         self._has_content = False
         self.is_open = False
-        """Whether a call was begun and is not ended."""
+        """Whether a call has begun and not ended."""
 
     def content(self, text: str) -> None:
         """Add to the answer's text."""
@@ -47,7 +47,7 @@ class Emitter:
         if not body:
             self._held += text
             return
-        self._turn(to_arguments=False)
+        self._switch(to_arguments=False)
         whole = self._held + body
         if self._num_calls and not self._has_content:
             whole = whole.lstrip(_BLANKS)
@@ -56,9 +56,9 @@ class Emitter:
         self._pieces.append(whole)
 
     def begin(self, name: str) -> None:
-        """Announce a call."""
+        """Begin a call."""
         assert not self.is_open
-        self._turn(to_arguments=False)
+        self._switch(to_arguments=False)
         self._flush()
         self.is_open = True
         self._num_calls += 1
@@ -68,24 +68,24 @@ class Emitter:
     def arguments(self, text: str) -> None:
         """Add to the arguments of the open call."""
         assert self.is_open
-        self._turn(to_arguments=True)
+        self._switch(to_arguments=True)
         if text and self._is_reported:
             self._pieces.append(text)
 
     def end(self) -> None:
-        """Close the open call, if there is one."""
+        """End the open call, if there is one."""
         self.is_open = False
 
     def take(self) -> list[Delta]:
-        """Give the deltas since the last time; neighbours that add to the same text are one."""
+        """Return the deltas since the last call; neighbours that add to the same text are one."""
         self._flush()
         deltas, self._deltas = self._deltas, []
         return deltas
 
     def finish(self) -> list[Delta]:
-        """Give the last deltas."""
+        """Return the last deltas."""
         if self._held and not self._num_calls:
-            self._turn(to_arguments=False)
+            self._switch(to_arguments=False)
             self._pieces.append(self._held)
         return self.take()
 
@@ -93,14 +93,14 @@ class Emitter:
     def _is_reported(self) -> bool:
         return self._parallel or self._num_calls == 1
 
-    def _turn(self, *, to_arguments: bool) -> None:
-        """See that the pieces are of the wanted kind."""
+    def _switch(self, *, to_arguments: bool) -> None:
+        """Make sure that the collected pieces are of this kind."""
         if self._holds_arguments is not to_arguments:
             self._flush()
             self._holds_arguments = to_arguments
 
     def _flush(self) -> None:
-        """Make a delta of the pieces."""
+        """Turn the pieces into one delta."""
         if self._pieces:
             text = "".join(self._pieces)
             self._pieces.clear()

@@ -1,4 +1,4 @@
-"""Values without quotes, as XML formats write them, to JSON by what the tool's schema asks for."""
+"""Unquoted values, as XML formats write them, to JSON of the types that a tool's schema allows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MAX_SCHEMAS = 64
 
 
 def to_json(text: str, types: frozenset[str]) -> str:
-    """Give the JSON text of a value: what it says if that is of an allowed type, else a string.
+    """Return a value's JSON text: the value itself if it is JSON of an allowed type, else a string.
 
-    Where the schema does not say, everything that reads as JSON is JSON. Quotes are always part
-    of a string.
+    ``types`` is empty where the schema does not restrict them: then every JSON value is taken as
+    one. A value in quotes is a string that contains the quotes.
     """
     value = text.strip()
     value = _PYTHON.get(value, value)
@@ -34,10 +34,10 @@ def to_json(text: str, types: frozenset[str]) -> str:
 
 
 def types_of(parameters: Mapping[str, Any] | None, key: str) -> frozenset[str]:
-    """The JSON types that an object's schema allows for a member; empty where it does not say.
+    """Return the JSON types that an object's schema allows for a member; empty if unrestricted.
 
-    Looks at references into the same schema, unions, enumerations and constants, and no further
-    than a fixed number of schemas.
+    Follows references within the schema, unions, enumerations and constants, up to a fixed
+    number of schemas.
     """
     root = parameters or {}
     found: set[str] = set()
@@ -61,7 +61,7 @@ def types_of(parameters: Mapping[str, Any] | None, key: str) -> frozenset[str]:
 
 
 def _named(schema: Any) -> set[str]:
-    """Give the types that a schema names, or that the values it names have."""
+    """Return the types that a schema names, or those of the values it lists."""
     named = _member(schema, "type")
     if isinstance(named, str):
         return {named}
@@ -80,7 +80,7 @@ def _type(value: Any) -> str:
 
 
 def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    """What a reference into the same schema names; None if that is not there."""
+    """Return the target of a reference within the schema; None if it does not exist."""
     place: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         place = _member(place, step.replace("~1", "/").replace("~0", "~"))
