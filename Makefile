@@ -1,17 +1,50 @@
-# Two commands do it all: `make serve` and `make test`. README gives the plain commands they stand for.
+# make serve   install roseinfer the way users do, and serve the built-in model
+# make check   lint, types and unit tests: under a minute on two cores
+# make test    every test; Triton's kernels run in its interpreter where there is no GPU
+#
+# Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
+# The README gives the plain commands behind serve and test.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
-.PHONY: serve test lint types format clean
+PACKAGES := bench core schemas server
+SOURCES := pyproject.toml README.md $(wildcard LICENSE) \
+	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
+
+UNIT := not slow and not triton
+
+.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
 
+check: $(VENV)/.installed-dev
+	$(MAKE) --jobs=2 --output-sync lint types test-unit
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
+
+# The tests of make check: no server process, no Triton interpreter, nothing marked slow.
+test-unit: $(VENV)/.installed-dev
+	$(PYTEST) tests -m "$(UNIT)" $(ARGS)
+
+test-slow: $(VENV)/.installed-dev
+	$(PYTEST) -m slow $(ARGS)
+
+test-triton: $(VENV)/.installed-dev
+	$(PYTEST) tests -m triton $(ARGS)
+
+# The official SDK and raw bytes against server processes.
+test-compat: $(VENV)/.installed-dev
+	$(PYTEST) compat_tests $(ARGS)
+
+test-gpu: $(VENV)/.installed-dev
+	$(PYTEST) -m gpu $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
@@ -25,16 +58,27 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch comes first and alone: pip then takes the newest tested release, and a CPU build where
-# one is offered, before the other packages can ask for anything newer.
-$(VENV)/.installed: pyproject.toml
+# setuptools packages whatever it finds in build/, so every installation removes it first.
+
+# Install torch first and alone, in the newest release that the tests cover: the packages that
+# depend on it then keep it. The last line installs roseinfer only to bring its dependencies.
+$(VENV)/.dependencies: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) install "torch==2.13.0" "setuptools>=77"
+	rm -rf build
+	$(PIP) install .
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+# Not editable: this installs what a user gets. Needs no network.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	rm -rf build
+	$(PIP) install --no-deps --no-build-isolation .
+	touch $@
+
+# Adds the tools. Tests and linters read the working tree, not what is installed.
+$(VENV)/.installed-dev: $(VENV)/.dependencies
+	rm -rf build
+	$(PIP) install ".[dev]"
 	touch $@
