@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 ARGS ?=
 
 PACKAGES := bench core schemas server
@@ -18,13 +18,13 @@ SOURCES := pyproject.toml README.md $(wildcard LICENSE) \
 
 UNIT := not slow and not triton
 
-.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu lint types format clean
+.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu
+.PHONY: lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
 
-check: $(VENV)/.installed-dev
-	$(MAKE) --jobs=2 --output-sync lint types test-unit
+check: lint types test-unit
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) $(ARGS)
@@ -44,7 +44,7 @@ test-compat: $(VENV)/.installed-dev
 	$(PYTEST) compat_tests $(ARGS)
 
 test-gpu: $(VENV)/.installed-dev
-	$(PYTEST) -m gpu $(ARGS)
+	$(PYTEST) --numprocesses=0 -m gpu $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

@@ -33,3 +33,11 @@ def _mend_interpreter() -> None:
 
 
 _mend_interpreter()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Mark the tests that run Triton's interpreter, which is slow: ``make check`` skips them."""
+    for item in items:
+        is_named = "triton" in item.path.name or "triton" in item.name
+        if is_named or hasattr(getattr(item, "module", None), "IS_INTERPRETED"):
+            item.add_marker("triton")

@@ -70,6 +70,7 @@ def test_a_load_is_driven_to_its_end(loaded, scenario):
     assert not loaded.engine.has_work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", ["machine", "attention", "sampling", "memory", "small", "fp8", "weights"]
 )
