@@ -1,0 +1,75 @@
+"""Flags and commands named in the documentation exist."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from server.settings import build_parser, parse_command
+from tests.docs.markdown import PAGES, ROOT, page
+
+DOCUMENTED = [path for path in PAGES if path.name not in {"CHANGELOG.md", "RESULTS.md", "peers.md"}]
+
+
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Every flag of a parser and of its commands."""
+    flags: set[str] = set()
+    for action in parser._actions:
+        flags |= set(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                flags |= flags_of(command)
+    return flags
+
+
+FLAGS = flags_of(build_parser({}))
+
+
+def roseinfer_commands() -> Iterator[tuple[str, list[str]]]:
+    """Command lines of the program in shell blocks, as (page, arguments)."""
+    for path in DOCUMENTED:
+        for command in page(path).shell_commands():
+            outer = re.sub(r'"\$\((.*?)\)"', "MODEL", command)
+            inner = re.findall(r'"\$\((.*?)\)"', command)
+            for text in (outer, *inner):
+                words = shlex.split(text)
+                if words and words[0].rpartition("/")[2] == "roseinfer":
+                    yield page(path).name, [word for word in words[1:] if word != "&"]
+
+
+def test_flags_named_in_the_text_exist() -> None:
+    unknown = [
+        f"{page(path).name}: {flag}"
+        for path in DOCUMENTED
+        for span in page(path).spans
+        if span.startswith(("--", "roseinfer "))
+        for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", span)
+        if flag not in FLAGS
+    ]
+    assert not unknown
+
+
+def test_environment_variables_named_in_the_text_belong_to_flags() -> None:
+    known = {"ROSEINFER_" + flag[2:].replace("-", "_").upper() for flag in FLAGS}
+    named = {name for path in DOCUMENTED for name in re.findall(r"ROSEINFER_\w+", page(path).text)}
+    assert named
+    assert named <= known
+
+
+def test_commands_in_shell_blocks_parse() -> None:
+    commands = list(roseinfer_commands())
+    assert {arguments[0] for _, arguments in commands} == {"serve", "bench"}
+    for name, arguments in commands:
+        try:
+            parse_command(arguments, {})
+        except SystemExit:
+            pytest.fail(f"{name}: roseinfer {shlex.join(arguments)} is refused")
+
+
+def test_scripts_named_in_shell_blocks_exist() -> None:
+    for path in DOCUMENTED:
+        for command in page(path).shell_commands():
+            for module in re.findall(r"-m (benchmarks\.\w+|training\.\w+)", command):
+                assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), command

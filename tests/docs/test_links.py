@@ -1,0 +1,47 @@
+"""Relative links in the documentation lead somewhere."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.docs.markdown import PAGES, ROOT, Page, page
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_resolve_to_a_file_and_a_heading(path: Path) -> None:
+    broken = [link for link in page(path).links if not resolves(page(path), link)]
+    assert not broken
+
+
+def resolves(source: Page, link: str) -> bool:
+    parts = urlsplit(link)
+    if parts.scheme:
+        return parts.scheme in {"https", "http"}
+    target = source.path
+    if parts.path:
+        target = (source.path.parent / unquote(parts.path)).resolve()
+        if not target.is_relative_to(ROOT) or not target.exists():
+            return False
+    if not parts.fragment:
+        return True
+    return target.suffix == ".md" and parts.fragment in page(target).anchors
+
+
+def test_a_link_to_a_missing_file_or_heading_is_noticed() -> None:
+    readme = page(ROOT / "README.md")
+    assert resolves(readme, "docs/operating.md#drain")
+    assert not resolves(readme, "docs/operating.md#drained")
+    assert not resolves(readme, "docs/nothing.md")
+
+
+def test_every_page_of_docs_is_linked_from_the_index() -> None:
+    index = page(ROOT / "docs" / "index.md")
+    linked = {(index.path.parent / link.partition("#")[0]).resolve() for link in index.links}
+    assert linked >= set((ROOT / "docs").rglob("*.md")) - {index.path}
+
+
+def test_images_are_well_formed_and_scale() -> None:
+    for image in sorted((ROOT / "docs" / "images").glob("*.svg")):
+        assert ET.parse(image).getroot().get("viewBox"), image  # noqa: S314 - our own
