@@ -180,10 +180,13 @@ def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str
         convert=share,
     )
     flags.add_switch(
+        group, "enforce-eager", "enforce_eager", "do not run decode steps as CUDA graphs"
+    )
+    flags.add_switch(
         group,
-        "enforce-eager",
-        "enforce_eager",
-        "do not record decode steps as CUDA graphs",
+        "no-async-scheduling",
+        "async_scheduling",
+        "on CUDA, read a step's tokens back before the next step is launched",
     )
     flags.add_switch(
         group,

@@ -25,6 +25,7 @@ GIVEN = {
     "kv_cache_dtype": ("--kv-cache-dtype", "fp8", "fp8"),
     "gpu_memory_utilization": ("--gpu-memory-utilization", "0.5", 0.5),
     "enforce_eager": ("--enforce-eager", None, True),
+    "async_scheduling": ("--no-async-scheduling", None, False),
     "enable_prefix_caching": ("--no-enable-prefix-caching", None, False),
     "seed": ("--seed", "0", 0),
     "attention_backend": ("--attention-backend", "torch", "torch"),
