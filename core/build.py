@@ -67,7 +67,7 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
     processors = (
         GrammarProcessor(compiler, model.device),
         *default_processors(eos_token_ids),
-        ThinkingBudget(tokenizer.token_bytes),
+        ThinkingBudget(),
     )
     assembly = assemble(model, processors, limits, config, model_config.quantization)
     kv = KVCacheManager(

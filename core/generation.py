@@ -38,6 +38,7 @@ class Generation:
             include_stop=params.include_stop_str_in_output,
             thinking=params.thinking,
         )
+        sequence.must_end_thinking = self._text.must_end_thinking
         self._num_reported_tokens = 0
         self._prompt_logprobs: list[TokenLogprob] | None = None
         if params.prompt_logprobs is not None:
@@ -83,20 +84,22 @@ class Generation:
             interval = sequence.request.stream_interval
             if interval == 0 or num_new == 0 or (num_new < interval and not is_first):
                 return None
-        text, logprobs = self._text.take()
-        if self.finish_reason is None and not text and not is_first:
+        if self.finish_reason is None and not self._text.has_text and not is_first:
             return None
+        released = self._text.take()
         self._num_reported_tokens = num_tokens
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
         return StepOutput(
             request_id=sequence.request.request_id,
-            text=text,
+            text=released.text,
+            thinking=released.thinking,
             token_ids=tuple(token_ids[num_prompt_tokens + num_reported :]),
-            logprobs=logprobs,
+            logprobs=released.logprobs,
             prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
             num_prompt_tokens=num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
             num_output_tokens=num_tokens,
+            num_thinking_tokens=self._text.num_thinking_tokens,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )
@@ -121,6 +124,8 @@ class Generation:
             self._text.feed_end(logprob)
             return
         self._text.feed(token_id, logprob, check_stops=may_stop)
+        if params.thinking is not None:
+            sequence.must_end_thinking = self._text.must_end_thinking
         if params.stop and self._text.matched is not None:
             self.finish_reason, self.stop_reason = "stop", self._text.matched
         elif num_tokens >= params.max_tokens:

@@ -35,6 +35,7 @@ class Sequence:
         "block_hashes",
         "block_table",
         "epoch",
+        "must_end_thinking",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_in_flight",
@@ -59,6 +60,7 @@ class Sequence:
         self.num_in_flight = 0
         self.epoch = 0  # what was launched in an earlier one is of no use any more
         self.num_preemptions = 0
+        self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_table = BlockTable()
         self.block_hashes: list[bytes] = []  # of its full blocks; see core.kv.prefix
         self.status = Status.WAITING

@@ -67,7 +67,8 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one or more steps gave one request.
 
-    ``text`` is complete UTF-8 that no stop string can still take back; ``token_ids`` are the
+    ``text`` is complete UTF-8 that no stop string can still take back; ``thinking`` comes before
+    it and is empty unless ``Thinking.is_separate`` is set. ``token_ids`` are the
     tokens sampled since the last output, whether or not their text is held back; ``logprobs``
     belong to the released text. Counts are totals so far. Exactly one output of a request has
     ``finish_reason`` or ``error``, and it is the last. ``stop_reason`` is the stop string or the
@@ -76,12 +77,14 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     text: str = ""
+    thinking: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
+    num_thinking_tokens: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     error: str | None = None
@@ -99,6 +102,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
     return StepOutput(
         request_id=first.request_id,
         text=first.text + second.text,
+        thinking=first.thinking + second.thinking,
         token_ids=first.token_ids + second.token_ids,
         logprobs=first.logprobs + second.logprobs,
         prompt_logprobs=(
@@ -107,6 +111,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
         num_prompt_tokens=second.num_prompt_tokens or first.num_prompt_tokens,
         num_cached_tokens=second.num_cached_tokens or first.num_cached_tokens,
         num_output_tokens=second.num_output_tokens or first.num_output_tokens,
+        num_thinking_tokens=second.num_thinking_tokens or first.num_thinking_tokens,
         finish_reason=second.finish_reason,
         stop_reason=second.stop_reason,
         error=second.error,

@@ -19,9 +19,14 @@ GREEDY_TEMPERATURE = 1e-5
 class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     """How the model marks its thinking, and how much of it is allowed.
 
-    ``begin`` and ``end`` are the markers as they stand in the text, ``end_token_ids`` the tokens
-    that write ``end``. ``is_open`` says that the prompt has opened the thinking already. After
-    ``budget`` tokens of thinking the end marker is forced; None means never.
+    Thinking stands at the start of the output. ``begin`` and ``end`` are its markers as text; if
+    they are special tokens, ``skip_special_tokens`` must be False. ``end_token_ids`` are the tokens
+    of ``end``. With ``is_open`` the prompt ends with ``begin``, so the output starts inside the
+    thinking. After ``budget`` tokens of thinking ``end`` is forced; None means never.
+
+    With ``is_expected`` stop strings apply only to the text after ``end``, otherwise to the
+    thinking too. With ``is_separate`` the thinking is reported as ``StepOutput.thinking`` instead
+    of in ``StepOutput.text``, without its markers and the line breaks next to them.
     """
 
     begin: str
@@ -29,6 +34,8 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     end_token_ids: tuple[int, ...]
     is_open: bool = False
     budget: int | None = None
+    is_expected: bool = True
+    is_separate: bool = False
 
     def __post_init__(self) -> None:
         """Check what a client can choose."""

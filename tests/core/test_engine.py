@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from core.contract.messages import StepOutput
+from core.contract.params import Thinking
 from core.engine import MAX_FAILED_STEPS, REQUEST_FAILED
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
@@ -33,6 +34,27 @@ def test_length():
     assert answer.token_ids == list(b"hello")
     assert answer.last.num_output_tokens == 5
     assert answer.last.num_prompt_tokens == 3
+
+
+THINKING = Thinking(
+    begin="<t>", end="</t>", end_token_ids=tuple(b"</t>"), budget=2, is_separate=True
+)
+
+
+@pytest.mark.parametrize("interval", [0, 1, 3])
+def test_thinking_is_reported_apart(interval):
+    rig = Rig()
+    script = [*b"<t>hm\n</t>\nyes", EOS]
+    rig.add("r", script, thinking=THINKING, max_tokens=30, logprobs=0, stream_interval=interval)
+    [sequence] = rig.scheduler
+    must_end = []
+    answer = rig.run(between=lambda _: must_end.append(sequence.must_end_thinking))["r"]
+    assert "".join(output.thinking for output in answer.outputs) == "hm"
+    assert ended(answer) == ("yes", "stop", None)
+    assert answer.token_ids == script
+    assert len([entry for output in answer.outputs for entry in output.logprobs]) == len(script)
+    assert answer.last.num_thinking_tokens == len("<t>hm\n</t>")
+    assert must_end == [*[False] * 4, *[True] * 5, *[False] * 6]
 
 
 def test_end_token():

@@ -35,6 +35,14 @@ def test_counts_are_those_of_the_second():
     assert (both.num_prompt_tokens, both.num_cached_tokens, both.num_output_tokens) == (7, 4, 3)
 
 
+def test_thinking_is_joined():
+    one = output(thinking="I ", num_output_tokens=1, num_thinking_tokens=1)
+    two = output("So", thinking="think.", num_output_tokens=4, num_thinking_tokens=3)
+    both = merge(one, two)
+    assert (both.thinking, both.text, both.num_thinking_tokens) == ("I think.", "So", 3)
+    assert merge(both, output(error="broken")).num_thinking_tokens == 3
+
+
 def test_an_error_keeps_what_was_said_before():
     one = output("half", num_prompt_tokens=7, num_output_tokens=4, token_ids=(1,))
     both = merge(one, output(error="broken"))

@@ -105,7 +105,7 @@ def engine_of(
     processors = (
         GrammarProcessor(compiler, NOWHERE),
         *default_processors((1,)),
-        ThinkingBudget(tokenizer.token_bytes),
+        ThinkingBudget(),
     )
     kv = KVCacheManager(600, 16, enable_prefix_caching=True)
     return Engine(

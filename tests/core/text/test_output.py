@@ -23,7 +23,7 @@ class Script:
         return self.take()
 
     def take(self):
-        text, entries = self.output.take()
+        text, _, entries = self.output.take()
         return text, [(entry.token_id, entry.text_offset) for entry in entries]
 
     def finish(self):
@@ -137,14 +137,14 @@ def test_without_log_probabilities_there_are_no_entries():
     output.feed(0)
     output.feed_end()
     output.finish()
-    assert output.take() == ("a", ())
+    assert output.take() == ("a", "", ())
 
 
 def test_an_entry_keeps_its_values():
     output = OutputText(ByteDetokenizer([b"a"].__getitem__))
     output.feed(0)
     output.feed(0, TokenLogprob(0, -0.25, ((0, -0.25), (7, -2.0))))
-    assert output.take()[1] == (TokenLogprob(0, -0.25, ((0, -0.25), (7, -2.0)), 1),)
+    assert output.take().logprobs == (TokenLogprob(0, -0.25, ((0, -0.25), (7, -2.0)), 1),)
 
 
 @given(
