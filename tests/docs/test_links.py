@@ -1,5 +1,6 @@
 """Relative links in the documentation lead somewhere."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
@@ -45,3 +46,21 @@ def test_every_page_of_docs_is_linked_from_the_index() -> None:
 def test_images_are_well_formed_and_scale() -> None:
     for image in sorted((ROOT / "docs" / "images").glob("*.svg")):
         assert ET.parse(image).getroot().get("viewBox"), image  # noqa: S314 - our own
+
+
+def test_paths_named_in_code_spans_exist() -> None:
+    folders = r"(?:bench|benchmarks|compat_tests|core|docs|schemas|server|tests|training)"
+    missing = [
+        f"{page(path).name}: {span}"
+        for path in PAGES
+        for span in page(path).spans
+        if re.fullmatch(folders + r"/[\w./-]*", span)
+        if not (ROOT / span).exists() and path.name != "CHANGELOG.md"
+    ]
+    assert not missing
+
+
+def test_code_spans_do_not_break_over_lines() -> None:
+    for path in PAGES:
+        for number, line in enumerate(page(path).prose.splitlines(), 1):
+            assert line.count("`") % 2 == 0, f"{page(path).name}, line {number} of the prose"
