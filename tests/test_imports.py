@@ -50,7 +50,6 @@ LONG_FUNCTIONS = {
 
 MANY_IMPORTS = {
     "core/assembly.py": BEING_SPLIT,
-    "core/attention/triton/backend.py": BEING_SPLIT,
     "core/build.py": BEING_SPLIT,
     "core/fusion/cpu/install.py": BEING_SPLIT,
     "core/fusion/cuda/fuse.py": BEING_SPLIT,

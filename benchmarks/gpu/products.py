@@ -62,7 +62,7 @@ def products(options: Options) -> Iterator[dict[str, Any]]:
 def _can_run(device: str) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
-    from core.kernels.triton.attention.types import IS_INTERPRETED  # noqa: PLC0415 - needs Triton
+    from core.kernels.triton.types import IS_INTERPRETED  # noqa: PLC0415 - needs Triton
 
     return device == "cuda" or IS_INTERPRETED
 

@@ -1,4 +1,4 @@
-"""Torch's paged attention whose decodes read nothing but a buffer that never moves."""
+"""The torch backend with decode plans, so that tests can use CUDA graph code on a CPU."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Sequence
 import torch
 
 from core.attention.torch_backend import PagedTorchBackend
-from core.attention.triton.plan import DecodePlan, StepPlan, decode_words
+from core.attention.triton.decode_plan import PackedDecodePlan, decode_words
+from core.attention.triton.plan import StepPlan
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
 
 class StaticTorchBackend(PagedTorchBackend):
-    """A GraphableBackend for CPUs: one row after the other, in loops too simple to be wrong."""
+    """A GraphableBackend for CPUs: one row after the other, in simple loops."""
 
     def __init__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> None:
         super().__init__(storage, layers)
         self._static: StepPlan | None = None
         self.num_padding_rows = 0
-        """Rows of padding that were computed, by all layers together."""
+        """Padding rows computed so far, over all layers."""
 
     def decode_plan(
         self, num_rows: int, max_context: int, words: torch.Tensor | None = None
-    ) -> DecodePlan:
+    ) -> PackedDecodePlan:
         limits = {"block_size": self._storage.block_size, "windows": tuple(self._windows)}
         if words is None:
             words = torch.zeros(decode_words(num_rows, max_context, **limits), dtype=torch.int32)
-        return DecodePlan(
+        return PackedDecodePlan(
             words,
             num_rows=num_rows,
             max_context=max_context,
@@ -37,7 +38,7 @@ class StaticTorchBackend(PagedTorchBackend):
             **limits,
         )
 
-    def use(self, plan: DecodePlan) -> None:
+    def use(self, plan: PackedDecodePlan) -> None:
         self._static = plan.step
 
     def plan(self, batch: ModelInput) -> None:

@@ -1,4 +1,4 @@
-"""A program that compiles the kernels for a GPU that is not there, and says what came."""
+"""A script that compiles the kernels without a GPU and prints their names and shared memory."""
 
 import itertools
 import json
@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from core.attention.triton import backend
+from core.attention.triton import backend, device
 from core.kernels.triton import quantised_linear
 from core.kernels.triton.draw import draw_rows
 from core.kv.storage import KVStorage
@@ -18,14 +18,14 @@ from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
-"""Bytes that one program may have, by compute capability."""
+"""Most bytes of shared memory per program, by compute capability."""
 
 
 def compile_all(capability: int) -> list[tuple[str, int]]:
-    """Names of the kernels and the bytes of shared memory that each takes."""
+    """Return the names of the kernels and their bytes of shared memory."""
 
     class NoDriver:
-        """Says what to compile for."""
+        """Names the target only."""
 
         def get_current_target(self):
             return GPUTarget("cuda", capability, 32)
@@ -53,8 +53,8 @@ def compile_all(capability: int) -> list[tuple[str, int]]:
 
 
 def _attend(capability: int) -> None:
-    backend._check = lambda *_: None
-    backend._limits = lambda _: (SHARED_MEMORY[capability], 1000)
+    device.check_support = lambda *_: None
+    device.launch_limits = lambda _: (SHARED_MEMORY[capability], 1000)
 
     float8 = torch.float8_e4m3fn if capability >= 90 else torch.bfloat16
     for spec, dtype, cache_dtype in (
@@ -108,4 +108,4 @@ def _draw() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(compile_all(int(sys.argv[1]))))  # noqa: T201 - to the test
+    print(json.dumps(compile_all(int(sys.argv[1]))))  # noqa: T201 - read by the test

@@ -1,27 +1,20 @@
-"""TritonBackend: attention over the paged cache in kernels of our own.
+"""TritonBackend: paged attention on CUDA with Triton kernels.
 
-A step is one write launch, then for sequences that compute one token a split-KV decode (and a
-merge, if a context is long enough to be split), and for all others the chunk kernel. What a
-sequence gets does not depend on what else is in the batch, to the last bit.
+A step launches one cache write per layer. Sequences that compute one token use the split-KV decode
+kernel, and a merge if a context is long enough to be split. All other sequences use the chunk
+kernel. The result of a sequence is bitwise independent of the rest of the batch.
 
-For CUDA graphs (``core/model/graphs.py``), whose launches must be the same each time::
+``decode_plan`` and ``use`` serve CUDA graphs (``core/model/graphs``)::
 
-    plan = backend.decode_plan(num_rows, max_context)     # once for each shape of graph
-    backend.use(plan)                                     # before capture and before warm-up
-    ... capture the model's forward pass over num_rows tokens ...
+    plan = backend.decode_plan(num_rows, max_context)     # once per graph
+    backend.use(plan)
+    ... run once eagerly, which compiles the kernels; then capture the forward pass ...
 
     backend.plan_decode(batch, plan)                      # each step, on the replaying stream
     graph.replay()
 
-Between the capture and the replays nothing of the plan moves: sizes of grids follow from
-``num_rows`` and ``max_context`` alone, and every number of a step is read from ``plan.words``.
-``plan_decode`` is one copy from pinned memory. A runner that has one buffer of its own for all
-inputs passes a slice of its device buffer to ``decode_plan`` (16-byte aligned, of
-``decode_words(...)`` words), calls ``plan.fill(batch, host_slice)`` instead and copies it all
-together. Rows beyond the batch are padding: they write to no slot (there is no scratch block),
-read nothing, and their attention is zeros, so that what the model makes of them stays finite.
-Compile before capture: run one step eagerly with ``use(plan)``. Capture and replay must be on one
-stream, or ordered by events, since all plans share the memory for partial results.
+Capture and replays must be on one stream, or be ordered by events: all plans share the memory of
+partial results.
 """
 
 from __future__ import annotations
@@ -31,45 +24,33 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from core.attention.triton import device as devices
+from core.attention.triton.decode_plan import PackedDecodePlan, decode_words
+from core.attention.triton.layer import Scales, TritonLayer
 from core.attention.triton.plan import (
     Arrays,
-    DecodePlan,
     Layout,
     StepPlan,
     chunk_arrays,
     chunk_part,
     decode_part,
-    decode_words,
     split_arrays,
 )
-from core.contract.errors import ModelLoadError
-from core.kernels.triton.attention.chunk import launch_chunks
-from core.kernels.triton.attention.decode import launch_decode
-from core.kernels.triton.attention.merge import launch_merge
 from core.kernels.triton.attention.parts import DecodePart
 from core.kernels.triton.attention.shape import kernel_shape, power_of_two
 from core.kernels.triton.attention.splits import SHORTEST_SPLIT
-from core.kernels.triton.attention.types import IS_INTERPRETED
-from core.kernels.triton.attention.write import launch_write
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 from core.pinned import Uploads
 
-KVScales = Sequence[tuple[torch.Tensor, torch.Tensor]]
-"""For every layer the scales of keys and of values, ``[num_kv_heads]`` float32 each."""
-
-PROGRAMS_PER_PROCESSOR = 16
-"""Decode programs launched for each multiprocessor, if there is so much to do: several times what
-runs at once, so that the last ones do not leave half the device idle."""
-
 
 class TritonBackend:
-    """See AttentionBackend, and the module for what it offers to CUDA graphs. Core thread only.
+    """See GraphableBackend. Core thread only.
 
-    Queries are of type ``dtype``, by default that of the cache, or bfloat16 over a float8 cache.
-    For such a cache ``scales`` says what one unit of the stored numbers is; without them 1.
-    ``shortest_split`` is for tests.
+    ``dtype`` is the type of the queries. By default it is the type of the cache, or bfloat16 if the
+    cache is float8. ``scales``, one entry per layer, are those of a float8 cache; the default is 1.
+    Tests set ``shortest_split``.
     """
 
     def __init__(
@@ -78,45 +59,47 @@ class TritonBackend:
         layers: Sequence[LayerSpec],
         *,
         dtype: torch.dtype | None = None,
-        scales: KVScales | None = None,
+        scales: Sequence[Scales] | None = None,
         shortest_split: int = SHORTEST_SPLIT,
     ) -> None:
-        """Raises ModelLoadError where the kernels cannot run."""
-        self._storage = storage
-        self._layers = layers
+        """Raises ModelLoadError if the kernels cannot run."""
         self._device = storage.keys[0].device
-        _check(self._device, storage.block_size)
-        self._shortest_split = shortest_split
-        self._windows = tuple(dict.fromkeys(layer.sliding_window for layer in layers))
         cache_dtype = storage.keys[0].dtype
+        devices.check_support(self._device, storage.block_size, cache_dtype)
         is_float8 = cache_dtype == torch.float8_e4m3fn
         if dtype is None:
             dtype = torch.bfloat16 if is_float8 else cache_dtype
-        if is_float8:
-            _check_float8(self._device)
         if is_float8 and scales is None:
             scales = [_unit_scales(layer, self._device) for layer in layers]
-        self._dtype, self._scales = dtype, scales
-        shared_memory, self._max_programs = _limits(self._device)
-        self._shapes = [
-            kernel_shape(
-                layer,
-                block_size=storage.block_size,
-                dtype=dtype,
-                cache_dtype=cache_dtype,
-                shared_memory=shared_memory,
-                largest_tile=shortest_split,
+        self._dtype = dtype
+        self._block_size = storage.block_size
+        self._shortest_split = shortest_split
+        self._windows = tuple(dict.fromkeys(layer.sliding_window for layer in layers))
+        shared_memory, max_programs = devices.launch_limits(self._device)
+        self._layers = [
+            TritonLayer(
+                keys=storage.keys[i],
+                values=storage.values[i],
+                scales=None if scales is None else scales[i],
+                shape=kernel_shape(
+                    layer,
+                    block_size=storage.block_size,
+                    dtype=dtype,
+                    cache_dtype=cache_dtype,
+                    shared_memory=shared_memory,
+                    largest_tile=shortest_split,
+                ),
+                max_programs=max_programs,
             )
-            for layer in layers
+            for i, layer in enumerate(layers)
         ]
-        self._tile_sizes = {shape.chunk_tokens for shape in self._shapes}
+        self._tile_sizes = {layer.shape.chunk_tokens for layer in self._layers}
         self._uploads = Uploads(self._device)
         self._words = torch.empty(0, dtype=torch.int32, device=self._device)
         self._partials = torch.empty(0, dtype=torch.float32, device=self._device)
         self._plan: StepPlan | None = None
 
     def plan(self, batch: ModelInput) -> None:
-        """See AttentionBackend."""
         is_decode = np.diff(batch.query_starts) == 1
         decodes, chunks = np.flatnonzero(is_decode), np.flatnonzero(~is_decode)
         tables = batch.block_tables
@@ -150,32 +133,28 @@ class TritonBackend:
 
     def decode_plan(
         self, num_rows: int, max_context: int, words: torch.Tensor | None = None
-    ) -> DecodePlan:
-        """A plan for steps of up to ``num_rows`` single tokens and ``max_context`` tokens each.
-
-        ``words``, on the device, is where its numbers will be; without them it makes its own.
-        """
+    ) -> PackedDecodePlan:
+        """See GraphableBackend. ``words`` must be aligned to 16 bytes."""
         if words is None:
             num_words = decode_words(
-                num_rows, max_context, block_size=self._storage.block_size, windows=self._windows
+                num_rows, max_context, block_size=self._block_size, windows=self._windows
             )
             words = torch.zeros(num_words, dtype=torch.int32, device=self._device)
-        return DecodePlan(
+        return PackedDecodePlan(
             words,
             num_rows=num_rows,
             max_context=max_context,
-            block_size=self._storage.block_size,
+            block_size=self._block_size,
             windows=self._windows,
             shortest_split=self._shortest_split,
             partials=self._partials_for,
         )
 
-    def use(self, plan: DecodePlan) -> None:
-        """Make ``plan`` what ``forward`` computes, whatever its words are by then."""
+    def use(self, plan: PackedDecodePlan) -> None:
         self._plan = plan.step
 
-    def plan_decode(self, batch: ModelInput, plan: DecodePlan) -> None:
-        """Copy a step of single tokens into ``plan``, and use it."""
+    def plan_decode(self, batch: ModelInput, plan: PackedDecodePlan) -> None:
+        """Copy a decode step to ``plan`` in one transfer, and use it."""
         num_words = plan.fill(batch, self._uploads.take(len(plan.words)))
         self._uploads.send(num_words, plan.words)
         self.use(plan)
@@ -183,85 +162,22 @@ class TritonBackend:
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
-        """See AttentionBackend."""
-        plan, shape = self._plan, self._shapes[layer]
-        assert plan is not None
+        assert self._plan is not None
         assert query.dtype == self._dtype
-        query, key, value = (_with_rows(states) for states in (query, key, value))
-        keys, values = self._storage.keys[layer], self._storage.values[layer]
-        scales = None if self._scales is None else self._scales[layer]
-        launch_write(keys, values, key, value, plan.slots, scales, shape)
-        output = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
-        if plan.decodes is not None:
-            splits = plan.decodes.splits[self._layers[layer].sliding_window]
-            launch_decode(
-                output,
-                plan.partials,
-                query,
-                keys,
-                values,
-                scales,
-                plan.decodes,
-                splits,
-                shape,
-                max_programs=self._max_programs,
-            )
-            if splits.may_merge:
-                launch_merge(output, plan.partials, plan.decodes, splits, shape)
-        if plan.chunks is not None:
-            launch_chunks(output, query, keys, values, scales, plan.chunks, shape)
-        return output
+        return self._layers[layer].attend(query, key, value, self._plan)
 
     def _partials_for(self, part: DecodePart) -> torch.Tensor:
-        """Memory for what the decodes of one layer leave to the merge.
+        """Return memory for the partial results of the decodes of one layer.
 
-        All layers and plans share it; a plan that was made before it had to grow keeps its own.
+        All layers and plans share it. A plan made before the memory grew keeps the older tensor.
         """
-        num_floats = 0
-        for layer, shape in zip(self._layers, self._shapes, strict=True):
-            splits = part.splits[layer.sliding_window]
-            if splits.may_merge:
-                size = splits.max_num_splits * shape.num_heads * shape.partial_size
-                num_floats = max(num_floats, size)
+        num_floats = max(layer.num_partials(part) for layer in self._layers)
         if len(self._partials) < num_floats:
-            num_floats = power_of_two(num_floats)  # contexts grow: not anew at each step
+            num_floats = power_of_two(num_floats)  # contexts grow: do not reallocate each step
             self._partials = torch.empty(num_floats, dtype=torch.float32, device=self._device)
         return self._partials
 
 
-def _check(device: torch.device, block_size: int) -> None:
-    """Say what is missing, before a kernel fails in a step."""
-    if device.type != "cuda" and not IS_INTERPRETED:
-        raise ModelLoadError("attention backend 'triton' needs a GPU; on a CPU use 'torch'")
-    if block_size & (block_size - 1):
-        raise ModelLoadError(
-            f"attention backend 'triton' needs blocks of a power of two tokens, not {block_size}"
-        )
-
-
-def _check_float8(device: torch.device) -> None:
-    """Say that the device cannot convert numbers of 8 bits, before a kernel is compiled for it."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
-        raise ModelLoadError("an fp8 KV cache needs a GPU of compute capability 8.9 or later")
-
-
-def _limits(device: torch.device) -> tuple[int, int]:
-    """Bytes of shared memory that a program may have, and most programs of a decode launch."""
-    if device.type != "cuda":
-        return 227 * 1024, 8
-    properties = torch.cuda.get_device_properties(device)
-    programs = properties.multi_processor_count * PROGRAMS_PER_PROCESSOR
-    shared = getattr(
-        properties, "shared_memory_per_block_optin", properties.shared_memory_per_block
-    )
-    return shared, programs
-
-
-def _unit_scales(layer: LayerSpec, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _unit_scales(layer: LayerSpec, device: torch.device) -> Scales:
     ones = torch.ones(layer.num_kv_heads, dtype=torch.float32, device=device)
     return ones, ones
-
-
-def _with_rows(states: torch.Tensor) -> torch.Tensor:
-    """``states`` with the numbers of one head side by side, as the kernels read them."""
-    return states if states.stride(2) == 1 else states.contiguous()

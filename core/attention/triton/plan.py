@@ -1,13 +1,13 @@
-"""The numbers of one step that the kernels read, packed into one array of int32 words.
+"""StepPlan: the numbers of one step that the kernels read, packed in one array of int32 words.
 
-A step has two parts: sequences that compute one token (decodes) and sequences that compute more
-(chunks). Every array begins at a multiple of 16 bytes, and the block tables come last, so that
-where the others lie in a decode plan depends on its number of rows alone.
+A step has decodes (sequences that compute one token) and chunks (sequences that compute several).
+Every array starts at a multiple of 16 bytes. The block tables come last, so the offsets of the
+other arrays of a decode plan depend only on its number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,34 +16,35 @@ import numpy.typing as npt
 import torch
 
 from core.kernels.triton.attention.parts import ChunkPart, DecodePart, SplitPart
-from core.kernels.triton.attention.splits import IntArray, first_tokens, max_num_splits, split_lens
+from core.kernels.triton.attention.splits import IntArray, first_tokens, split_lens
 from core.model_input import ModelInput
 from core.pinned import WordArray
 
-_ALIGN = 4  # words
+ALIGN = 4
+"""Words: 16 bytes."""
 
 Arrays: TypeAlias = dict[str, IntArray]
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything the kernels of one step need beside the states; all tensors are int32 words."""
+    """Everything that the kernels of one step need besides the states."""
 
-    slots: torch.Tensor  # [num_tokens]; negative is written nowhere
+    slots: torch.Tensor  # [num_tokens] integers; a negative slot is not written
     decodes: DecodePart | None
     chunks: ChunkPart | None
-    partials: torch.Tensor  # float32: where the decodes leave what is to be merged
+    partials: torch.Tensor  # float32: partial results of the decodes, for the merge
 
 
 class Layout:
-    """Where named arrays lie in the words, in the order they are given."""
+    """Offsets of named arrays in the words, in the given order."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._places: dict[str, slice] = {}
         self.num_words = 0
         for name, array in arrays.items():
             self._places[name] = slice(self.num_words, self.num_words + array.size)
-            self.num_words += -(-array.size // _ALIGN) * _ALIGN
+            self.num_words += -(-array.size // ALIGN) * ALIGN
 
     def fill(self, arrays: Arrays, words: WordArray) -> None:
         """Copy ``arrays`` to their places in ``words``."""
@@ -51,21 +52,22 @@ class Layout:
             words[self._places[name]] = array.reshape(-1)
 
     def put(self, name: str, array: npt.ArrayLike, words: WordArray) -> None:
-        """Copy ``array`` to the beginning of the place of ``name``."""
+        """Copy ``array`` to the start of the place of ``name``."""
         start = self._places[name].start
         words[start : start + np.size(array)] = array
 
     def view(self, name: str, words: torch.Tensor) -> torch.Tensor:
-        """The array ``name`` as it lies in ``words``."""
+        """Return the array ``name``, flat, as a view of ``words``."""
         return words[self._places[name]]
 
 
 def split_arrays(
     context_lens: IntArray, windows: Iterable[int | None], shortest_split: int
 ) -> tuple[Arrays, dict[int | None, tuple[int, bool]]]:
-    """Arrays of every window's SplitPart; and for each all its splits, and if any are to merge.
+    """Return the arrays of the SplitPart of every window, and its totals.
 
-    An empty context is one empty split, so that its row of the output is written, with zeros.
+    The totals of a window are its number of splits and whether any sequence has more than one. An
+    empty context has one empty split, so its row of the output is written, with zeros.
     """
     arrays: Arrays = {}
     totals: dict[int | None, tuple[int, bool]] = {}
@@ -90,7 +92,7 @@ def decode_part(
     num_rows: int,
     totals: Mapping[int | None, tuple[int, bool]],
 ) -> DecodePart:
-    """The decodes of a step whose arrays lie in ``words``."""
+    """Build the DecodePart whose arrays are in ``words``."""
     return DecodePart(
         num_rows=num_rows,
         tokens=layout.view("tokens", words),
@@ -111,7 +113,7 @@ def decode_part(
 
 
 def chunk_part(layout: Layout, words: torch.Tensor, tile_sizes: Iterable[int]) -> ChunkPart:
-    """The chunks of a step whose arrays lie in ``words``."""
+    """Build the ChunkPart whose arrays are in ``words``."""
     return ChunkPart(
         chunks=layout.view("chunks", words),
         tiles={size: layout.view(f"tiles {size}", words) for size in tile_sizes},
@@ -123,9 +125,9 @@ def chunk_part(layout: Layout, words: torch.Tensor, tile_sizes: Iterable[int]) -
 def chunk_arrays(
     batch: ModelInput, sequences: IntArray, first_table: int, tile_sizes: Iterable[int]
 ) -> Arrays:
-    """Arrays of the ChunkPart of the batch's ``sequences``, whose tables follow one another.
+    """Return the arrays of the ChunkPart of ``sequences``, whose tables start at ``first_table``.
 
-    The tiles with most to read come first, so that no program is left working alone at the end.
+    Tiles with the longest contexts come first, so that no program works alone at the end.
     """
     starts = batch.query_starts[sequences]
     counts = batch.query_starts[sequences + 1] - starts
@@ -140,88 +142,3 @@ def chunk_arrays(
         order = np.argsort(-((lens - counts)[chunk] + first), kind="stable")
         arrays[f"tiles {size}"] = np.stack([chunk[order], first[order]], axis=1)
     return arrays
-
-
-class DecodePlan:
-    """The plan of steps that decode up to ``num_rows`` sequences of up to ``max_context`` tokens.
-
-    Made once; then every step fills it anew, and launches are the same each time: what a CUDA
-    graph needs. ``step`` refers to ``words``, int32 on the device, and to what ``partials`` gives
-    for its decodes; the plan keeps both alive.
-    """
-
-    def __init__(
-        self,
-        words: torch.Tensor,
-        *,
-        num_rows: int,
-        max_context: int,
-        block_size: int,
-        windows: Iterable[int | None],
-        shortest_split: int,
-        partials: Callable[[DecodePart], torch.Tensor],
-    ) -> None:
-        assert len(words) >= decode_words(
-            num_rows, max_context, block_size=block_size, windows=windows
-        )
-        self.num_rows = num_rows
-        self.max_context = max_context
-        self.words = words
-        self._windows = tuple(windows)
-        self._shortest_split = shortest_split
-        nobody = np.zeros(num_rows, dtype=np.int64)
-        splits, _ = split_arrays(nobody, self._windows, shortest_split)
-        arrays: Arrays = {
-            "table_stride": np.zeros(1, dtype=np.int64),
-            "tokens": np.arange(num_rows),
-            "context_lens": nobody,
-            "slots": nobody - 1,
-            **splits,
-        }
-        self._layout = Layout(arrays)
-        self._padding = np.zeros(self._layout.num_words, dtype=np.int32)
-        self._layout.fill(arrays, self._padding)
-        totals: dict[int | None, tuple[int, bool]] = {}
-        for window in self._windows:
-            most = max_num_splits(max_context, window, shortest_split)
-            totals[window] = num_rows * most, most > 1
-        arrays["tables"] = np.zeros((num_rows, -(-max_context // block_size)), dtype=np.int64)
-        layout = Layout(arrays)
-        part = decode_part(layout, words, num_rows, totals)
-        self.step = StepPlan(
-            slots=layout.view("slots", words), decodes=part, chunks=None, partials=partials(part)
-        )
-
-    def fill(self, batch: ModelInput, words: WordArray) -> int:
-        """Write a step into host memory; returns how many words of it are to be copied.
-
-        Every sequence computes one token; rows beyond the batch's own are padding. Only what
-        of ``batch`` is on the host is read.
-        """
-        lens, tables, layout = batch.context_lens, batch.block_tables, self._layout
-        num_seqs, longest = len(lens), int(lens.max(initial=0))
-        assert num_seqs <= self.num_rows
-        assert len(batch.token_ids) == num_seqs, "a decode computes one token a sequence"
-        assert longest <= self.max_context
-        words[: layout.num_words] = self._padding
-        layout.put("table_stride", tables.shape[1:], words)
-        layout.put("context_lens", lens, words)
-        layout.put("slots", batch.slots.numpy(), words)
-        # where no context is longer than this, the splits are those of padding
-        if longest > min(self._shortest_split, *(window or longest for window in self._windows)):
-            context_lens = np.zeros(self.num_rows, dtype=np.int64)
-            context_lens[:num_seqs] = lens
-            splits, _ = split_arrays(context_lens, self._windows, self._shortest_split)
-            layout.fill(splits, words)
-        end = layout.num_words + tables.size
-        words[layout.num_words : end] = tables.reshape(-1)
-        return end
-
-
-def decode_words(
-    num_rows: int, max_context: int, *, block_size: int, windows: Iterable[int | None]
-) -> int:
-    """Words that a DecodePlan needs at most."""
-    num_arrays = 3 + 3 * len(tuple(windows))
-    table = num_rows * -(-max_context // block_size)
-    return table + num_arrays * (num_rows + 1 + _ALIGN) + 2 * _ALIGN

@@ -1,16 +1,16 @@
-"""One program draws one row: greedy or random, limited or not, without sorting anything.
+"""Sample one token per row without sorting: greedy, or random with top_k, top_p and min_p.
 
-min_p is a limit on the weight. The others need none: a token is drawn from what min_p leaves over
-and kept if fewer than top_k rank before it, which have less than top_p of the mass; if not, the
-draw is repeated among those that rank before it. That is rejection sampling with a pivot: the
-tokens that are kept have the shares that they would have among themselves, and most draws are kept
-at once. (The idea is FlashInfer's: Ye et al., "Sorting-Free GPU Kernels for LLM Sampling", 2025.)
+One program samples one row. min_p is a threshold on the weight. top_k and top_p use rejection
+sampling with a pivot: draw a token from the tokens that pass min_p, and accept it if fewer than
+top_k tokens rank before it and these have less than top_p of the mass. Otherwise draw again among
+the tokens that rank before it. The accepted tokens have the right probabilities, and most first
+draws are accepted. (Source: FlashInfer, "Sorting-Free GPU Kernels for LLM Sampling", 2025.)
 
-Only where top_k and top_p come together, and top_p is a share of what top_k leaves over, does top_k
-become a limit on the logit, found by bisection over the order of floating-point numbers.
+If a row has both top_k and top_p, top_p is a share of the mass of the top_k tokens. Then top_k
+becomes a threshold on the logit, found by bisection over the ordered bit patterns of floats.
 
-Every draw walks the distribution function in the order of ids, in two levels: sums of blocks, then
-one block. Which token it finds depends on nothing but the row's logits, limits and random bits.
+Every draw inverts the cumulative distribution in order of ids: sums of blocks first, then one
+block. The token depends only on the row's logits, limits and random bits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import triton
 import triton.language as tl
 
 BLOCK = 4096
-"""Tokens that a program looks at at once."""
+"""Tokens that a program processes at once."""
 
 
 @triton.jit
 def _mix(bits):
-    """The step of SplitMix64; see core.sampling.uniform."""
+    """One step of SplitMix64; see core.sampling.uniform."""
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
     return bits ^ (bits >> 31)
@@ -33,30 +33,29 @@ def _mix(bits):
 
 @triton.jit
 def _logits(row, ids, vocab_size):
-    """Logits of the tokens; there is only one zero among them."""
+    """Load logits; -0.0 becomes 0.0, so that equal logits have equal keys."""
     x = tl.load(row + ids, mask=ids < vocab_size, other=float("-inf")).to(tl.float32)
     return tl.where(x == 0.0, 0.0, x)
 
 
 @triton.jit
 def _key(x):
-    """Int32 that is ordered as the numbers are."""
+    """Map floats to int32 in the same order."""
     bits = x.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def _ranks_before(x, ids, value, token):
-    """Whether tokens have a larger logit than ``value``, or that one and a lower id."""
+    """Test for a logit above ``value``, or an equal logit and an id below ``token``."""
     return (x > value) | ((x == value) & (ids < token))
 
 
 @triton.jit
 def _weights(row, ids, vocab_size, limits, value, token):
-    """Weights, relative to the best token's, of those in question, of others 0; and who they are.
+    """Return the weights of the candidates, relative to the argmax, and which ids they are.
 
-    In question are those that no limit excludes and that rank before the pivot: a logit, and an id
-    among equals.
+    Candidates pass all limits and rank before the pivot (``value``, ``token``). Others weigh 0.
     """
     best, temperature, min_p, last_value, last_id = limits
     x = _logits(row, ids, vocab_size)
@@ -68,7 +67,7 @@ def _weights(row, ids, vocab_size, limits, value, token):
 
 @triton.jit
 def _mass(row, vocab_size, limits, value, pivot, BLOCK: tl.constexpr):
-    """Sum of the weights, float64, and how many are in question."""
+    """Sum the weights of the candidates (float64) and count them."""
     mass = tl.full([], 0.0, tl.float64)
     count = 0
     for start in range(0, vocab_size, BLOCK):
@@ -81,7 +80,7 @@ def _mass(row, vocab_size, limits, value, pivot, BLOCK: tl.constexpr):
 
 @triton.jit
 def _token_at(row, vocab_size, limits, value, pivot, target, BLOCK: tl.constexpr):
-    """The token in whose share of the mass ``target`` lies."""
+    """Find the token whose share of the cumulative mass contains ``target``."""
     passed = tl.full([], 0.0, tl.float64)
     before = tl.full([], 0.0, tl.float64)
     block = 0
@@ -102,14 +101,14 @@ def _token_at(row, vocab_size, limits, value, pivot, target, BLOCK: tl.constexpr
 
 @triton.jit
 def _best(row, vocab_size, BLOCK: tl.constexpr):
-    """The largest logit, the lowest id that has it, and how many are not numbers."""
+    """Find the largest logit and its lowest id, and count the NaNs."""
     best = float("-inf")
     token = 0
     num_bad = 0
     for start in range(0, vocab_size, BLOCK):
         ids = start + tl.arange(0, BLOCK)
         x = _logits(row, ids, vocab_size)
-        num_bad += tl.sum((x != x).to(tl.int32), 0)  # noqa: PLR0124 - what is no number
+        num_bad += tl.sum((x != x).to(tl.int32), 0)  # noqa: PLR0124 - NaN
         block_best = tl.max(x, 0)
         block_token = tl.min(tl.where(x == block_best, ids, vocab_size), 0)
         token = tl.where(block_best > best, block_token, token)
@@ -119,7 +118,7 @@ def _best(row, vocab_size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _count(row, vocab_size, key, BLOCK: tl.constexpr):
-    """How many tokens are not below ``key``."""
+    """Count the tokens whose key is at least ``key``."""
     count = 0
     for start in range(0, vocab_size, BLOCK):
         ids = start + tl.arange(0, BLOCK)
@@ -130,8 +129,8 @@ def _count(row, vocab_size, key, BLOCK: tl.constexpr):
 
 @triton.jit
 def _last_of_top_k(row, vocab_size, top_k, best, BLOCK: tl.constexpr):
-    """The logit and the id of the token that ranks last among the best ``top_k``."""
-    low = tl.full([], -0x80000000, tl.int64)  # as many are not below it, always
+    """Find the logit and the id of the token with rank ``top_k``."""
+    low = tl.full([], -0x80000000, tl.int64)  # at least top_k keys are not below it
     high = _key(best).to(tl.int64)
     while low < high:
         middle = high - (high - low) // 2
@@ -140,7 +139,7 @@ def _last_of_top_k(row, vocab_size, top_k, best, BLOCK: tl.constexpr):
         else:
             high = middle - 1
     last = low.to(tl.int32)
-    num_wanted = top_k - _count(row, vocab_size, last + 1, BLOCK)  # of those that are equal
+    num_wanted = top_k - _count(row, vocab_size, last + 1, BLOCK)  # of the equal logits
     num_passed, num_before, block = 0, 0, 0
     for start in range(0, vocab_size, BLOCK):
         ids = start + tl.arange(0, BLOCK)
@@ -158,13 +157,13 @@ def _last_of_top_k(row, vocab_size, top_k, best, BLOCK: tl.constexpr):
     return bits.to(tl.float32, bitcast=True), last_id
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # else compiled anew in the midst of serving
+@triton.jit(do_not_specialize=["num_rows"])  # never compile again while serving
 def _draw_kernel(
     tokens,  # [num_rows] int64
     logits,  # [num_rows, vocab_size]
     row_stride,
     vocab_size,
-    filters,  # [4, num_rows] float64: temperature (0: the best), min_p, top_k, top_p
+    filters,  # [4, num_rows] float64: temperature (0: greedy), min_p, top_k, top_p
     random_bits,  # [num_rows] int64
     num_rows,
     BLOCK: tl.constexpr,
@@ -186,7 +185,7 @@ def _draw_kernel(
             last_value, last_id = _last_of_top_k(row, vocab_size, top_k, best, BLOCK)
             top_k = vocab_size
         limits = (best, temperature, min_p, last_value, last_id)
-        value = float("-inf")  # everything ranks before it
+        value = float("-inf")  # every token ranks before the first pivot
         pivot = vocab_size
         mass, count = _mass(row, vocab_size, limits, value, pivot, BLOCK)
         limit = tl.where(top_p < 1.0, top_p * mass, float("inf"))
@@ -208,12 +207,12 @@ def _draw_kernel(
 def draw_rows(
     logits: torch.Tensor, filters: torch.Tensor, random_bits: torch.Tensor, *, block: int = BLOCK
 ) -> torch.Tensor:
-    """One token of each row, int64 [num_rows]; below 0 (FAILED) where there is no distribution.
+    """Sample one token per row, int64 [num_rows]; FAILED (-1) if a logit is NaN or the best infinite.
 
     ``logits`` is [num_rows, vocab_size] of any float type, rows contiguous. ``filters`` is float64
-    [4, num_rows]: temperature, 0 where the best token is to be taken; min_p, below 1; top_k,
-    ``vocab_size`` for "off"; top_p, above 0. ``random_bits`` is int64 [num_rows]: the first draw
-    takes its upper 52 bits. Equal logits rank in the order of ids. ``block`` is for tests.
+    [4, num_rows]: temperature (0: greedy), min_p (below 1), top_k (``vocab_size``: off), top_p
+    (above 0). ``random_bits`` is int64 [num_rows]; the first draw uses its upper 52 bits. Equal
+    logits rank in order of ids. Tests set ``block``.
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1

@@ -1,4 +1,4 @@
-"""The activation of a gated MLP, times what it gates."""
+"""The activation of a gated MLP, multiplied by its gated input."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _gated_kernel(
         slope = 2.0 * 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
     else:
         slope = gate
-    slope = tl.maximum(slope, -80.0)  # the exponential of the sigmoid does not overflow
+    slope = tl.maximum(slope, -80.0)  # keeps the exponential of the sigmoid finite
     active = (gate * tl.sigmoid(slope)).to(kind).to(tl.float32)
     tl.store(output + row * SIZE + dims, (active * up).to(kind), mask=mask)
 
 
 def gated(gate_up: torch.Tensor, activation: Literal["silu", "gelu_tanh"] = "silu") -> torch.Tensor:
-    """``activation(gate) * up`` [..., size] of ``gate_up`` [..., 2 * size], the gate first."""
+    """Return ``activation(gate) * up`` [..., size]; ``gate_up`` is [..., 2 * size], gate first."""
     size = gate_up.shape[-1] // 2
     rows = gate_up if gate_up.dim() == 2 else gate_up.reshape(-1, 2 * size)
     assert rows.stride(1) == 1

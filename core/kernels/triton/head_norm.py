@@ -1,4 +1,4 @@
-"""HeadNorm: the norms of a family that normalises each head's query and key."""
+"""HeadNorm: RMSNorm of each head's query and key, as in Qwen3 and Gemma 3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class HeadNorm:
-    """RMSNorm over the numbers of a head; see ``Ops.rms_norm`` for the offset."""
+    """RMSNorm over ``head_dim``. ``offset`` is added to the weights, as in ``norm.rms_norm``."""
 
     query_weight: torch.Tensor  # [head_dim]
     key_weight: torch.Tensor  # [head_dim]

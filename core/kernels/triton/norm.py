@@ -1,4 +1,4 @@
-"""RMSNorm, with the addition to the residual stream that comes before it."""
+"""RMSNorm, with the residual addition before it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def rms_norm(
     residual: torch.Tensor | None = None,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """``states`` [..., size], plus ``residual`` if given, normalised and scaled by ``weight``.
+    """Normalise ``states`` [..., size], plus ``residual`` if given, and scale by ``weight``.
 
-    The sum is left in ``residual``, which has the shape and type of ``states`` and is contiguous.
-    With a ``weight_offset`` (Gemma's is 1) the result is rounded once, after scaling; without one
-    also before, as Llama's and Qwen's are. The last dimension of ``states`` is contiguous and its
-    rows lie at even distances.
+    The sum is stored in ``residual``, which is contiguous and has the shape and type of ``states``.
+    With a ``weight_offset`` (1 for Gemma) the result is rounded once, after scaling. Without one it
+    is also rounded before scaling, as in Llama and Qwen. The last dimension of ``states`` is
+    contiguous.
     """
     size = states.shape[-1]
     rows = states if states.dim() == 2 else states.reshape(-1, size)

@@ -1,7 +1,7 @@
-"""A linear layer whose matrix is stored in 8 bits, multiplied as it is read.
+"""Linear layer with int8 or float8 (e4m3) weights and one float32 scale per output.
 
-Weights are int8 or float8 (e4m3), one float32 scale an output. They become the activations' type
-in registers, which is exact, are multiplied by the tensor cores, summed in float32 and scaled last.
+The kernel converts weights to the type of the activations in registers, which is exact. Tensor
+cores multiply them. Sums are float32 and are scaled last.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import torch
 import triton
 import triton.language as tl
 
-from core.kernels.triton.attention.types import dot_type
 from core.kernels.triton.quantised_tiles import MAX_ROWS, choose_tiles
+from core.kernels.triton.types import dot_type
 
 _PIECE = 1 << 25
-"""Weights that are dequantised at a time: what fits the cache between memory and processors."""
+"""Weights that are dequantised at a time: they fit in the L2 cache."""
 
 
 @triton.jit(do_not_specialize=["num_rows", "blocks_per_split"])
@@ -24,8 +24,8 @@ def _quantised_kernel(
     weight,  # [num_outputs, size] contiguous
     scale,  # [num_outputs]
     bias,  # [num_outputs] or None
-    partials,  # [num_tiles, NUM_SPLITS, BLOCK_N * BLOCK_M] float32, if there are splits
-    arrived,  # [num_tiles] int32: zeros before and after
+    partials,  # [num_tiles, NUM_SPLITS, BLOCK_N * BLOCK_M] float32, or None
+    arrived,  # [num_tiles] int32: zero before and after the launch
     num_rows,
     num_outputs,
     size,
@@ -43,7 +43,7 @@ def _quantised_kernel(
     num_row_tiles = tl.cdiv(num_rows, BLOCK_M)
     rows = tile % num_row_tiles * BLOCK_M + tl.arange(0, BLOCK_M)
     outputs = tile // num_row_tiles * BLOCK_N + tl.arange(0, BLOCK_N)
-    # what lies outside reads what lies inside, and is not stored
+    # rows and outputs beyond the edge load the last valid one and are not stored
     near_rows = tl.minimum(rows, num_rows - 1).to(tl.int64)
     near_outputs = tl.minimum(outputs, num_outputs - 1).to(tl.int64)
     dims = tl.arange(0, BLOCK_K)
@@ -68,11 +68,11 @@ def _quantised_kernel(
         lanes = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
         mine = partials + tile.to(tl.int64) * (NUM_SPLITS * BLOCK_N * BLOCK_M) + lanes
         tl.store(mine + split * (BLOCK_N * BLOCK_M), acc)
-        tl.debug_barrier()  # all of this program's sums are there before it is counted
+        tl.debug_barrier()  # store all sums of this program before counting it
         is_last = tl.atomic_add(arrived + tile, 1, sem="acq_rel") == NUM_SPLITS - 1
     if is_last:
         if NUM_SPLITS > 1:
-            tl.debug_barrier()  # none reads the others' sums before all are counted
+            tl.debug_barrier()  # read the other sums only after all programs are counted
             acc = tl.load(mine, cache_modifier=".cg")
             for i in tl.static_range(1, NUM_SPLITS):
                 acc += tl.load(mine + i * (BLOCK_N * BLOCK_M), cache_modifier=".cg")
@@ -95,17 +95,15 @@ def quantised_linear(
     bias: torch.Tensor | None,
     arrived: torch.Tensor,
 ) -> torch.Tensor:
-    """``states @ (weight * scale).T + bias``, [num_rows, num_outputs] in the type of ``states``.
+    """Return ``states @ (weight * scale).T + bias``, [num_rows, num_outputs], as ``states``' type.
 
-    ``states`` is [num_rows, size] with its last dimension contiguous, ``weight`` [num_outputs,
-    size] int8 or float8_e4m3fn, ``scale`` float32 and ``bias`` [num_outputs], ``arrived`` int32
-    zeros, ``num_tiles(num_outputs)`` of them, which no other stream may use at the same time.
+    ``states`` is [num_rows, size] with a contiguous last dimension, ``weight`` [num_outputs, size]
+    int8 or float8_e4m3fn, ``scale`` [num_outputs] float32, ``bias`` [num_outputs]. ``arrived`` is
+    ``num_tiles(num_outputs)`` int32 zeros; no other stream may use them at the same time.
 
-    Nothing waits for the device and no float is added atomically: the same call gives the same
-    bits. Up to MAX_ROWS rows, the terms of a sum are added in an order that does not depend on the
-    number of rows, as far as the tensor cores keep to it within a step of theirs. More rows are
-    multiplied by torch, over a copy of a piece of the matrix in their own type: its reading and
-    writing costs little beside their arithmetic, at which the vendor's kernels are best.
+    The result is deterministic: no float is added atomically. Up to MAX_ROWS rows, the order of
+    summation does not depend on the number of rows, except within one tensor core instruction. More
+    rows are multiplied by torch, with a dequantised copy of a piece of the matrix at a time.
     """
     num_rows, size = states.shape
     assert states.stride(1) == 1

@@ -1,8 +1,8 @@
-"""How a product with a quantised matrix is cut in tiles.
+"""Tile sizes of products with a quantised matrix.
 
-A table, not a search at run time: it must be known before a CUDA graph is recorded. Its numbers
-were reasoned, not measured: enough programs for the 132 multiprocessors of an H100, enough bytes
-on their way to each of them, and no more reads of the activations than of the weights.
+They are computed, not tuned at run time: a CUDA graph needs them before its capture. They have not
+been measured on a GPU. They aim at enough programs for the 132 multiprocessors of an H100, enough
+bytes in flight to each, and no more reads of activations than of weights.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_ROWS = 256
-"""Most rows that are multiplied tile by tile; more are worth a dequantised copy of the matrix."""
+"""Most rows that the kernel multiplies. More rows use a dequantised copy of the matrix."""
 
 MIN_BLOCK_N = 64
-"""Fewest outputs of a tile: what the tensor cores of a warp group take at once."""
+"""Fewest outputs of a tile: the height of a warp group's tensor core product."""
 
 _NUM_PROGRAMS = 256
-"""As many as are wanted: about two for each multiprocessor."""
+"""Programs to aim at: about two per multiprocessor."""
 
 _MAX_SPLITS = 8
-"""The last program of a tile adds the others' sums, all of which it holds in registers."""
+"""Most splits of the inner dimension. The last program of a tile holds all their sums in
+registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Tile sizes, and in how many runs of blocks the inner dimension is cut.
+    """Tile sizes and the splits of the inner dimension.
 
-    ``block_k``, ``blocks_per_split`` and ``num_splits`` depend on the matrix alone: so the terms
-    of a sum are added in the same order whatever the number of rows.
+    ``block_k``, ``blocks_per_split`` and ``num_splits`` depend only on the matrix. So the order of
+    summation does not depend on the number of rows.
     """
 
     block_m: int
@@ -40,7 +41,7 @@ class Tiles:
 
 
 def choose_tiles(num_rows: int, num_outputs: int, size: int, itemsize: int) -> Tiles:
-    """Tiles for ``[num_rows, size]`` of ``itemsize`` bytes times ``[num_outputs, size]``."""
+    """Choose tiles for [num_rows, size] (``itemsize`` bytes each) times [num_outputs, size].T."""
     block_k = 128 if itemsize < 4 else 64
     num_blocks = -(-size // block_k)
     narrow = -(-num_outputs // MIN_BLOCK_N)
@@ -61,5 +62,5 @@ def choose_tiles(num_rows: int, num_outputs: int, size: int, itemsize: int) -> T
 
 
 def num_tiles(num_outputs: int) -> int:
-    """At most so many tiles does a product of up to MAX_ROWS rows have."""
+    """Return the most tiles of a product of up to MAX_ROWS rows."""
     return -(-MAX_ROWS // 128) * -(-num_outputs // MIN_BLOCK_N)

@@ -1,6 +1,6 @@
-"""Rotary position embedding, neox style: halves are rotated against each other.
+"""RoPE in the NeoX layout, where each pair has one value in either half of the head.
 
-Families that normalise each head's query and key before that have both in one launch.
+The RMSNorm of each head, if the model has one, is part of the same launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _rotate_heads(
     head_stride,
     cos,
     sin,
-    weight,  # of the norm before, or None
+    weight,  # of the head norm, or None
     epsilon,
     NUM_HEADS: tl.constexpr,
     HEADS_PAD: tl.constexpr,
@@ -114,11 +114,11 @@ def rotate_(
     sin: torch.Tensor,
     norm: HeadNorm | None = None,
 ) -> None:
-    """Rotate ``query`` and ``key`` [num_tokens, heads, head_dim] in place, in one launch.
+    """Apply RoPE to ``query`` and ``key`` [num_tokens, heads, head_dim] in place, in one launch.
 
-    ``cos`` and ``sin`` are [num_tokens, rotary_dim] as transformers makes them, both halves
-    filled; dimensions from ``rotary_dim`` on stay as they are. With a ``norm``, which needs
-    rotary_dim to be head_dim, every head is normalised first. Last dimensions are contiguous.
+    ``cos`` and ``sin`` are [num_tokens, rotary_dim] as in transformers: both halves are equal.
+    Dimensions from ``rotary_dim`` on do not change. A ``norm`` normalises every head first; it
+    requires rotary_dim == head_dim. Last dimensions are contiguous.
     """
     half = cos.shape[1] // 2
     num_heads, num_kv_heads = query.shape[1], key.shape[1]

@@ -1,4 +1,4 @@
-"""The Triton backend against the oracle: in Triton's interpreter, and on a GPU where one is."""
+"""The Triton backend equals the oracle, in Triton's interpreter and on a GPU."""
 
 import random
 from dataclasses import replace
@@ -18,7 +18,7 @@ from core.sequence import Sequence
 pytest.importorskip("triton")
 
 from core.attention.triton.backend import TritonBackend
-from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.types import IS_INTERPRETED
 from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4
@@ -82,7 +82,7 @@ def batch_of(
 
 
 def rows_of(batch: ModelInput, sequence: int) -> ModelInput:
-    """One sequence of a batch as a batch of its own."""
+    """One sequence of a batch as a batch."""
     start, end = batch.query_starts[sequence : sequence + 2]
     num_blocks = -(-int(batch.context_lens[sequence]) // BLOCK_SIZE)
     return replace(
@@ -105,7 +105,7 @@ def random_storage(device: torch.device, dtype: torch.dtype) -> KVStorage:
 
 
 def random_states(layer: int, num_tokens: int, dtype: torch.dtype, device: torch.device):
-    """Query, key and value of one layer, laid out as models do: heads first."""
+    """Query, key and value of one layer in the layout of models: heads first."""
     spec = LAYERS[layer]
     generator = torch.Generator().manual_seed(2)
     return [
@@ -140,7 +140,7 @@ def triton_over(storage: KVStorage) -> TritonBackend:
     ],
     ids=str,
 )
-def test_equals_sdpa(
+def test_attention_equals_the_oracle(
     layer: int, shapes: list[tuple[int, int]], dtype: torch.dtype, device: torch.device
 ) -> None:
     batch = batch_of(shapes, device)
@@ -160,8 +160,9 @@ def test_equals_sdpa(
 
 
 @pytest.mark.parametrize("layer", [0, 4])
-def test_alone_as_in_any_batch(layer: int, device: torch.device) -> None:
-    """Bit for bit: a sequence's splits and tiles follow from its own context."""
+def test_a_sequence_is_bitwise_the_same_alone_and_in_a_batch(
+    layer: int, device: torch.device
+) -> None:
     batch = batch_of(MIXED, device)
     query, key, value = random_states(layer, len(batch.slots), torch.float32, device)
     backend = triton_over(random_storage(device, torch.float32))
@@ -175,7 +176,7 @@ def test_alone_as_in_any_batch(layer: int, device: torch.device) -> None:
         assert torch.equal(result, together[rows])
 
 
-def test_sequences_that_share_blocks_see_what_the_step_writes(device: torch.device) -> None:
+def test_a_sequence_reads_shared_blocks_that_the_same_step_writes(device: torch.device) -> None:
     """One sequence's chunk fills blocks that another reads in the same step."""
     batch = batch_of([(0, 12), (12, 1)], device)
     batch.block_tables[1, :3] = batch.block_tables[0, :3]
@@ -190,8 +191,8 @@ def test_sequences_that_share_blocks_see_what_the_step_writes(device: torch.devi
 
 
 @pytest.mark.parametrize("layer", [0, 1, 3])
-def test_a_decode_plan_gives_what_a_plain_plan_gives(layer: int, device: torch.device) -> None:
-    """Also when it is filled a second time, with other and fewer sequences."""
+def test_a_decode_plan_equals_a_plain_plan(layer: int, device: torch.device) -> None:
+    """The second fill has other and fewer sequences."""
     storage = random_storage(device, torch.float32)
     backend = triton_over(storage)
     plan = backend.decode_plan(6, 100)
@@ -206,12 +207,11 @@ def test_a_decode_plan_gives_what_a_plain_plan_gives(layer: int, device: torch.d
         actual = backend.forward(*states, layer)
         assert torch.equal(actual[:n], expected)
         assert not actual[n:].any()
-        assert torch.equal(storage.keys[layer], before[0])  # padding wrote nowhere
+        assert torch.equal(storage.keys[layer], before[0])  # padding wrote to no slot
         assert torch.equal(storage.values[layer], before[1])
 
 
-def test_a_decode_plan_is_the_same_launch_each_time(device: torch.device) -> None:
-    """What a CUDA graph holds on to does not move: neither tensors nor sizes of grids."""
+def test_a_decode_plan_keeps_its_tensors_and_rejects_other_steps(device: torch.device) -> None:
     backend = triton_over(random_storage(device, torch.float32))
     plan = backend.decode_plan(4, 64)
     step, words = plan.step, plan.words.data_ptr()
@@ -225,22 +225,22 @@ def test_a_decode_plan_is_the_same_launch_each_time(device: torch.device) -> Non
         backend.plan_decode(batch_of([(4, 2)], device), plan)
 
 
-def test_a_runner_may_copy_the_words_itself(device: torch.device) -> None:
+def test_a_decode_plan_in_a_larger_buffer(device: torch.device) -> None:
     backend = triton_over(random_storage(device, torch.float32))
     batch = batch_of(DECODES, device)
     states = random_states(0, len(DECODES), torch.float32, device)
     backend.plan(batch)
     expected = backend.forward(*states, 0)
-    mine = torch.zeros(2048, dtype=torch.int32, device=device)
-    plan = backend.decode_plan(len(DECODES), 80, words=mine[512:])
+    buffer = torch.zeros(2048, dtype=torch.int32, device=device)
+    plan = backend.decode_plan(len(DECODES), 80, words=buffer[512:])
     host = np.full(1536, 2**31 - 1, dtype=np.int32)
     num_words = plan.fill(batch, host)
-    mine[512 : 512 + num_words].copy_(torch.from_numpy(host[:num_words]))
+    buffer[512 : 512 + num_words].copy_(torch.from_numpy(host[:num_words]))
     backend.use(plan)
     assert torch.equal(backend.forward(*states, 0), expected)
 
 
-def test_empty_contexts_are_zeros(device: torch.device) -> None:
+def test_an_empty_context_gives_zeros(device: torch.device) -> None:
     batch = batch_of([(20, 1), (20, 1)], device)
     batch.context_lens[1] = 0
     backend = triton_over(random_storage(device, torch.float32))
@@ -250,8 +250,7 @@ def test_empty_contexts_are_zeros(device: torch.device) -> None:
     assert not output[1].any()
 
 
-def test_what_others_left_in_a_block_does_no_harm(device: torch.device) -> None:
-    """Slots beyond a context are never read, so they may hold what is no number."""
+def test_nan_in_unused_slots_does_not_spread(device: torch.device) -> None:
     batch = batch_of([(13, 1), (2, 9)], device)
     states = random_states(0, len(batch.slots), torch.float32, device)
     clean = random_storage(device, torch.float32)
@@ -273,7 +272,7 @@ def test_what_others_left_in_a_block_does_no_harm(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("layer", [0, 4])
-def test_a_float8_cache(layer: int, device: torch.device) -> None:
+def test_a_float8_cache_equals_the_oracle_within_rounding(layer: int, device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
         pytest.skip("this GPU has no float8")
     batch = batch_of(MIXED, device)
@@ -310,7 +309,7 @@ def test_a_float8_cache(layer: int, device: torch.device) -> None:
         plain.copy_(stored.float() * scale[:, None, None])
         written.append(plain[batch.slots // BLOCK_SIZE, :, batch.slots % BLOCK_SIZE])
         is_far = (written[-1] - states.float()).abs() > states.float().abs() / 8 + 1e-3
-        # the interpreter (3.9) gives 1 for 1.95: a carry out of the mantissa is lost
+        # the interpreter (3.9) rounds 1.95 to 1: it loses the carry out of the mantissa
         assert is_far.float().mean() < (0.05 if device.type == "cpu" else 1e-9)
     oracle = SDPABackend(readable, LAYERS)
     oracle.plan(batch)
@@ -318,7 +317,7 @@ def test_a_float8_cache(layer: int, device: torch.device) -> None:
     torch.testing.assert_close(actual.float(), expected, rtol=3e-2, atol=3e-2)
 
 
-def test_float8_saturates(device: torch.device) -> None:
+def test_float8_values_saturate(device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
         pytest.skip("this GPU has no float8")
     storage = KVStorage(
@@ -336,7 +335,7 @@ def test_float8_saturates(device: torch.device) -> None:
     assert float(output.abs().max()) == 448
 
 
-def test_a_block_size_that_is_no_power_of_two_is_refused(device: torch.device) -> None:
+def test_a_block_size_must_be_a_power_of_two(device: torch.device) -> None:
     storage = KVStorage(LAYERS, num_blocks=2, block_size=12, dtype=torch.float32, device=device)
     with pytest.raises(ModelLoadError, match="12"):
         TritonBackend(storage, LAYERS)
@@ -344,7 +343,7 @@ def test_a_block_size_that_is_no_power_of_two_is_refused(device: torch.device) -
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_cuda_graph_replays_other_steps() -> None:
+def test_a_cuda_graph_replays_steps_of_other_sizes() -> None:
     device = torch.device("cuda")
     backend = triton_over(random_storage(device, torch.bfloat16))
     plan = backend.decode_plan(8, 100)

@@ -17,7 +17,7 @@ from core.fusion.cuda.fuse import WeightLinear, fuse_leaves
 from core.fusion.cuda.ops import TorchOps, TritonOps
 from core.fusion.cuda.quantised import FORMATS, quantise
 from core.fusion.patterns import matrix_of
-from core.kernels.triton.attention.types import IS_INTERPRETED
+from core.kernels.triton.types import IS_INTERPRETED
 from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model

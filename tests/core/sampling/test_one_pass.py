@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 pytest.importorskip("triton")
 
 from core.contract.params import SamplingParams
-from core.kernels.triton.attention.types import IS_INTERPRETED
 from core.kernels.triton.draw import draw_rows
+from core.kernels.triton.types import IS_INTERPRETED
 from core.sampling.draw import FAILED
 from core.sampling.one_pass import OnePass, row_draw
 from core.sampling.rows import Rows

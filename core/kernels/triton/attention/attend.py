@@ -1,4 +1,4 @@
-"""One tile of online softmax attention, shared by the decode and the chunk kernel."""
+"""One tile of online softmax attention. The decode and the chunk kernel share it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import triton.language as tl
 
 @triton.jit
 def blocks_of_tile(table, start, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Block ids [TILE] of the tokens from ``start``; 0 from ``end`` on.
+    """Load the block ids [TILE] of the tokens from ``start``; 0 from ``end`` on.
 
-    Asked for one tile ahead: were the ids loaded where they are used, the compiler would spend
-    pipeline stages on them that keys and values need.
+    Callers load them one tile ahead. If they were loaded where they are used, the compiler would
+    spend pipeline stages on them that keys and values need.
     """
     tokens = start + tl.arange(0, TILE)
     return tl.load(table + tokens // BLOCK_SIZE, mask=tokens < end, other=0)
@@ -20,17 +20,17 @@ def blocks_of_tile(table, start, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constex
 @triton.jit
 def attend_tile(
     q,  # [rows, head_dim_pad] in DOT_TYPE
-    acc,  # [rows, value_dim_pad] float32: sum of weighted values so far
+    acc,  # [rows, value_dim_pad] float32: sum of weighted values
     row_max,  # [rows] float32, in units of log2
     row_sum,  # [rows] float32
     keys,
     values,
     blocks,  # [TILE]: the block of each token of the tile
     head,
-    start,  # first token of the tile
-    end,  # tokens from here on are not read
-    positions,  # [rows]: a row sees tokens up to its position
-    scale,  # of the scores, times log2(e)
+    start,  # first token
+    end,  # tokens from here are not read
+    positions,  # [rows]: a row attends to tokens up to its position
+    scale,  # softmax scale times log2(e)
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -42,9 +42,9 @@ def attend_tile(
     MASKED: tl.constexpr,
     DOT_TYPE: tl.constexpr,
 ):
-    """Let every row see the tile; return acc, row_max, row_sum.
+    """Add the tile to every row; return acc, row_max, row_sum.
 
-    Without MASKED all rows must see the whole tile.
+    Without MASKED, every row must attend to the whole tile.
     """
     tokens = start + tl.arange(0, TILE)
     key_dims = tl.arange(0, HEAD_DIM_PAD)
@@ -54,7 +54,7 @@ def attend_tile(
 
     k_pointers = keys + slots[None, :] * HEAD_DIM + key_dims[:, None]
     v_pointers = values + slots[:, None] * VALUE_DIM + value_dims[None, :]
-    # what is masked must be read as zero: a stale value may be no number, and 0 * NaN is NaN
+    # masked slots are read as zero: a stale value may be NaN, and 0 * NaN is NaN
     if MASKED:
         k_mask = is_read[None, :] & (key_dims[:, None] < HEAD_DIM)
         v_mask = is_read[:, None] & (value_dims[None, :] < VALUE_DIM)
@@ -77,7 +77,7 @@ def attend_tile(
             is_seen &= tokens[None, :] > positions[:, None] - WINDOW
         scores = tl.where(is_seen, scores, float("-inf"))
     new_max = tl.maximum(row_max, tl.max(scores, 1))
-    if MASKED:  # a row that has seen nothing yet: -inf - -inf is no number
+    if MASKED:  # avoid -inf - -inf = NaN in rows that attend to no token yet
         shift = tl.where(new_max == float("-inf"), 0.0, new_max)
     else:
         shift = new_max

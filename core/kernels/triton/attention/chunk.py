@@ -1,7 +1,7 @@
-"""Attention of prompt chunks: many query tokens of a sequence in one tile.
+"""Attention of prompt chunks: several query tokens per sequence.
 
-The rows of a tile are (token, query head of one kv head) pairs, so keys and values are read once
-for a whole group of heads.
+The rows of a tile are pairs of a token and a query head of one kv head. So the keys and values of a
+kv head are read once for all its query heads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 from core.kernels.triton.attention.attend import attend_tile, blocks_of_tile
 from core.kernels.triton.attention.parts import ChunkPart
 from core.kernels.triton.attention.shape import KernelShape
-from core.kernels.triton.attention.types import dot_type
+from core.kernels.triton.types import dot_type
 
 _LOG2_E = 1.4426950408889634
 
@@ -29,7 +29,7 @@ def _chunk_kernel(
     chunks,  # [num_chunks, 4]: first row in query, number of queries, context length, table
     tiles,  # [num_tiles, 2]: chunk, first token of the chunk
     tables,
-    table_stride,  # in device memory
+    table_stride,  # [1], in device memory
     query_token_stride,
     query_head_stride,
     scale,
@@ -78,7 +78,7 @@ def _chunk_kernel(
     if WINDOW > 0:
         start = tl.maximum(first_position - (WINDOW - 1), 0) // TILE * TILE
         all_see = start
-    else:  # whole tiles up to the first query's own need no mask
+    else:  # tiles that end at or before the first query need no mask
         start = 0
         all_see = (first_position + 1) // TILE * TILE
     acc = tl.zeros([ROWS, VALUE_DIM_PAD], tl.float32)
@@ -157,7 +157,7 @@ def launch_chunks(
     chunks: ChunkPart,
     shape: KernelShape,
 ) -> None:
-    """Attend the queries of sequences that compute more than one token in this step."""
+    """Compute attention of the sequences that compute more than one token in this step."""
     tiles = chunks.tiles[shape.chunk_tokens]
     key_scales, value_scales = scales or (None, None)
     _chunk_kernel[(len(tiles) // 2, shape.num_kv_heads)](
@@ -183,7 +183,7 @@ def launch_chunks(
         BLOCK_SIZE=shape.block_size,
         ROWS=shape.chunk_rows,
         TILE=shape.chunk_tile,
-        WINDOW=shape.window,
+        WINDOW=shape.window or 0,
         HAS_SCALES=scales is not None,
         DOT_TYPE=dot_type(query.dtype),
         num_warps=shape.chunk_warps,

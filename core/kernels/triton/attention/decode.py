@@ -1,7 +1,7 @@
-"""Split-KV decode: one query token a sequence, its context spread over many programs.
+"""Split-KV decode attention: one query token per sequence, its context split over programs.
 
-A fixed number of programs takes (split, kv head) items in turn, and how many items there are is
-read from device memory: so one launch, captured once, serves any contexts of a batch of its size.
+A fixed number of programs loops over (split, kv head) items. The number of items is read from
+device memory, so one captured launch serves any context lengths.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 from core.kernels.triton.attention.attend import attend_tile, blocks_of_tile
 from core.kernels.triton.attention.parts import DecodePart, SplitPart
 from core.kernels.triton.attention.shape import KernelShape
-from core.kernels.triton.attention.types import dot_type
+from core.kernels.triton.types import dot_type
 
 _LOG2_E = 1.4426950408889634
 
@@ -27,13 +27,13 @@ def _decode_kernel(
     values,
     key_scales,
     value_scales,
-    tokens,  # [num_rows] rows of query and output
+    tokens,  # [num_rows] row of query and output
     context_lens,  # [num_rows]
     tables,
-    table_stride,  # in device memory
+    table_stride,  # [1], in device memory
     first_tokens,  # [num_rows]
     split_lens,  # [num_rows]
-    split_starts,  # [num_rows + 1] running number of splits
+    split_starts,  # [num_rows + 1] cumulative number of splits
     num_rows,
     query_token_stride,
     query_head_stride,
@@ -63,7 +63,7 @@ def _decode_kernel(
     for item in tl.range(tl.program_id(0), num_items, tl.num_programs(0)):
         head = item % NUM_KV_HEADS
         split_index = item // NUM_KV_HEADS
-        row = 0  # the number of rows whose splits all come before
+        row = 0  # number of rows whose splits all come earlier
         for base in tl.range(0, num_rows, SEARCH):
             rows = base + tl.arange(0, SEARCH)
             ends = tl.load(split_starts + 1 + rows, mask=rows < num_rows, other=2147483647)
@@ -119,7 +119,7 @@ def _decode_kernel(
         if HAS_SCALES:
             acc *= tl.load(value_scales + head)
         is_stored = is_head[:, None] & (value_dims[None, :] < VALUE_DIM)
-        if num_splits == 1:  # nothing to merge; a padding row has read nothing and gets zeros
+        if num_splits == 1:  # no merge; a padding row has an empty context and gets zeros
             acc /= tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
             line = (token * NUM_HEADS + heads)[:, None] * VALUE_DIM
             tl.store(
@@ -147,7 +147,7 @@ def launch_decode(
     *,
     max_programs: int,
 ) -> None:
-    """Attend the step's single queries; sequences of more than one split are left to the merge."""
+    """Compute attention of the decodes. ``launch_merge`` completes those with several splits."""
     num_programs = min(splits.max_num_splits * shape.num_kv_heads, max_programs)
     key_scales, value_scales = scales or (None, None)
     _decode_kernel[(num_programs,)](
@@ -178,7 +178,7 @@ def launch_decode(
         BLOCK_SIZE=shape.block_size,
         ROWS=shape.decode_rows,
         TILE=shape.decode_tile,
-        WINDOW=shape.window,
+        WINDOW=shape.window or 0,
         SEARCH=256,
         PARTIAL=shape.partial_size,
         HAS_SCALES=scales is not None,

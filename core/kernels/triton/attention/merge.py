@@ -1,4 +1,4 @@
-"""Merge of the splits of each decoded sequence."""
+"""Merge the splits of each decoded sequence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def launch_merge(
     splits: SplitPart,
     shape: KernelShape,
 ) -> None:
-    """Write the outputs of the sequences that have more than one split."""
+    """Write the output of the sequences that have more than one split."""
     _merge_kernel[(decodes.num_rows, shape.num_heads)](
         output,
         partials,

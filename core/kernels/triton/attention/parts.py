@@ -1,4 +1,4 @@
-"""Tensors of one step that the attention kernels read. All are int32 on the device."""
+"""The tensors of one step that the attention kernels read. All are int32 on the device."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """How the contexts of the decodes are split, for one window size."""
+    """The splits of the decodes' contexts, for one sliding window."""
 
     first_tokens: torch.Tensor  # [num_rows]
     split_lens: torch.Tensor  # [num_rows]
-    split_starts: torch.Tensor  # [num_rows + 1] running number of splits
-    max_num_splits: int  # no step of this plan has more, all sequences together
-    may_merge: bool  # whether a sequence may have more than one
+    split_starts: torch.Tensor  # [num_rows + 1] cumulative number of splits
+    max_num_splits: int  # of all sequences together, in any step of the plan
+    may_merge: bool  # a sequence may have more than one split
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePart:
-    """Sequences with one query token, and rows of padding, whose context is empty."""
+    """Sequences with one query token, and padding rows, whose context is empty."""
 
     num_rows: int
-    tokens: torch.Tensor  # [num_rows] rows of query and output
+    tokens: torch.Tensor  # [num_rows] row of query and output
     context_lens: torch.Tensor  # [num_rows]
     tables: torch.Tensor  # [num_rows, table_stride] flat
     table_stride: torch.Tensor  # [1]
-    splits: Mapping[int | None, SplitPart]  # by window
+    splits: Mapping[int | None, SplitPart]  # by sliding window
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,6 @@ class ChunkPart:
     """Sequences with several query tokens."""
 
     chunks: torch.Tensor  # [num_chunks, 4]: first query row, queries, context length, table
-    tiles: Mapping[int, torch.Tensor]  # by tokens a tile: [num_tiles, 2]: chunk, first token
+    tiles: Mapping[int, torch.Tensor]  # by tokens per tile: [num_tiles, 2]: chunk, first token
     tables: torch.Tensor
     table_stride: torch.Tensor

@@ -1,4 +1,4 @@
-"""KernelShape: what the kernels of one layer are compiled for."""
+"""KernelShape: the compile-time constants of one layer's attention kernels."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import torch
 from core.layer_spec import LayerSpec
 
 SMALLEST_TILE = 16
-"""A matrix product on tensor cores wants at least so many rows and columns."""
+"""Fewest rows and columns of a matrix product on tensor cores."""
 
 TILE_BYTES = 32 * 1024
-"""Keys and values of one tile, as numbers of the queries' type: registers hold no more."""
+"""Most bytes of the keys and values of one tile, in the type of the queries: they are held in
+registers."""
 
 BUFFER_BYTES = 64 * 1024
-"""Keys and values under way to one program: with two or three programs a multiprocessor that
-hides the memory's latency."""
+"""Bytes of keys and values in flight to one program. With two or three programs per multiprocessor
+they hide the latency of memory."""
 
 CHUNK_ROWS = 128
-"""Rows (tokens times query heads of a kv head) that one program of the chunk kernel computes."""
+"""Rows (tokens times query heads per kv head) of one program of the chunk kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelShape:
-    """Compile-time numbers of one layer's kernels; a power of two where the name says ``pad``."""
+    """Compile-time constants of one layer. A name that ends in ``pad`` is a power of two."""
 
     num_heads: int
     num_kv_heads: int
@@ -35,9 +36,9 @@ class KernelShape:
     kv_heads_pad: int
     block_size: int
     scale: float
-    window: int  # 0 is none
+    window: int | None  # sliding window in tokens
     decode_rows: int
-    decode_tile: int  # tokens of the context that one step of the loop reads
+    decode_tile: int  # tokens of the context per loop iteration
     decode_stages: int
     chunk_rows: int
     chunk_tile: int
@@ -46,23 +47,23 @@ class KernelShape:
 
     @property
     def group(self) -> int:
-        """Query heads of a kv head."""
+        """Query heads per kv head."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def write_warps(self) -> int:
-        """Warps of the write kernel, where a thread moves eight numbers at once."""
+        """Warps of the write kernel: one thread moves eight values."""
         dims = max(self.head_dim_pad, self.value_dim_pad)
         return min(max(self.kv_heads_pad * dims // 256, 1), 8)
 
     @property
     def partial_size(self) -> int:
-        """Floats that one head's part of one split takes: values, maximum, sum; whole sectors."""
+        """Floats of one head's partial result: values, maximum, sum. A multiple of 8."""
         return -(-(self.value_dim + 2) // 8) * 8
 
     @property
     def chunk_tokens(self) -> int:
-        """Tokens that one program of the chunk kernel computes."""
+        """Query tokens of one program of the chunk kernel."""
         return self.chunk_rows // self.group
 
 
@@ -75,10 +76,10 @@ def kernel_shape(
     shared_memory: int,
     largest_tile: int,
 ) -> KernelShape:
-    """Choose tiles for a layer.
+    """Choose tile sizes for a layer.
 
-    ``dtype`` is that of the queries, ``shared_memory`` the bytes that a program may have,
-    ``largest_tile`` bounds the decode kernel's tile, which must not be longer than a split.
+    ``dtype`` is the type of the queries, ``shared_memory`` the most bytes of one program.
+    ``largest_tile`` bounds the decode tile, which must not be longer than a split.
     """
     head_dim_pad = max(SMALLEST_TILE, power_of_two(spec.head_dim))
     value_dim_pad = max(SMALLEST_TILE, power_of_two(spec.value_dim))
@@ -103,7 +104,7 @@ def kernel_shape(
         kv_heads_pad=power_of_two(spec.num_kv_heads),
         block_size=block_size,
         scale=spec.scale,
-        window=spec.sliding_window or 0,
+        window=spec.sliding_window,
         decode_rows=max(SMALLEST_TILE, power_of_two(group)),
         decode_tile=min(tile, largest_tile),
         decode_stages=_stages(shared_memory, tile * token_bytes),
@@ -115,11 +116,11 @@ def kernel_shape(
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not less than ``number``."""
+    """Round ``number`` up to a power of two."""
     return 1 << (number - 1).bit_length()
 
 
 def _stages(shared_memory: int, stage_bytes: int) -> int:
-    """Pipeline stages: buffers that fit beside a reserve for what the compiler adds, plus one."""
+    """Pipeline stages: one plus the buffers that fit, with 8 KiB left for the compiler."""
     room = min(BUFFER_BYTES, shared_memory - 8 * 1024)
     return 1 + max(0, min(4, room // stage_bytes))

@@ -1,4 +1,4 @@
-"""A step's keys and values into their slots, in one launch."""
+"""Store a step's keys and values in their slots, in one launch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _write_kernel(
     values,
     key,
     value,
-    slots,  # [num_tokens]: block * block_size + offset; negative is written nowhere
+    slots,  # [num_tokens]: block * block_size + offset; a negative slot is not written
     key_scales,
     value_scales,
     key_token_stride,
@@ -70,9 +70,10 @@ def launch_write(
     scales: tuple[torch.Tensor, torch.Tensor] | None,
     shape: KernelShape,
 ) -> None:
-    """Store ``key`` and ``value`` ``[num_tokens, num_kv_heads, dim]`` in their slots.
+    """Store ``key`` and ``value``, ``[num_tokens, num_kv_heads, dim]``, in their slots.
 
-    With ``scales``, ``[num_kv_heads]`` float32 each, what is stored is the state over its scale.
+    With ``scales``, ``[num_kv_heads]`` float32 each, the stored value is the state divided by its
+    scale.
     """
     key_scales, value_scales = scales or (None, None)
     _write_kernel[(key.shape[0],)](

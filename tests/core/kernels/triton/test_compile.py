@@ -1,7 +1,7 @@
-"""The kernels pass Triton's compiler and the assembler for a GPU that is not there.
+"""Triton's compiler and assembler accept every kernel, without a GPU.
 
-The interpreter does not know the compiler's rules of types and shapes, so kernels that it runs may
-still not compile. Each target is a process of its own, in which Triton is not interpreted.
+The interpreter does not check the compiler's rules of types and shapes, so a kernel that it runs
+may not compile. Each target is a process of its own, without the interpreter.
 """
 
 import json
@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from tests.support.triton_compiler import SHARED_MEMORY
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_every_kernel_compiles(capability: int, tmp_path: Path) -> None:
         "TRITON_CACHE_DIR": str(tmp_path),
         "TRITON_INTERPRET": "0",
     }
-    done = subprocess.run(  # noqa: S603 - a program of ours
+    done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, "-m", "tests.support.triton_compiler", str(capability)],
         cwd=ROOT,
         env=environment,

@@ -1,4 +1,4 @@
-"""Products with matrices in 8 bits, against float64."""
+"""Products with int8 and float8 matrices equal float64 products within rounding."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ import torch
 pytest.importorskip("triton")
 
 from core.fusion.cuda.quantised import FORMATS, QuantisedWeight, quantise
-from core.kernels.triton.attention.types import IS_INTERPRETED
 from core.kernels.triton.quantised_linear import quantised_linear
 from core.kernels.triton.quantised_tiles import MAX_ROWS, choose_tiles, num_tiles
+from core.kernels.triton.types import IS_INTERPRETED
 
 DEVICES = [
     pytest.param(
@@ -41,7 +41,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 def error(
     num_rows: int, shape: tuple[int, int], fmt: str, dtype: torch.dtype, device: torch.device
 ) -> float:
-    """The largest error, in units of the largest output."""
+    """Largest error relative to the largest output."""
     weight, scale = quantise(randn(*shape).to(device), FORMATS[fmt])
     bias = randn(shape[0], seed=1).to(device, dtype) if num_rows % 2 else None
     x = randn(num_rows, shape[1] + 8, seed=2).to(device, dtype)[:, : shape[1]]
@@ -60,14 +60,14 @@ def error(
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("num_rows", NUM_ROWS)
 @torch.inference_mode()
-def test_any_shape(num_rows: int, fmt: str, device: torch.device) -> None:
+def test_products_of_any_shape(num_rows: int, fmt: str, device: torch.device) -> None:
     for shape in SHAPES:
         assert error(num_rows, shape, fmt, torch.float32, device) < TOLERANCES[torch.float32]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
 @torch.inference_mode()
-def test_float16(fmt: str, device: torch.device) -> None:
+def test_products_in_float16(fmt: str, device: torch.device) -> None:
     for num_rows in (1, 40):
         assert error(num_rows, (70, 300), fmt, torch.float16, device) < TOLERANCES[torch.float16]
 
@@ -78,7 +78,7 @@ def test_float16(fmt: str, device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 @torch.inference_mode()
-def test_large_matrices(shape: tuple[int, int], dtype: torch.dtype, fmt: str) -> None:
+def test_products_of_large_matrices(shape: tuple[int, int], dtype: torch.dtype, fmt: str) -> None:
     for num_rows in (1, 8, 17, 32, 64, 128, 200, 600):
         assert error(num_rows, shape, fmt, dtype, torch.device("cuda")) < TOLERANCES[dtype]
 
@@ -87,7 +87,7 @@ def test_large_matrices(shape: tuple[int, int], dtype: torch.dtype, fmt: str) ->
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("fmt", FORMATS)
 @torch.inference_mode()
-def test_in_a_cuda_graph(fmt: str) -> None:
+def test_a_product_in_a_cuda_graph(fmt: str) -> None:
     weight = QuantisedWeight([(randn(4096, 4096).cuda().bfloat16(), None)], FORMATS[fmt])
     x = randn(8, 4096, seed=1).cuda().bfloat16()
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_in_a_cuda_graph(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", FORMATS)
 @torch.inference_mode()
-def test_a_row_is_the_same_alone_and_among_others(fmt: str, device: torch.device) -> None:
+def test_a_row_is_bitwise_the_same_alone_and_in_a_batch(fmt: str, device: torch.device) -> None:
     weight = QuantisedWeight([(randn(96, 640).to(device), None)], FORMATS[fmt])
     x = randn(20, 640, seed=1).to(device)
     together = weight.multiply(x)
@@ -114,7 +114,7 @@ def test_a_row_is_the_same_alone_and_among_others(fmt: str, device: torch.device
 
 @pytest.mark.parametrize("size", [64, 1024, 1100, 4096, 12288])
 @pytest.mark.parametrize("num_outputs", [64, 1024, 4096, 6144, 24576, 151936])
-def test_every_block_of_a_sum_is_in_one_split_and_none_depends_on_the_rows(
+def test_splits_cover_the_inner_dimension_and_do_not_depend_on_the_rows(
     num_outputs: int, size: int
 ) -> None:
     chosen = [choose_tiles(n, num_outputs, size, 2) for n in range(1, MAX_ROWS + 1)]
@@ -130,13 +130,13 @@ def test_every_block_of_a_sum_is_in_one_split_and_none_depends_on_the_rows(
         )
         used = -(-num_rows // tiles.block_m) * -(-num_outputs // tiles.block_n)
         assert used <= num_tiles(num_outputs)
-    if num_outputs >= 1024 and size % 1024 == 0:  # no multiprocessor of a GPU is left idle
+    if num_outputs >= 1024 and size % 1024 == 0:  # every multiprocessor gets work
         assert -(-num_outputs // first.block_n) * first.num_splits >= 128
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_quantising(fmt: str) -> None:
-    """A row's largest value is kept, zeros are zeros, errors are half a step at most."""
+def test_quantise_keeps_the_largest_value_and_zeros(fmt: str) -> None:
+    """Other errors are at most half a quantisation step."""
     weight = randn(6, 50)
     weight[2] = 0
     weight[3] *= 1e-6
@@ -154,7 +154,7 @@ def test_quantising(fmt: str) -> None:
 
 
 @torch.inference_mode()
-def test_matrices_below_each_other(device: torch.device) -> None:
+def test_concatenated_matrices(device: torch.device) -> None:
     first, second = (randn(n, 24, seed=n).to(device) for n in (3, 5))
     bias = randn(5).to(device)
     x = randn(2, 3, 24, seed=1).to(device)

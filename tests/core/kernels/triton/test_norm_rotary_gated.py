@@ -1,4 +1,4 @@
-"""Small kernels against what transformers' modules compute."""
+"""RMSNorm, RoPE and gated activation equal transformers' modules."""
 
 import pytest
 import torch
@@ -8,11 +8,11 @@ pytest.importorskip("triton")
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from core.kernels.triton.attention.types import IS_INTERPRETED
 from core.kernels.triton.gated import gated
 from core.kernels.triton.head_norm import HeadNorm
 from core.kernels.triton.norm import rms_norm
 from core.kernels.triton.rotary import rotate_
+from core.kernels.triton.types import IS_INTERPRETED
 
 DEVICES = [
     pytest.param(
@@ -27,7 +27,7 @@ DEVICES = [
         ],
     ),
 ]
-DTYPES = [torch.float32, torch.float16]  # bfloat16 the interpreter cuts off instead of rounding
+DTYPES = [torch.float32, torch.float16]  # the interpreter truncates bfloat16 instead of rounding
 
 
 @pytest.fixture(params=DEVICES)
@@ -47,7 +47,9 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", ["llama", "gemma"])
 @torch.inference_mode()
-def test_rms_norm(family: str, dtype: torch.dtype, device: torch.device) -> None:
+def test_rms_norm_equals_transformers(
+    family: str, dtype: torch.dtype, device: torch.device
+) -> None:
     norm = (LlamaRMSNorm if family == "llama" else Gemma3RMSNorm)(40, eps=1e-5)
     norm.weight.copy_(torch.randn(40, generator=torch.Generator().manual_seed(3)))
     norm = norm.to(device, dtype)
@@ -64,7 +66,7 @@ def test_rms_norm(family: str, dtype: torch.dtype, device: torch.device) -> None
 
 
 @torch.inference_mode()
-def test_rms_norm_of_rows_that_lie_apart(device: torch.device) -> None:
+def test_rms_norm_of_strided_rows(device: torch.device) -> None:
     wide = randn(5, 64, dtype=torch.float32, device=device)
     weight = randn(24, dtype=torch.float32, device=device)
     part = wide[:, 8:32]
@@ -76,8 +78,10 @@ def test_rms_norm_of_rows_that_lie_apart(device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("head_dim", "rotary_dim"), [(16, 16), (24, 12)])
 @torch.inference_mode()
-def test_rotary(head_dim: int, rotary_dim: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Over slices of one fused projection, in place."""
+def test_rotary_equals_transformers(
+    head_dim: int, rotary_dim: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """The inputs are slices of one fused projection, changed in place."""
     fused = randn(5, (6 + 2 + 2) * head_dim, dtype=dtype, device=device)
     query, key, value = fused.split([6 * head_dim, 2 * head_dim, 2 * head_dim], dim=1)
     query, key = query.unflatten(1, (6, -1)), key.unflatten(1, (2, -1))
@@ -101,7 +105,7 @@ def test_rotary(head_dim: int, rotary_dim: int, dtype: torch.dtype, device: torc
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 @torch.inference_mode()
-def test_rotary_behind_the_norm_of_each_head(
+def test_rotary_after_the_norm_of_each_head(
     offset: float, dtype: torch.dtype, device: torch.device
 ) -> None:
     fused = randn(5, (6 + 3 + 1) * 24, dtype=dtype, device=device)
@@ -122,7 +126,9 @@ def test_rotary_behind_the_norm_of_each_head(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 @torch.inference_mode()
-def test_gated(activation: str, dtype: torch.dtype, device: torch.device) -> None:
+def test_gated_activation_equals_torch(
+    activation: str, dtype: torch.dtype, device: torch.device
+) -> None:
     gate_up = randn(2, 3, 2 * 1100, dtype=dtype, device=device) * 3
     gate, up = gate_up.chunk(2, dim=-1)
     if activation == "silu":

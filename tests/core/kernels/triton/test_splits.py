@@ -1,4 +1,4 @@
-"""How contexts are cut, in whole numbers."""
+"""How contexts are split for the decode kernel."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ CONTEXTS = np.concatenate([np.arange(2000), np.arange(8000, 300_000, 777)])
 
 
 @pytest.mark.parametrize("window", [None, 1, 7, 512, 4096])
-def test_first_tokens(window):
+def test_the_first_split_covers_the_window_and_is_aligned(window):
     first = first_tokens(CONTEXTS, window)
     assert (first % FIRST_ALIGN == 0).all()
     visible = CONTEXTS if window is None else np.minimum(CONTEXTS, window)
@@ -26,7 +26,7 @@ def test_first_tokens(window):
 
 
 @pytest.mark.parametrize("shortest", [16, 256])
-def test_splits_are_few_and_no_longer_than_they_must_be(shortest):
+def test_splits_are_at_most_max_splits_and_no_longer_than_needed(shortest):
     lens = split_lens(CONTEXTS, shortest)
     assert (lens % shortest == 0).all()
     assert (-(-CONTEXTS // lens) <= MAX_SPLITS).all()
@@ -36,7 +36,7 @@ def test_splits_are_few_and_no_longer_than_they_must_be(shortest):
 
 
 @pytest.mark.parametrize("window", [None, 7, 1000])
-def test_the_bound_holds_for_every_context_below(window):
+def test_max_num_splits_bounds_every_shorter_context(window):
     for most in (1, 5, 16, 17, 256, 257, 600, 1999):
         contexts = np.extract(most >= CONTEXTS, CONTEXTS)
         num_tokens = contexts - first_tokens(contexts, window)
