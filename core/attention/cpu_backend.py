@@ -45,7 +45,7 @@ class PagedCPUBackend:
         dtype = storage.keys[0].dtype
         if library is None or dtype not in (torch.float32, torch.bfloat16):
             raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
-        self._kernel = library.rose_attention
+        self._kernel = library.attention
         self._block_size = storage.block_size
         self._calls = [
             _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)

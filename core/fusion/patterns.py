@@ -6,7 +6,6 @@ used. Weights are read as they are, whatever type they were loaded in.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from core.fusion.cpu.linear import PackedLinear
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
+from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Epilogue, Format, PackedWeight, interleave, pack
 from core.model.plain import is_plain
 
@@ -41,18 +41,18 @@ def matrix_of(module: Any) -> Matrix | None:
     return None
 
 
-def packed(library: ctypes.CDLL, matrices: list[Matrix], fmt: Format) -> PackedWeight:
+def packed(library: Kernels, matrices: list[Matrix], fmt: Format) -> PackedWeight:
     """Pack matrices with one input below each other."""
     return pack(library, [w for w, _ in matrices], [b for _, b in matrices], fmt)
 
 
-def linear(library: ctypes.CDLL, module: nn.Module, fmt: Format) -> nn.Module | None:
+def linear(library: Kernels, module: nn.Module, fmt: Format) -> nn.Module | None:
     """``nn.Linear`` and ``Conv1D``."""
     matrix = matrix_of(module)
     return None if matrix is None else PackedLinear(packed(library, [matrix], fmt))
 
 
-def mlp(library: ctypes.CDLL, module: nn.Module, fmt: Format) -> nn.Module | None:
+def mlp(library: Kernels, module: nn.Module, fmt: Format) -> nn.Module | None:
     """A feed-forward block, gated or not, whose activation the matrix kernel knows."""
     children = dict(module.named_children())
     if all(name in children for name in _GATED_MLP):
@@ -66,9 +66,7 @@ def mlp(library: ctypes.CDLL, module: nn.Module, fmt: Format) -> nn.Module | Non
     return None
 
 
-def _gated_mlp(
-    library: ctypes.CDLL, children: dict[str, nn.Module], fmt: Format
-) -> nn.Module | None:
+def _gated_mlp(library: Kernels, children: dict[str, nn.Module], fmt: Format) -> nn.Module | None:
     gate, up, down = (matrix_of(children[n]) for n in ("gate_proj", "up_proj", "down_proj"))
     act = activation(children["act_fn"])
     if gate is None or up is None or down is None or act is None:
@@ -99,7 +97,7 @@ def activation(module: Any) -> Epilogue | None:
     return None
 
 
-def norms(library: ctypes.CDLL, module: Any) -> list[FusedNorm]:
+def norms(library: Kernels, module: Any) -> list[FusedNorm]:
     """Candidates for a norm: some families store the weight, some the weight less 1."""
     if type(module) is nn.LayerNorm:
         if module.weight is None or len(module.normalized_shape) != 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.kernels.cpu import elementwise
+from core.kernels.cpu.library import Kernels
 
 FUNCTION = "apply_rotary_pos_emb"
 """What transformers calls it in every family's modelling code."""
@@ -34,7 +33,7 @@ def original_rotation(module: nn.Module) -> Rotation:
     return rotation
 
 
-def fused_rotation(library: ctypes.CDLL, original: Rotation) -> Rotation:
+def fused_rotation(library: Kernels, original: Rotation) -> Rotation:
     """Return a stand-in for ``original``, which still gets every call of an unusual shape."""
 
     def rotate(
@@ -49,7 +48,7 @@ def fused_rotation(library: ctypes.CDLL, original: Rotation) -> Rotation:
         if more or named or not is_usual:
             return original(q, k, cos, sin, *more, **named)
         cos, sin = cos.float().contiguous(), sin.float().contiguous()
-        return elementwise.rotary(library, q, cos, sin), elementwise.rotary(library, k, cos, sin)
+        return library.rotary(q, cos, sin), library.rotary(k, cos, sin)
 
     return rotate
 

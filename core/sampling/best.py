@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 
-from core.kernels.cpu import elementwise
 from core.kernels.cpu.library import kernels
 
 _MIN_BLOCKED = 32_768  # vocabulary from which on blocks pay
@@ -28,7 +27,7 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
         return x.argmax(dim=1)
     library = kernels() if x.dtype is torch.float32 else None
     if library is not None:
-        return elementwise.argmax(library, x)
+        return library.argmax(x)
     num_blocks = vocab_size // _ARGMAX_BLOCK
     size = num_blocks * _ARGMAX_BLOCK
     blocks = x[:, :size].view(x.shape[0], num_blocks, _ARGMAX_BLOCK)

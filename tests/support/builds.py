@@ -1,10 +1,9 @@
 """The kernels as other kinds of CPU have them, computed on this one."""
 
-import ctypes
 import functools
 
 from core.kernels.cpu.compiler import compiled_library
-from core.kernels.cpu.library import kernels, load
+from core.kernels.cpu.library import Kernels, kernels, load
 
 BUILDS: dict[str, tuple[str, ...]] = {
     "this CPU": (),
@@ -16,7 +15,7 @@ instructions of wide vectors; the one that has no such equivalent (AVX512-BF16's
 
 
 @functools.cache
-def build(name: str) -> ctypes.CDLL:
+def build(name: str) -> Kernels:
     """The kernels in one of ``BUILDS``; only where ``kernels()`` gives any."""
     assert kernels() is not None
     flags = BUILDS[name]

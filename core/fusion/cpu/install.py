@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +24,8 @@ from core.fusion.cpu.linear import (
 )
 from core.fusion.cpu.norm import FusedNorm
 from core.fusion.rotary import fused_rotation, has_rotary, install_rotation, original_rotation
-from core.kernels.cpu.linear import Format, rounds_activations
+from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.linear import Format
 from core.layer_spec import LayerSpec
 from core.model.plain import is_plain
 from core.model.prequantised import is_quantised
@@ -50,7 +50,7 @@ Apply = Callable[[torch.Tensor], torch.Tensor]
 
 
 def install_leaves(
-    library: ctypes.CDLL,
+    library: Kernels,
     model: Any,
     attention: list[tuple[nn.Module, LayerSpec]],
     fmt: Format,
@@ -67,7 +67,7 @@ def install_leaves(
 
 
 class _Installer:
-    def __init__(self, library: ctypes.CDLL, model: Any, fmt: Format) -> None:
+    def __init__(self, library: Kernels, model: Any, fmt: Format) -> None:
         self._library = library
         self._model = model
         self._format = fmt
@@ -227,10 +227,10 @@ class _Installer:
         return torch.randn(*shape, generator=self._generator)
 
 
-def _tolerance(library: ctypes.CDLL, fmt: Format) -> float:
+def _tolerance(library: Kernels, fmt: Format) -> float:
     if fmt is Format.INT8:
         return QUANTISED
-    return ROUNDED if rounds_activations(library, fmt) else EXACT
+    return ROUNDED if library.rounds_activations(fmt) else EXACT
 
 
 def _in_float32(module: Any) -> Any:

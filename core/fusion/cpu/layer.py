@@ -17,6 +17,7 @@ from torch import nn
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
 from core.kernels.cpu.layer import LayerCall, Matrix
+from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight
 from core.layer_spec import LayerSpec
 
@@ -107,7 +108,7 @@ class FusedLayer(nn.Module):
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: Kernels,
         original: nn.Module,
         attention: nn.Module,
         spec: LayerSpec,
@@ -115,7 +116,7 @@ class FusedLayer(nn.Module):
         workspace: Workspace,
     ) -> None:
         super().__init__()
-        self._begin, self._end = library.rose_layer_begin, library.rose_layer_end
+        self._begin, self._end = library.layer_begin, library.layer_end
         self.attention = attention
         self._attention: Any = [attention]  # found sooner than a child
         self._parts = parts

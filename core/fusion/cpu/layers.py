@@ -7,7 +7,6 @@ one does not hide in the other.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +19,7 @@ from core.fusion.cpu.layer import ROTATION, FusedLayer, LayerParts, Workspace
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
 from core.fusion.rotary import has_rotary
+from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
 from core.layer_spec import LayerSpec
 from core.model.hook import causal_attention
@@ -40,7 +40,7 @@ IsClose = Callable[[torch.Tensor, torch.Tensor], bool]
 
 
 def fused_layer(
-    library: ctypes.CDLL,
+    library: Kernels,
     layer: nn.Module,
     attention: nn.Module,
     spec: LayerSpec,
@@ -109,7 +109,7 @@ def _names(children: dict[str, nn.Module]) -> tuple[str, str, str, str] | None:
 
 
 def _parts(
-    library: ctypes.CDLL,
+    library: Kernels,
     layer: nn.Module,
     attention: nn.Module,
     spec: LayerSpec,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import nn
 
-from core.kernels.cpu import elementwise
 from core.kernels.cpu.layer import Norm
+from core.kernels.cpu.library import Kernels
 
 
 class FusedNorm(nn.Module):
@@ -16,7 +14,7 @@ class FusedNorm(nn.Module):
 
     def __init__(
         self,
-        library: ctypes.CDLL,
+        library: Kernels,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         *,
@@ -41,6 +39,4 @@ class FusedNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[..., n]``."""
-        return elementwise.norm(
-            self._library, x, self._weight, self._bias, eps=self._eps, center=self._center
-        )
+        return self._library.norm(x, self._weight, self._bias, eps=self._eps, center=self._center)

@@ -1,1 +1,1 @@
-"""Kernels of our own for the CPU: C++ compiled on this machine, and its face in Python."""
+"""CPU kernels: C++ sources, compiled on this machine, and their Python bindings."""

@@ -1,4 +1,4 @@
-"""Paged attention: the call's arguments as the compiled kernel reads them."""
+"""Argument structures of the paged attention kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ctypes import c_double, c_int64, c_void_p
 
 
 class AttentionStep(ctypes.Structure):
-    """Mirrors ``AttentionStep`` in source/attention.h, which says what each field is."""
+    """Mirrors ``AttentionStep`` in source/attention.h, which documents the fields."""
 
     _fields_ = (
         ("slots", c_void_p),

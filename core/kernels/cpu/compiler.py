@@ -1,7 +1,8 @@
-"""Compiling the kernels, once for each kind of CPU, with whatever compiler the machine has."""
+"""Compile the kernels once per CPU model, with the C++ compiler that the machine has."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -33,67 +34,89 @@ FLAGS = (
 COMPILERS = ("c++", "g++", "clang++")
 
 TIMEOUT = 300.0
-"""Seconds after which a compiler is taken to hang."""
+"""Seconds after which a running compiler is stopped."""
 
 
-class CompilationFailed(Exception):
-    """The kernels cannot be had; the message says why in one line."""
+class KernelsUnavailable(Exception):
+    """The kernels cannot be compiled or loaded. The message gives the reason in one line."""
 
 
 def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()) -> Path:
-    """Path of the compiled kernels, compiling them if this CPU has none yet.
+    """Return the path of the compiled kernels, compiling them if no cache holds them.
 
-    Raises CompilationFailed. Several processes may do this at once: each builds in a folder of
-    its own, and the last to finish replaces the file by one that is the same. A file that was cut
-    short, by a full disk or a lost machine, is made again.
+    Without a ``cache`` the user's folder is tried first, then one for temporary files. Several
+    processes may compile at once: each works in a folder of its own and replaces the file
+    atomically. A truncated file is compiled again. Raises KernelsUnavailable.
     """
     if sys.platform != "linux":
-        raise CompilationFailed(f"the kernels have not been made to work on {sys.platform}")
+        raise KernelsUnavailable(f"the kernels do not support {sys.platform}")
     compiler = find_compiler()
     flags = (*FLAGS, *more_flags)
-    cache = cache_directory() if cache is None else cache
-    library = cache / f"roseinfer-{_fingerprint(compiler, flags)}.so"
-    if _is_whole(library):
-        return library
-    logger.info("compiling kernels for this CPU with %s, once; about 10 s", compiler)
-    start = time.monotonic()
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            built = _build(compiler, flags, Path(folder))
-            _seal(built)
-            built.replace(library)
-    except OSError as error:
-        raise CompilationFailed(f"cannot write to {cache}: {error}") from error
-    logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)
-    return library
+    sources = _sources()
+    name = f"roseinfer-{_fingerprint(compiler, flags)}.so"
+    folders = cache_directories() if cache is None else [cache]
+    for folder in folders:
+        if _is_whole(folder / name):
+            return folder / name
+    reasons = []
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _compile(compiler, flags, sources, folder / name)
+        except OSError as error:
+            reasons.append(f"cannot write to {folder}: {error}")
+    raise KernelsUnavailable("; ".join(reasons))
 
 
 def find_compiler() -> str:
-    """Path of a C++ compiler, by the usual names."""
+    """Return the path of a C++ compiler. Raises KernelsUnavailable if there is none."""
     for name in COMPILERS:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise CompilationFailed(f"no C++ compiler ({', '.join(COMPILERS)}) on this machine")
+    raise KernelsUnavailable(f"no C++ compiler ({', '.join(COMPILERS)}) on this machine")
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: in the user's cache, or beside temporary files."""
-    try:
-        cache = Path.home() / ".cache" / "roseinfer" / "kernels"
-        cache.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # no home, or one that cannot be written to
-        cache = Path(tempfile.gettempdir()) / f"roseinfer-kernels-{os.getuid()}"
-        cache.mkdir(mode=0o700, exist_ok=True)
-    found = cache.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise CompilationFailed(f"others can write to {cache}")  # code is loaded from there
-    return cache
+def cache_directories() -> list[Path]:
+    """Return the folders for compiled kernels that only this user can write to.
+
+    Raises KernelsUnavailable if there is none: the process runs code from there.
+    """
+    folders, reasons = [], []
+    for folder in _cache_candidates():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+        except OSError as error:
+            reasons.append(f"cannot use {folder}: {error}")
+            continue
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            reasons.append(f"other users can write to {folder}")
+        else:
+            folders.append(folder)
+    if not folders:
+        raise KernelsUnavailable("; ".join(reasons) or "no folder for compiled kernels")
+    return folders
+
+
+def _cache_candidates() -> list[Path]:
+    candidates = []
+    with contextlib.suppress(RuntimeError):  # the user has no home directory
+        candidates.append(Path.home() / ".cache" / "roseinfer" / "kernels")
+    with contextlib.suppress(OSError):  # no folder for temporary files can be written to
+        candidates.append(Path(tempfile.gettempdir()) / f"roseinfer-kernels-{os.getuid()}")
+    return candidates
+
+
+def _sources() -> list[Path]:
+    sources = sorted(SOURCES.glob("*.cpp"))
+    if not sources:
+        raise KernelsUnavailable(f"no kernel sources in {SOURCES}")
+    return sources
 
 
 def _fingerprint(compiler: str, flags: tuple[str, ...]) -> str:
-    """Changes when the sources, the flags, the compiler or the kind of CPU do."""
+    """Return a digest of the sources, the flags, the compiler and the CPU model."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -104,7 +127,7 @@ def _fingerprint(compiler: str, flags: tuple[str, ...]) -> str:
 
 
 def _cpu() -> str:
-    """What ``-march=native`` looks at: a home directory may be shared by different machines."""
+    """Describe what ``-march=native`` depends on: machines may share a home directory."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -115,7 +138,7 @@ def _cpu() -> str:
 
 
 def _seal(library: Path) -> None:
-    """End a library with its own digest: what has lost its end crashes whoever loads it."""
+    """Append the library's digest. Loading a truncated library crashes the process."""
     digest = hashlib.sha256(library.read_bytes()).digest()
     with library.open("ab") as file:
         file.write(digest)
@@ -130,10 +153,22 @@ def _is_whole(library: Path) -> bool:
     return hashlib.sha256(content[:-size]).digest() == content[-size:]
 
 
-def _build(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
-    """Compile all sources side by side and link them.
+def _compile(compiler: str, flags: tuple[str, ...], sources: list[Path], library: Path) -> Path:
+    """Compile into ``library``. Raises OSError if its folder cannot be written to."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        logger.info("compiling kernels for this CPU with %s; this is done once", compiler)
+        built = _build(compiler, flags, sources, Path(folder))
+        _seal(built)
+        built.replace(library)
+    logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)
+    return library
 
-    The OpenMP runtime is not linked: the process has torch's, and must not get a second one.
+
+def _build(compiler: str, flags: tuple[str, ...], sources: list[Path], folder: Path) -> Path:
+    """Compile the sources in parallel and link them.
+
+    The OpenMP runtime is not linked: the process uses torch's and must not load a second one.
     """
 
     def compile_one(source: Path) -> Path:
@@ -142,19 +177,29 @@ def _build(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
         return target
 
     with ThreadPoolExecutor() as pool:
-        objects = list(pool.map(compile_one, sorted(SOURCES.glob("*.cpp"))))
+        objects = list(pool.map(compile_one, sources))
     library = folder / "kernels.so"
     _run([compiler, "-shared", *map(str, objects), "-o", str(library)])
+    if not library.is_file():
+        raise KernelsUnavailable(f"{compiler} made no library")
     return library
 
 
 def _run(command: list[str]) -> None:
+    compiler = command[0]
     try:
-        subprocess.run(  # noqa: S603 - the operator's own compiler
-            command, check=True, capture_output=True, text=True, timeout=TIMEOUT
+        done = subprocess.run(  # noqa: S603 - the operator's own compiler
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise CompilationFailed(f"{command[0]} took more than {TIMEOUT:.0f} s") from error
-    except subprocess.CalledProcessError as error:
-        first = next((line for line in error.stderr.splitlines() if "error" in line), "")
-        raise CompilationFailed(f"{command[0]} failed: {first or error}"[:300]) from error
+        raise KernelsUnavailable(f"{compiler} took more than {TIMEOUT:.0f} s") from error
+    except OSError as error:
+        raise KernelsUnavailable(f"cannot run {compiler}: {error}") from error
+    if done.returncode < 0:
+        raise KernelsUnavailable(f"{compiler} was killed by signal {-done.returncode}")
+    if done.returncode > 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
+        raise KernelsUnavailable(
+            f"{compiler} failed: {first or f'exit status {done.returncode}'}"[:300]
+        )

@@ -1,4 +1,4 @@
-"""A decoder layer: the calls' arguments as the compiled kernel reads them."""
+"""Argument structure of the decoder layer kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.kernels.cpu.linear import Epilogue, PackedWeight
 
 
 class Norm(ctypes.Structure):
-    """Mirrors ``Norm`` in source/layer.cpp. Without a weight there is no norm."""
+    """Mirrors ``Norm`` in source/layer.cpp. A null weight means that there is no norm."""
 
     _fields_ = (
         ("weight", c_void_p),
@@ -25,7 +25,7 @@ class Norm(ctypes.Structure):
     def of(
         cls, weight: torch.Tensor, bias: torch.Tensor | None, *, eps: float, center: bool
     ) -> Norm:
-        """Point to float32 tensors, which the caller keeps alive."""
+        """Point to contiguous float32 tensors, which the caller keeps alive."""
         return cls(address(weight), address(bias), int(center), eps)
 
 
@@ -57,7 +57,7 @@ class Matrix(ctypes.Structure):
 
 
 class LayerCall(ctypes.Structure):
-    """Mirrors ``LayerCall`` in source/layer.cpp, which says what each field is."""
+    """Mirrors ``LayerCall`` in source/layer.cpp, which documents the fields."""
 
     _fields_ = (
         ("first_norm", Norm),

@@ -1,21 +1,18 @@
-"""The compiled kernels as Python functions over torch tensors.
-
-Every function takes float32 activations on the CPU, sums up in float32, and returns new tensors.
-Core thread only: the kernels share scratch memory, and torch's threads.
-"""
+"""Kernels: the Python bindings of the compiled library."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import logging
+from collections.abc import Callable
 from ctypes import c_double, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from core.kernels.cpu.compiler import CompilationFailed, compiled_library
+from core.kernels.cpu.compiler import KernelsUnavailable, compiled_library
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -43,47 +40,149 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layer_end": (c_void_p,),
 }
 
+_RETURN_INTEGERS = ("rose_panel", "rose_panel_bytes", "rose_rounds_activations")
 
-@functools.cache
-def kernels() -> ctypes.CDLL | None:
-    """The loaded library, or None (and one warning) where it cannot be had.
+MAPS = Path("/proc/self/maps")
+"""Lists the libraries of this process."""
 
-    Compiles it if need be, which takes about ten seconds.
+Function = Callable[..., None]
+"""A C function, called without a Python frame between. The sources state its contract."""
+
+LayerFunction = Callable[[int], None]
+"""A C function that takes the address of an argument structure."""
+
+
+class Kernels:
+    """The compiled kernels. Core thread only: they share scratch memory and torch's threads.
+
+    Activations are float32 on the CPU and sums are float32. ``attention`` takes the address of an
+    AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall.
     """
-    try:
-        return load(compiled_library())
-    except CompilationFailed as error:
-        logger.warning("no compiled kernels, torch's own are slower: %s", error)
-        return None
 
-
-def load(path: Path) -> ctypes.CDLL:
-    """Load a compiled library and declare its functions. Raises CompilationFailed."""
-    _share_openmp()
-    try:
+    def __init__(self, path: Path) -> None:
+        """Load a compiled library. Raises OSError or AttributeError if it lacks a kernel."""
         library = ctypes.CDLL(str(path))
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes = arguments
-            function.restype = None
-        for name in ("rose_panel", "rose_panel_bytes", "rose_rounds_activations"):
-            getattr(library, name).restype = c_int64
+            function.restype = c_int64 if name in _RETURN_INTEGERS else None
+        self.panel: int = library.rose_panel()
+        self.pack_linear: Function = library.rose_pack_linear
+        self.unpack_rows: Function = library.rose_unpack_rows
+        self.linear: Function = library.rose_linear
+        self.attention: LayerFunction = library.rose_attention
+        self.layer_begin: LayerFunction = library.rose_layer_begin
+        self.layer_end: LayerFunction = library.rose_layer_end
+        self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
+        self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
+        self._norm: Function = library.rose_norm
+        self._rotary: Function = library.rose_rotary
+        self._argmax: Function = library.rose_argmax
+
+    def panel_bytes(self, fmt: int, num_columns: int) -> int:
+        """Bytes of a panel: ``panel`` rows of a packed weight with so many columns."""
+        return self._panel_bytes(fmt, num_columns)
+
+    def rounds_activations(self, fmt: int) -> bool:
+        """Whether ``linear`` rounds its input to bfloat16 for weights of this format.
+
+        It does so for bfloat16 weights on CPUs with AVX512-BF16, which multiply two bfloat16.
+        transformers rounds the activations of a bfloat16 model on every machine.
+        """
+        return bool(self._rounds_activations(fmt))
+
+    def norm(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        *,
+        eps: float,
+        center: bool,
+    ) -> torch.Tensor:
+        """LayerNorm (``center``) or RMSNorm over the last dimension of ``x``.
+
+        ``weight`` and ``bias`` are contiguous float32. Returns contiguous float32.
+        """
+        n = x.shape[-1]
+        if x.dtype is not torch.float32 or not (x.is_contiguous() or _is_slice(x)):
+            x = x.float().contiguous()
+        y = torch.empty(x.shape)
+        if x.is_contiguous():
+            count, heads, outer, inner = x.numel() // n, 1, n, n
+        else:
+            count, heads, outer, inner = x.shape[1], x.shape[2], x.stride(1), x.stride(2)
+        self._norm(
+            *(x.data_ptr(), count, heads, outer, inner, n, int(center), eps),
+            *(weight.data_ptr(), address(bias), y.data_ptr()),
+        )
+        return y
+
+    def rotary(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Apply RoPE to ``x`` [1, heads, tokens, n] with ``cos`` and ``sin`` [1, tokens, rotated].
+
+        All are float32, ``cos`` and ``sin`` contiguous. Returns the shape of ``x``, laid out as
+        ``[tokens, heads, n]``.
+        """
+        _, heads, tokens, n = x.shape
+        y = torch.empty(tokens, heads, n)
+        self._rotary(
+            *(x.data_ptr(), tokens, heads, x.stride(2), x.stride(1), n, cos.shape[-1]),
+            *(cos.data_ptr(), sin.data_ptr(), y.data_ptr()),
+        )
+        return y.transpose(0, 1)[None]
+
+    def argmax(self, x: torch.Tensor) -> torch.Tensor:
+        """Index of each row's maximum, the lowest one on ties. NaN counts as the maximum.
+
+        ``x`` is float32 [num_rows, n]; returns int64 [num_rows].
+        """
+        x = x if x.stride(1) == 1 else x.contiguous()
+        ids = torch.empty(len(x), dtype=torch.int64)
+        self._argmax(x.data_ptr(), len(x), x.stride(0), x.shape[1], ids.data_ptr())
+        return ids
+
+
+@functools.cache
+def kernels() -> Kernels | None:
+    """Return the kernels, compiling them first if this CPU has none yet.
+
+    Returns None and logs one warning with the reason if they are not available: torch's own
+    kernels serve in their place.
+    """
+    try:
+        return load(compiled_library())
+    except Exception as error:  # noqa: BLE001 - whatever the reason, the server can do without
+        reason = " ".join(str(error).split()) or type(error).__name__
+        logger.warning("no compiled CPU kernels, torch's slower ones are used: %s", reason[:300])
+        return None
+
+
+def load(path: Path) -> Kernels:
+    """Load a compiled library. Raises KernelsUnavailable."""
+    _share_openmp()
+    try:
+        return Kernels(path)
     except (OSError, AttributeError) as error:
-        raise CompilationFailed(f"cannot load {path}: {error}") from error
-    return library
+        raise KernelsUnavailable(f"cannot load {path}: {error}") from error
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """Address of a tensor's first value; None stays None."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _share_openmp() -> None:
-    """Let the kernels find the OpenMP runtime that torch brought, and so share its threads."""
-    torch.get_num_threads()
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    """Load torch's OpenMP runtime globally, so that the kernels use it and torch's threads."""
+    torch.get_num_threads()  # loads the runtime
+    for line in MAPS.read_text().splitlines():
         path = line.partition("/")[2]
         if "libgomp" in path or "libiomp" in path or "libomp" in path:
             ctypes.CDLL("/" + path, mode=ctypes.RTLD_GLOBAL)
             return
-    raise CompilationFailed("torch runs without an OpenMP runtime")
+    raise KernelsUnavailable("torch runs without an OpenMP runtime")
 
 
-def address(tensor: torch.Tensor | None) -> int | None:
-    """Where a tensor's first value lies; None stays None."""
-    return None if tensor is None else tensor.data_ptr()
+def _is_slice(x: torch.Tensor) -> bool:
+    """Whether ``x`` is ``[1, count, heads, n]`` with contiguous heads: columns of a matrix."""
+    return x.dim() == 4 and x.shape[0] == 1 and x.stride(3) == 1

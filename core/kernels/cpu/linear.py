@@ -1,20 +1,22 @@
-"""Packed weights: laid out once as the matrix kernel reads them."""
+"""Packed weights: matrices in the layout that the matrix kernel reads."""
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from enum import IntEnum
 
 import torch
 
-from core.kernels.cpu.library import address
+from core.kernels.cpu.library import Kernels, address
 
 _ALIGNMENT = 64
 
+_PIECE = 1 << 24
+"""Values that are packed at a time, from a float32 copy."""
+
 
 class Format(IntEnum):
-    """What weights are stored in. Products are summed up in float32 whatever it is."""
+    """What weights are stored in. Sums are float32 for all of them."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
@@ -22,9 +24,9 @@ class Format(IntEnum):
 
 
 class Epilogue(IntEnum):
-    """What happens to the product before it is stored.
+    """What is applied to the product before it is stored.
 
-    The gated ones are ``act(gate) * up``, of a weight made by ``interleave``.
+    The gated ones compute ``act(gate) * up`` and need a weight made by ``interleave``.
     """
 
     NONE = 0
@@ -43,20 +45,20 @@ class Epilogue(IntEnum):
 class PackedWeight:
     """A matrix ``[num_rows, num_columns]`` in the kernel's layout, with its bias.
 
-    A panel holds the same columns of ``rose_panel`` rows side by side; int8 has one scale a row.
+    A panel holds ``kernels.panel`` rows, interleaved by column. int8 has one scale per row.
     """
 
-    library: ctypes.CDLL
+    kernels: Kernels
     format: Format
     num_rows: int
     num_columns: int
-    data: torch.Tensor  # uint8, starting at a cache line
+    data: torch.Tensor  # uint8, aligned to a cache line
     scale: torch.Tensor | None  # [rows of whole panels]
     bias: torch.Tensor | None  # [rows of whole panels]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the matrix takes."""
+        """Bytes of the matrix."""
         return self.data.numel()
 
     def multiply(
@@ -67,7 +69,7 @@ class PackedWeight:
     ) -> torch.Tensor:
         """Return ``epilogue(x @ weight.T + bias)``, ``[..., num_rows]`` or half of that if gated.
 
-        ``x`` is float32 ``[..., num_columns]``. ``out``, if given, is contiguous and big enough.
+        ``x`` is ``[..., num_columns]``. ``out``, if given, is contiguous float32 of that shape.
         """
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()
@@ -76,7 +78,7 @@ class PackedWeight:
         y = torch.empty(shape) if out is None else out
         count = x.numel() // self.num_columns
         if count:
-            self.library.rose_linear(
+            self.kernels.linear(
                 self.format,
                 epilogue,
                 x.data_ptr(),
@@ -94,10 +96,10 @@ class PackedWeight:
         return y
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        """Rows of the matrix as float32, ``[*ids.shape, num_columns]``: an embedding look-up."""
+        """Look up rows of the matrix by int64 ``ids``: float32 ``[*ids.shape, num_columns]``."""
         ids = ids.contiguous()
         y = torch.empty((*ids.shape, self.num_columns))
-        self.library.rose_unpack_rows(
+        self.kernels.unpack_rows(
             self.format,
             self.data.data_ptr(),
             address(self.scale),
@@ -110,26 +112,26 @@ class PackedWeight:
 
 
 def pack(
-    library: ctypes.CDLL,
+    kernels: Kernels,
     weights: list[torch.Tensor],
     biases: list[torch.Tensor | None],
     fmt: Format,
 ) -> PackedWeight:
-    """Pack matrices ``[rows_i, num_columns]`` of any float type one below the other.
+    """Stack matrices ``[rows_i, num_columns]`` of any float type and pack them as one.
 
-    The float32 copy that the packing reads is made a piece at a time.
+    Packing reads float32 copies of limited size, so that a large matrix is never copied whole.
     """
-    panel = library.rose_panel()
+    panel = kernels.panel
     num_columns = weights[0].shape[1]
     num_rows = sum(len(weight) for weight in weights)
     num_panels = -(-num_rows // panel)
-    panel_bytes = library.rose_panel_bytes(fmt, num_columns)
+    panel_bytes = kernels.panel_bytes(fmt, num_columns)
     data = _aligned(num_panels * panel_bytes)
     scale = torch.zeros(num_panels * panel) if fmt is Format.INT8 else None
-    step = max(1, (1 << 24) // (num_columns * panel)) * panel
+    step = max(1, _PIECE // (num_columns * panel)) * panel
     for start in range(0, num_rows, step):
         piece = _piece(weights, start, min(start + step, num_rows))
-        library.rose_pack_linear(
+        kernels.pack_linear(
             fmt,
             piece.data_ptr(),
             len(piece),
@@ -145,29 +147,23 @@ def pack(
             for w, b in zip(weights, biases, strict=True)
         ]
         bias[:num_rows] = torch.cat(parts)
-    return PackedWeight(library, fmt, num_rows, num_columns, data, scale, bias)
+    return PackedWeight(kernels, fmt, num_rows, num_columns, data, scale, bias)
 
 
-def rounds_activations(library: ctypes.CDLL, fmt: Format) -> bool:
-    """Whether what such weights are multiplied with is first rounded to bfloat16.
+def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
+    """Alternate rows of ``gate`` and ``up`` in runs of half a panel, for the gated epilogues.
 
-    So it is for bfloat16 weights where the CPU has instructions for products of two bfloat16
-    (AVX512-BF16), as transformers does with a bfloat16 model on any machine.
+    Returns None if their shapes differ or their rows do not divide into such runs.
     """
-    return bool(library.rose_rounds_activations(fmt))
-
-
-def interleave(library: ctypes.CDLL, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
-    """Rows of both, taking turns as the gated epilogues want them; None if they do not divide."""
-    half = library.rose_panel() // 2
+    half = kernels.panel // 2
     if gate.shape != up.shape or len(gate) % half:
         return None
     shape = (len(gate) // half, half, *gate.shape[1:])
-    return torch.stack([gate.view(shape), up.view(shape)], dim=1).view(-1, *gate.shape[1:])
+    return torch.stack([gate.reshape(shape), up.reshape(shape)], dim=1).view(-1, *gate.shape[1:])
 
 
 def _piece(weights: list[torch.Tensor], start: int, end: int) -> torch.Tensor:
-    """Rows ``start`` to ``end`` of the matrices below each other, contiguous float32."""
+    """Rows ``start`` to ``end`` of the stacked matrices as contiguous float32."""
     parts, offset = [], 0
     for weight in weights:
         low, high = max(start - offset, 0), min(end - offset, len(weight))

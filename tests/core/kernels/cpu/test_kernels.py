@@ -1,21 +1,18 @@
 """The compiled kernels against torch. They run wherever there is a C++ compiler."""
 
-import ctypes
-
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
-from core.kernels.cpu import elementwise
-from core.kernels.cpu.library import kernels
-from core.kernels.cpu.linear import Epilogue, Format, interleave, pack, rounds_activations
+from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
 from tests.support.builds import BUILDS, build
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
 
 @pytest.fixture(params=BUILDS)
-def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
+def library(request: pytest.FixtureRequest) -> Kernels:
     return build(request.param)
 
 
@@ -41,7 +38,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-5)
     assert error <= tolerance
 
 
-def rounded(x: torch.Tensor, library: ctypes.CDLL, fmt: Format) -> torch.Tensor:
+def rounded(x: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
     """``x`` as such weights are multiplied with it."""
     if fmt is Format.INT8:
         runs = x.split(256, dim=-1)
@@ -49,7 +46,7 @@ def rounded(x: torch.Tensor, library: ctypes.CDLL, fmt: Format) -> torch.Tensor:
         return torch.cat(
             [(run / scale).round() * scale for run, scale in zip(runs, scales, strict=True)], -1
         )
-    return x.bfloat16().float() if rounds_activations(library, fmt) else x
+    return x.bfloat16().float() if library.rounds_activations(fmt) else x
 
 
 def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
@@ -70,7 +67,7 @@ def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
     "shape", [(1, 1), (7, 5), (16, 32), (50, 33), (20, 257), (300, 600)], ids=str
 )
 def test_product_is_that_of_torch(
-    library: ctypes.CDLL, fmt: Format, epilogue: Epilogue, shape: tuple[int, int]
+    library: Kernels, fmt: Format, epilogue: Epilogue, shape: tuple[int, int]
 ) -> None:
     generator = torch.Generator().manual_seed(sum(shape))
     weight = torch.randn(*shape, generator=generator)
@@ -85,7 +82,7 @@ def test_product_is_that_of_torch(
 
 
 @pytest.mark.parametrize("fmt", Format)
-def test_matrices_below_each_other_are_one(library: ctypes.CDLL, fmt: Format) -> None:
+def test_matrices_below_each_other_are_one(library: Kernels, fmt: Format) -> None:
     weights = [torch.randn(rows, 40) for rows in (70, 3, 33)]
     bias = torch.randn(3)
     packed = pack(library, weights, [None, bias, None], fmt)
@@ -98,7 +95,7 @@ def test_matrices_below_each_other_are_one(library: ctypes.CDLL, fmt: Format) ->
     torch.testing.assert_close(packed.rows(ids), whole[ids], rtol=1e-6, atol=1e-6)
 
 
-def test_a_big_matrix_is_packed_a_piece_at_a_time(library: ctypes.CDLL) -> None:
+def test_a_big_matrix_is_packed_a_piece_at_a_time(library: Kernels) -> None:
     weight = torch.randn(70_000, 256)
     packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
     x = torch.randn(3, 256).bfloat16().float()
@@ -125,7 +122,7 @@ def test_gate_and_up_are_joined_in_the_epilogue(library, fmt, epilogue, act) -> 
 
 
 @pytest.mark.parametrize("fmt", Format)
-def test_a_row_is_the_same_in_every_batch(library: ctypes.CDLL, fmt: Format) -> None:
+def test_a_row_is_the_same_in_every_batch(library: Kernels, fmt: Format) -> None:
     packed = pack(library, [torch.randn(300, 203)], [torch.randn(300)], fmt)
     x = torch.randn(40, 203)
     alone = torch.cat([packed.multiply(row, Epilogue.SILU) for row in x.split(1)])
@@ -133,19 +130,19 @@ def test_a_row_is_the_same_in_every_batch(library: ctypes.CDLL, fmt: Format) -> 
         close(packed.multiply(x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
 
 
-def test_what_does_not_divide_is_not_interleaved(library: ctypes.CDLL) -> None:
+def test_what_does_not_divide_is_not_interleaved(library: Kernels) -> None:
     assert interleave(library, torch.randn(9, 4), torch.randn(9, 4)) is None
     assert interleave(library, torch.randn(64, 4), torch.randn(32, 4)) is None
 
 
-def test_out_is_written_in_place(library: ctypes.CDLL) -> None:
+def test_out_is_written_in_place(library: Kernels) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     x, out = torch.randn(4, 8), torch.full((4, 20), torch.nan)
     assert packed.multiply(x, out=out) is out
     close(out, packed.multiply(x), 0)
 
 
-def test_the_largest_sums_of_int8_fit(library: ctypes.CDLL) -> None:
+def test_the_largest_sums_of_int8_fit(library: Kernels) -> None:
     weight = torch.full((3, 3000), 2.0)
     packed = pack(library, [weight], [None], Format.INT8)
     x = torch.full((2, 3000), -7.0)
@@ -153,41 +150,41 @@ def test_the_largest_sums_of_int8_fit(library: ctypes.CDLL) -> None:
     close(packed.multiply(x), linear(x, weight), 1e-6)
 
 
-def test_no_rows_are_no_work(library: ctypes.CDLL) -> None:
+def test_no_rows_are_no_work(library: Kernels) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
 
 
 @pytest.mark.parametrize("n", [1, 8, 33, 768])
-def test_norms_are_those_of_torch(library: ctypes.CDLL, n: int) -> None:
+def test_norms_are_those_of_torch(library: Kernels, n: int) -> None:
     x, weight, bias = torch.randn(2, 5, n) + 3, torch.randn(n), torch.randn(n)
-    actual = elementwise.norm(library, x, weight, bias, eps=1e-5, center=True)
+    actual = library.norm(x, weight, bias, eps=1e-5, center=True)
     torch.testing.assert_close(actual, layer_norm(x, (n,), weight, bias), rtol=1e-4, atol=1e-5)
-    actual = elementwise.norm(library, x, weight, None, eps=1e-6, center=False)
+    actual = library.norm(x, weight, None, eps=1e-6, center=False)
     torch.testing.assert_close(actual, rms_norm(x, (n,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_the_norm_of_some_columns_needs_no_copy(library: ctypes.CDLL) -> None:
+def test_the_norm_of_some_columns_needs_no_copy(library: Kernels) -> None:
     joint = torch.randn(1, 6, 100)
     heads = joint[..., 20:68].view(1, 6, 3, 16)
     weight = torch.randn(16)
-    actual = elementwise.norm(library, heads, weight, None, eps=1e-6, center=False)
+    actual = library.norm(heads, weight, None, eps=1e-6, center=False)
     torch.testing.assert_close(actual, rms_norm(heads, (16,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_rotary_is_that_of_the_formula(library: ctypes.CDLL) -> None:
+def test_rotary_is_that_of_the_formula(library: Kernels) -> None:
     x = torch.randn(5, 3, 16).transpose(0, 1)[None]  # [1, heads, tokens, dim], as models have it
     cos, sin = torch.randn(1, 5, 16), torch.randn(1, 5, 16)
     turned = torch.cat([-x[..., 8:], x[..., :8]], dim=-1)
     expected = x * cos[:, None] + turned * sin[:, None]
-    torch.testing.assert_close(elementwise.rotary(library, x, cos, sin), expected)
+    torch.testing.assert_close(library.rotary(x, cos, sin), expected)
 
 
 @pytest.mark.parametrize("fmt", Format)
 @pytest.mark.parametrize("column", [2, 30, 32])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_none(
-    library: ctypes.CDLL, fmt: Format, column: int, value: float
+    library: Kernels, fmt: Format, column: int, value: float
 ) -> None:
     packed = pack(library, [torch.randn(20, 33)], [None], fmt)
     x = torch.randn(3, 33)
@@ -197,7 +194,7 @@ def test_what_is_no_number_stays_none(
     assert y[[0, 2]].isfinite().all()
 
 
-def test_the_largest_value_is_the_first_of_its_size(library: ctypes.CDLL) -> None:
+def test_the_largest_value_is_the_first_of_its_size(library: Kernels) -> None:
     x = torch.randn(6, 5000).round(decimals=1)
     x[1] = -torch.inf
     x[2, [1023, 4999]] = 9.0
@@ -206,6 +203,6 @@ def test_the_largest_value_is_the_first_of_its_size(library: ctypes.CDLL) -> Non
     x[5, 1024] = torch.inf
     some = x[:, 7:]  # rows that are further apart than they are long
     expected = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
-    assert elementwise.argmax(library, some).tolist() == [*expected, 4991, 1017]
-    assert elementwise.argmax(library, x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
-    assert elementwise.argmax(library, x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
+    assert library.argmax(some).tolist() == [*expected, 4991, 1017]
+    assert library.argmax(x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
+    assert library.argmax(x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
