@@ -207,7 +207,9 @@ def _draw_kernel(
 def draw_rows(
     logits: torch.Tensor, filters: torch.Tensor, random_bits: torch.Tensor, *, block: int = BLOCK
 ) -> torch.Tensor:
-    """Sample one token per row, int64 [num_rows]; FAILED (-1) if a logit is NaN or the best infinite.
+    """Sample one token per row; returns int64 [num_rows].
+
+    A row with NaN, or whose largest logit is infinite, gives FAILED (-1).
 
     ``logits`` is [num_rows, vocab_size] of any float type, rows contiguous. ``filters`` is float64
     [4, num_rows]: temperature (0: greedy), min_p (below 1), top_k (``vocab_size``: off), top_p
