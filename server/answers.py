@@ -1,8 +1,8 @@
-"""Answers that own their request while they are sent: whoever leaves, its blocks are freed.
+"""Responses that own their request while they are sent. A client that leaves frees its blocks.
 
-Both are ASGI applications under a Litestar ``Response``. One ``async with`` around the whole
-sending ends the request whatever happens: the end, an error, a client that went away (also
-while ``send`` is blocked on it), or the server's own shutdown.
+Both are ASGI applications inside a Litestar ``Response``. One ``async with`` around the whole
+sending aborts the request in every case: the end, an error, a disconnect (also while ``send``
+blocks), and server shutdown.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
-from server import sse
 from server.bridge import ChoiceOutput, ResponseStream
 from server.render.base import StreamRenderer, WholeRenderer
 
+JSON = "application/json"
+
 
 class OwningAnswer(Response[None]):
-    """Base: a response whose body comes from the engine. Subclasses say how it is sent."""
+    """Base of responses whose body comes from the engine."""
 
     def __init__(self, stream: ResponseStream, *, media_type: str) -> None:
         super().__init__(None, media_type=media_type)
         self._stream = stream
 
     def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
-        """The application that sends this answer."""
         return self._send
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,10 +37,9 @@ class OwningAnswer(Response[None]):
 
     @asynccontextmanager
     async def _owned(self, receive: Receive) -> AsyncIterator[anyio.abc.TaskGroup]:
-        """The stream, for as long as the client stays and the server does not give it up.
+        """Own the stream. A disconnect or ``ResponseStream.cancel`` cancels the body.
 
-        Cancels what is inside when the client leaves. An exception inside ends it as itself,
-        not as a group.
+        An exception in the body propagates as itself, not as an exception group.
         """
         failure: Exception | None = None
         async with self._stream, anyio.create_task_group() as tasks:
@@ -48,7 +47,7 @@ class OwningAnswer(Response[None]):
             tasks.start_soon(_wait_for_disconnect, receive, tasks.cancel_scope)
             try:
                 yield tasks
-            except Exception as error:  # noqa: BLE001 - kept out of the task group, which would wrap it
+            except Exception as error:  # noqa: BLE001 - the task group would wrap it
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
@@ -56,16 +55,16 @@ class OwningAnswer(Response[None]):
 
 
 class WholeAnswer(OwningAnswer):
-    """One JSON object, sent when every choice has ended."""
+    """One JSON object, sent when every choice has finished."""
 
     def __init__(self, stream: ResponseStream, renderer: WholeRenderer) -> None:
-        super().__init__(stream, media_type="application/json")
+        super().__init__(stream, media_type=JSON)
         self._renderer = renderer
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         async with self._owned(receive):
             body = self._renderer.whole(await self._collect())
-            await _start(send, "application/json", {"content-length": str(len(body))})
+            await _start(send, JSON, {"content-length": str(len(body))})
             await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _collect(self) -> list[StepOutput]:
@@ -80,11 +79,11 @@ class WholeAnswer(OwningAnswer):
 
 
 class StreamAnswer(OwningAnswer):
-    """A body sent piece by piece, as it is generated.
+    """A body that is sent while it is generated.
 
-    The status is sent with the first output, so that a request that fails before it gets an
-    honest 500; a client that waits longer than ``keep_alive_interval`` seconds gets the status
-    and a comment, and further comments while nothing else comes. No interval, or 0: no comments.
+    The status is sent with the first output, so a request that fails before gets a 500. After
+    ``keep_alive_interval`` seconds without output the status and the renderer's ``keep_alive``
+    bytes are sent, and those bytes again after every further interval. None or 0: never.
     """
 
     def __init__(
@@ -92,33 +91,32 @@ class StreamAnswer(OwningAnswer):
         stream: ResponseStream,
         renderer: StreamRenderer,
         *,
-        media_type: str = "text/event-stream",
         keep_alive_interval: float | None = None,
     ) -> None:
-        super().__init__(stream, media_type=media_type)
+        super().__init__(stream, media_type=renderer.media_type)
         self._renderer = renderer
-        self._keep_alive_interval = keep_alive_interval or None
+        self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else None
         self._is_over = False
         self._is_cut = False
         self._num_writes = 0
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         async with self._owned(receive) as tasks:
-            if self._keep_alive_interval is not None:
+            if self._keep_alive_interval:
                 tasks.start_soon(self._keep_alive, self._keep_alive_interval)
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-            await _start(send, str(self.media_type), headers)
+            await _start(send, self._renderer.media_type, headers)
             await self._write(send, self._renderer.begin() + self._render(outputs))
             while not self._is_over:
                 await self._write(send, self._render(await self._stream.receive()))
 
     def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
-        """All that came at once, so that it leaves in one write; a comment if nothing came."""
+        """All available outputs, for one write. Without any: the keep-alive bytes."""
         if not outputs:
-            return sse.COMMENT
+            return self._renderer.keep_alive
         data = b""
         for index, output in outputs:
             data += self._renderer.feed(index, output)
@@ -132,14 +130,14 @@ class StreamAnswer(OwningAnswer):
         return data
 
     async def _write(self, send: Send, data: bytes) -> None:
-        """One write to the socket; the last one also ends the body, unless it is to be cut."""
+        """One write to the socket. The last one ends the body, unless the body is to be cut."""
         is_last = self._is_over and not self._is_cut
         if data or is_last:
             self._num_writes += 1
             await send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
     async def _keep_alive(self, interval: float) -> None:
-        """Wake the sender, which alone may send, whenever it has been silent for so long."""
+        """Wake the sending task after ``interval`` seconds without a write. Only it may send."""
         while True:
             num_writes = self._num_writes
             await anyio.sleep(interval)

@@ -1,10 +1,10 @@
-"""create_app: the one place where routes, handlers and lifespan are put together."""
+"""create_app: routes, exception handlers and lifespan in one application."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from litestar import Controller, Litestar
+from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
 from litestar.di import Provide
@@ -13,26 +13,12 @@ from core.build import LoadedEngine
 from core.thread import Event
 from server.auth import api_key_guard
 from server.body import StrictRequest
-from server.controllers.chat import ChatController
-from server.controllers.completions import CompletionController
-from server.controllers.generate import GenerateController
-from server.controllers.health import HealthController
-from server.controllers.models import ModelController
-from server.controllers.tokens import TokenController
+from server.controllers import CONTROLLERS
 from server.errors import error_response
 from server.lifespan import engine_lifespan
-from server.openapi import openapi_route
+from server.openapi.route import openapi_route
 from server.serving import Serving
 from server.settings import Settings
-
-CONTROLLERS: list[type[Controller]] = [
-    ChatController,
-    CompletionController,
-    GenerateController,
-    HealthController,
-    ModelController,
-    TokenController,
-]
 
 
 def create_app(
@@ -41,10 +27,10 @@ def create_app(
     load: Callable[[], LoadedEngine] | None = None,
     on_event: Callable[[Event], None] = lambda _event: None,
 ) -> Litestar:
-    """Build the application; its engine is loaded when its lifespan begins.
+    """Build the application. Its lifespan loads the engine.
 
-    ``load`` builds another engine than the settings name. ``on_event`` is told, on the event
-    loop, when the engine is ready and when it is gone.
+    ``load`` replaces the loader of ``settings.model``. ``on_event`` runs on the event loop when
+    the engine is ready and when it has died.
     """
     return Litestar(
         route_handlers=[
@@ -58,7 +44,7 @@ def create_app(
         cors_config=_cors(settings),
         request_class=StrictRequest,
         request_max_body_size=settings.max_body_size,
-        openapi_config=None,  # it would bring pages of its own: see server.openapi
+        openapi_config=None,  # server.openapi serves the document, without Litestar's pages
         logging_config=None,
     )
 

@@ -1,4 +1,4 @@
-"""The life of the engine inside the application: load, serve, stop, join."""
+"""The engine's life inside the application: load, serve, stop, join."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from litestar import Litestar
 from core.build import LoadedEngine, load_engine
 from core.thread import Event, SteppingEngine
 from server.bridge import EngineBridge
+from server.served_model import ServedModel
 from server.serving import Serving
 from server.settings import Settings
 
@@ -21,17 +22,17 @@ def engine_lifespan(
     load: Callable[[], LoadedEngine] | None,
     on_event: Callable[[Event], None],
 ) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
-    """Start the core thread with the application and stop it with the application.
+    """Start and stop the core thread with the application.
 
-    Start-up does not wait for the model: until it is loaded, routes answer 503. ``load`` takes
-    the place of loading what the settings name; it runs on the core thread.
+    Start-up does not wait for the model. Until it is loaded, routes answer 503. ``load`` replaces
+    the loader of ``settings.model`` and runs on the core thread.
     """
 
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         def load_on_core_thread() -> SteppingEngine:
             loaded = load() if load else load_engine(settings.model, settings.engine)
-            serving.loaded = loaded
+            serving.loaded_model = ServedModel.of(settings, loaded)
             return loaded.engine
 
         bridge = EngineBridge(

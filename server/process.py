@@ -129,7 +129,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _announce_ready(settings: Settings, url: str, serving: Serving) -> None:
-    info = serving.info
+    info = serving.model.info
     print(
         f"Serving {settings.served_model_name}: {info.dtype} on {info.device}, "
         f"context {info.max_model_len} tokens, room for {info.num_kv_tokens} in the cache.\n"

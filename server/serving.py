@@ -1,8 +1,7 @@
-"""Serving: what every handler needs, in one place."""
+"""Serving: what handlers share."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -10,11 +9,9 @@ from typing import ParamSpec, TypeVar
 import anyio
 from anyio import to_thread
 
-from core.build import EngineInfo, LoadedEngine
-from core.text.tokenizer import Tokenizer
 from server.bridge import EngineBridge
 from server.errors import APIError
-from server.families import Families
+from server.served_model import ServedModel
 from server.settings import Settings
 
 P = ParamSpec("P")
@@ -23,69 +20,40 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Serving:
-    """The settings, the bridge and, once the engine is loaded, what it brought along.
+    """The settings, the bridge and the loaded model. ``created`` is in Unix seconds.
 
-    Event loop only, but for ``loaded``, which the core thread sets before it reports ready.
+    Event loop only, except ``loaded_model``: the core thread sets it before it reports Ready.
     """
 
     settings: Settings
     bridge: EngineBridge
     tokenizer_limiter: anyio.CapacityLimiter
     created: int
-    loaded: LoadedEngine | None = None
-    _families: Families | None = None
+    loaded_model: ServedModel | None = None
 
     @property
-    def engine(self) -> LoadedEngine:
-        """What the engine brought along; it is loaded when a handler asks."""
-        assert self.loaded is not None
-        return self.loaded
+    def model(self) -> ServedModel:
+        """The model. Call ``check_accepting`` first: until then it may not be loaded."""
+        assert self.loaded_model is not None
+        return self.loaded_model
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
-        return self.engine.tokenizer
-
-    @property
-    def info(self) -> EngineInfo:
-        """The facts about the engine."""
-        return self.engine.info
-
-    @property
-    def families(self) -> Families:
-        """How the model writes tool calls and thinking; found out once."""
-        if self._families is None:
-            self._families = Families.of(self.settings, self.tokenizer)
-        return self._families
-
-    @property
-    def model_name(self) -> str:
-        """The one model id that is served."""
-        return self.settings.served_model_name
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes whenever equal requests with equal seeds may get other answers."""
-        info = self.info
-        facts = f"{self.settings.model} {info.dtype} {info.device} {info.vocab_size}"
-        return "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:10]
+    def check_accepting(self, model_name: str | None = None) -> None:
+        """Raise Unavailable if the server takes no new work, APIError for an unknown model."""
+        self.bridge.check_accepting()
+        self.check_model(model_name)
 
     def check_model(self, name: str | None) -> None:
-        """Raise APIError unless this model is served; no name means the one that is."""
-        if name is not None and name != self.model_name:
+        """Raise APIError if a request names another model. None means the served model."""
+        served = self.settings.served_model_name
+        if name is not None and name != served:
             raise APIError(
                 404,
-                f"The model '{name}' does not exist; this server has '{self.model_name}'.",
+                f"The model '{name}' does not exist; this server has '{served}'.",
                 code="model_not_found",
             )
 
-    @property
-    def keep_alive_interval(self) -> float | None:
-        """Seconds of silence before a stream sends a comment; None: it never does."""
-        return self.settings.keep_alive_interval or None
-
     async def in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a pure function (template, tokenizer) in one of the tokenizer workers."""
+        """Run a pure function (chat template, tokenizer) in a tokenizer worker thread."""
         return await to_thread.run_sync(
             lambda: function(*args, **kwargs), limiter=self.tokenizer_limiter
         )

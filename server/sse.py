@@ -1,4 +1,4 @@
-"""Server-sent events: frames of bytes. Every event is ``data: `` and one line of JSON."""
+"""Server-sent events as bytes. Every event is ``data: `` and one line of JSON."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import msgspec
 from schemas.errors import ErrorObject
 from server.errors import encode_error
 
+MEDIA_TYPE = "text/event-stream"
+
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"
-"""Ignored by every client; resets read timeouts."""
+"""Clients ignore it. It resets read timeouts."""
 
-HOLE = uuid4().hex
-"""The text that a Template takes the place of; nobody can have written it."""
+PLACEHOLDER = uuid4().hex
+"""The text that a Template replaces. It is random, so no client can send it."""
 
 _encoder = msgspec.json.Encoder()
-_HOLE = _encoder.encode(HOLE)
+_PLACEHOLDER = _encoder.encode(PLACEHOLDER)
 _LINE_SEPARATOR, _PARAGRAPH_SEPARATOR = "\u2028".encode(), "\u2029".encode()
 
 
 class Template:
-    """An event that is encoded once and sent with many texts: filling it costs a microsecond."""
+    """An event that is encoded once and filled with many texts."""
 
     __slots__ = ("_parts",)
 
     def __init__(self, event: bytes) -> None:
-        """``event`` is a frame in which one string or several are HOLE."""
-        self._parts = event.split(_HOLE)
+        """``event`` is a frame in which at least one string is PLACEHOLDER."""
+        self._parts = event.split(_PLACEHOLDER)
         assert len(self._parts) > 1
 
     def fill(self, text: str) -> bytes:
-        """The event as ``frame`` would have made it with this text."""
+        """The bytes that ``frame`` gives for an event with this text."""
         return _one_line(_encoder.encode(text)).join(self._parts)
 
 
@@ -42,7 +44,7 @@ def frame(chunk: msgspec.Struct) -> bytes:
 
 
 def error_frame(error: ErrorObject) -> bytes:
-    """The event that says why a stream ends early."""
+    """The event of an error that ends a stream."""
     return _event(encode_error(error))
 
 
@@ -51,7 +53,7 @@ def _event(data: bytes) -> bytes:
 
 
 def _one_line(data: bytes) -> bytes:
-    """JSON has no ends of line, but some clients take these two characters for such."""
+    """Escape the two characters that JSON allows but some clients treat as line ends."""
     if b"\xe2\x80" not in data:
         return data
     return data.replace(_LINE_SEPARATOR, b"\\u2028").replace(_PARAGRAPH_SEPARATOR, b"\\u2029")

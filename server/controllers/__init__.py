@@ -1,1 +1,21 @@
-"""Routes: one controller for each surface."""
+"""Routes, one controller for each API."""
+
+from __future__ import annotations
+
+from litestar import Controller
+
+from server.controllers.chat import ChatController
+from server.controllers.completions import CompletionController
+from server.controllers.generate import GenerateController
+from server.controllers.health import HealthController
+from server.controllers.models import ModelController
+from server.controllers.tokens import TokenController
+
+CONTROLLERS: list[type[Controller]] = [
+    ChatController,
+    CompletionController,
+    GenerateController,
+    HealthController,
+    ModelController,
+    TokenController,
+]

@@ -1,34 +1,33 @@
-"""GET /health and /stats: for load balancers, operators and tests. Never authenticated."""
+"""GET /health and /stats, for load balancers and operators. Neither needs an API key."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
-from core.contract.messages import EngineStats
 from schemas.health import HealthResponse
+from schemas.stats import EngineStats
 from server.bridge import State
-from server.openapi import gives, gives_also
+from server.openapi.responses import gives, gives_also
 from server.serving import Serving
 
 
 class HealthController(Controller):
-    """Whether the server can work, and how much it does."""
-
     path = "/"
     tags = ("Operation",)
-    opt: dict[str, Any] = {"public": True}  # noqa: RUF012 - Litestar reads it so
+    opt: dict[str, Any] = {"public": True}  # noqa: RUF012 - Litestar declares it so
 
     @get(
         ["/health", "/v1/health"],
         sync_to_thread=False,
         responses=gives(HealthResponse, 500)
-        | gives_also(503, HealthResponse, "No new work is taken: loading, draining or failed."),
+        | gives_also(503, HealthResponse, "The server is loading, draining or failed."),
     )
     def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
-        """200 while new work is taken, 503 otherwise."""
+        """200 if the server accepts new work, else 503."""
         state = serving.bridge.state
         return Response(
             HealthResponse(status=state.value),
@@ -37,5 +36,5 @@ class HealthController(Controller):
 
     @get("/stats", sync_to_thread=False, responses=gives(EngineStats, 500))
     def stats(self, serving: NamedDependency[Serving]) -> EngineStats:
-        """The engine's counters as of its last step."""
-        return serving.bridge.stats
+        """The engine's counters after its last step."""
+        return msgspec.convert(serving.bridge.stats, EngineStats, from_attributes=True)

@@ -1,1 +1,1 @@
-"""The engine's outputs to OpenAI's objects: the only place that builds answers."""
+"""The engine's outputs to API objects. Only this package builds responses."""

@@ -1,180 +1,129 @@
-"""Chat completions: chunks of a stream, or one object."""
+"""ChatRenderer: chat completions, streamed or whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
-from core.contract.messages import EngineRequest, StepOutput, TokenLogprob
-from core.contract.params import Thinking
-from core.text.tokenizer import Tokenizer
-from schemas.chat import ChatChoice, ChatCompletion, ChatMessage, FinishReason
-from schemas.chat_chunk import (
-    ChatChunkChoice,
-    ChatCompletionChunk,
-    ChatDelta,
-    FunctionCallDelta,
-    ToolCallDelta,
-)
+from core.contract.messages import StepOutput, TokenLogprob
+from schemas.chat import ChatChoice, ChatCompletion, FinishReason
+from schemas.chat_chunk import ChatChunkChoice, ChatCompletionChunk, ChatDelta
 from schemas.logprobs import ChatLogprobs
-from schemas.tools import FunctionCall, ToolCall
-from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.parsers.chain import ChoiceParser, fold
-from server.render.base import EventRenderer, Head, UsageCounter
-from server.render.logprobs import TokenName, chat_logprobs, prompt_logprobs
-from server.render.thinking import ThinkingCounter
+from server.parsers.chain import ChoiceParser
+from server.render.chat_message import chat_delta, chat_message
+from server.render.envelope import Envelope, EventRenderer, stop_reason
+from server.render.logprobs import chat_logprobs
+from server.sse import Template
 
 
-@dataclass(frozen=True, slots=True)
-class ChatFormat:
-    """What the request asked to see.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """How a choice's text becomes a message.
 
-    ``num_top`` is None where no log-probabilities were asked for. ``new_parser`` makes what parts
-    thinking and calls from the text of one choice; None where text is all there can be.
-    ``call_finish_reason`` is the honest end of an answer that makes calls.
+    ``new_parser`` makes the parser of one choice. None: all text is content. ``may_call``: the
+    message may consist of tool calls only. ``call_finish_reason`` is the finish reason of a
+    choice that made calls and then stopped.
     """
 
-    num_choices: int
-    num_top: int | None = None
-    num_prompt_top: int | None = None
-    include_usage: bool = False
-    continuous_usage: bool = False
-    return_token_ids: bool = False
     new_parser: Callable[[], ChoiceParser] | None = None
     may_call: bool = False
     call_finish_reason: Literal["stop", "tool_calls"] = "tool_calls"
     shows_reasoning: bool = True
-    thinking: Thinking | None = None
 
 
 @dataclass(slots=True)
 class _Choice:
-    """How far one streamed choice has come.
+    """State of one choice.
 
-    ``rest`` is what all further text goes into, once there is nothing left to part it from.
+    ``template`` is set once all further text is content: it makes the remaining chunks.
+    ``logprobs`` and ``token_ids`` have not been sent yet.
     """
 
     parser: ChoiceParser | None
-    rest: sse.Template | None = None
+    template: Template | None = None
     has_calls: bool = False
-    logprobs: list[TokenLogprob] = field(default_factory=list)  # not sent yet
-    token_ids: list[int] = field(default_factory=list)  # not sent yet
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
 
 
 class ChatRenderer(EventRenderer):
-    """See StreamRenderer and WholeRenderer. Event loop only."""
+    """See Renderer. Event loop only."""
 
-    def __init__(
-        self,
-        head: Head,
-        wanted: ChatFormat,
-        requests: Sequence[EngineRequest],
-        tokenizer: Tokenizer,
-        name: TokenName,
-    ) -> None:
-        thinking = wanted.thinking
-        super().__init__(
-            head.of(ChatCompletionChunk),
-            UsageCounter.of(
-                requests,
-                wanted.num_choices,
-                None
-                if thinking is None
-                else lambda: ThinkingCounter(thinking, tokenizer.token_bytes),
-            ),
-            include_usage=wanted.include_usage,
-            continuous=wanted.continuous_usage,
-        )
-        self._head = head
-        self._format = wanted
-        self._requests = requests
-        self._tokenizer = tokenizer
-        self._name = name
-        self._only_text_differs = not (
-            wanted.num_top is not None or wanted.return_token_ids or self._continuous
-        )
-        self._choices = [_Choice(wanted.new_parser and wanted.new_parser()) for _ in requests]
+    def __init__(self, envelope: Envelope, options: ChatOptions) -> None:
+        super().__init__(envelope, ChatCompletionChunk)
+        self._options = options
+        self._choices = [
+            _Choice(options.new_parser and options.new_parser())
+            for _ in range(envelope.num_choices)
+        ]
 
     def begin(self) -> bytes:
-        """The role chunk of every choice, in order: clients expect indexes to ascend.
+        """The role chunk of every choice, in order: clients expect ascending indexes.
 
-        Its content is null where the answer may turn out to be calls and nothing else.
+        Its content is null if the message may consist of tool calls only.
         """
+        content = None if self._options.may_call else ""
         return b"".join(
             self._chunk(
                 index,
-                ChatDelta(
-                    role="assistant", content=None if self._format.may_call else "", refusal=None
-                ),
-                logprobs=None if self._format.num_top is None else ChatLogprobs(content=[]),
-                prompt_token_ids=list(request.prompt_token_ids)
-                if self._format.return_token_ids and index == 0
-                else UNSET,
+                ChatDelta(role="assistant", content=content, refusal=None),
+                logprobs=None if self._envelope.num_top is None else ChatLogprobs(content=[]),
+                prompt_token_ids=self._prompt_token_ids() if index == 0 else UNSET,
             )
-            for index, request in enumerate(self._requests)
+            for index in range(len(self._choices))
         )
 
     def feed(self, index: int, output: StepOutput) -> bytes:
-        """Chunks for what is new, and the finish chunk at the end.
+        """Chunks for the new text, and the finish chunk at the end.
 
-        Log-probabilities and token ids go with the first chunk that follows them; what is left
-        of them at the end goes with the finish chunk.
+        Log-probabilities and token ids go into the next chunk. What remains of them at the end
+        goes into the finish chunk.
         """
         self._counter.count(index, output)
         choice = self._choices[index]
-        if choice.rest is not None and output.finish_reason is None:
-            return choice.rest.fill(output.text) if output.text else b""
+        if choice.template is not None and output.finish_reason is None:
+            return choice.template.fill(output.text) if output.text else b""
         if not self._only_text_differs:
             choice.logprobs += output.logprobs
             choice.token_ids += output.token_ids
         data = b"".join([self._delta_chunk(index, delta) for delta in self._deltas(choice, output)])
         if choice.parser is None or choice.parser.is_transparent:
-            choice.rest = self._templates.get((index, Content))
+            choice.template = self._templates.get((index, Content))
         if output.finish_reason is not None:
             data += self._chunk(
                 index,
                 ChatDelta(),
                 logprobs=self._pending_logprobs(choice) if choice.logprobs else None,
                 finish_reason=self._finish_reason(output, has_calls=choice.has_calls),
-                stop_reason=_stop_reason(output),
+                stop_reason=stop_reason(output),
                 token_ids=self._pending_token_ids(choice),
             )
         return data
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
-        """The whole object."""
-        wanted, first = self._format, outputs[0]
-        for index, output in enumerate(outputs):
-            self._counter.count(index, output)
+        usage = self._total_usage(outputs)
         return msgspec.json.encode(
-            self._head.of(ChatCompletion)(
+            self._envelope.head.of(ChatCompletion)(
                 choices=[self._choice(index, output) for index, output in enumerate(outputs)],
-                usage=self._counter.usage(),
-                prompt_logprobs=UNSET
-                if wanted.num_prompt_top is None
-                else prompt_logprobs(
-                    first.prompt_logprobs or (), self._tokenizer, wanted.num_prompt_top
-                ),
-                prompt_token_ids=list(self._requests[0].prompt_token_ids)
-                if wanted.return_token_ids
-                else UNSET,
+                usage=usage,
+                prompt_logprobs=self._prompt_logprobs(outputs[0]),
+                prompt_token_ids=self._prompt_token_ids(),
             )
         )
 
     def _deltas(self, choice: _Choice, output: StepOutput) -> list[Delta]:
-        """The parts of the new text that the client is to see."""
+        """The new text, parsed, without reasoning if the client does not want it."""
         if choice.parser is None:
             return [Content(output.text)] if output.text else []
         deltas = choice.parser.feed(output.text)
         if output.is_last:
             deltas += choice.parser.finish()
-        if self._format.shows_reasoning:
+        if self._options.shows_reasoning:
             return deltas
         return [delta for delta in deltas if not isinstance(delta, Reasoning)]
 
@@ -182,46 +131,38 @@ class ChatRenderer(EventRenderer):
         choice = self._choices[index]
         if isinstance(delta, CallBegin):
             choice.has_calls = True
-            self._templates.pop((index, CallArguments), None)  # it has the index of the call
+            self._templates.pop((index, CallArguments), None)  # it contains the call's index
         elif self._only_text_differs:
             return self._filled(
                 (index, type(delta)),
                 delta.text,
-                lambda text: self._chunk(index, _wire_delta(replace(delta, text=text))),
+                lambda text: self._chunk(
+                    index, chat_delta(msgspec.structs.replace(delta, text=text))
+                ),
             )
         return self._chunk(
             index,
-            _wire_delta(delta),
+            chat_delta(delta),
             logprobs=self._pending_logprobs(choice),
             token_ids=self._pending_token_ids(choice),
         )
 
     def _choice(self, index: int, output: StepOutput) -> ChatChoice:
-        message = fold(self._deltas(self._choices[index], output))
-        calls = [
-            ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments))
-            for call in message.calls
-        ]
+        message = chat_message(self._deltas(self._choices[index], output))
         return ChatChoice(
             index=index,
-            message=ChatMessage(
-                role="assistant",
-                content=message.content,
-                reasoning_content=message.reasoning or UNSET,
-                reasoning=message.reasoning or UNSET,
-                tool_calls=calls or UNSET,
-            ),
+            message=message,
             logprobs=self._logprobs(output.logprobs),
-            finish_reason=self._finish_reason(output, has_calls=bool(calls)),
-            stop_reason=_stop_reason(output),
-            token_ids=list(output.token_ids) if self._format.return_token_ids else UNSET,
+            finish_reason=self._finish_reason(output, has_calls=message.tool_calls is not UNSET),
+            stop_reason=stop_reason(output),
+            token_ids=self._token_ids(output.token_ids),
         )
 
     def _finish_reason(self, output: StepOutput, *, has_calls: bool) -> FinishReason:
-        """A cut answer says so before all else; calls come before an ordinary end."""
+        """``length`` stays ``length``, also after calls."""
         assert output.finish_reason is not None
         if has_calls and output.finish_reason == "stop":
-            return self._format.call_finish_reason
+            return self._options.call_finish_reason
         return output.finish_reason
 
     def _pending_logprobs(self, choice: _Choice) -> ChatLogprobs | None:
@@ -230,12 +171,16 @@ class ChatRenderer(EventRenderer):
 
     def _pending_token_ids(self, choice: _Choice) -> list[int] | UnsetType:
         token_ids, choice.token_ids = choice.token_ids, []
-        return token_ids if self._format.return_token_ids else UNSET
+        return self._token_ids(token_ids)
+
+    def _prompt_token_ids(self) -> list[int] | UnsetType:
+        return self._token_ids(self._envelope.prompts[0])
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> ChatLogprobs | None:
-        if self._format.num_top is None:
+        num_top = self._envelope.num_top
+        if num_top is None:
             return None
-        return chat_logprobs(entries, self._tokenizer, self._name, self._format.num_top)
+        return chat_logprobs(entries, self._envelope.tokenizer, self._name, num_top)
 
     def _chunk(
         self,
@@ -257,26 +202,3 @@ class ChatRenderer(EventRenderer):
             token_ids=token_ids,
         )
         return self._frame(choice, prompt_token_ids=prompt_token_ids)
-
-
-def _wire_delta(delta: Delta) -> ChatDelta:
-    """A parser's delta in OpenAI's form; thinking under both names that clients look for."""
-    match delta:
-        case Content(text):
-            return ChatDelta(content=text)
-        case Reasoning(text):
-            return ChatDelta(reasoning_content=text, reasoning=text)
-        case CallBegin(index, call_id, name):
-            function = FunctionCallDelta(name=name, arguments="")
-            call = ToolCallDelta(index=index, id=call_id, type="function", function=function)
-            return ChatDelta(tool_calls=[call])
-        case CallArguments(index, text):
-            function = FunctionCallDelta(arguments=text)
-            return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=function)])
-        case _:
-            assert_never(delta)
-
-
-def _stop_reason(output: StepOutput) -> str | int | UnsetType:
-    """Present only where something other than the model's end token stopped it."""
-    return UNSET if output.stop_reason is None else output.stop_reason

@@ -1,4 +1,4 @@
-"""Text completions: chunks of a stream, or one object. Both have the same shape."""
+"""CompletionRenderer: text completions, streamed or whole. Both have the same shape."""
 
 from __future__ import annotations
 
@@ -7,75 +7,41 @@ from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET
-from msgspec.structs import replace
 
-from core.contract.messages import EngineRequest, StepOutput, TokenLogprob
-from core.text.tokenizer import Tokenizer
+from core.contract.messages import StepOutput, TokenLogprob
 from schemas.completions import Completion, CompletionChoice
 from schemas.logprobs import CompletionLogprobs
-from server.render.base import EventRenderer, Head, UsageCounter
-from server.render.logprobs import TokenName, completion_logprobs, prompt_logprobs
+from server.render.envelope import Envelope, EventRenderer, stop_reason
+from server.render.logprobs import completion_logprobs
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionFormat:
-    """What the request asked to see.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionOptions:
+    """``num_best`` choices per prompt are returned, of those generated (``best_of``).
 
-    ``num_choices`` is n for each prompt, of ``num_candidates`` generated (``best_of``).
-    ``num_top`` is None where no log-probabilities were asked for. ``echoes`` holds the text of
-    each prompt if it is to be repeated.
+    ``echoes`` holds the text of each prompt if the response repeats it.
     """
 
-    num_choices: int
-    num_candidates: int
-    num_top: int | None = None
-    num_prompt_top: int | None = None
+    num_best: int
     echoes: Sequence[str] | None = None
-    include_usage: bool = False
-    continuous_usage: bool = False
-    return_token_ids: bool = False
 
 
 class CompletionRenderer(EventRenderer):
-    """See StreamRenderer and WholeRenderer. Event loop only."""
+    """See Renderer. Event loop only."""
 
-    def __init__(
-        self,
-        head: Head,
-        wanted: CompletionFormat,
-        requests: Sequence[EngineRequest],
-        tokenizer: Tokenizer,
-        name: TokenName,
-    ) -> None:
-        super().__init__(
-            head.of(Completion),
-            UsageCounter.of(requests, wanted.num_candidates),
-            include_usage=wanted.include_usage,
-            continuous=wanted.continuous_usage,
-        )
-        self._format = wanted
-        self._requests = requests
-        self._tokenizer = tokenizer
-        self._name = name
+    def __init__(self, envelope: Envelope, options: CompletionOptions) -> None:
+        super().__init__(envelope, Completion)
+        self._options = options
         self._begun: set[int] = set()
-        self._only_text_differs = not (
-            wanted.num_top is not None
-            or wanted.num_prompt_top is not None
-            or wanted.return_token_ids
-            or self._continuous
-        )
-
-    def begin(self) -> bytes:
-        """Nothing: completions have no role chunk."""
-        return b""
 
     def feed(self, index: int, output: StepOutput) -> bytes:
-        """A chunk if there is anything new; the prompt, if echoed, goes with the first."""
+        """A chunk if there is anything new. The first contains the echoed prompt."""
         self._counter.count(index, output)
-        wanted, is_first = self._format, index not in self._begun
+        is_first = index not in self._begun
         has_news = output.text or output.logprobs or output.finish_reason is not None
-        has_ids = wanted.return_token_ids and output.token_ids
-        if not has_news and not has_ids and not (is_first and wanted.echoes is not None):
+        has_ids = self._envelope.return_token_ids and output.token_ids
+        has_echo = is_first and self._options.echoes is not None
+        if not has_news and not has_ids and not has_echo:
             return b""
         self._begun.add(index)
         if self._only_text_differs and not is_first and output.finish_reason is None:
@@ -83,72 +49,68 @@ class CompletionRenderer(EventRenderer):
                 index,
                 output.text,
                 lambda text: self._frame(
-                    self._choice(index, index, replace(output, text=text), with_prompt=False)
+                    self._choice(
+                        index,
+                        index,
+                        msgspec.structs.replace(output, text=text),
+                        with_prompt=False,
+                    )
                 ),
             )
         return self._frame(self._choice(index, index, output, with_prompt=is_first))
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
-        """The whole object, with the best choices of each prompt in order of rank."""
-        for index, output in enumerate(outputs):
-            self._counter.count(index, output)
-        wanted = self._format
+        """The JSON body, with the best choices of each prompt in order of rank."""
+        usage = self._total_usage(outputs)
+        num_candidates, num_best = self._envelope.num_choices, self._options.num_best
         chosen: list[int] = []
-        for first in range(0, len(outputs), wanted.num_candidates):
-            candidates = list(range(first, first + wanted.num_candidates))
-            if wanted.num_choices < wanted.num_candidates:
+        for first in range(0, len(outputs), num_candidates):
+            candidates = list(range(first, first + num_candidates))
+            if num_best < num_candidates:
                 candidates.sort(key=lambda i: -_mean_logprob(outputs[i]))
-            chosen += candidates[: wanted.num_choices]
+            chosen += candidates[:num_best]
         choices = [
             self._choice(index, source, outputs[source], with_prompt=True)
             for index, source in enumerate(chosen)
         ]
-        return msgspec.json.encode(self._new_chunk(choices=choices, usage=self._counter.usage()))
+        return msgspec.json.encode(self._new_chunk(choices=choices, usage=usage))
 
     def _choice(
         self, index: int, source: int, output: StepOutput, *, with_prompt: bool
     ) -> CompletionChoice:
-        """Choice ``index`` of the answer, from request ``source`` of the engine."""
-        wanted, request = self._format, self._requests[source]
-        echo = "" if wanted.echoes is None else wanted.echoes[source // wanted.num_candidates]
+        """Choice ``index`` of the response, from the engine's choice ``source``."""
+        prompt = source // self._envelope.num_choices
+        prompt_ids = self._envelope.prompts[prompt]
+        echo = "" if self._options.echoes is None else self._options.echoes[prompt]
         return CompletionChoice(
             index=index,
             text=echo + output.text if with_prompt else output.text,
-            logprobs=self._logprobs(request, output, echo, with_prompt=with_prompt),
+            logprobs=self._logprobs(prompt_ids, output, echo, with_prompt=with_prompt),
             finish_reason=output.finish_reason,
-            stop_reason=UNSET if output.stop_reason is None else output.stop_reason,
-            token_ids=list(output.token_ids) if wanted.return_token_ids else UNSET,
-            prompt_token_ids=list(request.prompt_token_ids)
-            if wanted.return_token_ids and with_prompt
-            else UNSET,
-            prompt_logprobs=UNSET
-            if wanted.num_prompt_top is None
-            else prompt_logprobs(
-                output.prompt_logprobs or (), self._tokenizer, wanted.num_prompt_top
-            ),
+            stop_reason=stop_reason(output),
+            token_ids=self._token_ids(output.token_ids),
+            prompt_token_ids=self._token_ids(prompt_ids) if with_prompt else UNSET,
+            prompt_logprobs=self._prompt_logprobs(output),
         )
 
     def _logprobs(
-        self, request: EngineRequest, output: StepOutput, echo: str, *, with_prompt: bool
+        self, prompt_ids: Sequence[int], output: StepOutput, echo: str, *, with_prompt: bool
     ) -> CompletionLogprobs | None:
-        if self._format.num_top is None:
+        num_top = self._envelope.num_top
+        if num_top is None:
             return None
         prompt: Sequence[TokenLogprob] = ()
         offsets: list[int] = []
-        if with_prompt and self._format.echoes is not None:
+        if with_prompt and self._options.echoes is not None:
             prompt = output.prompt_logprobs or ()
-            offsets = self._prompt_offsets(request.prompt_token_ids)
+            offsets = self._prompt_offsets(prompt_ids)
         return completion_logprobs(
-            [*prompt, *output.logprobs],
-            self._name,
-            self._format.num_top,
-            offsets=offsets,
-            offset=len(echo),
+            [*prompt, *output.logprobs], self._name, num_top, offsets=offsets, offset=len(echo)
         )
 
     def _prompt_offsets(self, token_ids: Sequence[int]) -> list[int]:
-        """Where each prompt token's text begins, in code points; hidden tokens add nothing."""
-        detokenizer = self._tokenizer.detokenizer((), skip_special_tokens=True)
+        """Where each prompt token's text begins, in code points. Hidden tokens have no text."""
+        detokenizer = self._envelope.tokenizer.detokenizer((), skip_special_tokens=True)
         offsets, offset = [], 0
         for token_id in token_ids:
             offsets.append(offset)
@@ -157,6 +119,6 @@ class CompletionRenderer(EventRenderer):
 
 
 def _mean_logprob(output: StepOutput) -> float:
-    """Rank of a candidate: mean log-probability of its tokens."""
+    """Rank of a candidate."""
     values = [entry.logprob for entry in output.logprobs if entry.logprob is not None]
     return sum(values) / len(values) if values else float("-inf")

@@ -1,8 +1,9 @@
-"""Plain text, for the ancestor's ``POST /generate``."""
+"""TextRenderer: responses of ``POST /generate``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -11,27 +12,26 @@ from schemas.generate import GenerateResponse
 
 
 class TextRenderer:
-    """See StreamRenderer and WholeRenderer: raw UTF-8, or ``{"text": prompt + completion}``."""
+    """See Renderer. Streams raw UTF-8; the whole response is ``{"text": prompt + completion}``."""
+
+    media_type: ClassVar[str] = "text/plain; charset=utf-8"
+    keep_alive: ClassVar[bytes] = b""
 
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
 
     def begin(self) -> bytes:
-        """Nothing."""
         return b""
 
     def feed(self, _index: int, output: StepOutput) -> bytes:
-        """The new text."""
         return output.text.encode()
 
     def end(self) -> bytes:
-        """Nothing."""
         return b""
 
     def error(self, _message: str) -> None:
-        """Raw text cannot say it; the connection is cut, so that nobody takes it for the end."""
+        """Raw text cannot express an error. The connection is cut: the text is incomplete."""
         return
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
-        """The JSON body."""
         return msgspec.json.encode(GenerateResponse(text=self._prompt + outputs[0].text))

@@ -13,7 +13,7 @@ from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
 from server.parsers.chain import ChoiceParser
-from server.translate.tools import ToolPlan
+from server.translate.tools import ToolSelection
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class AnswerForm:
     """
 
     families: Families
-    tools: ToolPlan
+    tools: ToolSelection
     text_format: Grammar | None
     format_param: str | None
     thinking: Thinking | None
@@ -37,15 +37,15 @@ class AnswerForm:
     def of(
         cls,
         request: ChatCompletionRequest,
-        tools: ToolPlan,
+        tools: ToolSelection,
         text_format: tuple[Grammar | None, str | None],
         families: Families,
         tokenizer: Tokenizer,
         prompt_tail: str,
     ) -> AnswerForm:
-        """Take what ``tool_plan`` and ``output_format`` gave. Raises InvalidRequest."""
+        """Take what ``select_tools`` and ``output_format`` gave. Raises InvalidRequest."""
         if not tools.must_call and families.tool is None:
-            tools = ToolPlan()  # nobody knows how this model would begin a call: what comes is text
+            tools = ToolSelection()  # the markup of calls is unknown: all text is content
         return cls(
             families=families,
             tools=tools,

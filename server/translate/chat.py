@@ -1,74 +1,96 @@
-"""A chat request to a prompt and its SamplingParams. Takes long: runs in a worker thread."""
+"""translate_chat: a chat request to a Job. Runs in a worker thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import msgspec
 
-from core.build import LoadedEngine
 from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
-from server.families import Families
-from server.parsers.chain import ChoiceParser
+from server.job import Job
+from server.render.chat import ChatOptions, ChatRenderer
+from server.served_model import ServedModel
 from server.translate.answer_form import AnswerForm
 from server.translate.formats import output_format
-from server.translate.params import check_length, sampling_params
+from server.translate.params import answer_length, sampling_params
 from server.translate.prompts import chat_prompt, truncate
-from server.translate.tools import ToolPlan, tool_plan
+from server.translate.response import check_stream_options, new_envelope, new_job
+from server.translate.tools import select_tools
+from server.translate.unsupported import refuse_unsupported
 
 PROMPT_TAIL = 16
-"""Tokens at a prompt's end that are looked at for an opened thinking; more than its tag has."""
+"""Tokens at the prompt's end that may contain the opening tag of thinking. No tag has so many."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPlan:
-    """What a chat request comes to. ``new_parser`` makes the parser of one choice, if any.
-
-    ``tools`` has no callable ones where calls would not be told from text.
-    """
-
-    prompt: list[int]
-    params: SamplingParams
-    tools: ToolPlan
-    new_parser: Callable[[], ChoiceParser] | None
-
-
-def plan_chat(
-    request: ChatCompletionRequest,
-    loaded: LoadedEngine,
-    families: Families,
-    *,
-    allow_template: bool,
-) -> ChatPlan:
-    """Render, tokenize, check all that takes the model's facts. Raises InvalidRequest."""
-    tokenizer, info = loaded.tokenizer, loaded.info
-    tools, text_format = tool_plan(request), output_format(request)
-    if tools.shown and not (families.template_shows_tools or request.chat_template):
+def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
+    """Check the fields, render the chat template and tokenize. Raises InvalidRequest."""
+    _check_fields(request)
+    tools, text_format = select_tools(request), output_format(request)
+    if tools.shown and not (model.families.template_shows_tools or request.chat_template):
         raise InvalidRequest(
             "This model's chat template knows no tools.",
             param="tools",
             code="unsupported_parameter",
         )
-    prompt = chat_prompt(request, tokenizer, tools=tools.shown, allow_template=allow_template)
+    prompt, max_tokens = _prompt(request, model, tools.shown)
+    prompt_tail = model.tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False)
+    form = AnswerForm.of(request, tools, text_format, model.families, model.tokenizer, prompt_tail)
+    params = _params(request, model, form, max_tokens)
+    envelope = new_envelope(
+        request,
+        model,
+        id_prefix="chatcmpl",
+        prompts=[prompt],
+        num_choices=request.n or 1,
+        num_top=params.logprobs,
+        thinking=params.thinking,
+    )
+    options = ChatOptions(
+        new_parser=form.new_parser,
+        may_call=bool(form.tools.callable),
+        call_finish_reason="stop" if form.tools.is_named else "tool_calls",
+        shows_reasoning=request.include_reasoning is not False,
+    )
+    return new_job(request, model, envelope, [params], ChatRenderer(envelope, options))
+
+
+def _check_fields(request: ChatCompletionRequest) -> None:
+    """Checks that need no model."""
+    check_stream_options(request)
+    if request.top_logprobs and not request.logprobs:
+        raise InvalidRequest(
+            "top_logprobs is only allowed when logprobs is true.",
+            param="top_logprobs",
+            code="invalid_parameter_combination",
+        )
+    refuse_unsupported(request)
+
+
+def _prompt(
+    request: ChatCompletionRequest, model: ServedModel, tools: list[dict[str, object]]
+) -> tuple[list[int], int]:
+    """The prompt's token ids, and the number of tokens to generate at most."""
+    allow_template = model.settings.trust_request_chat_template
+    prompt = chat_prompt(request, model.tokenizer, tools=tools, allow_template=allow_template)
     wanted = request.max_completion_tokens or request.max_tokens
-    prompt = list(truncate(prompt, request, room=info.max_model_len - (wanted or 1)))
-    max_tokens = check_length(len(prompt), wanted, info, param="messages")
-    prompt_tail = tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False)
-    form = AnswerForm.of(request, tools, text_format, families, tokenizer, prompt_tail)
+    prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
+    return prompt, answer_length(len(prompt), wanted, model.info, param="messages")
+
+
+def _params(
+    request: ChatCompletionRequest, model: ServedModel, form: AnswerForm, max_tokens: int
+) -> SamplingParams:
     params = sampling_params(
         request,
         max_tokens=max_tokens,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         echo_logprobs=None,
-        info=info,
-        tokenizer=tokenizer,
-        grammar=form.grammar(loaded.grammar_compiler),
+        info=model.info,
+        tokenizer=model.tokenizer,
+        grammar=form.grammar(model.grammar_compiler),
         thinking=form.thinking,
-        shows_markup=form.has_special_markup(tokenizer),
+        shows_markup=form.has_special_markup(model.tokenizer),
     )
-    if form.tools.must_call:  # stop strings are for text, and a call that must be made cannot fail
+    if form.tools.must_call:  # a stop string would cut a call that the grammar guarantees
         params = msgspec.structs.replace(params, stop=())
-    return ChatPlan(prompt=prompt, params=params, tools=form.tools, new_parser=form.new_parser)
+    return params

@@ -1,74 +1,114 @@
-"""A text request to prompts and their SamplingParams. Takes long: runs in a worker thread."""
+"""translate_completion: a text completion request to a Job. Runs in a worker thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import msgspec
 
-from core.build import EngineInfo, LoadedEngine
+from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
+from server.job import Job
+from server.render.completions import CompletionOptions, CompletionRenderer
+from server.served_model import ServedModel
 from server.translate.formats import output_format
-from server.translate.params import check_length, sampling_params
-from server.translate.prompts import completion_prompts, truncate
+from server.translate.params import answer_length, sampling_params
+from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
+from server.translate.response import check_stream_options, new_envelope, new_job
+from server.translate.unsupported import refuse_unsupported
 
 DEFAULT_MAX_TOKENS = 16
-"""OpenAI's, for a request that names none."""
+"""OpenAI's default for ``max_tokens``."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionPlan:
-    """What a text request comes to, prompt by prompt.
+def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
+    """Check the fields and tokenize the prompts. Raises InvalidRequest."""
+    _check_fields(request)
+    prompts = _prompts(request, model)
+    num_best = request.n or 1
+    num_candidates = max(request.best_of or 1, num_best)
+    params = _params(request, model, prompts, must_rank=num_candidates > num_best)
+    envelope = new_envelope(
+        request,
+        model,
+        id_prefix="cmpl",
+        prompts=[prompt.token_ids for prompt in prompts],
+        num_choices=num_candidates,
+        num_top=request.logprobs,
+    )
+    options = CompletionOptions(num_best=num_best, echoes=_echoes(request, model, prompts))
+    return new_job(request, model, envelope, params, CompletionRenderer(envelope, options))
 
-    ``num_candidates`` are generated for each prompt, of which the best n are shown. ``echoes``
-    are the prompts as text, if the answer repeats them.
-    """
 
-    prompts: list[Sequence[int]]
-    params: list[SamplingParams]
-    echoes: list[str] | None
-    num_candidates: int
+def _check_fields(request: CompletionRequest) -> None:
+    """Checks that need no model."""
+    check_stream_options(request)
+    if request.best_of is not None and request.best_of < (request.n or 1):
+        raise InvalidRequest(
+            f"best_of ({request.best_of}) is below n ({request.n or 1}).",
+            param="best_of",
+            code="invalid_parameter_combination",
+        )
+    if request.best_of is not None and request.best_of > 1 and request.stream:
+        raise InvalidRequest(
+            "best_of cannot be streamed.",
+            param="best_of",
+            code="invalid_parameter_combination",
+        )
+    refuse_unsupported(request)
 
 
-def plan_completions(request: CompletionRequest, loaded: LoadedEngine) -> CompletionPlan:
-    """Tokenize, and check everything that takes the model's facts. Raises InvalidRequest."""
-    tokenizer, info = loaded.tokenizer, loaded.info
-    given = completion_prompts(request, tokenizer)
+def _prompts(request: CompletionRequest, model: ServedModel) -> list[TokenizedPrompt]:
+    prompts = completion_prompts(request, model.tokenizer)
+    if request.truncate_prompt_tokens is None:
+        return prompts
     wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
-    prompts = [truncate(p.token_ids, request, room=info.max_model_len - wanted) for p in given]
-    num_choices = request.n or 1
-    num_candidates = max(request.best_of or 1, num_choices)
-    must_rank = num_candidates > num_choices
+    room = model.info.max_model_len - wanted
+    return [TokenizedPrompt(truncate(p.token_ids, request, room=room)) for p in prompts]
+
+
+def _params(
+    request: CompletionRequest,
+    model: ServedModel,
+    prompts: list[TokenizedPrompt],
+    *,
+    must_rank: bool,
+) -> list[SamplingParams]:
+    """The params of each prompt. They differ in ``max_tokens`` only."""
     grammar, format_param = output_format(request)
     if grammar is not None:
-        loaded.grammar_compiler.check(grammar, param=format_param)
-    max_tokens = [_max_tokens(len(prompt), request, info) for prompt in prompts]
+        model.grammar_compiler.check(grammar, param=format_param)
+    max_tokens = [
+        answer_length(
+            len(prompt.token_ids),
+            request.max_tokens,
+            model.info,
+            param="prompt",
+            default=DEFAULT_MAX_TOKENS,
+        )
+        for prompt in prompts
+    ]
     common = sampling_params(
         request,
         max_tokens=max_tokens[0],
         logprobs=0 if request.logprobs is None and must_rank else request.logprobs,
         echo_logprobs=request.logprobs if request.echo else None,
-        info=info,
-        tokenizer=tokenizer,
+        info=model.info,
+        tokenizer=model.tokenizer,
         grammar=grammar,
     )
+    return [msgspec.structs.replace(common, max_tokens=most) for most in max_tokens]
+
+
+def _echoes(
+    request: CompletionRequest, model: ServedModel, prompts: list[TokenizedPrompt]
+) -> list[str] | None:
+    """The text of each prompt if the response repeats it. Given text is repeated verbatim."""
+    if not request.echo:
+        return None
     skip = request.skip_special_tokens is not False
-    echoes = [
-        source.text  # verbatim where it was given as text and is used whole
-        if source.text is not None and prompt is source.token_ids
-        else tokenizer.decode(prompt, skip_special_tokens=skip)
-        for source, prompt in zip(given, prompts, strict=True)
+    return [
+        model.tokenizer.decode(prompt.token_ids, skip_special_tokens=skip)
+        if prompt.text is None
+        else prompt.text
+        for prompt in prompts
     ]
-    return CompletionPlan(
-        prompts=prompts,
-        params=[msgspec.structs.replace(common, max_tokens=most) for most in max_tokens],
-        echoes=echoes if request.echo else None,
-        num_candidates=num_candidates,
-    )
-
-
-def _max_tokens(num_prompt_tokens: int, request: CompletionRequest, info: EngineInfo) -> int:
-    room = check_length(num_prompt_tokens, request.max_tokens, info, param="prompt")
-    return min(room, DEFAULT_MAX_TOKENS) if request.max_tokens is None else room

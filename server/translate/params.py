@@ -1,21 +1,13 @@
-"""Request fields to SamplingParams and EngineRequests."""
+"""Request fields to SamplingParams."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-import msgspec
 
 from core.build import EngineInfo
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import Grammar
-from core.contract.messages import EngineRequest
 from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields
-
-NO_STREAM = 0
-"""Stream interval of an answer that is wanted in one piece."""
 
 
 def sampling_params(
@@ -30,11 +22,12 @@ def sampling_params(
     thinking: Thinking | None = None,
     shows_markup: bool = False,
 ) -> SamplingParams:
-    """Translate the fields that both endpoints share. Raises InvalidRequest naming the field.
+    """Translate the fields that the APIs share. Raises InvalidRequest naming the field.
 
-    What the request leaves open comes from the defaults that the model ships, then OpenAI's.
-    ``echo_logprobs`` is how many alternatives an echoed prompt shows. ``grammar`` has been
-    checked; with ``shows_markup`` special tokens are in the text, for a parser to see.
+    Fields that the request leaves open get the model's defaults (generation_config), then
+    OpenAI's. ``echo_logprobs`` is the number of alternatives of an echoed prompt. ``grammar`` has
+    passed ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a
+    parser looks for them.
     """
     defaults = info.default_sampling
     params = SamplingParams(
@@ -67,24 +60,23 @@ def sampling_params(
         grammar=grammar,
         thinking=thinking,
     )
-    _check_possible(params, info.eos_token_ids)
+    _check_satisfiable(params, info.eos_token_ids)
     return params
 
 
-def check_stream_options(request: SamplingFields) -> None:
-    """Raise InvalidRequest for ``stream_options`` without ``stream``."""
-    if request.stream_options is not None and not request.stream:
-        raise InvalidRequest(
-            "stream_options is only allowed when stream is true.", param="stream_options"
-        )
-
-
-def check_length(
-    num_prompt_tokens: int, max_tokens: int | None, info: EngineInfo, *, param: str
+def answer_length(
+    num_prompt_tokens: int,
+    max_tokens: int | None,
+    info: EngineInfo,
+    *,
+    param: str,
+    default: int | None = None,
 ) -> int:
-    """Tokens left for the answer, or ``max_tokens``; raise ContextLengthExceeded if too many.
+    """The number of tokens to generate at most.
 
-    ``param`` is the field that holds the prompt.
+    ``max_tokens`` None means ``default``, or less if the context is full before; without a
+    default it means all that fit. ``param`` is the field of the prompt. Raises
+    ContextLengthExceeded.
     """
     room = info.max_model_len - num_prompt_tokens
     if room < 0 or (room == 0 and max_tokens != 0):
@@ -94,7 +86,7 @@ def check_length(
             param=param,
         )
     if max_tokens is None:
-        return room
+        return room if default is None else min(room, default)
     if max_tokens > room:
         raise ContextLengthExceeded(
             f"This model's context length is {info.max_model_len} tokens, but {num_prompt_tokens} "
@@ -104,48 +96,16 @@ def check_length(
     return max_tokens
 
 
-def engine_requests(
-    response_id: str,
-    prompts: Sequence[Sequence[int]],
-    params: Sequence[SamplingParams],
-    *,
-    num_choices: int,
-    stream_interval: int,
-    cache_salt: str | None,
-) -> list[EngineRequest]:
-    """One EngineRequest for each choice, prompt by prompt: index = prompt * num_choices + j.
-
-    Choice ``j`` of a seeded request uses ``seed + j``, so that choices differ and repeat.
-    """
-    return [
-        EngineRequest(
-            request_id=f"{response_id}-{p * num_choices + j}",
-            prompt_token_ids=prompt,
-            params=_for_choice(params[p], j),
-            stream_interval=stream_interval,
-            cache_salt=cache_salt or "",
-        )
-        for p, prompt in enumerate(map(tuple, prompts))
-        for j in range(num_choices)
-    ]
-
-
-def _for_choice(params: SamplingParams, index: int) -> SamplingParams:
-    if index == 0 or params.seed is None:
-        return params
-    return msgspec.structs.replace(params, seed=params.seed + index)
-
-
 def _given(value: float | None, default: float | None) -> float:
-    """The value unless it is None: zero is a value."""
+    """The value unless it is None. Zero is a value."""
     return value if value is not None else default  # type: ignore[return-value]
 
 
-def _check_possible(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
-    """Raise InvalidRequest if there may come a step at which no token is left.
+def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
+    """Raise InvalidRequest if a step may have no token left to sample.
 
-    A bad word of allowed tokens is taken to be always about to be completed; a grammar may leave
-    a single token, so that nothing else may forbid any.
+    The check is conservative: it assumes that every bad word of allowed tokens is about to be
+    completed, and that a grammar allows only one token.
     """
     if params.grammar is not None:
         _check_beside_grammar(params)
@@ -166,13 +126,13 @@ def _check_possible(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> N
 
 
 def _check_beside_grammar(params: SamplingParams) -> None:
-    forbidding = {
+    excluding = {
         "allowed_token_ids": params.allowed_token_ids,
         "bad_words": params.bad_words_ids,
         "stop_token_ids": params.stop_token_ids and params.min_tokens,
     }
-    for name, forbids in forbidding.items():
-        if forbids:
+    for name, excludes in excluding.items():
+        if excludes:
             raise InvalidRequest(
                 f"{name} cannot be used with an output format or with these tools: together they "
                 "may leave no token.",
@@ -182,11 +142,11 @@ def _check_beside_grammar(params: SamplingParams) -> None:
 
 
 def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
-    """Alternatives at each position of the prompt: what was asked for, and what an echo shows."""
-    asked = request.prompt_logprobs
-    if asked is None:
+    """Alternatives per prompt token: those requested, or more if an echo shows more."""
+    wanted = request.prompt_logprobs
+    if wanted is None:
         return echoed
-    if asked == -1:
+    if wanted == -1:
         raise InvalidRequest(
             f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not -1.",
             param="prompt_logprobs",
@@ -198,7 +158,7 @@ def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
             param="prompt_logprobs",
             code="invalid_parameter_combination",
         )
-    return max(asked, echoed or 0)
+    return max(wanted, echoed or 0)
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -234,7 +194,7 @@ def _token_ids(ids: list[int] | None, name: str, vocab_size: int) -> tuple[int, 
 
 
 def _bad_words(words: list[str] | None, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
-    """Each word as it stands at the start of a text and after a space."""
+    """The tokens of each word at the start of a text and after a space."""
     variants = {variant for word in words or () for variant in (word, " " + word.lstrip())}
     ids = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in sorted(variants))
     return tuple(word for word in ids if word)

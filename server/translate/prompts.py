@@ -1,4 +1,4 @@
-"""Prompts to token ids. These functions take long for long texts: they run in worker threads."""
+"""Prompts to token ids. Long texts take long: worker threads run these functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PROMPTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class TokenizedPrompt:
-    """A prompt's ids, and its text if it was given as text."""
+    """``text`` is the prompt's text if the client gave it and ``token_ids`` are all of it."""
 
     token_ids: Sequence[int]
     text: str | None = None
@@ -31,7 +31,7 @@ def chat_prompt(
     tools: Sequence[Mapping[str, Any]] = (),
     allow_template: bool,
 ) -> list[int]:
-    """Render the conversation and the tools it shows, and tokenize. Raises InvalidRequest."""
+    """Render the conversation with its tools and tokenize it. Raises InvalidRequest."""
     assert request.messages is not None
     if request.chat_template is not None and not allow_template:
         raise InvalidRequest(
@@ -66,10 +66,10 @@ def chat_prompt(
 
 
 def completion_prompts(request: CompletionRequest, tokenizer: Tokenizer) -> list[TokenizedPrompt]:
-    """Every prompt of the request, whichever of the four forms it has. Raises InvalidRequest.
+    """All prompts of the request, in any of the four forms. Raises InvalidRequest.
 
-    Text gets the tokenizer's special tokens unless ``add_special_tokens`` is false; ids are used
-    exactly as they are. An empty text is the start of a document.
+    Text gets the tokenizer's special tokens unless ``add_special_tokens`` is false. Ids are used
+    as they are. An empty text is the start of a document.
     """
     add_special_tokens = request.add_special_tokens is not False
     prompts = _split(request.prompt)
@@ -84,7 +84,7 @@ def completion_prompts(request: CompletionRequest, tokenizer: Tokenizer) -> list
 def truncate(
     token_ids: Sequence[int], request: ChatCompletionRequest | CompletionRequest, *, room: int
 ) -> Sequence[int]:
-    """Clip a prompt as ``truncate_prompt_tokens`` asks; -1 keeps what fits into ``room``."""
+    """Apply ``truncate_prompt_tokens``. -1 keeps the tokens that fit into ``room``."""
     wanted = request.truncate_prompt_tokens
     if wanted is None:
         return token_ids

@@ -27,7 +27,7 @@ from schemas.tools import (
 
 
 @dataclass(frozen=True, slots=True)
-class ToolPlan:
+class ToolSelection:
     """What a request's tools come to. Without tools, or with ``none``, nothing is callable.
 
     ``shown`` is what the chat template gets: all tools, so that a subset does not change the
@@ -56,7 +56,7 @@ class ToolPlan:
         return Either((tool_calls(specs, markup, is_single=is_single), text))
 
 
-def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
+def select_tools(request: ChatCompletionRequest) -> ToolSelection:
     """Read tools, tool_choice and parallel_tool_calls. Raises InvalidRequest naming the field."""
     choice = request.tool_choice
     if not request.tools:
@@ -66,15 +66,15 @@ def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
                 param="tool_choice",
                 code="invalid_parameter_combination",
             )
-        return ToolPlan()
+        return ToolSelection()
     functions = _functions(request.tools)
     if choice == "none":
-        return ToolPlan()
+        return ToolSelection()
     shown = [_shown(function) for function in functions.values()]
     is_parallel = request.parallel_tool_calls is not False
     match choice:
         case None | "auto" | "required":
-            return ToolPlan(
+            return ToolSelection(
                 shown,
                 list(functions.values()),
                 must_call=choice == "required",
@@ -82,7 +82,7 @@ def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
             )
         case FunctionToolChoice(function=function):
             named = _named(functions, function.name)
-            return ToolPlan(shown, [named], must_call=True, is_named=True, is_parallel=False)
+            return ToolSelection(shown, [named], must_call=True, is_named=True, is_parallel=False)
         case AllowedToolsChoice(allowed_tools=allowed):
             if not allowed.tools:
                 raise InvalidRequest(
@@ -94,7 +94,7 @@ def tool_plan(request: ChatCompletionRequest) -> ToolPlan:
                 tool.function.name if isinstance(tool, FunctionToolChoice) else tool.custom.name
                 for tool in allowed.tools
             ]
-            return ToolPlan(
+            return ToolSelection(
                 shown,
                 [_named(functions, name) for name in dict.fromkeys(names)],
                 must_call=allowed.mode == "required",

@@ -10,7 +10,8 @@ from server import sse
 from server.answers import StreamAnswer, WholeAnswer
 from server.bridge import BUFFERED_OUTPUTS
 from server.render.base import Head
-from server.render.chat import ChatFormat, ChatRenderer
+from server.render.chat import ChatOptions, ChatRenderer
+from server.render.envelope import Envelope
 from server.render.text import TextRenderer
 from tests.support.asgi import Exchange
 from tests.support.engines import last, out, request, settle
@@ -23,6 +24,9 @@ TINY = 1e-3
 
 class LineRenderer:
     """The simplest format that shows where everything went."""
+
+    media_type = sse.MEDIA_TYPE
+    keep_alive = sse.COMMENT
 
     def begin(self):
         return b"<"
@@ -74,8 +78,14 @@ def say(engine):
 def chat_renderer(*requests, **wanted):
     tokenizer = Tokenizer(byte_level())
     head = Head(id="chatcmpl-1", created=1700000000, model="m", system_fingerprint="fp_1")
-    wanted_format = ChatFormat(num_choices=len(requests), **wanted)
-    return ChatRenderer(head, wanted_format, requests, tokenizer, tokenizer.token_text)
+    envelope = Envelope(
+        head=head,
+        tokenizer=tokenizer,
+        prompts=[requests[0].prompt_token_ids],
+        num_choices=len(requests),
+        **wanted,
+    )
+    return ChatRenderer(envelope, ChatOptions())
 
 
 class TestWhole:
@@ -364,8 +374,7 @@ class TestKeepAlive:
 
 class TestRawText:
     async def test_bytes(self, respond, say):
-        options = {"renderer": TextRenderer("prompt "), "media_type": "text/plain; charset=utf-8"}
-        async with respond(StreamAnswer, **options) as exchange:
+        async with respond(StreamAnswer, renderer=TextRenderer("prompt ")) as exchange:
             await say(out(text="é"))
             await say(last(text="!"))
         assert exchange.writes == ["é".encode(), b"!"]

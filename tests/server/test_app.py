@@ -11,6 +11,7 @@ from core.contract.errors import ModelLoadError
 from core.text.tokenizer import Tokenizer
 from server.app import create_app
 from server.bridge import State
+from server.job import Job
 from server.settings import Settings
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, loaded, out, request, words
@@ -320,7 +321,7 @@ class TestCompletions:
         def not_to_be_called(*_args, **_kwargs):
             raise AssertionError
 
-        monkeypatch.setattr("server.controllers.completions.engine_requests", not_to_be_called)
+        monkeypatch.setattr(Job, "requests", not_to_be_called)
         body = {"prompt": ["x"] * 1024, "n": 128, "bad_words": ["x"] * 128}
         exchange = await ask(app, "POST", COMPLETIONS, body)
         assert exchange.status == 400
@@ -410,13 +411,21 @@ class TestGenerate:
             ({}, "top_p", 0.9),
             ({"top_p": 1}, "top_p", 1.0),
             ({"top_p": 0}, "top_p", 0.0),
+            ({}, "min_p", 0.1),
+            ({}, "repetition_penalty", 1.2),
             ({}, "ignore_eos", False),
             ({"stop_on_eos": True}, "ignore_eos", False),
             ({"stop_on_eos": False}, "ignore_eos", True),
         ],
     )
     async def test_every_field_is_honoured(self, start_app, answering, fields, name, value):
-        defaults = {"temperature": 0.5, "top_k": 20.0, "top_p": 0.9}
+        defaults = {
+            "temperature": 0.5,
+            "top_k": 20.0,
+            "top_p": 0.9,
+            "min_p": 0.1,
+            "repetition_penalty": 1.2,
+        }
         app = await start_app(answering, info={"default_sampling": defaults})
         assert (await ask(app, "POST", "/generate", {"prompt": "x"} | fields)).status == 200
         assert getattr(answering.requests[0].params, name) == value
@@ -441,4 +450,10 @@ async def test_stats(start_app, engine):
     await engine.admit(1)
     await engine.say(last("r"))
     stream.close()
-    assert (await ask(app, "GET", "/stats")).json["num_steps"] == 1
+    exchange = await ask(app, "GET", "/stats")
+    assert exchange.json["num_steps"] == 1
+    assert exchange.body == (
+        b'{"num_running":0,"num_waiting":0,"num_free_blocks":0,"num_blocks":0,"num_steps":1,'
+        b'"num_preemptions":0,"num_failed_steps":0,"num_prompt_tokens":0,"num_cached_tokens":0,'
+        b'"num_output_tokens":0}'
+    )

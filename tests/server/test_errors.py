@@ -457,7 +457,7 @@ class TestOverTheApplication:
         def broken(*_args, **_kwargs):
             raise RuntimeError("/usr/lib/secret.py 0x7f0012")
 
-        monkeypatch.setattr("server.controllers.chat.plan_chat", broken)
+        monkeypatch.setattr("server.controllers.chat.translate_chat", broken)
         with caplog.at_level(logging.INFO):
             exchange = await ask(app, "POST", f"{CHAT}?q=%ff", {"messages": USER})
         assert check_shape(exchange, 500)["message"] == FAILED

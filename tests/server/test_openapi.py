@@ -3,8 +3,10 @@
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from server.app import CONTROLLERS, create_app
-from server.openapi import NOT_SUPPORTED, describe
+from server.app import create_app
+from server.controllers import CONTROLLERS
+from server.openapi.components import NOT_SUPPORTED
+from server.openapi.document import describe
 from server.settings import Settings
 from server.translate.unsupported import refused_fields
 from tests.support.asgi import ask

@@ -41,7 +41,7 @@ def test_everything_else_is_left_as_it_is():
 @settings(deadline=None)
 @given(st.lists(st.text() | st.just('\u2028"\\\0')))
 def test_a_template_gives_what_a_frame_is(texts):
-    template = sse.Template(sse.frame(Twice(sse.HOLE, 7, sse.HOLE)))
+    template = sse.Template(sse.frame(Twice(sse.PLACEHOLDER, 7, sse.PLACEHOLDER)))
     for text in texts:
         assert template.fill(text) == sse.frame(Twice(text, 7, text))
 

@@ -9,6 +9,7 @@ from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
 from server import sse
 from server.render.base import Head
+from server.render.envelope import Envelope
 from tests.support.engines import out, request
 from tests.support.tokenizers import byte_level
 
@@ -23,6 +24,21 @@ def tokenizer():
 @pytest.fixture
 def head():
     return Head(id="id-1", created=1700000000, model="org/m", system_fingerprint="fp_1")
+
+
+@pytest.fixture
+def envelope(head, tokenizer):
+    """The envelope of a response, and the options in ``wanted`` that it does not have."""
+
+    def envelope(requests, *, num_choices, **wanted):
+        own = {name: wanted.pop(name) for name in Envelope.__slots__ if name in wanted}
+        prompts = [request.prompt_token_ids for request in requests[::num_choices]]
+        made = Envelope(
+            head=head, tokenizer=tokenizer, prompts=prompts, num_choices=num_choices, **own
+        )
+        return made, wanted
+
+    return envelope
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.render.chat import ChatFormat, ChatRenderer
-from server.render.logprobs import token_names
+from server.render.chat import ChatOptions, ChatRenderer
 
 
 @pytest.fixture
-def make(head, tokenizer):
-    def make(requests, *, as_ids=False, **wanted):
-        wanted_format = ChatFormat(num_choices=len(requests), **wanted)
-        names = token_names(tokenizer, as_ids=as_ids)
-        return ChatRenderer(head, wanted_format, requests, tokenizer, names)
+def make(envelope):
+    def make(requests, **wanted):
+        common, options = envelope(requests, num_choices=len(requests), **wanted)
+        return ChatRenderer(common, ChatOptions(**options))
 
     return make
 
@@ -123,7 +121,7 @@ def test_an_error(make, asked):
 
 def test_prompt_logprobs_and_ids_as_tokens(make, asked, generate, whole_of):
     prompt = [TokenLogprob(1, None), TokenLogprob(2, -4.0, ((7, -0.5), (8, -1.0)))]
-    renderer = make(asked(), num_top=1, num_prompt_top=1, as_ids=True)
+    renderer = make(asked(), num_top=1, num_prompt_top=1, tokens_as_ids=True)
     whole = msgspec.json.decode(renderer.whole([whole_of(generate(prompt=prompt))]))
     first, second = whole["prompt_logprobs"]
     assert first is None

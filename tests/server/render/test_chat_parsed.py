@@ -11,8 +11,7 @@ from schemas.tools import FunctionDefinition
 from server.parsers.chain import ChoiceParser
 from server.parsers.reasoning import reasoning_parser
 from server.parsers.tool import tool_parser
-from server.render.chat import ChatFormat, ChatRenderer
-from server.render.logprobs import token_names
+from server.render.chat import ChatOptions, ChatRenderer
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]
 THOUGHT = "I need, é 🙂, the < weather."
@@ -43,7 +42,7 @@ def new_parser(*, parallel=True):
 
 
 @pytest.fixture
-def make(head, tokenizer):
+def make(envelope, tokenizer):
     def make(requests, **wanted):
         thinking = Thinking(
             begin="<think>",
@@ -51,13 +50,8 @@ def make(head, tokenizer):
             end_token_ids=tuple(tokenizer.encode("</think>", add_special_tokens=False)),
         )
         defaults = {"new_parser": new_parser, "may_call": True, "thinking": thinking}
-        return ChatRenderer(
-            head,
-            ChatFormat(num_choices=len(requests), **(defaults | wanted)),
-            requests,
-            tokenizer,
-            token_names(tokenizer, as_ids=False),
-        )
+        common, options = envelope(requests, num_choices=len(requests), **(defaults | wanted))
+        return ChatRenderer(common, ChatOptions(**options))
 
     return make
 

@@ -2,17 +2,15 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.render.completions import CompletionFormat, CompletionRenderer
-from server.render.logprobs import token_names
+from server.render.completions import CompletionOptions, CompletionRenderer
 from tests.support.engines import last, out
 
 
 @pytest.fixture
-def make(head, tokenizer):
+def make(envelope):
     def make(requests, *, n=1, candidates=None, **wanted):
-        wanted_format = CompletionFormat(num_choices=n, num_candidates=candidates or n, **wanted)
-        names = token_names(tokenizer, as_ids=False)
-        return CompletionRenderer(head, wanted_format, requests, tokenizer, names)
+        common, options = envelope(requests, num_choices=candidates or n, **wanted)
+        return CompletionRenderer(common, CompletionOptions(num_best=n, **options))
 
     return make
 

@@ -2,8 +2,8 @@ import pytest
 
 from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
-from server.render.base import UsageCounter
 from server.render.thinking import ThinkingCounter
+from server.render.usage import UsageCounter
 from tests.support.engines import out
 from tests.support.tokenizers import byte_fallback, byte_level
 

@@ -6,9 +6,7 @@ from core.contract.grammar import structural_tags
 from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
 from server.translate.params import (
-    check_length,
-    check_stream_options,
-    engine_requests,
+    answer_length,
     sampling_params,
 )
 
@@ -152,24 +150,12 @@ def test_bad_words_stand_at_the_start_and_after_a_space(translate, tokenizer):
     assert sorted(words) == sorted(map(tuple, expected))
 
 
-@pytest.mark.parametrize("stream", [None, False])
-def test_stream_options_need_stream(stream):
-    with pytest.raises(InvalidRequest) as caught:
-        check_stream_options(decode(stream=stream, stream_options={}))
-    assert caught.value.param == "stream_options"
-
-
-def test_stream_options_with_stream():
-    check_stream_options(decode(stream=True, stream_options={"include_obfuscation": True}))
-    check_stream_options(decode(stream_options=None))
-
-
 @pytest.mark.parametrize(
     ("num_prompt", "wanted", "granted"),
     [(10, None, 90), (10, 90, 90), (10, 5, 5), (99, None, 1), (100, 0, 0), (10, 0, 0)],
 )
 def test_what_fits_the_context(info, num_prompt, wanted, granted):
-    assert check_length(num_prompt, wanted, info(), param="prompt") == granted
+    assert answer_length(num_prompt, wanted, info(), param="prompt") == granted
 
 
 @pytest.mark.parametrize(
@@ -178,36 +164,11 @@ def test_what_fits_the_context(info, num_prompt, wanted, granted):
 )
 def test_what_does_not_names_both_numbers(info, num_prompt, wanted, shown):
     with pytest.raises(ContextLengthExceeded) as caught:
-        check_length(num_prompt, wanted, info(), param="messages")
+        answer_length(num_prompt, wanted, info(), param="messages")
     assert caught.value.param == "messages"
     assert caught.value.code == "context_length_exceeded"
     assert "100 tokens" in caught.value.message
     assert shown in caught.value.message
-
-
-class TestEngineRequests:
-    def make(self, prompts=((1, 2), (3,)), *, num_choices=2, seed=None, salt=None):
-        params = [SamplingParams(max_tokens=1 + p, seed=seed) for p in range(len(prompts))]
-        return engine_requests(
-            "id", prompts, params, num_choices=num_choices, stream_interval=3, cache_salt=salt
-        )
-
-    def test_choices_go_prompt_by_prompt(self):
-        requests = self.make()
-        assert [r.request_id for r in requests] == ["id-0", "id-1", "id-2", "id-3"]
-        assert [r.prompt_token_ids for r in requests] == [(1, 2), (1, 2), (3,), (3,)]
-        assert [r.params.max_tokens for r in requests] == [1, 1, 2, 2]
-        assert {r.stream_interval for r in requests} == {3}
-        assert {r.cache_salt for r in requests} == {""}
-
-    def test_seeded_choices_differ_and_repeat(self):
-        assert [r.params.seed for r in self.make(seed=7)] == [7, 8, 7, 8]
-        assert [r.params.seed for r in self.make(seed=0)] == [0, 1, 0, 1]
-        assert [r.params.seed for r in self.make()] == [None] * 4
-        assert [r.params.seed for r in self.make(seed=2**63 - 1)][1] == 2**63
-
-    def test_the_salt(self):
-        assert self.make(salt="tenant")[0].cache_salt == "tenant"
 
 
 IMPOSSIBLE = [

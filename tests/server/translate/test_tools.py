@@ -11,7 +11,7 @@ from core.contract.grammar import (
 )
 from schemas.chat import ChatCompletionRequest
 from server.parsers.tool import TOOL_PARSERS, tool_parser
-from server.translate.tools import ToolPlan, tool_plan
+from server.translate.tools import ToolSelection, select_tools
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
 
@@ -38,9 +38,9 @@ TOOLS = [
 ]
 
 
-def plan(**fields):
+def select(**fields):
     body = {"messages": [{"role": "user", "content": "hi"}]} | fields
-    return tool_plan(msgspec.json.decode(msgspec.json.encode(body), type=ChatCompletionRequest))
+    return select_tools(msgspec.json.decode(msgspec.json.encode(body), type=ChatCompletionRequest))
 
 
 def names(tools):
@@ -50,7 +50,7 @@ def names(tools):
 @pytest.mark.parametrize("tools", [None, []])
 @pytest.mark.parametrize("choice", [None, "none"])
 def test_no_tools(tools, choice):
-    assert plan(tools=tools, tool_choice=choice) == ToolPlan()
+    assert select(tools=tools, tool_choice=choice) == ToolSelection()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_no_tools(tools, choice):
     ],
 )
 def test_choices(choice, parallel, callable_names, must_call, is_named, is_parallel):
-    found = plan(tools=TOOLS, tool_choice=choice, parallel_tool_calls=parallel)
+    found = select(tools=TOOLS, tool_choice=choice, parallel_tool_calls=parallel)
     assert names(found) == list(callable_names)
     assert (found.must_call, found.is_named, found.is_parallel) == (
         must_call,
@@ -81,11 +81,11 @@ def test_choices(choice, parallel, callable_names, must_call, is_named, is_paral
 
 
 def test_none_shows_none():
-    assert plan(tools=TOOLS, tool_choice="none") == ToolPlan()
+    assert select(tools=TOOLS, tool_choice="none") == ToolSelection()
 
 
 def test_what_is_shown():
-    assert plan(tools=TOOLS).shown == [
+    assert select(tools=TOOLS).shown == [
         {
             "type": "function",
             "function": {"name": "f", "description": "Does f.", "parameters": SCHEMA},
@@ -96,7 +96,7 @@ def test_what_is_shown():
         },
         {"type": "function", "function": {"name": "h", "parameters": {}}},
     ]
-    assert list(plan(tools=TOOLS).shown[0]["function"]["parameters"]["properties"]) == ["b", "a"]
+    assert list(select(tools=TOOLS).shown[0]["function"]["parameters"]["properties"]) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_shown():
 )
 def test_what_is_refused(fields, param, code):
     with pytest.raises(InvalidRequest) as caught:
-        plan(**fields)
+        select(**fields)
     assert (caught.value.param, caught.value.code) == (param, code)
 
 
@@ -142,23 +142,23 @@ class TestGrammar:
         return tool_parser(request.param).markup
 
     def test_nothing_callable(self, markup):
-        assert ToolPlan().grammar(markup, None) is None
-        assert ToolPlan().grammar(markup, json_object()) == json_object()
+        assert ToolSelection().grammar(markup, None) is None
+        assert ToolSelection().grammar(markup, json_object()) == json_object()
 
     @pytest.mark.parametrize("parallel", [True, False])
     def test_required(self, markup, parallel):
-        found = plan(tools=TOOLS, tool_choice="required", parallel_tool_calls=parallel)
+        found = select(tools=TOOLS, tool_choice="required", parallel_tool_calls=parallel)
         expected = tool_calls(self.SPECS, markup, is_single=not parallel)
         assert found.grammar(markup, None) == expected
         assert found.grammar(markup, json_object()) == expected
 
     def test_named(self, markup):
-        found = plan(tools=TOOLS, tool_choice=named("f"))
+        found = select(tools=TOOLS, tool_choice=named("f"))
         assert found.grammar(markup, None) == tool_calls(self.SPECS[:1], markup, is_single=True)
 
     @pytest.mark.parametrize("parallel", [True, False])
     def test_auto(self, markup, parallel):
-        found = plan(tools=TOOLS, parallel_tool_calls=parallel)
+        found = select(tools=TOOLS, parallel_tool_calls=parallel)
         is_single = not parallel
         assert found.grammar(markup, None) == tool_calls_in_text(
             self.SPECS, markup, is_single=is_single

@@ -11,8 +11,9 @@ import pytest
 from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
-from server.controllers import answering, chat, completions
-from server.translate import answer_form, formats, params, prompts, tools
+from server.controllers import chat as chat_controller
+from server.controllers import completions as completion_controller
+from server.translate import answer_form, formats, params, prompts, response, tools
 from server.translate import chat as translate_chat
 from server.translate import completions as translate_completions
 from server.translate.unsupported import refuse_unsupported, refused_fields
@@ -40,19 +41,19 @@ WITHOUT_EFFECT = {
     # which of several programs that do the same is to be used
     "guided_decoding_backend",
 }
-SHARED = [params, prompts.truncate, answering.stream_interval]
+SHARED = [params, prompts.truncate, response]
 READERS = {
     ChatCompletionRequest: [
-        chat,
+        chat_controller,
         translate_chat,
         answer_form,
-        tools.tool_plan,
+        tools.select_tools,
         prompts.chat_prompt,
         prompts._template_kwargs,
         *SHARED,
     ],
     CompletionRequest: [
-        completions,
+        completion_controller,
         translate_completions,
         prompts.completion_prompts,
         *SHARED,

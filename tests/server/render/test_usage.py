@@ -1,6 +1,5 @@
-from server.render.base import UsageCounter
-from server.render.text import TextRenderer
-from tests.support.engines import last, out
+from server.render.usage import UsageCounter
+from tests.support.engines import out
 
 
 def counted(num_choices, *outputs):
@@ -36,11 +35,3 @@ def test_a_prompt_counts_once_and_every_choice_s_tokens_count():
 
 def test_nothing_yet():
     assert counted(1).total_tokens == 0
-
-
-def test_plain_text():
-    renderer = TextRenderer("pré ")
-    assert renderer.begin() == renderer.end() == b""
-    assert renderer.feed(0, out(text="é")) == "é".encode()
-    assert renderer.error("no") is None
-    assert renderer.whole([last(text="fin\n")]) == '{"text":"pré fin\\n"}'.encode()

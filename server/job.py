@@ -1,0 +1,56 @@
+"""Job: an HTTP request after translation, whatever its API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
+from server.render.base import Renderer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to generate, and how to send it.
+
+    ``params`` has one entry per prompt. Every prompt is generated ``num_choices`` times, and
+    choice ``j`` of prompt ``p`` has index ``p * num_choices + j``, in the engine's requests and
+    for the renderer. ``stream_interval`` is the number of tokens in one piece of a stream.
+    """
+
+    id: str
+    prompts: Sequence[Sequence[int]]
+    params: Sequence[SamplingParams]
+    num_choices: int = 1
+    is_streamed: bool
+    stream_interval: int
+    cache_salt: str | None = None
+    renderer: Renderer
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.prompts) * self.num_choices
+
+    def requests(self) -> list[EngineRequest]:
+        """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``."""
+        interval = self.stream_interval if self.is_streamed else 0
+        return [
+            EngineRequest(
+                request_id=f"{self.id}-{p * self.num_choices + j}",
+                prompt_token_ids=prompt,
+                params=_params_of_choice(self.params[p], j),
+                stream_interval=interval,
+                cache_salt=self.cache_salt or "",
+            )
+            for p, prompt in enumerate(map(tuple, self.prompts))
+            for j in range(self.num_choices)
+        ]
+
+
+def _params_of_choice(params: SamplingParams, index: int) -> SamplingParams:
+    if index == 0 or params.seed is None:
+        return params
+    return msgspec.structs.replace(params, seed=params.seed + index)

@@ -1,0 +1,101 @@
+"""The OpenAPI document of a list of controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+from litestar import Controller, Litestar
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.routes import HTTPRoute
+
+from schemas.errors import ErrorResponse
+from server.openapi.components import REFERENCE, Json, component_schemas
+from server.openapi.responses import ERRORS, StreamedSpec
+
+API_VERSION = "1"
+"""The version in the paths: /v1."""
+
+
+def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
+    """Build the document. ``has_keys``: routes that are not public need an API key."""
+    app = Litestar(
+        route_handlers=list(controllers),
+        dependencies={"serving": Provide(_no_serving, sync_to_thread=False)},
+        openapi_config=OpenAPIConfig(
+            title="roseinfer",
+            version=API_VERSION,
+            description="An OpenAI-compatible LLM inference server.",
+            use_handler_docstrings=True,
+            render_plugins=[JsonRenderPlugin()],
+        ),
+        logging_config=None,
+    )
+    document: Json = deepcopy(app.openapi_schema.to_schema())
+    types: set[type[msgspec.Struct]] = set()
+    for path, method, handler in _handlers(app):
+        _complete(document["paths"][path][method], handler, has_keys=has_keys)
+        types |= _types(handler)
+    document["components"] = {"schemas": component_schemas(types)}
+    if has_keys:
+        scheme = {"type": "http", "scheme": "bearer", "description": "One of the server's keys."}
+        document["components"]["securitySchemes"] = {"key": scheme}
+    return document
+
+
+def _no_serving() -> None:
+    """Takes the place of the handlers' dependency: this application serves nothing."""
+
+
+def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
+    """Path, method and handler of every described route."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for method, (handler, _) in route.route_handler_map.items():
+                if handler.resolve_include_in_schema() and method != "OPTIONS":
+                    yield route.path_format or "/", method.lower(), handler
+
+
+def _types(handler: HTTPRouteHandler) -> set[type[msgspec.Struct]]:
+    """The Structs that a handler reads and writes."""
+    specs = list((handler.responses or {}).values())
+    types: set[Any] = {spec.data_container for spec in specs}
+    types |= {spec.event for spec in specs if isinstance(spec, StreamedSpec)}
+    if handler.parsed_data_field is not None:
+        types.add(handler.parsed_data_field.annotation)
+    return types - {None}
+
+
+def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> None:
+    """Add streams and API keys. Remove the 400 that Litestar adds to every route."""
+    operation["summary"] = operation.pop("description").replace("``", "`")
+    responses = operation["responses"]
+    declared = handler.responses or {}
+    if 400 not in declared:
+        responses.pop("400", None)
+    for status, spec in declared.items():
+        if isinstance(spec, StreamedSpec):
+            media_type, stream = _stream(spec.event)
+            responses[str(status)]["content"][media_type] = {"schema": stream}
+    if has_keys and not handler.opt.get("public"):
+        operation["security"] = [{"key": []}]
+        content = responses["503"]["content"]
+        responses["401"] = {"description": ERRORS[401], "content": deepcopy(content)}
+        operation["responses"] = dict(sorted(responses.items()))
+
+
+def _stream(event: type[msgspec.Struct] | None) -> tuple[str, Json]:
+    if event is None:
+        return "text/plain", {"type": "string", "description": "New text as it is generated."}
+    name = REFERENCE.format(name=event.__name__)
+    error = REFERENCE.format(name=ErrorResponse.__name__)
+    # OpenAPI 3.1 has no schema for server-sent events.
+    return "text/event-stream", {
+        "description": "Server-sent events. The data of each is one line of JSON: a "
+        f"`{name}`, or a `{error}` if the stream cannot continue. The last is `[DONE]`.",
+    }

@@ -1,0 +1,62 @@
+"""What handlers declare of their responses: ``@post(responses=gives(...))``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from litestar.openapi.datastructures import ResponseSpec
+
+from schemas.errors import ErrorResponse
+
+ERRORS = {
+    400: "The request is invalid, or the server or model does not support it.",
+    401: "The API key is missing or wrong.",
+    404: "The server does not serve this model.",
+    413: "The body is larger than the server allows.",
+    415: "The body is not application/json.",
+    429: "The queue is full. `retry-after` says when to try again.",
+    500: "The server failed on this request.",
+    503: "The server is loading, draining or failed. `retry-after` says when to try again.",
+}
+
+
+@dataclass
+class StreamedSpec(ResponseSpec):
+    """A response that is JSON, or a stream if the request sets ``stream``.
+
+    ``event`` is the type of an event's ``data``. None: the stream is plain text.
+    """
+
+    event: type[msgspec.Struct] | None = None
+
+
+def gives(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
+    """Declare a JSON response and the statuses of its errors.
+
+    Handlers do not declare 401. Every route that needs an API key has it.
+    """
+    return {200: _spec(success, "Success."), **_errors(errors)}
+
+
+def gives_or_streams(
+    success: type[msgspec.Struct], event: type[msgspec.Struct] | None, *errors: int
+) -> dict[int, ResponseSpec]:
+    """Declare a JSON response that may also be streamed as ``event``."""
+    spec = StreamedSpec(success, generate_examples=False, description="Success.", event=event)
+    return {200: spec, **_errors(errors)}
+
+
+def gives_also(
+    status: int, type_: type[msgspec.Struct], description: str
+) -> dict[int, ResponseSpec]:
+    """Declare one more status."""
+    return {status: _spec(type_, description)}
+
+
+def _spec(type_: type[msgspec.Struct], description: str) -> ResponseSpec:
+    return ResponseSpec(type_, generate_examples=False, description=description)
+
+
+def _errors(statuses: tuple[int, ...]) -> dict[int, ResponseSpec]:
+    return {status: _spec(ErrorResponse, ERRORS[status]) for status in statuses}

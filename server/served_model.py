@@ -1,0 +1,48 @@
+"""ServedModel: the loaded model as translation sees it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from core.build import EngineInfo, LoadedEngine
+from core.grammar.compiler import GrammarCompiler
+from core.text.tokenizer import Tokenizer
+from server.families import Families
+from server.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What a request is translated against. Immutable; any thread may use it.
+
+    ``fingerprint`` changes when equal requests with equal seeds may get different answers.
+    """
+
+    settings: Settings
+    info: EngineInfo
+    tokenizer: Tokenizer
+    grammar_compiler: GrammarCompiler
+    families: Families
+    fingerprint: str
+
+    @classmethod
+    def of(cls, settings: Settings, loaded: LoadedEngine) -> ServedModel:
+        return cls(
+            settings=settings,
+            info=loaded.info,
+            tokenizer=loaded.tokenizer,
+            grammar_compiler=loaded.grammar_compiler,
+            families=Families.of(settings, loaded.tokenizer),
+            fingerprint=_fingerprint(settings, loaded.info),
+        )
+
+    @property
+    def name(self) -> str:
+        """The model id on the wire."""
+        return self.settings.served_model_name
+
+
+def _fingerprint(settings: Settings, info: EngineInfo) -> str:
+    facts = f"{settings.model} {info.dtype} {info.device} {info.vocab_size}"
+    return "fp_" + hashlib.sha256(facts.encode()).hexdigest()[:10]

@@ -1,0 +1,75 @@
+"""Fields that say how a response is sent: streaming, usage, log-probabilities, identity."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+from core.contract.errors import InvalidRequest
+from core.contract.params import SamplingParams, Thinking
+from schemas.sampling import SamplingFields
+from server.job import Job
+from server.render.base import Head, Renderer
+from server.render.envelope import Envelope
+from server.served_model import ServedModel
+
+
+def check_stream_options(request: SamplingFields) -> None:
+    """Raise InvalidRequest for ``stream_options`` without ``stream``."""
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequest(
+            "stream_options is only allowed when stream is true.", param="stream_options"
+        )
+
+
+def new_envelope(
+    request: SamplingFields,
+    model: ServedModel,
+    *,
+    id_prefix: str,
+    prompts: Sequence[Sequence[int]],
+    num_choices: int,
+    num_top: int | None,
+    thinking: Thinking | None = None,
+) -> Envelope:
+    """The envelope of a new response, with an id of its own."""
+    options = request.stream_options
+    return Envelope(
+        head=Head(
+            id=f"{id_prefix}-{uuid4().hex}",
+            created=int(time.time()),
+            model=model.name,
+            system_fingerprint=model.fingerprint,
+        ),
+        tokenizer=model.tokenizer,
+        prompts=prompts,
+        num_choices=num_choices,
+        num_top=num_top,
+        num_prompt_top=request.prompt_logprobs,
+        include_usage=bool(options and options.include_usage),
+        continuous_usage=bool(options and options.continuous_usage_stats),
+        return_token_ids=bool(request.return_token_ids),
+        tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        thinking=thinking,
+    )
+
+
+def new_job(
+    request: SamplingFields,
+    model: ServedModel,
+    envelope: Envelope,
+    params: Sequence[SamplingParams],
+    renderer: Renderer,
+) -> Job:
+    """The job of a request with the fields that both OpenAI APIs have."""
+    return Job(
+        id=envelope.head.id,
+        prompts=envelope.prompts,
+        params=params,
+        num_choices=envelope.num_choices,
+        is_streamed=bool(request.stream),
+        stream_interval=request.stream_interval or model.settings.stream_interval,
+        cache_salt=request.cache_salt,
+        renderer=renderer,
+    )

@@ -1,0 +1,60 @@
+"""/tokenize and /detokenize requests to their responses. Runs in a worker thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.contract.errors import InvalidRequest
+from schemas.tokenize import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+from server.served_model import ServedModel
+from server.translate.prompts import chat_prompt
+
+
+def tokenize(request: TokenizeRequest, model: ServedModel) -> TokenizeResponse:
+    """Encode a text, or render and encode a conversation. Raises InvalidRequest."""
+    tokens = _token_ids(request, model)
+    return TokenizeResponse(
+        count=len(tokens),
+        max_model_len=model.info.max_model_len,
+        tokens=tokens,
+        token_strs=[model.tokenizer.token_text(token_id) for token_id in tokens]
+        if request.return_token_strs
+        else None,
+    )
+
+
+def detokenize(request: DetokenizeRequest, model: ServedModel) -> DetokenizeResponse:
+    """Decode token ids. Raises InvalidRequest for ids outside the vocabulary."""
+    vocab_size = model.tokenizer.vocab_size
+    if any(token_id >= vocab_size for token_id in request.tokens):
+        raise InvalidRequest(
+            f"tokens must be token ids below {vocab_size}.",
+            param="tokens",
+            code="invalid_value",
+        )
+    text = model.tokenizer.decode(request.tokens, skip_special_tokens=False)
+    return DetokenizeResponse(prompt=text)
+
+
+def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
+    if (request.prompt is None) == (request.messages is None):
+        raise InvalidRequest(
+            "Exactly one of prompt and messages must be given.",
+            param="prompt",
+            code="invalid_parameter_combination",
+        )
+    if request.prompt is not None:
+        return model.tokenizer.encode(
+            request.prompt, add_special_tokens=request.add_special_tokens is not False
+        )
+    return chat_prompt(
+        request,
+        model.tokenizer,
+        tools=[msgspec.to_builtins(tool) for tool in request.tools or ()],
+        allow_template=model.settings.trust_request_chat_template,
+    )
