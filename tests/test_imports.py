@@ -55,9 +55,6 @@ MANY_IMPORTS = {
     "core/fusion/cuda/fuse.py": BEING_SPLIT,
     "core/model/loader.py": BEING_SPLIT,
     "core/model/runner.py": BEING_SPLIT,
-    "server/app.py": BEING_SPLIT,
-    "server/openapi.py": BEING_SPLIT,
-    "server/render/chat.py": BEING_SPLIT,
     "bench/command.py": BEING_SPLIT,
     "benchmarks/compare.py": BEING_SPLIT,
     "benchmarks/front_end.py": BEING_SPLIT,
@@ -111,7 +108,8 @@ THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors"}
 
 SERVER_LAYERS = (
     {"server.parsers"},
-    {"server.translate", "server.render"},
+    {"server.render"},
+    {"server.translate"},
     {"server.controllers"},
 )
 """A file in one of these folders imports no folder of a later layer, and no other of its own."""
