@@ -68,7 +68,7 @@ class EngineRun:
                 records, timetable, lambda i: self._add(i, records[i], requests[i], ids[i])
             )
         else:
-            with ThreadPoolExecutor(self._target.tokenize_workers, "roseinfer-tokenize") as pool:
+            with ThreadPoolExecutor(self._target.tokenizer_workers, "roseinfer-tokenize") as pool:
                 futures: list[Future[None]] = []
                 self._submit_all(
                     records,

@@ -21,7 +21,7 @@ class Timetable:
         ]
         self._gaps = [0.0, *gaps]
         self._offsets = list(accumulate(self._gaps))
-        self._is_absolute = pace.is_absolute
+        self._is_absolute = pace.schedule == "absolute"
         self.is_closed = pace.concurrency is not None and not any(self._gaps)
         """Whether a request is due when an earlier one has ended, whenever that is."""
 

@@ -6,12 +6,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from bench.flags import add_bench_command
 from bench.settings import BenchSettings
 from server import heap
-from server.settings import Settings, parse_command
+from server.flags import new_program
+from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
     from core.build import LoadedEngine
@@ -19,26 +21,39 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit with its code."""
-    for sig in (signal.SIGTERM, signal.SIGINT):  # until the server has handlers of its own
+    for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers
         signal.signal(sig, _exit_cleanly)
     settings = parse_command(sys.argv[1:] if argv is None else argv)
     exit_process(run_bench(settings) if isinstance(settings, BenchSettings) else run(settings))
 
 
+def parse_command(
+    argv: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> Settings | BenchSettings:
+    """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
+    program, commands = new_program()
+    add_serve_command(commands, environ)
+    add_bench_command(commands)
+    options = vars(program.parse_args(argv))
+    del options["command"]
+    make_settings: Callable[..., Settings | BenchSettings] = options.pop("make_settings")
+    return make_settings(options)
+
+
 def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:
-    """Serve; returns the exit code. ``load`` builds another engine than the settings name."""
+    """Serve; return the exit code. ``load`` builds another engine than the settings name."""
     _set_up(settings.log_level)
-    from server import process  # noqa: PLC0415 - the heavy imports, after flags are known good
+    from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)
 
 
 def run_bench(settings: BenchSettings) -> int:
-    """Measure; returns the exit code. A signal ends it with the code that shells give to one."""
+    """Benchmark; return the exit code. A signal ends it with 128 plus the signal's number."""
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     _set_up("warning")
-    from bench import command  # noqa: PLC0415 - the heavy imports, after flags are known good
+    from bench import command  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return command.run(settings)
 
@@ -54,17 +69,17 @@ def _set_up(log_level: str) -> None:
     for noisy in ("httpx", "urllib3", "filelock", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
-    # Torch's threads spin while they wait for each other, by default so long that a machine with
-    # other work gets fifty times slower, and not at all is slow on an idle one: spin briefly.
+    # OpenMP threads spin while they wait for each other. GNU's default spins so long that steps
+    # get far slower on a machine with other work; not spinning is slow on an idle one.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 
 def exit_process(code: int) -> NoReturn:
-    """Exit at once: everything of ours has been stopped by now, or is stuck in a long call.
+    """Exit without finalizing the interpreter.
 
-    Taking the interpreter apart would only free what the system frees anyway, wait for a core
-    thread that is still inside a step, and make libraries that leak at exit say so.
+    Everything has been stopped by now, or is stuck in a long call. Finalizing would wait for a
+    core thread that is still in a step, and let libraries that leak at exit print warnings.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -73,7 +88,7 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether uvicorn tells what we do not know: we cut answers on purpose, and log why."""
+    """Whether uvicorn logs something new: we log ourselves why we cut a response short."""
     return "without completing response" not in record.getMessage()
 
 

@@ -1,32 +1,197 @@
-"""Flags: what the command line's parsers are made of, and how texts become values.
+"""Flags: each is defined once, as data; commands and the table in docs/flags.md are made of them.
 
-A value that makes no sense ends the program with code 2 and one line.
+A wrong value ends the program with code 2 and one line.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
+
+from server import flag_types
+from server.flag_types import Choice
 
 ENV_PREFIX = "ROSEINFER_"
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
+_METAVARS = {
+    flag_types.integer: "N",
+    flag_types.positive: "N",
+    flag_types.not_negative: "N",
+    flag_types.port: "PORT",
+    flag_types.seconds: "SECONDS",
+    flag_types.milliseconds: "MS",
+    flag_types.size: "SIZE",
+    flag_types.share: "SHARE",
+    flag_types.length_range: "N|LOW-HIGH",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """``--name VALUE``. Its default is that of a settings field.
+
+    ``default_text`` says what happens without the flag where the field's default does not say it;
+    the option is None then. ``aliases`` are further names, which do the same.
+    """
+
+    name: str
+    help: str
+    convert: Callable[[str], Any] = str
+    field: str = ""
+    """Field of the settings that the flag sets; the flag's name, unless given."""
+    metavar: str = ""
+    default_text: str = ""
+    aliases: tuple[str, ...] = ()
+    is_positional: bool = False
+
+    @property
+    def dest(self) -> str:
+        """Name among the parsed options."""
+        return self.field or self.name.replace("-", "_")
+
+    @property
+    def spelling(self) -> str:
+        """How it is written, with its value."""
+        if self.is_positional:
+            return self.name.upper()
+        return f"--{self.name} {self.shown_metavar}".rstrip()
+
+    @property
+    def shown_metavar(self) -> str:
+        """How the value is written."""
+        if isinstance(self.convert, Choice):
+            return "{" + ",".join(self.convert.choices) + "}"
+        return self.metavar or _METAVARS.get(self.convert, self.dest.upper())
+
+    def default_of(self, structs: tuple[type[msgspec.Struct], ...]) -> Any:
+        """Return the default of the first struct that has the field."""
+        if self.default_text:
+            return None
+        for struct in structs:
+            for field in msgspec.structs.fields(struct):
+                if field.name == self.dest:
+                    return field.default
+        return None
+
+    def shown_default(self, default: Any) -> str:
+        """Return the default in words; empty if there is none."""
+        return self.default_text or ("" if default is None else str(default))
+
+    def action(self, default: Any, given: str) -> dict[str, Any]:
+        """Return the options of ``add_argument``; ``given`` is the environment variable's text."""
+        # argparse converts a default that is a string like typed text
+        options: dict[str, Any] = {"default": given or default, "type": self.convert}
+        return options | {"metavar": self.shown_metavar}
+
+
+class Switch(Flag):
+    """``--name``: turns a field into the opposite of its default."""
+
+    @property
+    def shown_metavar(self) -> str:
+        return ""
+
+    def shown_default(self, default: Any) -> str:
+        del default
+        return self.default_text
+
+    def action(self, default: Any, given: str) -> dict[str, Any]:
+        word = given.lower()
+        if word not in _YES | _NO:
+            raise ValueError(f"{variable(self.name)}: {word!r} is neither yes nor no")
+        const = not default
+        return {
+            "action": "store_const",
+            "const": const,
+            "default": const if word in _YES else bool(default),
+        }
+
+
+class Repeated(Flag):
+    """``--name VALUE``, any number of times; in the environment, values are joined by commas."""
+
+    @property
+    def shown_metavar(self) -> str:
+        return "VALUE"
+
+    def shown_default(self, default: Any) -> str:
+        del default
+        return self.default_text
+
+    def action(self, default: Any, given: str) -> dict[str, Any]:
+        del default
+        values = tuple(value for value in given.split(",") if value)
+        return {"action": _Collect, "default": values, "metavar": self.shown_metavar}
+
+
+@dataclass(frozen=True)
+class FlagGroup:
+    """Flags that belong together, and the structs whose fields hold their defaults."""
+
+    title: str
+    flags: tuple[Flag, ...]
+    structs: tuple[type[msgspec.Struct], ...]
+
+
+def add_groups(
+    parser: argparse.ArgumentParser,
+    groups: tuple[FlagGroup, ...],
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Add the flags to a command.
+
+    With ``environ``, every flag's field is among the options, and environment variables change
+    defaults. Without, only fields whose flags are given are.
+    """
+    for group in groups:
+        place = parser.add_argument_group(group.title)
+        for flag in group.flags:
+            given = "" if environ is None else environ.get(variable(flag.name), "").strip()
+            try:
+                _add(place, flag, group.structs, given, keeps_default=environ is not None)
+            except ValueError as error:
+                parser.error(str(error))
+
+
+def _add(
+    place: argparse._ArgumentGroup,
+    flag: Flag,
+    structs: tuple[type[msgspec.Struct], ...],
+    given: str,
+    *,
+    keeps_default: bool,
+) -> None:
+    default = flag.default_of(structs)
+    options = flag.action(default, given)
+    notes = [f"default: {text}"] if (text := given or flag.shown_default(default)) else []
+    notes += [f"alias: --{alias}" for alias in flag.aliases]
+    help_text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
+    options["help"] = help_text.replace("%", "%%")
+    if not keeps_default:
+        options["default"] = argparse.SUPPRESS
+    if flag.is_positional:
+        place.add_argument(flag.dest, nargs="?", **options)
+        return
+    place.add_argument(f"--{flag.name}", dest=flag.dest, **options)
+    hidden = options | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+    for alias in flag.aliases:
+        place.add_argument(f"--{alias}", dest=flag.dest, **hidden)
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and takes no abbreviations: they would break some day."""
+    """Reports an error in one line, and accepts no abbreviations: new flags would break them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what is unknown here and now: the command's own parser knows its name."""
+        """Refuse unknown arguments here: this command's parser has the right name to report."""
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -37,79 +202,27 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"roseinfer: {message} (try {self.prog} --help)\n")
 
 
-class Flags:
-    """Adds flags whose defaults may come from the environment."""
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-    def __init__(
-        self,
-        parser: argparse.ArgumentParser,
-        environ: Mapping[str, str],
-        defaults: type[msgspec.Struct],
-    ) -> None:
-        self._parser = parser
-        self._environ = environ
-        self._defaults = {
-            field.encode_name: field.default for field in msgspec.structs.fields(defaults)
-        }
 
-    def add(
-        self,
-        group: argparse._ArgumentGroup,
-        flag: str,
-        description: str,
-        *,
-        convert: Any = str,
-        dest: str | None = None,
-        **more: Any,
-    ) -> None:
-        """Add ``--flag VALUE``."""
-        dest = dest or flag.replace("-", "_")
-        # argparse converts a string default just as it converts what is typed
-        value = self._given(flag) or self._defaults[dest]
-        shown = "" if value is None else " (default: %(default)s)"
-        if isinstance(convert, Choice):
-            more["metavar"] = "{" + ",".join(convert.choices) + "}"
-        group.add_argument(
-            f"--{flag}", dest=dest, default=value, type=convert, help=description + shown, **more
-        )
+def new_program() -> tuple[Parser, Commands]:
+    """Return the parser of ``roseinfer`` and the place where commands are added."""
+    parser = Parser(
+        prog="roseinfer",
+        description="An OpenAI-compatible LLM inference server: strict, honest, isolating, light.",
+        epilog="Every flag of serve can also be set as an environment variable: "
+        "--max-num-seqs as ROSEINFER_MAX_NUM_SEQS.",
+    )
+    return parser, parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    def add_switch(
-        self, group: argparse._ArgumentGroup, flag: str, dest: str, description: str
-    ) -> None:
-        """Add a flag without a value, which turns ``dest`` into what its default is not."""
-        given = self._given(flag).lower()
-        if given not in _YES | _NO:
-            self._parser.error(f"{variable(flag)}: {given!r} is neither yes nor no")
-        default = bool(self._defaults[dest])
-        group.add_argument(
-            f"--{flag}",
-            dest=dest,
-            action="store_const",
-            const=not default,
-            default=default is not (given in _YES),
-            help=description,
-        )
 
-    def add_list(
-        self, group: argparse._ArgumentGroup, flag: str, dest: str, description: str
-    ) -> None:
-        """Add a flag that may be repeated; in the environment its values are joined by commas."""
-        group.add_argument(
-            f"--{flag}",
-            dest=dest,
-            action=_Collect,
-            default=tuple(value for value in self._given(flag).split(",") if value),
-            metavar="VALUE",
-            help=description + " (may be repeated)",
-        )
-
-    def _given(self, flag: str) -> str:
-        """What the environment says; empty is the same as nothing."""
-        return self._environ.get(variable(flag), "").strip()
+def variable(name: str) -> str:
+    """Return the environment variable of a flag."""
+    return ENV_PREFIX + name.replace("-", "_").upper()
 
 
 class _Collect(argparse.Action):
-    """Collects the values of a repeated flag, in place of its default."""
+    """Collects the values of a repeated flag, instead of its default."""
 
     def __call__(
         self,
@@ -121,91 +234,3 @@ class _Collect(argparse.Action):
         earlier = getattr(namespace, self.dest)
         is_first = earlier is self.default
         setattr(namespace, self.dest, (value,) if is_first else (*earlier, value))
-
-
-def variable(flag: str) -> str:
-    """Name of a flag's environment variable."""
-    return ENV_PREFIX + flag.replace("-", "_").upper()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of some words; unlike argparse's own, also where the word is in the environment."""
-
-    choices: Sequence[str]
-
-    def __call__(self, text: str) -> str:
-        """The word."""
-        if text not in self.choices:
-            raise argparse.ArgumentTypeError(f"{text} is not one of {', '.join(self.choices)}")
-        return text
-
-
-def integer(text: str) -> int:
-    """A whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number") from None
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    value = integer(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def not_negative(text: str) -> int:
-    """A whole number from 0."""
-    value = integer(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
-
-
-def port(text: str) -> int:
-    """A TCP port; 0 is any."""
-    value = integer(text)
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port")
-    return value
-
-
-def seconds(text: str) -> float:
-    """A finite number of seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
-    return value
-
-
-def share(text: str) -> float:
-    """A part of a whole: above 0 and at most 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return value
-
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-
-def size(text: str) -> int:
-    """Bytes from ``4GiB``, ``500MB``, ``65536``."""
-    digits = text.lower().removesuffix("b").strip()
-    unit = digits.lstrip("0123456789.")
-    try:
-        value = int(float(digits.removesuffix(unit)) * _UNITS[unit.strip()])
-    except (KeyError, ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text} is not a size such as 4GiB") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value

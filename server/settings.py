@@ -1,42 +1,30 @@
-"""Settings: what the operator chose. The only reader of the command line and the environment."""
+"""Settings: what the operator chose. The only reader of ``serve``'s flags and environment."""
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any
 
 import msgspec
 
-from bench.settings import BenchSettings, add_bench_command, bench_settings
 from core.builtin_model import MODEL_ID
-from core.contract.config import (
-    Device,
-    DType,
-    EngineConfig,
-    KVCacheDType,
-    ModelConfig,
-    Quantization,
+from core.contract.config import EngineConfig, ModelConfig
+from server.engine_flags import (
+    DEFAULT_TOKENIZER_WORKERS,
+    ENGINE_FLAGS,
+    ENGINE_SEED,
+    MODEL_FLAGS,
+    STREAM_INTERVAL,
+    TOKENIZER_WORKERS,
 )
-from server.flags import (
-    Choice,
-    Flags,
-    Parser,
-    integer,
-    not_negative,
-    port,
-    positive,
-    seconds,
-    share,
-    size,
-    variable,
-)
+from server.flag_types import Choice, not_negative, port, seconds, size
+from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
 
 AUTO, NONE = "auto", "none"
-"""Choices of a parser: what the chat template tells, and no parser at all."""
+"""Values of a parser flag: found from the chat template, and no parser at all."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -50,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8000
     stream_interval: int = 1
-    tokenizer_workers: int = 2
+    tokenizer_workers: int = DEFAULT_TOKENIZER_WORKERS
     max_queued_requests: int = 512
     max_body_size: int = 32 * 2**20
     drain_timeout: float = 30.0
@@ -63,198 +51,98 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
 
 
-def parse_command(
-    argv: Sequence[str], environ: Mapping[str, str] = os.environ
-) -> Settings | BenchSettings:
-    """What ``roseinfer ARGV`` is to do. Exits with code 2 and one line if it makes no sense."""
-    options = vars(build_parser(environ).parse_args(argv))
-    if options.pop("command") == "bench":
-        return bench_settings(options)
-    model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
-    engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
-    name = options.pop("served_model_name") or model["model"] or MODEL_ID
-    return Settings(
-        model=ModelConfig(**model), engine=EngineConfig(**engine), served_model_name=name, **options
-    )
+_MODEL = Flag(
+    name="model",
+    help="hub id, directory in Hugging Face format, or .pt state dict",
+    default_text="the built-in model",
+    is_positional=True,
+)
+_SERVER_FLAGS = (
+    Flag(name="host", help="address to listen on"),
+    Flag(name="port", help="port to listen on; 0 picks a free one and prints it", convert=port),
+    Flag(
+        name="served-model-name",
+        help="model id in requests and answers",
+        default_text=f"as given, or {MODEL_ID}",
+    ),
+    STREAM_INTERVAL,
+    TOKENIZER_WORKERS,
+    Flag(
+        name="max-queued-requests",
+        help="requests that may wait; one more is answered 429",
+        convert=not_negative,
+    ),
+    Flag(
+        name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size
+    ),
+    Flag(
+        name="drain-timeout",
+        help="seconds that running requests get to finish on SIGTERM or Ctrl-C",
+        convert=seconds,
+    ),
+    Flag(
+        name="keep-alive-interval",
+        help="seconds of silence after which a stream sends a comment; 0: never",
+        convert=seconds,
+    ),
+    Repeated(
+        name="api-key", help="require this key from clients; may be repeated", field="api_keys"
+    ),
+    Repeated(
+        name="allowed-origins",
+        help="let pages of this origin call; * is any; may be repeated",
+    ),
+    Switch(
+        name="trust-request-chat-template",
+        help="let requests bring their own chat template",
+    ),
+    Flag(
+        name="tool-call-parser",
+        help="format in which the model writes tool calls; auto: found from its chat template",
+        convert=Choice((AUTO, NONE, *TOOL_PARSERS)),
+    ),
+    Flag(
+        name="reasoning-parser",
+        help="tags in which the model thinks; auto: found from its chat template",
+        convert=Choice((AUTO, NONE, *REASONING_PARSERS)),
+    ),
+    Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),
+)
+
+SERVE_GROUPS = (
+    FlagGroup("model", (_MODEL, *MODEL_FLAGS), (ModelConfig,)),
+    FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
+    FlagGroup("server", _SERVER_FLAGS, (Settings,)),
+)
+"""All flags of ``serve``."""
 
 
-def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
-    """Settings of ``roseinfer serve ...``; exits as ``parse_command`` does."""
-    settings = parse_command(argv, environ)
-    assert isinstance(settings, Settings), "this is for the serve command"
-    return settings
-
-
-def build_parser(environ: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
-    """Build the parser of the whole command line."""
-    parser = Parser(
-        prog="roseinfer",
-        description="An OpenAI-compatible LLM inference server: strict, honest, isolating, light.",
-        epilog="Every flag of serve can also be set as an environment variable: "
-        "--max-num-seqs as ROSEINFER_MAX_NUM_SEQS.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    serve = commands.add_parser(
+def add_serve_command(commands: Commands, environ: Mapping[str, str]) -> None:
+    """Add ``roseinfer serve``; ``make_settings`` among its options makes Settings of the others."""
+    parser = commands.add_parser(
         "serve",
         help="serve a model over HTTP",
         description="Serve a model at /v1/chat/completions and /v1/completions.",
         epilog="Every flag can also be set as an environment variable: "
         "--max-num-seqs as ROSEINFER_MAX_NUM_SEQS.",
     )
-    _add_model_flags(serve, environ)
-    _add_engine_flags(serve, environ)
-    _add_server_flags(serve, environ)
-    add_bench_command(commands)
-    return parser
+    parser.set_defaults(make_settings=_settings)
+    add_groups(parser, SERVE_GROUPS, environ)
 
 
-def _add_model_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    flags = Flags(parser, environ, ModelConfig)
-    group = parser.add_argument_group("model")
-    group.add_argument(
-        "model",
-        nargs="?",
-        default=environ.get(variable("model")) or None,
-        help="hub id, directory in Hugging Face format, or .pt state dict "
-        "(default: the built-in model)",
-    )
-    flags.add(group, "config", "directory or hub id of the config of a .pt state dict")
-    flags.add(group, "tokenizer", "directory or hub id of the tokenizer")
-    flags.add(group, "chat-template", "Jinja file, or the template itself")
-    flags.add(group, "device", "where to run", convert=Choice(get_args(Device)))
-    flags.add(
-        group,
-        "dtype",
-        "type of weights and activations; auto: the checkpoint's, or float32 where that is faster",
-        convert=Choice(get_args(DType)),
-    )
-    flags.add(
-        group,
-        "quantization",
-        "what matrices are stored in, if not in that type: int8, or on a GPU fp8, one scale a row",
-        convert=Choice(get_args(Quantization)),
-    )
-    flags.add_switch(
-        group, "trust-remote-code", "trust_remote_code", "run code that comes with the model"
-    )
+def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings of ``roseinfer serve ...``. Exits with code 2 and one line on a wrong flag."""
+    program, commands = new_program()
+    add_serve_command(commands, environ)
+    options = vars(program.parse_args(argv))
+    del options["command"], options["make_settings"]
+    return _settings(options)
 
 
-def _add_engine_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    flags = Flags(parser, environ, EngineConfig)
-    group = parser.add_argument_group("engine")
-    flags.add(
-        group, "max-model-len", "context length in tokens (default: the model's)", convert=positive
+def _settings(options: dict[str, Any]) -> Settings:
+    model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
+    engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
+    name = options.pop("served_model_name") or model["model"] or MODEL_ID
+    return Settings(
+        model=ModelConfig(**model), engine=EngineConfig(**engine), served_model_name=name, **options
     )
-    flags.add(group, "max-num-seqs", "sequences decoded together", convert=positive)
-    flags.add(
-        group,
-        "max-num-batched-tokens",
-        "tokens computed in one step; longer prompts are cut in chunks "
-        "(default: 512 on cpu, 8192 on cuda)",
-        convert=positive,
-    )
-    flags.add(
-        group,
-        "prefill-chunk-size",
-        "tokens of prompts computed in a step beside running streams, so that these keep flowing "
-        "(default: 128 on cpu, no limit on cuda)",
-        convert=positive,
-    )
-    flags.add(group, "block-size", "tokens in a block of the KV cache", convert=positive)
-    flags.add(
-        group,
-        "kv-cache-memory",
-        "bytes for the KV cache, as 4GiB or 500MB (default: from free memory)",
-        convert=size,
-    )
-    flags.add(
-        group,
-        "kv-cache-dtype",
-        "type of the KV cache; auto: the model's; fp8 needs CUDA and the triton backend",
-        convert=Choice(get_args(KVCacheDType)),
-    )
-    flags.add(
-        group,
-        "gpu-memory-utilization",
-        "part of a GPU's memory that weights, KV cache and steps may take together",
-        convert=share,
-    )
-    flags.add_switch(
-        group, "enforce-eager", "enforce_eager", "do not run decode steps as CUDA graphs"
-    )
-    flags.add_switch(
-        group,
-        "no-async-scheduling",
-        "async_scheduling",
-        "on CUDA, read a step's tokens back before the next step is launched",
-    )
-    flags.add_switch(
-        group,
-        "no-enable-prefix-caching",
-        "enable_prefix_caching",
-        "compute every prompt anew",
-    )
-    flags.add(group, "attention-backend", "auto (the default for the device), cpu, torch or triton")
-    flags.add(
-        group, "seed", "makes requests without a seed of their own repeatable", convert=integer
-    )
-
-
-def _add_server_flags(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    flags = Flags(parser, environ, Settings)
-    group = parser.add_argument_group("server")
-    flags.add(group, "host", "address to listen on")
-    flags.add(group, "port", "port to listen on; 0 picks one and prints it", convert=port)
-    group.add_argument(
-        "--served-model-name",
-        default=environ.get(variable("served-model-name")) or None,
-        help="model id in requests and answers (default: as given, or " + MODEL_ID + ")",
-    )
-    flags.add(
-        group, "stream-interval", "tokens in a streamed piece, after the first", convert=positive
-    )
-    flags.add(
-        group, "tokenizer-workers", "threads that render and tokenize prompts", convert=positive
-    )
-    flags.add(
-        group,
-        "max-queued-requests",
-        "requests that may wait; one more is answered 429",
-        convert=not_negative,
-    )
-    flags.add(group, "max-body-size", "bytes of a request body; more is answered 413", convert=size)
-    flags.add(
-        group,
-        "drain-timeout",
-        "seconds that running requests get to finish on SIGTERM or Ctrl-C",
-        convert=seconds,
-    )
-    flags.add(
-        group,
-        "keep-alive-interval",
-        "seconds of silence after which a stream sends a comment; 0: never",
-        convert=seconds,
-    )
-    flags.add_list(group, "api-key", "api_keys", "ask clients for this key")
-    flags.add_list(
-        group, "allowed-origins", "allowed_origins", "let pages of this origin call; * is any"
-    )
-    flags.add_switch(
-        group,
-        "trust-request-chat-template",
-        "trust_request_chat_template",
-        "let requests bring their own chat template",
-    )
-    flags.add(
-        group,
-        "tool-call-parser",
-        "how the model writes tool calls; auto: as its chat template tells",
-        convert=Choice((AUTO, NONE, *TOOL_PARSERS)),
-    )
-    flags.add(
-        group,
-        "reasoning-parser",
-        "how the model marks its thinking; auto: as its chat template tells",
-        convert=Choice((AUTO, NONE, *REASONING_PARSERS)),
-    )
-    flags.add(group, "log-level", "what to log", convert=Choice(LOG_LEVELS))

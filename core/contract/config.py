@@ -10,6 +10,7 @@ Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 KVCacheDType: TypeAlias = Literal["auto", "fp8"]
 Quantization: TypeAlias = Literal["none", "int8", "fp8"]
+AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,4 +56,4 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     async_scheduling: bool = True
     enable_prefix_caching: bool = True
     seed: int | None = None
-    attention_backend: str = "auto"
+    attention_backend: AttentionBackendName = "auto"

@@ -1,0 +1,112 @@
+"""Flags of the model and the engine, which ``serve`` and ``bench`` share.
+
+An alias is the name that a flag has in the program that roseinfer descends from.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from core.contract.config import AttentionBackendName, Device, DType, KVCacheDType, Quantization
+from server.flag_types import Choice, integer, positive, share, size
+from server.flags import Flag, Switch
+
+DEFAULT_TOKENIZER_WORKERS = 2
+
+MODEL_FLAGS = (
+    Flag(name="config", help="directory or hub id of the config of a .pt state dict"),
+    Flag(name="tokenizer", help="directory or hub id of the tokenizer"),
+    Flag(name="chat-template", help="Jinja file, or the template itself"),
+    Flag(name="device", help="where to run", convert=Choice(get_args(Device))),
+    Flag(
+        name="dtype",
+        help="type of weights and activations; auto: the checkpoint's, or float32 where that is "
+        "faster",
+        convert=Choice(get_args(DType)),
+    ),
+    Flag(
+        name="quantization",
+        help="store the weights of linear layers in 8 bits, with one scale a row; fp8 needs CUDA",
+        convert=Choice(get_args(Quantization)),
+    ),
+    Switch(name="trust-remote-code", help="run code that comes with the model"),
+)
+
+ENGINE_FLAGS = (
+    Flag(
+        name="max-model-len",
+        help="context length in tokens",
+        convert=positive,
+        default_text="the model's",
+    ),
+    Flag(
+        name="max-num-seqs",
+        help="sequences decoded together",
+        convert=positive,
+        aliases=("max-batch-size",),
+    ),
+    Flag(
+        name="max-num-batched-tokens",
+        help="tokens computed in one step; longer prompts are computed in chunks",
+        convert=positive,
+        default_text="512 on cpu, 8192 on cuda",
+    ),
+    Flag(
+        name="prefill-chunk-size",
+        help="prompt tokens computed in one step while other sequences decode",
+        convert=positive,
+        default_text="128 on cpu, no limit on cuda",
+    ),
+    Flag(name="block-size", help="tokens in a block of the KV cache", convert=positive),
+    Flag(
+        name="kv-cache-memory",
+        help="bytes for the KV cache, as 4GiB or 500MB",
+        convert=size,
+        default_text="from free memory",
+    ),
+    Flag(
+        name="kv-cache-dtype",
+        help="type of the KV cache; auto: the model's; fp8 needs CUDA and the triton backend",
+        convert=Choice(get_args(KVCacheDType)),
+    ),
+    Flag(
+        name="gpu-memory-utilization",
+        help="share of a GPU's memory for weights, activations and KV cache together",
+        convert=share,
+    ),
+    Switch(name="enforce-eager", help="do not run decode steps as CUDA graphs"),
+    Switch(
+        name="no-async-scheduling",
+        help="on CUDA, read a step's tokens back before the next step is launched",
+        field="async_scheduling",
+    ),
+    Switch(
+        name="no-enable-prefix-caching",
+        help="do not reuse KV cache blocks of common prefixes",
+        field="enable_prefix_caching",
+        aliases=("no-prefix-cache",),
+    ),
+    Flag(
+        name="attention-backend",
+        help="implementation of attention; auto: cpu on a CPU that can compile it, else torch; "
+        "triton on CUDA",
+        convert=Choice(get_args(AttentionBackendName)),
+    ),
+)
+
+ENGINE_SEED = Flag(
+    name="seed", help="makes the seeds drawn for requests without one repeatable", convert=integer
+)
+
+TOKENIZER_WORKERS = Flag(
+    name="tokenizer-workers",
+    help="threads that render chat templates and tokenize prompts",
+    convert=positive,
+    aliases=("tokenize-workers",),
+)
+
+STREAM_INTERVAL = Flag(
+    name="stream-interval",
+    help="tokens in a streamed piece, after the first",
+    convert=positive,
+)
