@@ -175,9 +175,10 @@ _SAMPLING = FlagGroup(
             name="temperature",
             help="with --do-sample",
             convert=flag_types.not_negative_number,
+            metavar="T",
         ),
         Flag(name="top-k", help="with --do-sample; 0 is off", convert=not_negative),
-        Flag(name="top-p", help="with --do-sample", convert=flag_types.probability),
+        Flag(name="top-p", help="with --do-sample", convert=flag_types.probability, metavar="P"),
         replace(STREAM_INTERVAL, default_text="the server's; 1 in process"),
     ),
     (Workload, Sampling),
@@ -202,7 +203,7 @@ BENCH_GROUPS = (_TARGET, _ENGINE, _PROMPTS, _PACE, _SAMPLING, _RUNS)
 _FLAGS = tuple(flag for group in BENCH_GROUPS for flag in group.flags)
 _DESTS = {flag.name: flag.dest for flag in _FLAGS}
 
-_SERVER_ONLY = ("base-url", *(flag.name for flag in _SERVER_FLAGS))
+_SERVER_ONLY = tuple(flag.name for flag in _SERVER_FLAGS)
 _ENGINE_ONLY = tuple(flag.name for flag in (*_RANDOM_MODEL_FLAGS, *_IN_PROCESS_FLAGS))
 _EXCLUSIVE = (
     ("prompt", "dataset", "prompt-len"),
@@ -257,9 +258,10 @@ def _settings(given: dict[str, Any], refuse: Callable[[str], NoReturn]) -> Bench
 
 def _check(given: set[str], refuse: Callable[[str], NoReturn]) -> None:
     has_server = "base-url" in given
+    place = "in process" if has_server else "with --base-url"
     for name in _ENGINE_ONLY if has_server else _SERVER_ONLY:
         if name in given:
-            refuse(f"--{name} has a meaning only {'in process' if has_server else 'with --base-url'}")
+            refuse(f"--{name} has a meaning only {place}")
     for names in _EXCLUSIVE:
         both = [name for name in names if name in given]
         if len(both) > 1:

@@ -45,7 +45,7 @@ def assemble(
     is_cuda = model.device.type == "cuda"
     hook = AttentionHook(model.module)
     acceleration = accelerate(model, hook, quantization)
-    backend = config.attention_backend
+    backend: str = config.attention_backend
     if backend == "auto":
         backend = acceleration.attention_backend
     make_attention = _attention_factory(backend, model, config)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from bench.flags import add_bench_command
 from bench.settings import BenchSettings
 from server import heap
-from server.flags import new_program
+from server.flags import Parser, new_program
 from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
@@ -31,13 +31,18 @@ def parse_command(
     argv: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> Settings | BenchSettings:
     """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
-    program, commands = new_program()
-    add_serve_command(commands, environ)
-    add_bench_command(commands)
-    options = vars(program.parse_args(argv))
+    options = vars(build_parser(environ).parse_args(argv))
     del options["command"]
     make_settings: Callable[..., Settings | BenchSettings] = options.pop("make_settings")
     return make_settings(options)
+
+
+def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
+    """Return the parser of the whole command line."""
+    program, commands = new_program()
+    add_serve_command(commands, environ)
+    add_bench_command(commands)
+    return program
 
 
 def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:

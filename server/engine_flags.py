@@ -14,9 +14,11 @@ from server.flags import Flag, Switch
 DEFAULT_TOKENIZER_WORKERS = 2
 
 MODEL_FLAGS = (
-    Flag(name="config", help="directory or hub id of the config of a .pt state dict"),
-    Flag(name="tokenizer", help="directory or hub id of the tokenizer"),
-    Flag(name="chat-template", help="Jinja file, or the template itself"),
+    Flag(
+        name="config", help="directory or hub id of the config of a .pt state dict", metavar="PATH"
+    ),
+    Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH"),
+    Flag(name="chat-template", help="Jinja file, or the template itself", metavar="JINJA"),
     Flag(name="device", help="where to run", convert=Choice(get_args(Device))),
     Flag(
         name="dtype",

@@ -124,6 +124,15 @@ def size(text: str) -> int:
     return value
 
 
+def size_text(size: int) -> str:
+    """Return the shortest text that ``size`` converts to this number."""
+    for unit in ("gi", "mi", "ki"):
+        count, rest = divmod(size, _UNITS[unit])
+        if count and not rest:
+            return f"{count}{unit.capitalize()}B"
+    return str(size)
+
+
 def _float(text: str) -> float:
     try:
         return float(text)

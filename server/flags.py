@@ -6,6 +6,7 @@ A wrong value ends the program with code 2 and one line.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
@@ -19,7 +20,7 @@ ENV_PREFIX = "ROSEINFER_"
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
-_METAVARS = {
+_METAVARS: dict[Callable[..., Any], str] = {
     flag_types.integer: "N",
     flag_types.positive: "N",
     flag_types.not_negative: "N",
@@ -80,8 +81,12 @@ class Flag:
         return None
 
     def shown_default(self, default: Any) -> str:
-        """Return the default in words; empty if there is none."""
-        return self.default_text or ("" if default is None else str(default))
+        """Return the default as it would be typed, or in words; empty if there is none."""
+        if self.default_text or default is None:
+            return self.default_text
+        if self.convert is flag_types.size:
+            return flag_types.size_text(default)
+        return f"{default:g}" if isinstance(default, float) else str(default)
 
     def action(self, default: Any, given: str) -> dict[str, Any]:
         """Return the options of ``add_argument``; ``given`` is the environment variable's text."""
@@ -115,10 +120,6 @@ class Switch(Flag):
 
 class Repeated(Flag):
     """``--name VALUE``, any number of times; in the environment, values are joined by commas."""
-
-    @property
-    def shown_metavar(self) -> str:
-        return "VALUE"
 
     def shown_default(self, default: Any) -> str:
         del default
@@ -184,11 +185,18 @@ def _add(
         place.add_argument(f"--{alias}", dest=flag.dest, **hidden)
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Does not break a line within the name of a flag."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """Reports an error in one line, and accepts no abbreviations: new flags would break them."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False)
+        super().__init__(**options, allow_abbrev=False, formatter_class=_HelpFormatter)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse unknown arguments here: this command's parser has the right name to report."""
@@ -202,7 +210,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"roseinfer: {message} (try {self.prog} --help)\n")
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no other name
 
 
 def new_program() -> tuple[Parser, Commands]:

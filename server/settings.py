@@ -62,6 +62,7 @@ _SERVER_FLAGS = (
     Flag(name="port", help="port to listen on; 0 picks a free one and prints it", convert=port),
     Flag(
         name="served-model-name",
+        metavar="NAME",
         help="model id in requests and answers",
         default_text=f"as given, or {MODEL_ID}",
     ),
@@ -72,9 +73,7 @@ _SERVER_FLAGS = (
         help="requests that may wait; one more is answered 429",
         convert=not_negative,
     ),
-    Flag(
-        name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size
-    ),
+    Flag(name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size),
     Flag(
         name="drain-timeout",
         help="seconds that running requests get to finish on SIGTERM or Ctrl-C",
@@ -86,11 +85,15 @@ _SERVER_FLAGS = (
         convert=seconds,
     ),
     Repeated(
-        name="api-key", help="require this key from clients; may be repeated", field="api_keys"
+        name="api-key",
+        help="require this key from clients; may be repeated",
+        field="api_keys",
+        metavar="KEY",
     ),
     Repeated(
         name="allowed-origins",
-        help="let pages of this origin call; * is any; may be repeated",
+        help="let web pages of this origin call; * is any; may be repeated",
+        metavar="ORIGIN",
     ),
     Switch(
         name="trust-request-chat-template",

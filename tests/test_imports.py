@@ -35,7 +35,6 @@ KERNEL = "a Triton kernel is one function"
 BEING_SPLIT = "being split"
 
 LONG_FILES = {
-    "bench/settings.py": BEING_SPLIT,
     "benchmarks/front_end.py": BEING_SPLIT,
     "training/corpus/fact_tables.py": "tables of facts; data, not code",
 }
@@ -79,7 +78,6 @@ PACKAGE_IMPORTS = {
 
 PACKAGE_EXCEPTIONS = {
     "server/__main__.py": ("bench", "the CLI entry of `roseinfer bench`"),
-    "server/settings.py": ("bench", BEING_SPLIT),
     "benchmarks/structured.py": ("tests compat_tests", BEING_SPLIT),
 }
 """File: the packages that it also imports, and why."""

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.flags import BENCH_GROUPS
 from bench.settings import BenchSettings, EngineTarget, ServerTarget, model_cache
-from server.settings import Settings, parse_command, parse_settings
+from server.__main__ import parse_command
+from server.settings import SERVE_GROUPS, Settings
 
 URL = ("--base-url", "http://127.0.0.1:1/v1")
 
@@ -30,8 +32,7 @@ def test_defaults():
 
 def test_the_commands_are_told_apart():
     assert isinstance(parse_command(["serve"], {}), Settings)
-    with pytest.raises(AssertionError):
-        parse_settings(["bench"], {})
+    assert isinstance(parse_command(["bench"], {}), BenchSettings)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +52,8 @@ def test_the_commands_are_told_apart():
         (("--request-rate", "2.5"), "pace.rate", 2.5),
         (
             ("--submit-interval-ms", "1", "--submit-schedule", "relative"),
-            "pace.is_absolute",
-            False,
+            "pace.schedule",
+            "relative",
         ),
         (("--concurrency", "8"), "pace.concurrency", 8),
         (("--no-stop-on-eos",), "sampling.ignore_eos", True),
@@ -71,15 +72,25 @@ def test_the_commands_are_told_apart():
         (("--device", "cpu"), "target.model.device", "cpu"),
         (("--dtype", "float32"), "target.model.dtype", "float32"),
         (("--max-model-len", "99"), "target.engine.max_model_len", 99),
-        (("--max-batch-size", "9"), "target.engine.max_num_seqs", 9),
+        (("--max-num-seqs", "9"), "target.engine.max_num_seqs", 9),
         (("--max-num-batched-tokens", "99"), "target.engine.max_num_batched_tokens", 99),
         (("--prefill-chunk-size", "64"), "target.engine.prefill_chunk_size", 64),
         (("--block-size", "8"), "target.engine.block_size", 8),
         (("--kv-cache-memory", "1KiB"), "target.engine.kv_cache_memory", 1024),
-        (("--no-prefix-cache",), "target.engine.enable_prefix_caching", False),
+        (("--no-enable-prefix-caching",), "target.engine.enable_prefix_caching", False),
+        (("--config", "c"), "target.model.config", "c"),
+        (("--tokenizer", "t"), "target.model.tokenizer", "t"),
+        (("--chat-template", "c"), "target.model.chat_template", "c"),
+        (("--quantization", "int8"), "target.model.quantization", "int8"),
+        (("--trust-remote-code",), "target.model.trust_remote_code", True),
+        (("--kv-cache-dtype", "fp8"), "target.engine.kv_cache_dtype", "fp8"),
+        (("--gpu-memory-utilization", "0.5"), "target.engine.gpu_memory_utilization", 0.5),
+        (("--enforce-eager",), "target.engine.enforce_eager", True),
+        (("--no-async-scheduling",), "target.engine.async_scheduling", False),
+        (("--attention-backend", "torch"), "target.engine.attention_backend", "torch"),
         (("--prefill-max-batch-size", "2"), "target.prefill_max_batch_size", 2),
         (("--pretok",), "target.pretok", True),
-        (("--tokenize-workers", "3"), "target.tokenize_workers", 3),
+        (("--tokenizer-workers", "3"), "target.tokenizer_workers", 3),
         (("--profile",), "target.profile", True),
         ((*URL, "--model", "m"), "target.model", "m"),
         ((*URL, "--api-key", "k"), "target.api_key", "k"),
@@ -104,15 +115,19 @@ def test_flag(argv, path, value):
         ("--device", "cpu"),
         ("--dtype", "float32"),
         ("--max-model-len", "9"),
-        ("--max-batch-size", "9"),
+        ("--max-num-seqs", "9"),
         ("--max-num-batched-tokens", "9"),
         ("--prefill-chunk-size", "9"),
         ("--block-size", "9"),
         ("--kv-cache-memory", "9"),
-        ("--no-prefix-cache",),
+        ("--no-enable-prefix-caching",),
+        ("--kv-cache-dtype", "fp8"),
+        ("--attention-backend", "torch"),
+        ("--tokenizer", "t"),
+        ("--make-only",),
         ("--prefill-max-batch-size", "9"),
         ("--pretok",),
-        ("--tokenize-workers", "9"),
+        ("--tokenizer-workers", "9"),
         ("--profile",),
     ],
 )
@@ -132,7 +147,7 @@ def test_flags_of_a_server_are_refused_in_process(capsys, argv):
         (("--prompt", "x", "--dataset", "f"), "--prompt and --dataset"),
         (("--submit-interval-ms", "1", "--request-rate", "1"), "cannot be given together"),
         (("--model", "m", "--random-model", "tiny"), "--model and --random-model"),
-        (("--pretok", "--tokenize-workers", "2"), "--pretok and --tokenize-workers"),
+        (("--pretok", "--tokenizer-workers", "2"), "--pretok and --tokenizer-workers"),
         (("--unique-prompts", "--shared-prefix-len", "2"), "--shared-prefix-len"),
         (("--prompt-repeats", "2"), "no meaning without --prompt"),
         (("--submit-schedule", "relative"), "without --submit-interval-ms or --request-rate"),
@@ -169,6 +184,52 @@ def test_help(capsys):
     shown = capsys.readouterr().out
     assert "--prefill-max-batch-size" in shown
     assert "None" not in shown
+
+
+@pytest.mark.parametrize(
+    ("alias", "flag"),
+    [
+        (("--max-batch-size", "9"), ("--max-num-seqs", "9")),
+        (("--no-prefix-cache",), ("--no-enable-prefix-caching",)),
+        (("--tokenize-workers", "9"), ("--tokenizer-workers", "9")),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_an_alias_does_the_same_and_is_in_the_help(capsys, command, alias, flag):
+    settings = parse_command([command, *alias], {})
+    assert settings == parse_command([command, *flag], {})
+    assert settings != parse_command([command], {})
+    with pytest.raises(SystemExit):
+        parse_command([command, "--help"], {})
+    shown = capsys.readouterr().out
+    assert f"alias: {alias[0]}" in " ".join(shown.split())
+    assert f"\n  {alias[0]}" not in shown
+
+
+def test_an_alias_is_refused_by_the_name_of_its_flag(capsys):
+    assert "--max-num-seqs has a meaning only in process" in refused(
+        capsys, *URL, "--max-batch-size", "9"
+    )
+
+
+def flags_of(groups):
+    return {flag.name: (flag, flag.default_of(g.structs)) for g in groups for flag in g.flags}
+
+
+def test_flags_of_both_commands_are_defined_once():
+    serve, bench = flags_of(SERVE_GROUPS), flags_of(BENCH_GROUPS)
+    different = {name for name in serve.keys() & bench.keys() if serve[name] != bench[name]}
+    # a model to load or a model id; a key to require or to send; what is seeded; over HTTP the
+    # server's default of the interval
+    assert different == {"model", "api-key", "seed", "stream-interval"}
+    assert serve["stream-interval"][0].help == bench["stream-interval"][0].help
+    assert {"max-num-seqs", "tokenizer-workers", "attention-backend"} <= serve.keys() & bench.keys()
+
+
+def test_no_two_flags_of_a_command_set_the_same_field():
+    for groups in (SERVE_GROUPS, BENCH_GROUPS):
+        dests = [flag.dest for group in groups for flag in group.flags]
+        assert len(dests) == len(set(dests))
 
 
 def test_where_made_models_are_kept():

@@ -24,7 +24,7 @@ def test_absolute_times_do_not_drift():
 
 
 def test_relative_times_begin_when_the_last_submission_is_over():
-    assert dues(Pace(interval=2.0, is_absolute=False)) == [0, 2.5, 5, 7.5]
+    assert dues(Pace(interval=2.0, schedule="relative")) == [0, 2.5, 5, 7.5]
 
 
 def test_random_arrivals():

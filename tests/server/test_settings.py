@@ -7,7 +7,8 @@ import pytest
 
 from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
-from server.settings import Settings, build_parser, parse_settings
+from server.__main__ import parse_command
+from server.settings import Settings, parse_settings
 
 GIVEN = {
     "config": ("--config", "there", "there"),
@@ -182,6 +183,7 @@ def test_sizes(text, size):
         (["--kv-cache-memory", "9" * 400], "is not a size"),
         (["--kv-cache-memory", "1.2.3"], "1.2.3 is not a size"),
         (["--kv-cache-dtype", "int8"], "int8 is not one of auto, fp8"),
+        (["--attention-backend", "sdpa"], "sdpa is not one of auto, cpu, torch, triton"),
         (["--gpu-memory-utilization", "0"], "0 is not above 0 and at most 1"),
         (["--gpu-memory-utilization", "90"], "90 is not above 0 and at most 1"),
         (["--gpu-memory-utilization", "all"], "all is not above 0 and at most 1"),
@@ -228,7 +230,7 @@ def test_help_mentions_every_flag(capsys):
 
 def test_help_of_the_program(capsys):
     with pytest.raises(SystemExit) as caught:
-        build_parser({}).parse_args(["--help"])
+        parse_command(["--help"], {})
     assert caught.value.code == 0
     assert "serve" in capsys.readouterr().out
 
