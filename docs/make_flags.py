@@ -1,0 +1,37 @@
+"""Write docs/flags.md from the definitions of the flags: ``python -m docs.make_flags``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.flags import BENCH_GROUPS
+from server.flag_table import flag_table
+from server.settings import SERVE_GROUPS
+
+PAGE = Path(__file__).with_name("flags.md")
+
+
+def flags_page() -> str:
+    """Return the page's text."""
+    return f"""# Flags
+
+`python -m docs.make_flags` writes this page from the definitions that `--help` is made of. An
+alias does the same as its flag.
+
+## roseinfer serve
+
+Every flag can also be set as an environment variable: `--max-num-seqs` as
+`ROSEINFER_MAX_NUM_SEQS`. Where a flag may be repeated, the variable holds its values joined by
+commas; for a flag without a value it is `1` or `0`. The command line takes precedence.
+
+{flag_table(SERVE_GROUPS)}
+## roseinfer bench
+
+It measures a server (`--base-url`) or, without that flag, an engine that it loads into its own
+process. A flag that would have no effect is refused.
+
+{flag_table(BENCH_GROUPS)}"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(flags_page(), encoding="utf-8")
