@@ -19,8 +19,8 @@ from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.runner import ModelRunner
-from core.sampling.one_pass import row_draw
-from core.sampling.processor import LogitsProcessor
+from core.sampling.draw import load_row_draw
+from core.sampling.processors.protocol import LogitsProcessor
 from core.sampling.sampler import Sampler
 
 
@@ -62,7 +62,7 @@ def assemble(
             max_num_seqs=limits.max_num_seqs,
             max_context=limits.max_model_len,
         )
-    draw = row_draw(model.vocab_size, model.dtype, model.device)
+    draw = load_row_draw(model.vocab_size, model.dtype, model.device)
     sampler = Sampler(processors=processors, draw=draw)
     graphs = "" if forward is eager else " in CUDA graphs"
     return Assembly(

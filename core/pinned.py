@@ -66,6 +66,17 @@ class Download:
         return self._host.tolist()
 
 
+def upload(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy ``array`` to ``device`` without waiting.
+
+    On the CPU the memory is shared, so the array must not change while the tensor lives.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def _event() -> torch.cuda.Event:
     event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     return event

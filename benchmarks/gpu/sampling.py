@@ -12,7 +12,7 @@ from benchmarks.gpu.options import Options
 from benchmarks.gpu.rates import seconds_of
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.sampling.one_pass import RowDraw, row_draw
+from core.sampling.draw import RowDraw, load_row_draw
 from core.sampling.sampler import Sampler
 from core.sequence import Sequence
 
@@ -37,7 +37,7 @@ def sampling(options: Options) -> Iterator[dict[str, Any]]:
     for vocab_size in vocab_sizes:
         generator = torch.Generator(device).manual_seed(0)
         logits = 3 * torch.randn(vocab_size, generator=generator, device=device)
-        draw = row_draw(vocab_size, dtype, device)
+        draw = load_row_draw(vocab_size, dtype, device)
         for name, way in WAYS.items():
             worst = _worst_deviation(logits.to(dtype), way, draw, num_draws)
             yield {

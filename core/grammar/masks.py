@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from core.grammar.progress import Progress
-from core.sampling.upload import upload
+from core.pinned import upload
 
 _BITS = 32
 _MAX_THREADS = 8

@@ -18,7 +18,7 @@ from core.pinned import Uploads
 class Logits:
     """What a step gave. It may lie in memory that the next step writes again.
 
-    ``best`` is what ``core.sampling.groups.best_tokens`` says of ``values``, if that is known.
+    ``best`` is what ``core.sampling.draw.greedy_tokens`` says of ``values``, if that is known.
     """
 
     values: torch.Tensor  # [num_logits, vocab_size]

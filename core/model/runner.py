@@ -13,11 +13,10 @@ from core.kv.storage import KVStorage
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
 from core.model_input import ModelInput, build_model_input
+from core.pinned import upload
 from core.sampling.logprobs import PromptScores
-from core.sampling.pending import PendingTokens
-from core.sampling.result import SampledTokens, SequenceResult
+from core.sampling.result import PendingTokens, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
-from core.sampling.upload import upload
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
 
@@ -79,7 +78,7 @@ class ModelRunner:
         if len(rows) < len(values):
             index = upload(np.array(rows, dtype=np.float64), values.device).long()
             values, best = values[index], None
-        return self._sampler.launch(values, sequences, best=best)
+        return self._sampler.launch(values, sequences, greedy_tokens=best)
 
 
 class StepInFlight:

@@ -1,1 +1,1 @@
-"""From logits to tokens: edits, the draw, log-probabilities. Owned by the core thread."""
+"""Sampling: logits processors, the draw, log-probabilities. Owned by the core thread."""

@@ -1,9 +1,9 @@
-"""The best entries of each row, found without looking at more of the vocabulary than needed.
+"""argmax and top-k of logits, faster than torch's on a CPU.
 
-A maximum over blocks is one vectorised pass, while ``argmax`` and ``topk`` on the CPU compare one
-number at a time. So on the CPU a long row is cut into blocks, the best blocks are found first, and
-only those are searched: 3 to 6 times faster for a vocabulary of 150,000; where there are compiled
-kernels, one of them finds the maximum. A GPU is fast at all of this and pays for each extra kernel.
+A maximum over blocks is one vectorised pass, while torch's ``argmax`` and ``topk`` compare one
+number at a time on a CPU. So a long row is cut into blocks, the best blocks are found first, and
+only those are searched. Compiled kernels, where present, find the maximum. A GPU is fast at both
+operations and pays for each extra kernel.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 
 from core.kernels.cpu.library import kernels
 
-_MIN_BLOCKED = 32_768  # vocabulary from which on blocks pay
+_MIN_BLOCKED = 32_768  # smallest vocabulary for which blocks pay
 _ARGMAX_BLOCK = 256
 _TOPK_BLOCK = 32
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
-    """Index of each row's maximum, the lowest one on ties; not a number counts as the maximum.
+    """Return the index of each row's maximum, the lowest one on ties. NaN counts as the maximum.
 
     ``x`` is [num_rows, vocab_size]; returns int64 [num_rows].
     """
@@ -46,18 +46,18 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def topk(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``k`` largest values of each row in descending order, and their indices.
+    """Return the ``k`` largest values of each row in descending order, and their indices.
 
-    Which of several equal values come first, and which of those equal to the last value are
-    among them, is not defined. ``x`` is [num_rows, vocab_size]; returns [num_rows, k] twice.
+    The order of equal values is not defined, nor which of those equal to the last value are
+    included. ``x`` is [num_rows, vocab_size]; returns [num_rows, k] twice.
     """
     vocab_size = x.shape[1]
     num_blocks = vocab_size // _TOPK_BLOCK
     if x.is_cuda or vocab_size < _MIN_BLOCKED or num_blocks < 4 * k:
         values, ids = x.topk(k, dim=1)
         return values, ids
-    # The k blocks with the largest maxima hold the k largest values: an entry of any other block
-    # is exceeded or equalled by the maxima of those k.
+    # The k blocks with the largest maxima hold the k largest values: the maxima of those k blocks
+    # exceed or equal every entry of the other blocks.
     size = num_blocks * _TOPK_BLOCK
     maxima = x[:, :size].view(x.shape[0], num_blocks, _TOPK_BLOCK).amax(dim=2)
     blocks = maxima.topk(k, dim=1, sorted=False).indices  # [num_rows, k]

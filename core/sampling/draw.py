@@ -1,31 +1,61 @@
-"""Drawing by inverse distribution function: one uniform number per row, rows independent.
+"""Draws by inverse transform sampling: one uniform number per row.
 
-Two orders of the candidates are in use, and which one a row gets depends on its own parameters
-only. Without min_p, top_k and top_p the whole vocabulary takes part, in the order of ids. With any
-of them the candidates are ranked: higher logit first, lower id first among equals.
+The order of the candidates depends only on the row's own parameters. Without min_p, top_k and
+top_p the whole vocabulary is drawn from in the order of ids. With any of them the candidates are
+ranked: higher logit first, lower id first among equals.
 
-Everything here is decided per row by operations whose result for a row does not depend on the
-other rows, so that a sequence draws the same token alone and in any batch.
+The operations give a row the same result alone and in any batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 
+from core.sampling.best import argmax
+
 FAILED = -1
-"""In place of a token: there is nothing to choose from in this row."""
+"""In place of a token: the row has nothing to choose from."""
 
 UNRESOLVED = -2
-"""In place of a token: the answer lies beyond the candidates that were looked at."""
+"""In place of a token: the drawn token is not among the candidates."""
+
+RowDraw: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""One token per row from logits, filters and random bits; see core.kernels.triton.draw."""
 
 _BLOCK = 512
 
 
-def draw_from_all(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """One token per row from the softmax of ``logits``, candidates in the order of ids.
+def load_row_draw(vocab_size: int, dtype: torch.dtype, device: torch.device) -> RowDraw | None:
+    """Compile the draw kernel for logits of ``dtype``. None on a CPU, which needs no kernel.
 
-    The distribution function is walked in two levels, sums of blocks and then one block, so that
-    no running sum over the vocabulary is needed: it would be slower, and less exact in float32.
+    On CUDA every batch with random rows uses this kernel, so no draw reads its tokens back.
+    """
+    if device.type != "cuda":
+        return None
+    from core.kernels.triton.draw import draw_rows  # noqa: PLC0415 - needs Triton
+
+    filters = torch.ones(4, 1, dtype=torch.float64, device=device)
+    bits = torch.zeros(1, dtype=torch.int64, device=device)
+    for kind in {dtype, torch.float32}:  # edited logits are float32
+        draw_rows(torch.zeros(1, vocab_size, dtype=kind, device=device), filters, bits)
+    return draw_rows
+
+
+def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
+    """Return the best token of each row, the lowest id on ties, or FAILED. Int64 [num_rows]."""
+    token = argmax(logits)
+    value = logits.gather(1, token[:, None])[:, 0]
+    return torch.where(value.abs() < torch.inf, token, FAILED)
+
+
+def draw_unfiltered(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Draw one token per row from the softmax of ``logits``, in the order of ids.
+
+    The distribution function has two levels, sums of blocks and then one block. This avoids a
+    running sum over the vocabulary, which is slower and less exact in float32.
 
     ``logits`` is float32 [num_rows, vocab_size], already divided by the temperature; ``u`` is
     float64 [num_rows] in [0, 1). Returns int64 [num_rows], FAILED where there is no distribution.
@@ -60,7 +90,7 @@ def draw_from_all(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return torch.where(total < torch.inf, token, FAILED)[:, 0]
 
 
-def draw_from_ranked(
+def draw_filtered(
     values: torch.Tensor,
     ids: torch.Tensor,
     filters: torch.Tensor,
@@ -70,22 +100,21 @@ def draw_from_ranked(
     vocab_size: int,
     is_bounded: bool,
 ) -> torch.Tensor:
-    """One token per row from what min_p, then top_k, then top_p leave over.
+    """Draw one token per row from what min_p, then top_k, then top_p leave over.
 
     ``values`` are the largest logits of each row in descending order, before the temperature, and
-    ``ids`` their tokens, [num_rows, num_candidates] both; if they are the whole vocabulary, equal
-    logits must stand in the order of ids, otherwise they may stand in any. ``filters`` is float64
-    [4, num_rows]: temperature, min_p, top_k, top_p, the last three saying 0, ``vocab_size`` and 1
-    for "off".
-    ``is_bounded`` says that no row's top_k exceeds the candidates: then what survives min_p and
-    top_k is among them. ``total`` is float64 [num_rows], the mass of the whole vocabulary in units
-    of the best token's, for rows limited by top_p alone, infinite for others; None if no row needs
-    it.
+    ``ids`` their tokens, both [num_rows, num_candidates]. If they are the whole vocabulary, equal
+    logits must be in the order of ids, otherwise in any order. ``filters`` is float64
+    [4, num_rows]: temperature, min_p, top_k, top_p; the last three are 0, ``vocab_size`` and 1
+    for "off". ``is_bounded`` says that no row's top_k exceeds the candidates: then all tokens
+    that pass min_p and top_k are among them. ``total`` is float64 [num_rows], the mass of the
+    whole vocabulary in units of the best token's, for rows limited by top_p alone, infinite for
+    others; None if no row needs it.
 
     Weights are relative to the best token's, so min_p compares with them directly. top_p is
     relative to the mass that min_p and top_k leave over, and keeps the shortest run of the best
-    candidates that reaches it. Returns int64 [num_rows]; UNRESOLVED where the candidates do not
-    suffice, which never happens when they are the whole vocabulary.
+    candidates that reaches it. Returns int64 [num_rows], FAILED where there is no distribution,
+    UNRESOLVED where the candidates do not suffice; the whole vocabulary always does.
     """
     num_candidates = values.shape[1]
     temperature, min_p, top_k, top_p = filters[:, :, None]  # each [num_rows, 1]
@@ -110,22 +139,23 @@ def draw_from_ranked(
     if num_candidates == vocab_size:
         token = ids.gather(1, rank)
     else:
-        # Find the drawn one among its equals in the order of ids. Of the last value's equals some
-        # may be missing.
+        # Order the tokens equal to the drawn one by id. If it equals the last candidate, some of
+        # its equals may be missing.
         value = values.gather(1, rank)
         place = rank - torch.searchsorted(-values, -value)
         token = ids.masked_fill(values != value, vocab_size).sort(dim=1).values.gather(1, place)
         is_resolved = is_resolved.logical_and_(value > values[:, -1:])
 
     token = torch.where(is_resolved, token, UNRESOLVED)
-    # Not a number and infinity rank first, so the first value tells of both.
+    # NaN and infinity rank first, so the first value shows both.
     return torch.where(values[:, :1].abs() < torch.inf, token, FAILED)[:, 0]
 
 
 def _rank_within(mass: torch.Tensor, limit: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """The rank drawn from the shortest run whose mass reaches ``limit``, which ``mass`` does.
+    """Return the rank drawn from the shortest run whose mass reaches ``limit``.
 
-    ``mass`` is [num_rows, num_candidates], the others and the result [num_rows, 1].
+    ``mass`` is [num_rows, num_candidates] and reaches ``limit``; the others and the result are
+    [num_rows, 1].
     """
     last = torch.searchsorted(mass, limit).clamp_(max=mass.shape[1] - 1)
     return torch.searchsorted(mass, u * mass.gather(1, last), right=True)
@@ -138,11 +168,11 @@ def _rank_if_certain(
     smallest_weight: torch.Tensor,
     u: torch.Tensor,
 ) -> torch.Tensor:
-    """The rank drawn from the shortest run whose mass reaches ``limit``, or num_candidates.
+    """Return the rank drawn from the shortest run whose mass reaches ``limit``.
 
     Where the run ends among the candidates its mass is known. Where it does not, its mass lies
-    between ``limit`` and that plus one more weight, none of which is above ``smallest_weight``, and
-    a draw on which both bounds agree is a draw from the exact one.
+    between ``limit`` and ``limit`` plus one more weight, which is at most ``smallest_weight``. A
+    draw on which both bounds agree equals the exact one; otherwise the result is num_candidates.
     """
     num_candidates = mass.shape[1]
     last = torch.searchsorted(mass, limit)

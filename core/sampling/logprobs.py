@@ -1,4 +1,4 @@
-"""Log-probabilities from the model's raw distribution, for rows that asked and prompts."""
+"""Log-probabilities of sampled and prompt tokens, from the model's raw distribution."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import torch
 from core.contract.errors import GenerationFailed
 from core.contract.messages import TokenLogprob
 from core.contract.params import MAX_TOP_LOGPROBS
-from core.pinned import Download
+from core.pinned import Download, upload
 from core.sampling.best import topk
-from core.sampling.upload import upload
 
 FLOOR = -9999.0
-"""Written for every log-probability below it, so that no infinity leaves the engine."""
+"""Reported in place of every lower log-probability, so that no infinity leaves the engine."""
 
 _WIDTH = MAX_TOP_LOGPROBS + 12
-"""Candidates for the alternatives. It is the same for all requests, so that a request's
-alternatives do not depend on what its neighbours asked for, and larger than the list, so that
-equal values at its end are told apart by id as well."""
+"""Candidates for the alternatives. It is the same for all requests, so that the alternatives of a
+request do not depend on the batch. It is larger than any list of alternatives, so that equal
+values at the end of the list are ordered by id too."""
 
 
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    """Natural-log probabilities in float32 over the whole vocabulary, [num_rows, vocab_size]."""
+    """Return natural-log probabilities, float32 [num_rows, vocab_size]."""
     return logits.log_softmax(dim=1, dtype=torch.float32)
 
 
 def best_logprobs(logprobs: torch.Tensor, num_top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``num_top`` largest values of each row, descending, lower id first among equals.
+    """Return the ``num_top`` largest values of each row, descending, lower id first among equals.
 
     Returns values and token ids, both [num_rows, min(num_top, vocab_size)].
     """
@@ -40,7 +39,7 @@ def best_logprobs(logprobs: torch.Tensor, num_top: int) -> tuple[torch.Tensor, t
 
 
 def pack(logprobs: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> torch.Tensor:
-    """What is to be reported about each row, in one float64 tensor: one transfer to the host.
+    """Pack what is reported about each row into one float64 tensor, for one transfer to the host.
 
     ``logprobs`` is [num_rows, vocab_size], ``token_ids`` int64 [num_rows]. A row of the result is
     the token's own value, then the best values, then their ids: [num_rows, 1 + 2 * num_top] (or
@@ -55,10 +54,7 @@ def pack(logprobs: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> torch
 
 
 def unpack(line: list[float], token_id: int, num_top: int) -> TokenLogprob | None:
-    """One row of ``pack`` on the host, with ``num_top`` alternatives.
-
-    None if the model's output was not a distribution.
-    """
+    """Read one row of ``pack``, with ``num_top`` alternatives. None if the logits held NaN."""
     if math.isnan(line[0]):
         return None
     width = len(line) // 2
@@ -72,15 +68,14 @@ def unpack(line: list[float], token_id: int, num_top: int) -> TokenLogprob | Non
 
 
 class PromptScores:
-    """Log-probabilities of some tokens of a prompt, computed on the device.
+    """Log-probabilities of prompt tokens, computed on the device.
 
-    ``logits`` is [num_targets, vocab_size] of any float dtype and is left as it is: row ``i`` is
-    the model's output at the position before ``target_ids[i]``. Takes float32 memory of twice the
-    logits' size; long prompts come in slices.
+    ``logits`` is [num_targets, vocab_size] of any float dtype and is not changed: row ``i`` is
+    the model's output at the position before ``target_ids[i]``. Needs float32 memory of twice the
+    size of the logits; long prompts come in chunks.
     """
 
     def __init__(self, logits: torch.Tensor, target_ids: list[int], num_top: int) -> None:
-        """Begin, without waiting for the device."""
         self._target_ids = target_ids
         self._num_top = num_top
         with torch.inference_mode():
@@ -88,9 +83,9 @@ class PromptScores:
             self._lines = Download(pack(log_softmax(logits), targets, num_top))
 
     def collect(self) -> list[TokenLogprob]:
-        """The log-probability of each target with ``num_top`` alternatives. Waits for the device.
+        """Wait for the device; return each target's log-probability and its alternatives.
 
-        Raises GenerationFailed if the model's output is not a distribution.
+        Raises GenerationFailed if the logits held NaN.
         """
         scored = []
         for line, token_id in zip(self._lines.tolist(), self._target_ids, strict=True):

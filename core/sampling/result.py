@@ -1,18 +1,23 @@
-"""Results of one step for one sequence."""
+"""Results of one step: tokens on their way to the host, and what each sequence got."""
 
 from __future__ import annotations
 
 import msgspec
+import torch
 
 from core.contract.messages import TokenLogprob
+from core.pinned import Download
+from core.sampling.batch import SamplingBatch
+from core.sampling.draw import FAILED
+from core.sampling.logprobs import pack, unpack
 
 
 class SampledTokens(msgspec.Struct, frozen=True):
-    """The tokens of one sequence in one step, and their raw log-probabilities if it asked.
+    """The tokens of one sequence in one step, and their raw log-probabilities if requested.
 
-    ``logprobs`` is aligned with ``token_ids``; its text offsets are 0 and set by whoever knows the
-    text. ``failed`` means that this row's logits left nothing to choose from (not a number,
-    infinite, or everything masked): there is no token, and the request must end in an error.
+    ``logprobs`` is aligned with ``token_ids``; its text offsets are 0, the text side sets them.
+    ``failed`` means that the logits of the row left nothing to choose from (NaN, infinite, or
+    everything masked): there is no token and the request must end with an error.
     """
 
     token_ids: list[int]
@@ -29,3 +34,56 @@ class SequenceResult(msgspec.Struct, frozen=True):
 
     sampled: SampledTokens | None
     prompt_logprobs: list[TokenLogprob]
+
+
+class PendingTokens:
+    """Tokens chosen on the device that are being copied to the host. Core thread only.
+
+    ``tokens`` is int64 [num_rows] on the device, negative where there is none. ``must_land`` says
+    that the next step's edits read these tokens, so the host needs them before the next launch.
+    """
+
+    def __init__(
+        self, tokens: torch.Tensor, logprobs: torch.Tensor | None, batch: SamplingBatch
+    ) -> None:
+        """``logprobs`` belong to the rows ``batch.reported``."""
+        self.tokens = tokens
+        self.must_land = batch.reads_tokens
+        self._sequences = batch.sequences
+        self._num_reported = 0
+        if logprobs is None or batch.reported is None:
+            self._download = Download(tokens)
+        else:  # one transfer: the tokens, then the lines of ``pack``
+            self._num_reported = len(batch.reported.sequences)
+            packed = pack(logprobs, batch.reported.of(tokens).clamp(min=0), batch.num_top)
+            self._download = Download(torch.cat([tokens.double(), packed.flatten()]))
+
+    def collect(self) -> list[SampledTokens]:
+        """Return one result per sequence. Waits for the copy only."""
+        numbers = self._download.tolist()
+        if not self._num_reported:
+            return [_result(token_id) for token_id in numbers]
+        num_tokens = len(self._sequences)
+        num_columns = (len(numbers) - num_tokens) // self._num_reported
+        results = []
+        start = num_tokens
+        for token_id, sequence in zip(map(int, numbers[:num_tokens]), self._sequences, strict=True):
+            if sequence.params.logprobs is None:
+                results.append(_result(token_id))
+                continue
+            line = numbers[start : start + num_columns]
+            results.append(_result(token_id, line, sequence.params.logprobs))
+            start += num_columns
+        return results
+
+
+def _result(token_id: int, line: list[float] | None = None, num_top: int = 0) -> SampledTokens:
+    """Make the result of one row. ``line`` is its line of ``pack``, None without logprobs."""
+    if token_id == FAILED:
+        return SampledTokens([], None, failed=True)
+    if line is None:
+        return SampledTokens([token_id])
+    logprob = unpack(line, token_id, num_top)
+    if logprob is None:
+        return SampledTokens([], None, failed=True)
+    return SampledTokens([token_id], [logprob])

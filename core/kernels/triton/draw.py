@@ -25,7 +25,7 @@ BLOCK = 4096
 
 @triton.jit
 def _mix(bits):
-    """One step of SplitMix64; see core.sampling.uniform."""
+    """One step of SplitMix64; see core.sampling.random."""
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
     return bits ^ (bits >> 31)

@@ -10,7 +10,7 @@ from core.model.forward import EagerForward, Logits
 from core.model.graphs.capture import Compute, GraphCapture
 from core.model_input import ModelInput
 from core.pinned import Uploads
-from core.sampling.groups import best_tokens
+from core.sampling.draw import greedy_tokens
 
 _ALIGN = 4  # words: 16 bytes
 
@@ -45,7 +45,7 @@ class DecodeGraph:
             if eager.last_tokens is not None:
                 ids = eager.last_tokens.resolve(ids)
             values = eager.compute(ids, positions, 0)
-            return Logits(values, best_tokens(values))
+            return Logits(values, greedy_tokens(values))
 
         self._upload(_empty_batch())
         self._replay = capture.capture(compute)

@@ -1,4 +1,4 @@
-"""AllowedTokens: only listed tokens may be chosen."""
+"""AllowedTokens: masks all tokens that are not listed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.upload import entries, upload
+from core.pinned import upload
+from core.sampling.processors.entries import entries
 from core.sequence import Sequence
 
 
 class AllowedTokens:
-    """``allowed_token_ids``. The logits of the listed tokens are kept, all others become -inf."""
+    """``allowed_token_ids``: all other logits become -inf."""
 
     reads_tokens = False
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether the choice is limited."""
         return params.allowed_token_ids is not None
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Set aside what is allowed, mask the row, put it back."""
+        """Save the allowed logits, mask the rows, restore the allowed logits."""
         ids = [
             np.array(sequence.params.allowed_token_ids, dtype=np.float64) for sequence in sequences
         ]

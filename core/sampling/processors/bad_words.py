@@ -1,4 +1,4 @@
-"""BadWords: runs of tokens that must not be completed."""
+"""BadWords: masks tokens that would complete a banned word."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.upload import entries, exclude
+from core.sampling.processors.entries import entries, exclude
 from core.sequence import Sequence
 
 
 class BadWords:
-    """``bad_words_ids``. A word's last token is masked while its others end the generated text."""
+    """``bad_words_ids``: a word's last token is masked while the output ends with its others."""
 
     reads_tokens = True
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether any word is banned."""
         return bool(params.bad_words_ids)
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Mask the tokens that would complete a word now."""
         banned = [np.array(_completions(sequence), dtype=np.float64) for sequence in sequences]
         if any(len(ids) for ids in banned):
             index, ids, _ = entries(logits, rows, banned)

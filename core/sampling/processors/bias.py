@@ -1,4 +1,4 @@
-"""Bias: a number added to the logits of chosen tokens."""
+"""Bias: adds numbers to the logits of listed tokens."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.upload import entries
+from core.sampling.processors.entries import entries
 from core.sequence import Sequence
 
 
 class Bias:
-    """``logit_bias``. Costs one small transfer and one gather and scatter of the biased tokens."""
+    """``logit_bias``. Costs one small transfer and one gather and scatter of the listed tokens."""
 
     reads_tokens = False
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether any token is biased."""
         return bool(params.logit_bias)
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Add each token's bias."""
         biases = [sequence.params.logit_bias for sequence in sequences]
         index, ids, columns = entries(
             logits,

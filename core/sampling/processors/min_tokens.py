@@ -1,4 +1,4 @@
-"""MinTokens: no end token before the generation is long enough."""
+"""MinTokens: masks end tokens until the output is long enough."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.upload import entries, exclude
+from core.sampling.processors.entries import entries, exclude
 from core.sequence import Sequence
 
 
 class MinTokens:
-    """``min_tokens``. Masks the tokens that would end the request while it is too short.
+    """``min_tokens``. Masks the tokens that would end the request.
 
-    Those are its own ``stop_token_ids`` and the model's end tokens; with ``ignore_eos`` the latter
-    end nothing and stay possible.
+    These are its own ``stop_token_ids`` and, without ``ignore_eos``, the model's end tokens.
     """
 
     reads_tokens = False
@@ -23,11 +22,10 @@ class MinTokens:
         self._eos_token_ids = eos_token_ids
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether there is a least length."""
         return params.min_tokens > 0
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Mask the end tokens of those that are too short still."""
+        """Mask the end tokens of sequences that are too short."""
         short = [
             (row, sequence.params)
             for row, sequence in zip(rows, sequences, strict=True)

@@ -1,4 +1,4 @@
-"""Penalties: tokens that occurred before become less, or more, likely."""
+"""Penalties: change the logits of tokens that occurred before."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.upload import Float64Array, entries
+from core.sampling.processors.entries import Float64Array, entries
 from core.sequence import Sequence
 
 
 class Penalties:
     """``repetition_penalty``, then ``frequency_penalty`` and ``presence_penalty``.
 
-    With l the logit of a token that occurs c times among the generated ones:
+    With l the logit of a token that occurs c times in the output:
 
-    - repetition, if it occurs in the prompt or was generated: l / r if l > 0, else l * r
+    - repetition, if the token occurs in the prompt or the output: l / r if l > 0, else l * r
       (Keskar et al., "CTRL", 2019, as commonly extended to negative logits);
     - l - frequency * c - presence * (c > 0), as in OpenAI's API.
 
-    Counts are kept per sequence and grow by the new tokens of each step, so that a step costs one
-    gather and scatter of the distinct tokens of a sequence: counting all tokens again in each step
-    would make a long generation quadratic. Counts of a sequence that is not in a step with
-    penalties are dropped, and counted again should it come back; so nothing has to be told
-    when a sequence ends, and what is held never exceeds one batch.
+    Counts are kept per sequence and grow by the new tokens of each step. A step costs one gather
+    and scatter of the distinct tokens; counting all tokens in each step would make a long
+    generation quadratic. The counts of a sequence that is not in the batch are dropped, and made
+    again if it comes back, so memory never exceeds one batch.
     """
 
     reads_tokens = True
@@ -32,11 +31,10 @@ class Penalties:
         self._counts: dict[int, _Counts] = {}
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether any of the three is on."""
         return params.has_penalties
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Bring the counts up to date and change the logits of all counted tokens."""
+        """Update the counts and change the logits of all counted tokens."""
         known = self._counts
         self._counts = {}
         ids: list[Float64Array] = []
@@ -60,7 +58,7 @@ class Penalties:
 
 
 class _Counts:
-    """The distinct tokens of one sequence, and how often each was generated."""
+    """The distinct tokens of one sequence, and how often each occurs in its output."""
 
     __slots__ = ("_ids", "_num_seen", "_places", "_times", "sequence")
 
@@ -69,12 +67,12 @@ class _Counts:
         self._places: dict[int, int] = {}
         self._ids = np.zeros(64)
         self._times = np.zeros(64)
-        # Only the repetition penalty looks at the prompt.
+        # Only the repetition penalty applies to prompt tokens.
         repeats = sequence.params.repetition_penalty != 1.0
         self._num_seen = 0 if repeats else sequence.num_prompt_tokens
 
     def update(self) -> None:
-        """Count the tokens that were added since the last time."""
+        """Count the tokens added since the last call."""
         token_ids = self.sequence.token_ids
         num_prompt_tokens = self.sequence.num_prompt_tokens
         for position in range(self._num_seen, len(token_ids)):
@@ -84,7 +82,7 @@ class _Counts:
         self._num_seen = len(token_ids)
 
     def view(self) -> tuple[Float64Array, Float64Array]:
-        """Distinct tokens and their counts, without a copy; valid until the next ``update``."""
+        """Return distinct tokens and their counts; views that are valid until ``update``."""
         return self._ids[: len(self._places)], self._times[: len(self._places)]
 
     def _place(self, token_id: int) -> int:

@@ -1,4 +1,4 @@
-"""ThinkingBudget: the marker that ends the thinking, when there was enough of it."""
+"""ThinkingBudget: forces the marker that ends the thinking."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.contract.params import SamplingParams
 from core.sampling.best import topk
-from core.sampling.draw import FAILED, UNRESOLVED, draw_from_all, draw_from_ranked
+from core.sampling.draw import FAILED, UNRESOLVED, draw_filtered, draw_unfiltered
 from tests.core.sampling.builders import is_clear_cut, make_logits, survivors
 
 GRID = 256
@@ -39,7 +39,7 @@ def ranked(logits, params, u, num_candidates, total=None):
     top_k = min(params.top_k, vocab_size) or vocab_size
     limits = [params.temperature, params.min_p, top_k, params.top_p]
     filters = torch.tensor(limits, dtype=torch.float64)[:, None].expand(4, len(u)).contiguous()
-    return draw_from_ranked(
+    return draw_filtered(
         values.expand(len(u), -1).contiguous(),
         ids.expand(len(u), -1).contiguous(),
         filters,
@@ -53,7 +53,7 @@ def ranked(logits, params, u, num_candidates, total=None):
 @pytest.mark.parametrize("vocab_size", [1, 2, 511, 512, 513, 1024, 5000])
 def test_free_shares(vocab_size):
     logits = make_logits(1, vocab_size, scale=2.0)
-    tokens = draw_from_all(logits.expand(4096, -1), even_grid(4096))
+    tokens = draw_unfiltered(logits.expand(4096, -1), even_grid(4096))
     shares = np.bincount(tokens.numpy(), minlength=vocab_size) / 4096
     expected = logits[0].double().softmax(0).numpy()
     # The grid meets an interval of length p with p * 4096 points, one more or one less.
@@ -67,7 +67,7 @@ def test_free_never_gives_a_masked_token():
     logits[0, masked] = -torch.inf
     edges = torch.tensor([0.0, 2.0**-52, 0.5, 1 - 2.0**-52], dtype=torch.float64)
     u = torch.cat([even_grid(2000), edges])
-    assert not masked[draw_from_all(logits.expand(len(u), -1), u)].any()
+    assert not masked[draw_unfiltered(logits.expand(len(u), -1), u)].any()
 
 
 def test_free_without_a_distribution():
@@ -75,7 +75,7 @@ def test_free_without_a_distribution():
     logits[1, 5] = torch.nan
     logits[2] = -torch.inf
     logits[3, 999] = torch.inf
-    tokens = draw_from_all(logits, even_grid(5)).tolist()
+    tokens = draw_unfiltered(logits, even_grid(5)).tolist()
     assert tokens[1:4] == [FAILED] * 3
     assert min(tokens[0], tokens[4]) >= 0
 

@@ -14,7 +14,7 @@ from core.model.graphs.forward import GraphedForward, with_graphs
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model_input import build_model_input
-from core.sampling.groups import best_tokens
+from core.sampling.draw import greedy_tokens
 from tests.support.builders import make_sequence
 from tests.support.checkpoints import tiny_model
 from tests.support.rerun_capture import RerunCapture
@@ -85,7 +85,7 @@ def test_a_replayed_step_equals_an_eager_step(family):
     replayed.backend.num_padding_rows = 0
     actual = replayed.run(forward)
     torch.testing.assert_close(actual.values, expected.values, rtol=1e-4, atol=1e-4)
-    assert actual.best.tolist() == best_tokens(expected.values).tolist()
+    assert actual.best.tolist() == greedy_tokens(expected.values).tolist()
     assert replayed.backend.num_padding_rows == len(replayed.storage.keys)  # six rows for five
     written = {s.block_table.view()[(s.num_tokens - 1) // BLOCK_SIZE] for s in replayed.sequences}
     for own, others, old in zip(replayed.cache(), eager.cache(), before, strict=True):

@@ -1,32 +1,20 @@
-"""Numbers from the host to the device of the logits, without waiting for the device."""
+"""Addresses of single logits, uploaded without waiting for the device."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.pinned import upload
+
 Float64Array = npt.NDArray[np.float64]
 
 
-def upload(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """``array`` on ``device``; as float64 it may hold every token id and row number exactly.
-
-    On the CPU the memory is shared, so the array must not change while the tensor lives.
-    """
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
 def exclude(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> None:
-    """Set the logits of single tokens to -inf.
+    """Set single logits to -inf.
 
-    Not by ``logits[rows, ids] = -inf``, which makes a number on the host of it and waits until
-    that has been copied.
+    ``logits[rows, ids] = -inf`` would copy a number from the host and wait for it.
     """
     logits.index_put_((rows, ids), logits.new_full((), -torch.inf))
 
@@ -37,11 +25,11 @@ def entries(
     ids: list[Float64Array],
     *columns: list[Float64Array],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Addresses of single logits, and numbers that go with them, in one transfer.
+    """Upload addresses of single logits, and numbers that belong to them, in one transfer.
 
     ``ids[i]`` are token ids in row ``rows[i]``; each column holds as many numbers per row. Ids
-    outside the vocabulary are left out: such a token cannot be sampled, so nothing about it can
-    be changed, and one request must not be able to break the step of all.
+    outside the vocabulary are left out: they cannot be sampled, and one request must not break
+    the step of the whole batch. Everything travels as float64, which is exact for ids and rows.
 
     Returns row indices [num_entries], token ids [num_entries] (both int64) and the columns
     [num_columns, num_entries] (float32).

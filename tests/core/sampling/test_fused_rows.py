@@ -11,9 +11,8 @@ pytest.importorskip("triton")
 from core.contract.params import SamplingParams
 from core.kernels.triton.draw import draw_rows
 from core.kernels.triton.types import IS_INTERPRETED
-from core.sampling.draw import FAILED
-from core.sampling.one_pass import OnePass, row_draw
-from core.sampling.rows import Rows
+from core.sampling.draw import FAILED, load_row_draw
+from core.sampling.rows import FusedRows, Rows
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import is_clear_cut, make_logits, make_sequence, survivors
 
@@ -168,13 +167,13 @@ def test_the_batch_that_takes_the_best_is_left_to_whoever_knows_it():
     pending = sampler.launch(
         logits,
         [make_sequence(temperature=0.0), make_sequence(temperature=1.0, top_k=1)],
-        best=torch.tensor([7, 9]),
+        greedy_tokens=torch.tensor([7, 9]),
     )
     assert [result.token_ids for result in pending.collect()] == [[7], [9]]
 
 
 def test_there_is_none_for_a_cpu():
-    assert row_draw(50, torch.float32, CPU) is None
+    assert load_row_draw(50, torch.float32, CPU) is None
 
 
 @interpreted
@@ -182,7 +181,7 @@ def test_tiny_and_huge_temperatures():
     logits = make_logits(2, 50)
     for temperature, kind in ((1e-300, "best"), (1e300, "uniform")):
         rows = Rows([make_sequence(temperature=temperature, seed=i) for i in range(2)], None)
-        tokens = OnePass(rows, in_blocks, 50, CPU).draw(logits)
+        tokens = FusedRows(rows, in_blocks, vocab_size=50, device=CPU).draw(logits)
         assert (tokens >= 0).all()
         if kind == "best":
             assert torch.equal(tokens, logits.argmax(dim=1))
@@ -194,7 +193,7 @@ def test_tiny_and_huge_temperatures():
 def test_on_the_device(dtype):
     device = torch.device("cuda")
     logits = make_logits(64, 50_257, scale=4.0).to(device, dtype)
-    draw = row_draw(50_257, dtype, device)
+    draw = load_row_draw(50_257, dtype, device)
     assert draw is not None
     ways = [
         {"temperature": 0.0},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.sampling.groups import best_tokens
+from core.sampling.draw import greedy_tokens
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
 
@@ -39,16 +39,16 @@ def test_tokens_in_flight_count_as_places():
     assert found == expected
 
 
-def test_best_tokens_that_are_known_are_taken():
+def test_known_greedy_tokens_are_used():
     logits = make_logits(3, 50)
     logits[1] = torch.nan
-    best = best_tokens(logits)
+    best = greedy_tokens(logits)
     greedy = [make_sequence(temperature=0.0) for _ in range(3)]
-    assert Sampler().launch(logits, greedy, best=best).tokens is best
-    results = Sampler().launch(logits, greedy, best=best).collect()
+    assert Sampler().launch(logits, greedy, greedy_tokens=best).tokens is best
+    results = Sampler().launch(logits, greedy, greedy_tokens=best).collect()
     assert [result.failed for result in results] == [False, True, False]
     edited = [*greedy[:2], make_sequence(temperature=0.0, logit_bias={5: 100.0})]
-    assert Sampler().launch(logits, edited, best=best).collect()[2].token_ids == [5]
+    assert Sampler().launch(logits, edited, greedy_tokens=best).collect()[2].token_ids == [5]
 
 
 @pytest.mark.parametrize(
