@@ -1,4 +1,4 @@
-"""Which family's conventions the served model follows for tool calls and for thinking."""
+"""The conventions of the served model's family for tool calls and thinking."""
 
 from __future__ import annotations
 
@@ -8,72 +8,69 @@ from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup
 from core.text.tokenizer import Tokenizer
 from server.parsers import reasoning, tool
-from server.parsers.reasoning.tags import TagParser
+from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
 from server.settings import AUTO, NONE, Settings
 
 FALLBACK_TOOLS = "hermes"
-"""How calls are written that a request requires of a model with no way of its own."""
+"""The format of a required call if the model's family has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """Found from the chat template, unless the operator named them. None: there is none.
+    """Detected from the chat template, unless the operator chose them. None: the family has none.
 
-    ``thinks_unasked`` is whether the model may begin to think although the prompt has not begun
-    for it: unless thinking is something that the template turns on only when asked.
+    ``thinks_by_default``: the model may begin to think although the prompt does not end with the
+    opening tag. False if the template turns thinking on only when asked.
     """
 
     tool: str | None
     reasoning: str | None
-    thinks_unasked: bool
+    thinks_by_default: bool
     chat_template: str | None
 
     @classmethod
     def of(cls, settings: Settings, tokenizer: Tokenizer) -> Families:
-        """The operator's choice, or what the template tells."""
         chat_template = tokenizer.chat_template
         return cls(
             tool=_chosen(settings.tool_call_parser, tool.detect(chat_template)),
             reasoning=_chosen(settings.reasoning_parser, reasoning.detect(chat_template)),
-            thinks_unasked=_thinks_unasked(tokenizer),
+            thinks_by_default=_thinks_by_default(tokenizer),
             chat_template=chat_template,
         )
 
     @property
     def template_shows_tools(self) -> bool:
-        """Whether the chat template tells the model of tools at all."""
+        """Whether the chat template uses ``tools``."""
         return "tools" in (self.chat_template or "")
 
     @property
     def markup(self) -> CallMarkup:
-        """How calls are written."""
+        """How the model writes calls. ``call_parser`` parses it."""
         return self.call_parser.markup_for(self.chat_template or "")
 
     @property
     def call_parser(self) -> type[CallParser]:
-        """Reads what ``markup`` writes."""
         return tool.tool_parser(self.tool or FALLBACK_TOOLS)
 
     @property
-    def reasoning_parser(self) -> type[TagParser] | None:
-        """Parts thinking from the answer."""
-        return None if self.reasoning is None else reasoning.reasoning_parser(self.reasoning)
+    def thinking_tags(self) -> ThinkingTags | None:
+        return None if self.reasoning is None else reasoning.thinking_tags(self.reasoning)
 
 
-def _thinks_unasked(tokenizer: Tokenizer) -> bool:
-    """Whether saying nothing of ``enable_thinking`` is the same as turning it on."""
+def _thinks_by_default(tokenizer: Tokenizer) -> bool:
+    """Whether the prompt is the same without ``enable_thinking`` and with it."""
     try:
-        unasked, asked = (
+        default, enabled = (
             tokenizer.render_chat([{"role": "user", "content": "Hello"}], template_kwargs=kwargs)
             for kwargs in ({}, {"enable_thinking": True})
         )
-    except InvalidRequest:  # the template takes no such conversation, or there is none
+    except InvalidRequest:  # no template, or one that rejects this conversation
         return True
-    return unasked == asked
+    return default == enabled
 
 
-def _chosen(name: str, found: str | None) -> str | None:
+def _chosen(name: str, detected: str | None) -> str | None:
     if name == AUTO:
-        return found
+        return detected
     return None if name == NONE else name

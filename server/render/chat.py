@@ -13,8 +13,7 @@ from core.contract.messages import StepOutput, TokenLogprob
 from schemas.chat import ChatChoice, ChatCompletion, FinishReason
 from schemas.chat_chunk import ChatChunkChoice, ChatCompletionChunk, ChatDelta
 from schemas.logprobs import ChatLogprobs
-from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.parsers.chain import ChoiceParser
+from server.parsers.base import CallArguments, CallBegin, Content, Delta, Parser, Reasoning
 from server.render.chat_message import chat_delta, chat_message
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import chat_logprobs
@@ -25,13 +24,11 @@ from server.sse import Template
 class ChatOptions:
     """How a choice's text becomes a message.
 
-    ``new_parser`` makes the parser of one choice. None: all text is content. ``may_call``: the
-    message may consist of tool calls only. ``call_finish_reason`` is the finish reason of a
-    choice that made calls and then stopped.
+    ``new_parser`` makes the tool-call parser of one choice. None: all text is content.
+    ``call_finish_reason`` is the finish reason of a choice that made calls and then stopped.
     """
 
-    new_parser: Callable[[], ChoiceParser] | None = None
-    may_call: bool = False
+    new_parser: Callable[[], Parser] | None = None
     call_finish_reason: Literal["stop", "tool_calls"] = "tool_calls"
     shows_reasoning: bool = True
 
@@ -44,7 +41,7 @@ class _Choice:
     ``logprobs`` and ``token_ids`` have not been sent yet.
     """
 
-    parser: ChoiceParser | None
+    parser: Parser | None
     template: Template | None = None
     has_calls: bool = False
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -67,7 +64,7 @@ class ChatRenderer(EventRenderer):
 
         Its content is null if the message may consist of tool calls only.
         """
-        content = None if self._options.may_call else ""
+        content = "" if self._options.new_parser is None else None
         return b"".join(
             self._chunk(
                 index,
@@ -92,7 +89,7 @@ class ChatRenderer(EventRenderer):
             choice.logprobs += output.logprobs
             choice.token_ids += output.token_ids
         data = b"".join([self._delta_chunk(index, delta) for delta in self._deltas(choice, output)])
-        if choice.parser is None or choice.parser.is_transparent:
+        if choice.parser is None:
             choice.template = self._templates.get((index, Content))
         if output.finish_reason is not None:
             data += self._chunk(
@@ -117,15 +114,17 @@ class ChatRenderer(EventRenderer):
         )
 
     def _deltas(self, choice: _Choice, output: StepOutput) -> list[Delta]:
-        """The new text, parsed, without reasoning if the client does not want it."""
-        if choice.parser is None:
-            return [Content(output.text)] if output.text else []
-        deltas = choice.parser.feed(output.text)
-        if output.is_last:
-            deltas += choice.parser.finish()
-        if self._options.shows_reasoning:
-            return deltas
-        return [delta for delta in deltas if not isinstance(delta, Reasoning)]
+        """What the output adds to the message. All thinking comes before any text."""
+        deltas: list[Delta] = []
+        if output.thinking and self._options.shows_reasoning:
+            deltas.append(Reasoning(output.thinking))
+        if choice.parser is not None:
+            deltas += choice.parser.feed(output.text)
+            if output.is_last:
+                deltas += choice.parser.finish()
+        elif output.text:
+            deltas.append(Content(output.text))
+        return deltas
 
     def _delta_chunk(self, index: int, delta: Delta) -> bytes:
         choice = self._choices[index]

@@ -11,7 +11,7 @@ from schemas.chat import ChatMessage
 from schemas.chat_chunk import ChatDelta, FunctionCallDelta, ToolCallDelta
 from schemas.tools import FunctionCall, ToolCall
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.parsers.chain import fold
+from server.parsers.message import fold
 
 
 def chat_delta(delta: Delta) -> ChatDelta:

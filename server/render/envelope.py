@@ -10,7 +10,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput
-from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.logprobs import PromptLogprobs
 from schemas.usage import Usage
@@ -18,7 +17,6 @@ from server import sse
 from server.errors import stream_error
 from server.render.base import Head
 from server.render.logprobs import prompt_logprobs, token_names
-from server.render.thinking import ThinkingCounter
 from server.render.usage import UsageCounter
 
 
@@ -40,7 +38,6 @@ class Envelope:
     continuous_usage: bool = False
     return_token_ids: bool = False
     tokens_as_ids: bool = False
-    thinking: Thinking | None = None
 
 
 class EventRenderer:
@@ -55,7 +52,7 @@ class EventRenderer:
     def __init__(self, envelope: Envelope, chunk_type: Callable[..., msgspec.Struct]) -> None:
         self._envelope = envelope
         self._new_chunk = envelope.head.of(chunk_type)
-        self._counter = _usage_counter(envelope)
+        self._counter = UsageCounter(envelope.num_choices, sum(map(len, envelope.prompts)))
         self._name = token_names(envelope.tokenizer, as_ids=envelope.tokens_as_ids)
         self._continuous = envelope.include_usage and envelope.continuous_usage
         self._only_text_differs = not (
@@ -113,12 +110,3 @@ class EventRenderer:
 def stop_reason(output: StepOutput) -> str | int | UnsetType:
     """The stop string or stop token id. Absent if the model's own end token ended the output."""
     return UNSET if output.stop_reason is None else output.stop_reason
-
-
-def _usage_counter(envelope: Envelope) -> UsageCounter:
-    thinking, tokenizer = envelope.thinking, envelope.tokenizer
-    return UsageCounter(
-        envelope.num_choices,
-        sum(map(len, envelope.prompts)),
-        None if thinking is None else lambda: ThinkingCounter(thinking, tokenizer.token_bytes),
-    )

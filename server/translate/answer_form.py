@@ -1,4 +1,4 @@
-"""What a chat answer may be: thinking, calls, text of a format; and what tells them apart."""
+"""AnswerForm: the parts of a chat answer (thinking, tool calls, text) and their constraints."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
-from server.parsers.chain import ChoiceParser
+from server.parsers.base import Parser
 from server.translate.tools import ToolSelection
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """One model's answer to one request, before it is written.
+    """What one model may answer to one request.
 
-    ``text_format`` is what the text must be, as the field ``format_param`` says. ``tools`` has
-    no callable ones where calls would not be told from text. ``thinking`` is None where the
-    answer may not begin with any. ``prompt_tail`` is the prompt's end as text.
+    The text must match ``text_format``, which the request's field ``format_param`` contains.
+    ``tools`` has no callable ones if a call could not be told from text. ``thinking`` is None if
+    tags in the output are plain text.
     """
 
     families: Families
@@ -30,8 +30,6 @@ class AnswerForm:
     text_format: Grammar | None
     format_param: str | None
     thinking: Thinking | None
-    reports_thinking: bool
-    prompt_tail: str
 
     @classmethod
     def of(
@@ -43,36 +41,41 @@ class AnswerForm:
         tokenizer: Tokenizer,
         prompt_tail: str,
     ) -> AnswerForm:
-        """Take what ``select_tools`` and ``output_format`` gave. Raises InvalidRequest."""
+        """Combine the results of ``select_tools`` and ``output_format``. Raises InvalidRequest.
+
+        ``prompt_tail`` is the end of the prompt as text, special tokens included.
+        """
         if not tools.must_call and families.tool is None:
             tools = ToolSelection()  # the markup of calls is unknown: all text is content
+        is_constrained = text_format[0] is not None or tools.must_call
         return cls(
             families=families,
             tools=tools,
             text_format=text_format[0],
             format_param=text_format[1],
-            thinking=_thinking(request, families, tokenizer, prompt_tail),
-            reports_thinking=request.separate_reasoning is not False,
-            prompt_tail=prompt_tail,
+            thinking=_thinking(
+                request, families, tokenizer, prompt_tail, is_constrained=is_constrained
+            ),
         )
 
     def grammar(self, compiler: GrammarCompiler) -> Grammar | None:
-        """What the whole answer must match, if anything. Raises InvalidRequest if none could."""
+        """The grammar of the whole output, if any. Raises InvalidRequest if it is invalid."""
         grammar, param = self.text_format, self.format_param
         if self.tools.callable:
-            if grammar is not None:  # tells which of the two is at fault
+            if grammar is not None:  # so that the error names the field at fault
                 compiler.check(grammar, param=param)
             grammar, param = self.tools.grammar(self.families.markup, grammar), "tools"
         if grammar is None:
             return None
-        if self.thinking is not None:
-            begin = None if self.thinking.is_open else self.thinking.begin
-            grammar = after(grammar, self.thinking.end, begin=begin)
+        thinking = self.thinking
+        if thinking is not None and thinking.is_expected:
+            begin = None if thinking.is_open else thinking.begin
+            grammar = after(grammar, thinking.end, begin=begin)
         compiler.check(grammar, param=param)
         return grammar
 
     def has_special_markup(self, tokenizer: Tokenizer) -> bool:
-        """Whether a parser needs to see special tokens, which the text must therefore show."""
+        """Whether tags or call markup are special tokens, so that the text must include these."""
         return any(
             len(ids) == 1 and ids[0] in tokenizer.special_ids
             for marker in self._markers()
@@ -80,46 +83,40 @@ class AnswerForm:
         )
 
     @property
-    def new_parser(self) -> Callable[[], ChoiceParser] | None:
-        """What makes the parser of one choice; None where all is text."""
-        is_limited = self.text_format is not None or self.tools.must_call
-        may_think = self.thinking is not None or not is_limited  # else tags are what was asked for
-        reasoning = self.families.reasoning_parser if may_think and self.reports_thinking else None
-        calls = self.families.call_parser if self.tools.callable else None
-        if reasoning is None and calls is None:
+    def new_parser(self) -> Callable[[], Parser] | None:
+        """Makes the tool-call parser of one choice. None: all text is content."""
+        if not self.tools.callable:
             return None
-
-        def new_parser() -> ChoiceParser:
-            return ChoiceParser(
-                None if reasoning is None else reasoning(self.prompt_tail),
-                None
-                if calls is None
-                else calls(self.tools.callable, parallel=self.tools.is_parallel),
-            )
-
-        return new_parser
+        return lambda: self.families.call_parser(
+            self.tools.callable, parallel=self.tools.is_parallel
+        )
 
     def _markers(self) -> Iterator[str]:
         if self.tools.callable:
             yield from self.families.call_parser.markers
-        if self.thinking is not None:
+        if self.thinking is not None and self.thinking.is_expected:
             yield self.thinking.begin
             yield self.thinking.end
 
 
 def _thinking(
-    request: ChatCompletionRequest, families: Families, tokenizer: Tokenizer, prompt_tail: str
+    request: ChatCompletionRequest,
+    families: Families,
+    tokenizer: Tokenizer,
+    prompt_tail: str,
+    *,
+    is_constrained: bool,
 ) -> Thinking | None:
-    """How this model thinks in this answer, if it may.
+    """How the output marks thinking.
 
-    It may not where it has to be asked and was not, or where the prompt has ended the thinking
-    already: there a constraint must hold from the first character on.
+    Thinking is not expected if it has to be turned on and was not, or if the prompt has ended it.
+    A constrained output then has none: the constraint applies from the first character on.
     """
     budget = request.thinking_token_budget
     if budget == -1:
         budget = None
-    parser = families.reasoning_parser
-    if parser is None:
+    tags = families.thinking_tags
+    if tags is None:
         if budget is not None:
             raise InvalidRequest(
                 "This model does not think, so it takes no thinking_token_budget.",
@@ -128,13 +125,17 @@ def _thinking(
             )
         return None
     tail = prompt_tail.rstrip()
-    is_open = tail.endswith(parser.opening)
-    if not is_open and (not families.thinks_unasked or tail.endswith(parser.closing)):
+    is_open = tail.endswith(tags.begin)
+    is_expected = is_open or (families.thinks_by_default and not tail.endswith(tags.end))
+    is_separate = request.separate_reasoning is not False
+    if not is_expected and (is_constrained or not is_separate):
         return None
     return Thinking(
-        begin=parser.opening,
-        end=parser.closing,
-        end_token_ids=tuple(tokenizer.encode(parser.closing, add_special_tokens=False)),
+        begin=tags.begin,
+        end=tags.end,
+        end_token_ids=tuple(tokenizer.encode(tags.end, add_special_tokens=False)),
         is_open=is_open,
         budget=budget,
+        is_expected=is_expected,
+        is_separate=is_separate,
     )

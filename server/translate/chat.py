@@ -43,11 +43,9 @@ def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
         prompts=[prompt],
         num_choices=request.n or 1,
         num_top=params.logprobs,
-        thinking=params.thinking,
     )
     options = ChatOptions(
         new_parser=form.new_parser,
-        may_call=bool(form.tools.callable),
         call_finish_reason="stop" if form.tools.is_named else "tool_calls",
         shows_reasoning=request.include_reasoning is not False,
     )

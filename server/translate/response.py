@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from core.contract.errors import InvalidRequest
-from core.contract.params import SamplingParams, Thinking
+from core.contract.params import SamplingParams
 from schemas.sampling import SamplingFields
 from server.job import Job
 from server.render.base import Head, Renderer
@@ -31,7 +31,6 @@ def new_envelope(
     prompts: Sequence[Sequence[int]],
     num_choices: int,
     num_top: int | None,
-    thinking: Thinking | None = None,
 ) -> Envelope:
     """The envelope of a new response, with an id of its own."""
     options = request.stream_options
@@ -51,7 +50,6 @@ def new_envelope(
         continuous_usage=bool(options and options.continuous_usage_stats),
         return_token_ids=bool(request.return_token_ids),
         tokens_as_ids=bool(request.return_tokens_as_token_ids),
-        thinking=thinking,
     )
 
 

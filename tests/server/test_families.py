@@ -4,7 +4,7 @@ import pytest
 
 from core.text.tokenizer import Tokenizer
 from server.families import FALLBACK_TOOLS, Families
-from server.parsers import reasoning, tool
+from server.parsers import tool
 from server.settings import Settings
 from tests.support.tokenizers import byte_level
 
@@ -43,7 +43,7 @@ def test_the_operator_s_choice():
     assert (found.tool, found.reasoning) == ("pythonic", "think")
     found = families(HERMES + "<think>", tool_call_parser="none", reasoning_parser="none")
     assert (found.tool, found.reasoning) == (None, None)
-    assert found.reasoning_parser is None
+    assert found.thinking_tags is None
 
 
 @pytest.mark.parametrize("name", tool.TOOL_PARSERS)
@@ -59,9 +59,8 @@ def test_without_a_family_calls_are_written_as_by_most():
     assert found.markup == tool.tool_parser(FALLBACK_TOOLS).markup
 
 
-def test_reasoning_parser():
-    found = families(PLAIN + "<think>")
-    assert found.reasoning_parser is reasoning.reasoning_parser("think")
+def test_thinking_tags():
+    assert families(PLAIN + "<think>").thinking_tags == ("<think>", "</think>")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_whether_the_template_shows_tools(template, shows):
 
 
 @pytest.mark.parametrize(
-    ("template", "unasked"),
+    ("template", "by_default"),
     [
         (PLAIN, True),
         (OPENED, True),
@@ -82,5 +81,5 @@ def test_whether_the_template_shows_tools(template, shows):
         ("{{ raise_exception('no') }}", True),
     ],
 )
-def test_whether_it_thinks_unasked(template, unasked):
-    assert families(template).thinks_unasked is unasked
+def test_whether_it_thinks_by_default(template, by_default):
+    assert families(template).thinks_by_default is by_default

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from schemas.tools import FunctionDefinition
 from server.parsers.base import CallArguments, CallBegin, Content
-from server.parsers.chain import fold
+from server.parsers.message import fold
 from server.parsers.tool import tool_parser
 
 TOOLS = [

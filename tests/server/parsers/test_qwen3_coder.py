@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
-from server.parsers.chain import fold
+from server.parsers.message import fold
 from server.parsers.schema_types import to_json, types_of
 from server.parsers.tool import tool_parser
 from tests.server.parsers import laws

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob, merge
+from core.text.output import OutputText
 from core.text.tokenizer import Tokenizer
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
@@ -43,37 +44,44 @@ def envelope(head, tokenizer):
 
 @pytest.fixture
 def generate(tokenizer):
-    """One output for every token of a text, as the engine gives them: some hold no text."""
+    """The engine's outputs for a text, one per token; some have no text."""
 
     def generate(
-        request_id="r", text=TEXT, *, logprobs=True, prompt=(), finish_reason="stop", stop=None
+        request_id="r",
+        text=TEXT,
+        *,
+        logprobs=True,
+        prompt=(),
+        finish_reason="stop",
+        stop=None,
+        thinking=None,
     ):
-        detokenizer = tokenizer.detokenizer(())
+        output_text = OutputText(tokenizer.detokenizer(()), thinking=thinking)
         ids = tokenizer.encode(text, add_special_tokens=False)
-        outputs, offset = [], 0
-        held = []
+        outputs = []
         for number, token_id in enumerate(ids):
-            piece = detokenizer.feed(token_id)
             top = ((token_id, -0.5), (1 + number, -1.5), (0, -3.0))
-            held.append(TokenLogprob(token_id, -0.5, top, offset))
-            offset += len(piece)
+            output_text.feed(token_id, TokenLogprob(token_id, -0.5, top) if logprobs else None)
             is_last = number == len(ids) - 1
+            if is_last:
+                output_text.finish()
+            released = output_text.take()
             outputs.append(
                 out(
                     request_id,
-                    piece,
+                    released.text,
+                    thinking=released.thinking,
                     token_ids=(token_id,),
-                    logprobs=tuple(held) if logprobs and piece else (),
+                    logprobs=released.logprobs,
                     prompt_logprobs=tuple(prompt) if number == 0 and prompt else None,
                     num_prompt_tokens=5,
                     num_cached_tokens=2,
                     num_output_tokens=number + 1,
+                    num_thinking_tokens=output_text.num_thinking_tokens,
                     finish_reason=finish_reason if is_last else None,
                     stop_reason=stop if is_last else None,
                 )
             )
-            if piece:
-                held = []
         assert text.isascii() or any(not output.text for output in outputs)
         return outputs
 

@@ -1,4 +1,4 @@
-"""ChatRenderer where the text is parted into thinking, calls and content."""
+"""ChatRenderer with thinking and tool calls in the output."""
 
 import functools
 import json
@@ -8,8 +8,6 @@ import pytest
 
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
-from server.parsers.chain import ChoiceParser
-from server.parsers.reasoning import reasoning_parser
 from server.parsers.tool import tool_parser
 from server.render.chat import ChatOptions, ChatRenderer
 
@@ -30,27 +28,29 @@ TEXTS = [
     (f"<think>{THOUGHT}</think>{PING}", THOUGHT, None, [("ping", "{}")]),
     (f"<think>{THOUGHT} {CALL}</think>\nA {PING}", f"{THOUGHT} {CALL}", "A", [("ping", "{}")]),
     (f"<think>{THOUGHT}", THOUGHT, "", []),
+    (f"<think>{THOUGHT}</think>a <tool", THOUGHT, "a <tool", []),
+    ("<thi", None, "<thi", []),
     ('<tool_call>\n{"name": "absent", "arguments": {}}\n</tool_call>', None, ..., []),
     ('<tool_call>\n{"name": "ping", "arguments": {"a', None, None, [("ping", '{"a')]),
 ]
 
 
 def new_parser(*, parallel=True):
-    return ChoiceParser(
-        reasoning_parser("think")(""), tool_parser("hermes")(TOOLS, parallel=parallel)
-    )
+    return tool_parser("hermes")(TOOLS, parallel=parallel)
 
 
 @pytest.fixture
-def make(envelope, tokenizer):
+def generate(generate):
+    """As ``generate``, of a model that thinks."""
+    thinking = Thinking(begin="<think>", end="</think>", end_token_ids=(), is_separate=True)
+    return functools.partial(generate, thinking=thinking)
+
+
+@pytest.fixture
+def make(envelope):
     def make(requests, **wanted):
-        thinking = Thinking(
-            begin="<think>",
-            end="</think>",
-            end_token_ids=tuple(tokenizer.encode("</think>", add_special_tokens=False)),
-        )
-        defaults = {"new_parser": new_parser, "may_call": True, "thinking": thinking}
-        common, options = envelope(requests, num_choices=len(requests), **(defaults | wanted))
+        wanted = {"new_parser": new_parser} | wanted
+        common, options = envelope(requests, num_choices=len(requests), **wanted)
         return ChatRenderer(common, ChatOptions(**options))
 
     return make
@@ -212,7 +212,7 @@ def test_arguments_come_piece_by_piece(make, asked, generate, stream):
 
 
 def test_where_no_call_can_come_the_role_chunk_has_text(make, asked, generate, stream):
-    chunks = stream(make(asked(), may_call=False), [generate("id-0", "x", logprobs=False)])
+    chunks = stream(make(asked(), new_parser=None), [generate("id-0", "x", logprobs=False)])
     assert chunks[0]["choices"][0]["delta"]["content"] == ""
 
 

@@ -35,3 +35,10 @@ def test_a_prompt_counts_once_and_every_choice_s_tokens_count():
 
 def test_nothing_yet():
     assert counted(1).total_tokens == 0
+
+
+def test_thinking_tokens_are_summed_over_the_choices():
+    first, second = (out(num_output_tokens=9, num_thinking_tokens=count) for count in (7, 3))
+    usage = counted(2, (0, first), (1, second))
+    assert usage.completion_tokens == 18
+    assert usage.completion_tokens_details.reasoning_tokens == 10

@@ -9,13 +9,14 @@ import pytest
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import After, ToolSpec, json_object, tool_calls, tool_calls_in_text
 from core.contract.params import Thinking
+from core.text.output import OutputText
 from schemas.chat import ChatCompletionRequest
-from server.parsers.base import CallBegin, Content, Reasoning
+from server.parsers.base import CallBegin
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.translate.chat import translate_chat
 from server.translate.tools import select_tools
-from tests.support.engines import loaded
+from tests.support.engines import last, loaded
 from tests.support.tokenizers import byte_level
 
 USER = {"role": "user", "content": "hi"}
@@ -42,8 +43,8 @@ class Translated:
 
     def __init__(self, job):
         [self.prompt], [self.params] = job.prompts, job.params
-        options = job.renderer._options
-        self.new_parser, self.may_call = options.new_parser, options.may_call
+        self.renderer = job.renderer
+        self.new_parser = job.renderer._options.new_parser
 
 
 class Model:
@@ -73,9 +74,18 @@ class Model:
         assert caught.value.param == param
         return caught.value.message
 
-    def parse(self, text, **fields):
-        parser = self.translate(**fields).new_parser()
-        return parser.feed(text) + parser.finish()
+    def message(self, text, **fields):
+        """The content, reasoning and names of called functions of an answer with this text."""
+        job = self.translate(**fields)
+        output = OutputText(self.tokenizer.detokenizer(()), thinking=job.params.thinking)
+        for token_id in self.tokenizer.encode(text, add_special_tokens=False):
+            output.feed(token_id)
+        output.finish()
+        released = output.take()
+        body = job.renderer.whole([last(text=released.text, thinking=released.thinking)])
+        message = msgspec.json.decode(body)["choices"][0]["message"]
+        calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        return message["content"], message.get("reasoning"), calls
 
 
 def test_nothing_special():
@@ -84,7 +94,6 @@ def test_nothing_special():
     assert job.params.grammar is None
     assert job.params.thinking is None
     assert job.params.skip_special_tokens
-    assert not job.may_call
 
 
 def test_a_format():
@@ -103,7 +112,6 @@ class TestTools:
     def test_auto_where_no_way_is_known(self):
         """Nobody knows how a call would begin: what comes is text."""
         job = Model("{{ tools }}" + PLAIN).translate(tools=[TOOL])
-        assert not job.may_call
         assert job.params.grammar is None
         assert job.new_parser is None
 
@@ -166,9 +174,10 @@ class TestThinking:
             end_token_ids=tuple(end_token_ids),
             is_open=True,
             budget=7,
+            is_separate=True,
         )
         assert job.params.grammar == After("</think>", json_object())
-        assert model.parse("Hm.</think>{}") == [Reasoning("Hm."), Content("{}")]
+        assert model.message("Hm.</think>{}") == ("{}", "Hm.", [])
 
     def test_where_the_model_may_open_it(self):
         job = Model(BY_DEFAULT).translate(**FORMAT)
@@ -182,7 +191,15 @@ class TestThinking:
         assert job.params.thinking is None
         assert job.params.grammar == json_object()
         assert model.translate(**ON, **FORMAT).params.grammar == After("</think>", json_object())
+        assert model.message("<think>Hm.</think>{}", **FORMAT) == ("<think>Hm.</think>{}", None, [])
         assert model.translate(reasoning_effort="low").params.thinking.is_open
+
+    def test_where_it_comes_although_it_was_not_asked_for(self):
+        model = Model(ON_DEMAND)
+        thinking = model.translate().params.thinking
+        assert (thinking.is_expected, thinking.is_separate) == (False, True)
+        assert model.message("<think>Hm.</think>Hi") == ("Hi", "Hm.", [])
+        assert model.translate(separate_reasoning=False).params.thinking is None
 
     def test_where_the_prompt_has_ended_it(self):
         job = Model(BY_DEFAULT).translate(**OFF, **FORMAT)
@@ -195,18 +212,19 @@ class TestThinking:
         assert model.translate(**REQUIRED).params.grammar == After(
             "</think>", calls, begin="<think>"
         )
-        reasoning, begin, _ = model.parse(f"<think>{CALL}</think>{CALL}", **REQUIRED)
-        assert reasoning == Reasoning(CALL)
-        assert isinstance(begin, CallBegin)
+        text = f"<think>{CALL}</think>{CALL}"
+        assert model.message(text, **REQUIRED) == (None, CALL, ["ping"])
 
     def test_unseparated(self):
         model = Model(OPEN)
         job = model.translate(separate_reasoning=False)
-        assert job.new_parser is None
         assert job.params.thinking is not None
+        text = "Hm.</think>\nHi"
+        assert model.message(text, separate_reasoning=False) == (text, None, [])
 
     def test_hidden(self):
-        assert Model(OPEN).translate(include_reasoning=False).new_parser is not None
+        text = "Hm.</think>\nHi"
+        assert Model(OPEN).message(text, include_reasoning=False) == ("Hi", None, [])
 
     def test_special_tokens_are_shown_where_its_tags_are_such(self):
         template = PLAIN + "[THINK][/THINK]"
