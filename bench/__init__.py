@@ -1,1 +1,1 @@
-"""``roseinfer bench``: load for any OpenAI-compatible server, or for an engine in this process."""
+"""``roseinfer bench``: measures an OpenAI-compatible server, or an engine in this process."""

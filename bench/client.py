@@ -1,4 +1,4 @@
-"""CompletionClient: streamed completions from any OpenAI-compatible server, and when they came."""
+"""CompletionClient: streams completions from an OpenAI-compatible server and times their pieces."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Choice(msgspec.Struct):
 
     @property
     def has_text(self) -> bool:
-        """Whether something was generated that a client is shown."""
+        """Whether the choice has generated text of any kind."""
         delta = self.delta
         if delta is None:
             return bool(self.text)
@@ -50,7 +50,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """What matters here of a chunk; servers put much else into one."""
+    """The fields of a chunk that are used here."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -61,12 +61,12 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class CompletionClient:
-    """Asks one server for completions and notes when their pieces come. Event loop only.
+    """Requests completions from one server and records when their pieces arrive. Event loop only.
 
-    ``base_url`` ends where ``/completions`` is to be appended: ``http://127.0.0.1:8000/v1``.
-    ``extra`` goes into every body as it is (``{"temperature": 0, "ignore_eos": True}``) and wins
-    over what is there without it. ``timeout`` is in seconds and for a whole request. Requests run
-    at the same time, each over a connection of its own.
+    ``/completions`` is appended to ``base_url``, for example ``http://127.0.0.1:8000/v1``. The
+    fields of ``extra`` (``{"temperature": 0, "ignore_eos": True}``) are added to every body and
+    override others. ``timeout`` is the limit of a whole request in seconds. Requests run
+    concurrently, each over its own connection.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CompletionClient:
         extra: Mapping[str, Any] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        """Raises ValueError if ``base_url`` is none."""
+        """Raises ValueError if ``base_url`` is not an http or https URL."""
         self._endpoint = Endpoint(base_url, api_key=api_key)
         self._model = model
         self._chat = chat
@@ -94,11 +94,11 @@ class CompletionClient:
         *,
         due: float | None = None,
     ) -> RequestRecord:
-        """Ask for one completion; whatever goes wrong is in the record.
+        """Request one completion. Failures are in the record.
 
-        ``on_token`` is called after each piece of text, with the record as it is so far. ``due``
-        is when the request should have been submitted; without it, it is now. Raises TypeError
-        for a chat of token ids.
+        ``on_token`` is called after each piece of text, with the unfinished record. ``due`` is
+        when the request should have been submitted; by default, now. Raises TypeError for a chat
+        of token ids.
         """
         request = self._request(prompt, max_tokens)
         answer = _Answer(RequestRecord(), on_token)
@@ -111,9 +111,9 @@ class CompletionClient:
             record.status = ended.status
             answer.finish(ended)
         except TimeoutError:
-            record.error = f"no end after {self._timeout:g} s"
+            record.error = f"not finished after {self._timeout:g} s"
         except ConnectionFailed as error:
-            # an answer that has said [DONE] is whole, however its connection ended
+            # After [DONE] the answer is complete, however its connection ended.
             if not answer.is_done:
                 record.error = str(error)
         record.end = answer.end or time.perf_counter()
@@ -138,7 +138,7 @@ class CompletionClient:
 
 
 class _Answer:
-    """Reads one streamed answer into its record."""
+    """One streamed answer, read into its record."""
 
     def __init__(
         self, record: RequestRecord, on_token: Callable[[RequestRecord], None] | None
@@ -151,7 +151,7 @@ class _Answer:
         self._usage: _Usage | None = None
 
     def feed(self, now: float, chunk: bytes) -> None:
-        """Take in a piece of the body that came at ``now``."""
+        """Read a piece of the body that arrived at ``now``."""
         self.record.status = 200
         self.end = now
         for data in self._events.feed(chunk):
@@ -162,7 +162,7 @@ class _Answer:
                 self._take(now, data)
 
     def finish(self, ended: Exchange) -> None:
-        """Say what is wrong with an answer that has ended, if anything is."""
+        """Count the tokens of an answer that has ended, and record an error if it failed."""
         record = self.record
         if ended.status != 200:
             record.error = f"HTTP {ended.status}: {_message(ended.error_body)}"
@@ -176,7 +176,7 @@ class _Answer:
         try:
             event = _decode(data)
         except msgspec.MsgspecError as error:
-            record.error = record.error or f"an event is not understood: {error}"
+            record.error = record.error or f"cannot decode an event: {error}"
             return
         if event.error is not None:
             record.error = record.error or f"error event: {_encode(event.error).decode()[:300]}"
@@ -205,8 +205,8 @@ class _Answer:
         record.cached_tokens = None if details is None else details.cached_tokens
 
 
-async def served_model(base_url: str, *, api_key: str | None = None, timeout: float = 30.0) -> str:  # noqa: ASYNC109 - of one request
-    """The first model that a server has. Raises ConnectionFailed if it does not say."""
+async def served_model(base_url: str, *, api_key: str | None = None, timeout: float = 30.0) -> str:  # noqa: ASYNC109 - the limit of one request
+    """Return the first model that a server lists. Raises ConnectionFailed if it lists none."""
     endpoint = Endpoint(base_url, api_key=api_key)
     body = bytearray()
     try:
@@ -215,7 +215,7 @@ async def served_model(base_url: str, *, api_key: str | None = None, timeout: fl
                 endpoint, endpoint.request("GET", "/models"), lambda _now, chunk: body.extend(chunk)
             )
     except TimeoutError:
-        raise ConnectionFailed(f"{base_url}/models does not answer") from None
+        raise ConnectionFailed(f"{base_url}/models: no answer after {timeout:g} s") from None
     if ended.status != 200:
         raise ConnectionFailed(
             f"{base_url}/models: HTTP {ended.status}: {_message(ended.error_body)}"
@@ -223,7 +223,7 @@ async def served_model(base_url: str, *, api_key: str | None = None, timeout: fl
     try:
         return msgspec.json.decode(body, type=_Models).data[0].id
     except (msgspec.MsgspecError, IndexError):
-        raise ConnectionFailed(f"{base_url}/models names no model") from None
+        raise ConnectionFailed(f"{base_url}/models lists no model") from None
 
 
 class _Model(msgspec.Struct):
@@ -235,7 +235,7 @@ class _Models(msgspec.Struct):
 
 
 def _message(body: bytes) -> str:
-    """What an error's body says, in one line."""
+    """Return the message of an error's body, in one line."""
     text = body.decode(errors="replace")
     try:
         said = msgspec.json.decode(body)

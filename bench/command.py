@@ -20,7 +20,7 @@ from bench.http_load import run_http
 from bench.report import Report, RunResult, make_report, render, write_json
 from bench.settings import BenchSettings, EngineTarget, Sampling, ServerTarget
 from bench.timetable import Timetable
-from bench.workload import Asked, requests_of
+from bench.workload import Request, requests_of
 
 if TYPE_CHECKING:
     from core.profile_report import KindReport
@@ -34,7 +34,7 @@ class Bench(Protocol):
         """What is measured, in words."""
 
     def run(
-        self, requests: Sequence[Asked], timetable: Timetable, on_end: Callable[[], object]
+        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
     ) -> RunResult:
         """Make one run; ``on_end`` is called when a request has ended."""
 
@@ -133,7 +133,7 @@ class _ServerBench:
         """Nothing changes."""
 
     def run(
-        self, requests: Sequence[Asked], timetable: Timetable, on_end: Callable[[], object]
+        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
     ) -> RunResult:
         """Make one run."""
         with _CpuShare() as cpu:
@@ -172,7 +172,7 @@ class _EngineBench:
         self._bench.close()
 
     def run(
-        self, requests: Sequence[Asked], timetable: Timetable, on_end: Callable[[], object]
+        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
     ) -> RunResult:
         """Make one run."""
         before = self._bench.stats

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request over one connection, as light as it gets: a socket and httptools."""
+"""One HTTP/1.1 request over one connection, with little overhead: a socket and httptools."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_ERROR_BODY = 16 * 2**10
 
 
 class ConnectionFailed(Exception):
-    """The server could not be reached, or left before its answer was whole."""
+    """The server could not be reached, or its answer is incomplete."""
 
 
 class Endpoint:
-    """A base URL such as ``http://127.0.0.1:8000/v1``: where to connect, and heads of requests."""
+    """A base URL such as ``http://127.0.0.1:8000/v1``, and the heads of requests to it."""
 
     def __init__(self, base_url: str, *, api_key: str | None = None) -> None:
         """Raises ValueError if the URL is not http or https with a host."""
@@ -31,14 +31,14 @@ class Endpoint:
         self.tls = ssl.create_default_context() if url.scheme == "https" else None
         self.port = url.port or (443 if self.tls else 80)
         self._path = url.path.rstrip("/")
-        # one connection a request: clients are many, and a server may tie a thread to each
+        # One connection a request: a server may bind a thread to each open connection.
         head = [f"Host: {url.netloc.rpartition('@')[2]}", "Connection: close"]
         if api_key is not None:
             head.append(f"Authorization: Bearer {api_key}")
         self._head = "".join(f"{line}\r\n" for line in head)
 
     def request(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """The bytes of a request; ``path`` is appended to the base URL's."""
+        """Return the bytes of a request; ``path`` is appended to the base URL's path."""
         described = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         head = (
             f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{described if body else ''}\r\n"
@@ -47,10 +47,10 @@ class Endpoint:
 
 
 class Exchange(asyncio.Protocol):
-    """Sends a request and hands over the answer's body as it comes. Event loop only.
+    """Sends a request and passes on the answer's body as it arrives. Event loop only.
 
-    ``on_body(now, chunk)`` gets what a successful answer (200) says, ``now`` being
-    ``time.perf_counter()`` when the bytes were there; what another says is kept in ``error_body``.
+    ``on_body(now, chunk)`` gets the body of a successful answer (200); ``now`` is the
+    ``time.perf_counter()`` at which the bytes arrived. Any other body is kept in ``error_body``.
     """
 
     def __init__(self, request: bytes, on_body: Callable[[float, bytes], None]) -> None:
@@ -65,69 +65,65 @@ class Exchange(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
 
     async def wait_ended(self) -> None:
-        """Until the answer is whole. Raises ConnectionFailed if it will never be."""
+        """Wait until the answer is complete. Raises ConnectionFailed if it cannot be."""
         await self._ended
         if self._error is not None:
             raise self._error
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send at once."""
-        cast("asyncio.WriteTransport", transport).write(self._request)  # uvloop's is none by name
+        # uvloop's transport is no subclass of WriteTransport
+        cast("asyncio.WriteTransport", transport).write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes of the answer."""
         self._now = time.perf_counter()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._end(ConnectionFailed(f"the answer is no HTTP: {error}"))
+            self._end(ConnectionFailed(f"the answer is not HTTP: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end of an answer that has no length of its own, else its failure."""
-        # llhttp tells of no end where the connection's is the end: the reader of the body knows
+        """End an answer without a length; any other one has failed."""
+        # llhttp does not report the end of a body that ends with its connection.
         is_cut = exc is not None or not self.status or not self._is_delimited_by_close
         self._end(
             ConnectionFailed(f"the connection was lost: {exc or 'closed'}") if is_cut else None
         )
 
-    # What httptools calls.
+    # Called by httptools.
 
     def on_header(self, name: bytes, _value: bytes) -> None:
-        """Note whether the answer says where it ends."""
+        """Note whether the headers tell where the body ends."""
         self._is_delimited_by_close &= name.lower() not in {b"content-length", b"transfer-encoding"}
 
     def on_message_begin(self) -> None:
-        """A new answer; an interim one (1xx) may have come before."""
+        """Reset what an interim answer (1xx) has set."""
         self._is_delimited_by_close = True
 
     def on_headers_complete(self) -> None:
-        """The status is known."""
         self.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         if self.status == 200:
             self._on_body(self._now, body)
         elif len(self.error_body) < MAX_ERROR_BODY:
             self.error_body += body
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
         if self.status >= 200:
             self._end(None)
 
     def _end(self, error: Exception | None) -> None:
         if not self._ended.done():
-            self._error = error  # not the future's: nobody may be waiting any more
+            self._error = error  # not in the future, which may have no waiter any more
             self._ended.set_result(None)
 
 
 async def exchange(
     endpoint: Endpoint, request: bytes, on_body: Callable[[float, bytes], None]
 ) -> Exchange:
-    """Send a request and take its whole answer in. Raises ConnectionFailed."""
+    """Send a request and receive its whole answer. Raises ConnectionFailed."""
     loop = asyncio.get_running_loop()
     try:
         transport, protocol = await loop.create_connection(

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
-from bench.workload import Asked
+from bench.workload import Request
 from core.build import LoadedEngine
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.messages import Add, EngineRequest, StepOutput
@@ -57,7 +57,7 @@ class EngineRun:
         self._all_ended = threading.Event()
         self._slots = threading.Semaphore()
 
-    def go(self, requests: Sequence[Asked], timetable: Timetable) -> list[EngineRecord]:
+    def go(self, requests: Sequence[Request], timetable: Timetable) -> list[EngineRecord]:
         """Submit the requests as they are due; their records when all have ended. Once only."""
         records = [EngineRecord() for _ in requests]
         self._num_unended = len(records)
@@ -97,7 +97,7 @@ class EngineRun:
             submit(index)
             last = clock()
 
-    def _token_ids(self, asked: Asked) -> list[int] | InvalidRequest:
+    def _token_ids(self, asked: Request) -> list[int] | InvalidRequest:
         """The prompt's tokens, or what is wrong with it."""
         tokenizer = self._loaded.tokenizer
         try:
@@ -108,7 +108,7 @@ class EngineRun:
         except InvalidRequest as error:
             return error
 
-    def _tokenize(self, index: int, record: EngineRecord, asked: Asked) -> None:
+    def _tokenize(self, index: int, record: EngineRecord, asked: Request) -> None:
         start = time.perf_counter()
         try:
             ids = self._token_ids(asked)
@@ -119,7 +119,7 @@ class EngineRun:
         self._add(index, record, asked, ids)
 
     def _add(
-        self, index: int, record: EngineRecord, asked: Asked, ids: list[int] | InvalidRequest
+        self, index: int, record: EngineRecord, asked: Request, ids: list[int] | InvalidRequest
     ) -> None:
         """Hand a request over, or keep it until fewer are prefilling."""
         record.ready = time.perf_counter()
@@ -139,7 +139,9 @@ class EngineRun:
                 return
         self._fail(record, self._failure)
 
-    def _request(self, index: int, asked: Asked, ids: list[int] | InvalidRequest) -> EngineRequest:
+    def _request(
+        self, index: int, asked: Request, ids: list[int] | InvalidRequest
+    ) -> EngineRequest:
         """Raises InvalidRequest for what could never run."""
         if isinstance(ids, InvalidRequest):
             raise ids

@@ -1,7 +1,7 @@
-"""BenchError: what an operator can cause, in one clear line; exit code 2."""
+"""BenchError: an error that the operator can cause; reported in one line, with exit code 2."""
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """The benchmark cannot begin, or its results cannot be kept."""
+    """The benchmark cannot start, or its results cannot be written."""

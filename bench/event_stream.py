@@ -1,4 +1,4 @@
-"""Server-sent events, taken apart as they come in. Sans-IO."""
+"""EventStreamParser: parses server-sent events from pieces. Sans-IO."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ _LF = b"\n"
 
 
 class EventStreamParser:
-    """Bytes of a ``text/event-stream`` in, the data of its events out.
+    """Turns the bytes of a ``text/event-stream`` into the data of its events.
 
-    ``feed`` gives the data of every event that its bytes complete; what is not complete stays
-    for the next call. Comments and fields other than ``data`` are skipped, and an event that is
-    never ended by a blank line is none (HTML standard, server-sent events).
+    Comments and fields other than ``data`` are skipped. An event without a blank line after it
+    is dropped (HTML standard, section "Server-sent events").
     """
 
     __slots__ = ("_data", "_rest")
@@ -20,9 +19,9 @@ class EventStreamParser:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take in bytes, cut anywhere."""
+        """Return the data of each event that these bytes complete. They may be cut anywhere."""
         lines = (self._rest + chunk).splitlines(keepends=True)
-        # A line that ends in CR may go on with LF: only LF ends the last one for certain.
+        # The last line is complete only if it ends with LF: after CR, LF may still follow.
         self._rest = lines.pop() if lines and not lines[-1].endswith(_LF) else b""
         events = []
         for line in lines:

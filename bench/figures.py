@@ -1,4 +1,4 @@
-"""Figures: many records, or the summaries of several runs, in a few numbers."""
+"""Statistics over the records of a run, and medians over runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from core.contract.messages import EngineStats
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which ``percent`` percent lie, interpolated; NaN if there are no values.
+    """Return the value below which ``percent`` percent lie, interpolated; NaN without values.
 
-    The common definition: rank ``(n - 1) * percent / 100`` of the sorted values.
+    Its rank is ``(n - 1) * percent / 100`` in the sorted values, as in NumPy.
     """
     if not values:
         return math.nan
@@ -28,7 +28,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """How a quantity is spread. In milliseconds where it is a time."""
+    """The distribution of a quantity. Times are in milliseconds."""
 
     count: int
     mean: float
@@ -39,7 +39,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self | None:
-        """The spread of these values; None if there are none."""
+        """Return the distribution of these values; None if there are none."""
         known = sorted(values)
         if not known:
             return None
@@ -54,19 +54,19 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_seconds(cls, seconds: Iterable[float | None]) -> Self | None:
-        """The spread, in milliseconds, of those of these times that are known."""
+        """Return the distribution, in milliseconds, of the times that are not None."""
         return cls.of(value * 1e3 for value in seconds if value is not None)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client saw of one run.
+    """One run as its client measured it.
 
-    Requests are ``completed``, ``rejected`` (429, 503) or ``failed``, and nothing else. Tokens,
-    rates and times are those of the completed ones. ``wall_s`` runs from the first submission to
-    the last end, ``submit_wall_s`` from the first submission to the last. ``short`` counts
-    answers that ended before their token limit (a finish reason other than ``length``).
-    ``cached_tokens`` is None if the server never says. ``estimated`` says that tokens are counted
-    by pieces, for want of a usage record, of some request at least.
+    A request is ``completed``, ``rejected`` (429, 503) or ``failed``. Tokens, rates and times are
+    those of completed requests. ``wall_s`` is the time from the first submission to the last end,
+    ``submit_wall_s`` from the first submission to the last. ``short`` counts answers that ended
+    before their token limit (a finish reason other than ``length``). ``cached_tokens`` is None if
+    the server does not report them. ``estimated``: some request had no usage record, so its
+    pieces were counted as tokens.
     """
 
     requests: int
@@ -93,7 +93,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize(records: Sequence[RequestRecord]) -> Summary:
-    """Sum up the records of one run."""
+    """Summarize the records of one run."""
     done = [record for record in records if record.is_completed]
     num_rejected = sum(record.is_rejected for record in records)
     errors = [record.error for record in records if record.error is not None]
@@ -129,10 +129,10 @@ def summarize(records: Sequence[RequestRecord]) -> Summary:
 
 
 class EngineSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened inside an engine in this process in one run.
+    """One run as an engine in this process measured it.
 
-    ``prefill_ms`` is from the first step that a request is in to its first token. Steps, tokens
-    and preemptions are the engine's own counts; ``tokens_per_step`` are generated ones.
+    ``prefill_ms`` is the time from a request's first step to its first token. Steps, tokens and
+    preemptions are the engine's counters; ``tokens_per_step`` counts generated tokens.
     """
 
     tokenize_ms: Spread | None
@@ -148,7 +148,7 @@ class EngineSummary(msgspec.Struct, frozen=True, kw_only=True):
 def summarize_engine(
     records: Sequence[EngineRecord], before: EngineStats, after: EngineStats
 ) -> EngineSummary:
-    """Sum up the records of one run and the counters before and after it."""
+    """Summarize the records of one run and the counters before and after it."""
     done = [record for record in records if record.is_completed]
     steps = after.num_steps - before.num_steps
     tokens = after.num_output_tokens - before.num_output_tokens
@@ -165,10 +165,10 @@ def summarize_engine(
 
 
 def median_of(runs: Sequence[Any]) -> Any:
-    """One value of the kind of ``runs``, every number in it the median over the runs.
+    """Return a value of the type of ``runs`` in which every number is the median over the runs.
 
-    Structs are taken apart field by field; a field that is None in some run is the median of the
-    others. What is no number is the first run's, but a truth is true if it is in any run.
+    In a Struct that holds for each field; None is ignored. A boolean is true if it is in any
+    run; any other value is the first run's.
     """
     known = [run for run in runs if run is not None]
     if not known:

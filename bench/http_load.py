@@ -9,27 +9,27 @@ from collections.abc import Callable, Sequence
 from bench.client import CompletionClient
 from bench.records import RequestRecord
 from bench.timetable import Timetable
-from bench.workload import Asked
+from bench.workload import Request
 
 
 async def run_http(
     client: CompletionClient,
-    requests: Sequence[Asked],
+    requests: Sequence[Request],
     timetable: Timetable,
     *,
     concurrency: int | None = None,
     on_end: Callable[[], object] = lambda: None,
 ) -> list[RequestRecord]:
-    """Submit the requests as they are due; the records are in their order.
+    """Submit the requests as they are due; return their records in the same order.
 
     At most ``concurrency`` are in flight. ``on_end`` is called when a request has ended.
     """
     slots = asyncio.Semaphore(concurrency or len(requests))
     clock = time.perf_counter
 
-    async def ask(asked: Asked, due: float) -> RequestRecord:
+    async def submit(request: Request, due: float) -> RequestRecord:
         try:
-            return await client.run(asked.prompt, asked.max_tokens, due=due)
+            return await client.run(request.prompt, request.max_tokens, due=due)
         finally:
             slots.release()
             on_end()
@@ -37,12 +37,14 @@ async def run_http(
     tasks: list[asyncio.Task[RequestRecord]] = []
     start = last = clock()
     async with asyncio.TaskGroup() as group:
-        for index, asked in enumerate(requests):
+        for index, request in enumerate(requests):
             due = timetable.due(index, start=start, last=last)
             if due > clock():
                 await asyncio.sleep(due - clock())
             await slots.acquire()
-            tasks.append(group.create_task(ask(asked, clock() if timetable.is_closed else due)))
-            await asyncio.sleep(0)  # it is submitted now
+            tasks.append(
+                group.create_task(submit(request, clock() if timetable.is_closed else due))
+            )
+            await asyncio.sleep(0)  # lets the task submit its request
             last = clock()
     return [task.result() for task in tasks]

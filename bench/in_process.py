@@ -10,7 +10,7 @@ from bench.errors import BenchError
 from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
-from bench.workload import Asked
+from bench.workload import Request
 from core.build import EngineInfo, LoadedEngine, load_engine
 from core.contract.messages import EngineStats, StepOutput
 from core.profile_report import KindReport
@@ -76,7 +76,7 @@ class EngineBench:
 
     def run(
         self,
-        requests: Sequence[Asked],
+        requests: Sequence[Request],
         timetable: Timetable,
         sampling: Sampling,
         *,

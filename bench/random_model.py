@@ -1,11 +1,11 @@
-"""Models of well-known shapes with random weights, made offline: for speed, not for sense.
+"""Models of well-known shapes with random weights, made offline, for measurements of speed.
 
-A directory in Hugging Face format that any server can load. Weights are bfloat16 and the same
-for everyone; every word of ``WORDS`` is one token, and every token that greedy decoding can
-choose is printable ASCII. It never ends a text by itself: the rows of the special tokens (and of
-bytes that show no character) are zero where logits are made, so their logit is 0 and some other
-is above. Texts of a random model repeat themselves: nothing that guesses them ahead is measured
-fairly with one.
+A random model is a directory in Hugging Face format that any server can load. Its bfloat16
+weights are the same on every machine. Every word of ``WORDS`` is one token, and every token that
+greedy decoding can choose is printable ASCII. Greedy decoding never ends an answer: the rows of
+special tokens (and of other bytes) in the output layer are zero, so their logit is 0 and another
+one is higher. The texts repeat themselves, so a random model does not measure speculative
+decoding fairly.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from bench.words import WORDS, random_prompt
 __all__ = ["RANDOM_MODELS", "WORDS", "cached_random_model", "make_random_model", "random_prompt"]
 
 VERSION = 2
-"""Part of a cached model's folder: raise it when models come out differently."""
+"""Part of a cached model's folder name. Increase it when the generated files change."""
 
 MAX_SHARD_SIZE = 2 * 2**30
-"""Bytes of weights that are held in memory at once, unless one tensor is larger."""
+"""Bytes of weights held in memory at once, unless one tensor is larger."""
 
 STANDARD_DEVIATION = 0.02
 
 POOL_SIZE = 4_194_319
-"""Random numbers that all matrices are cut from, over and over: to draw 8 billion of them would
-take minutes. A prime, so that no row of a matrix equals another."""
+"""Random numbers that all matrices repeat; drawing 8 billion would be slow. It is a prime, so that
+no two rows of a matrix are equal."""
 
 TOKEN_ROWS = {"transformer.wte.weight", "model.embed_tokens.weight", "lm_head.weight"}
-"""Weights whose rows belong to tokens."""
+"""Weights with one row a token."""
 
 
 def cached_random_model(
     name: str, *, on_make: Callable[[Path], object] = lambda _directory: None
 ) -> Path:
-    """The directory of a random model, made now if it never was, which ``on_make`` is told before.
+    """Return the directory of a random model; make it if needed, after a call of ``on_make``.
 
-    Raises what ``make_random_model`` does.
+    Raises what ``make_random_model`` raises.
     """
     directory = model_cache() / f"{name}-random-{VERSION}"
     if not directory.is_dir():
@@ -56,10 +56,11 @@ def cached_random_model(
 
 
 def make_random_model(name: str, directory: Path) -> Path:
-    """Make the directory, which appears whole or not at all; returns it.
+    """Make the directory and return it.
 
-    Harmless when others make the same at the same time. Raises KeyError for unknown names, and
-    OSError where it cannot be written or something else is there.
+    It appears complete or not at all; several processes may make the same one concurrently.
+    Raises KeyError for an unknown name, and OSError if it cannot be written or is something
+    else.
     """
     config = random_model_config(name)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def make_random_model(name: str, directory: Path) -> Path:
         try:
             folder.rename(directory)
         except OSError:
-            if not (directory / "config.json").is_file():  # else another was faster
+            if not (directory / "config.json").is_file():  # else another process was faster
                 raise
     return directory
 
@@ -97,7 +98,7 @@ def _write(name: str, config: Any, folder: Path) -> None:
 
 
 def _add_older_names(file: Path) -> None:
-    """Say what readers of configurations before transformers 5 look for, too."""
+    """Add the keys that readers of configurations before transformers 5 look for."""
     config = json.loads(file.read_text())
     config["torch_dtype"] = config["dtype"]
     rope = config.get("rope_parameters")
@@ -109,7 +110,7 @@ def _add_older_names(file: Path) -> None:
 
 
 def _write_weights(name: str, config: Any, folder: Path) -> None:
-    """Write the weights file by file, so that a model larger than memory can be made."""
+    """Write the weights file by file: a model may be larger than memory."""
     from safetensors.torch import save_file  # noqa: PLC0415 - imports torch
 
     files = list(_shards(_shapes(config)))
@@ -133,7 +134,7 @@ def _write_weights(name: str, config: Any, folder: Path) -> None:
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Every weight that the model's checkpoint holds; tied ones are in it once."""
+    """Return the shape of every weight in the checkpoint; tied weights are in it once."""
     import torch  # noqa: PLC0415 - slow to import
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
 
@@ -158,7 +159,7 @@ def _shards(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, tuple[int,
 
 
 def _tensor(seed: str, shape: tuple[int, ...]) -> Any:
-    """The weight of this name: norms are one, biases zero, matrices random."""
+    """Return a weight: norms are one, biases zero, matrices random."""
     import torch  # noqa: PLC0415 - slow to import
 
     tensor = torch.empty(shape, dtype=torch.bfloat16)

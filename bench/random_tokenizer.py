@@ -1,10 +1,10 @@
 """A tokenizer for random models, made without a corpus: a byte-level BPE that is a prefix tree.
 
-Every merge joins a token that begins with a space and one more letter. So a text's words are
-walked from their first letter on, as far as the tree goes; no merge can get in the way of
-another, and each word of ``WORDS``, whose every prefix is in the tree, is exactly one token. What
-is left of the vocabulary is filled with further prefixes, short ones first: a space and three or
-four letters, about as long as the tokens of real models.
+Every merge appends one letter to a token that begins with a space. So a word is merged from its
+first letter on, as far as the tree goes, and no two merges compete. All prefixes of the words in
+``WORDS`` are in the tree, so each of these words is exactly one token. The rest of the vocabulary
+is filled with further prefixes, short ones first: a space and three or four letters, about as
+long as the tokens of real models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.words import WORDS
 END_OF_TEXT, TURN_START, TURN_END = SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 SPACE = "\u0120"
-"""How byte-level BPE writes a space."""
+"""A space in byte-level BPE."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -34,8 +34,8 @@ CHAT_TEMPLATE = (
 def write_tokenizer(
     directory: Path, *, vocab_size: int, eos_token: str, context: int
 ) -> dict[str, int]:
-    """Write ``tokenizer.json`` and its configuration; returns the ids of the special tokens."""
-    from tokenizers import (  # noqa: PLC0415 - not for every importer
+    """Write ``tokenizer.json`` and its configuration; return the ids of the special tokens."""
+    from tokenizers import (  # noqa: PLC0415 - slow to import
         AddedToken,
         Tokenizer,
         decoders,
@@ -45,7 +45,7 @@ def write_tokenizer(
 
     vocab, merges = _tree(sorted(pre_tokenizers.ByteLevel.alphabet()), vocab_size - len(SPECIAL))
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    # the stubs of tokenizers know these attributes as read-only
+    # the stubs of tokenizers declare these attributes as read-only
     settable: Any = tokenizer
     settable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     settable.decoder = decoders.ByteLevel()
@@ -65,8 +65,8 @@ def write_tokenizer(
 
 
 def silent_token_ids(vocab_size: int) -> list[int]:
-    """Ids that must never be generated: special tokens, and bytes that show no character."""
-    from tokenizers import pre_tokenizers  # noqa: PLC0415 - not for every importer
+    """Return the ids that must never be generated: all but printable ASCII and merged tokens."""
+    from tokenizers import pre_tokenizers  # noqa: PLC0415 - slow to import
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     shown = {SPACE, *string.ascii_letters, *string.digits, *string.punctuation}
@@ -75,7 +75,7 @@ def silent_token_ids(vocab_size: int) -> list[int]:
 
 
 def _tree(alphabet: list[str], size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Vocabulary and merges of exactly ``size`` tokens."""
+    """Return a vocabulary of exactly ``size`` tokens and its merges."""
     vocab = {character: i for i, character in enumerate(alphabet)}
     merges: list[tuple[str, str]] = []
     for token in _prefixes():
@@ -84,11 +84,11 @@ def _tree(alphabet: list[str], size: int) -> tuple[dict[str, int], list[tuple[st
         if token not in vocab:
             vocab[token] = len(vocab)
             merges.append((token[:-1], token[-1]))
-    raise AssertionError("there is no end of prefixes")
+    raise AssertionError("the prefixes are endless")
 
 
 def _prefixes() -> Iterator[str]:
-    """Every prefix of the words, then of everything, shorter ones first."""
+    """Yield every prefix of the words, then all strings of letters, short ones first."""
     for word in WORDS:
         for end in range(1, len(word) + 1):
             yield SPACE + word[:end]

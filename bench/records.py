@@ -1,4 +1,4 @@
-"""RequestRecord: what happened to one request, as its sender saw it."""
+"""RequestRecord: the times and counts of one request, measured by its sender."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import pairwise
 import msgspec
 
 REJECTED = frozenset({429, 503})
-"""HTTP statuses that say "not now": the request was refused, not failed."""
+"""HTTP statuses of a server without capacity: the request is rejected, not failed."""
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
     """One request from its submission to its end. All times are ``time.perf_counter()`` seconds.
 
-    ``due`` is when the schedule wanted it submitted, ``submit`` when it was; both are set by
-    whoever submits. ``token_times`` are the arrivals of the pieces that had text, one token each
-    unless the server puts more into one. Counts come from the server's usage record; without
-    one, pieces are counted for tokens and ``estimated`` is True. ``cached_tokens`` is None where
-    the server does not say. ``status`` is the HTTP status, 0 if none came. A record with neither
-    ``error`` is one of a request that was answered in full.
+    ``due`` is when the schedule wants it submitted, ``submit`` when it was; the submitter sets
+    both. ``token_times`` are the arrivals of the pieces with text, one token each unless the
+    server sends several in one. Counts come from the server's usage record; without one, pieces
+    are counted as tokens and ``estimated`` is True. ``cached_tokens`` is None if the server does
+    not report them. ``status`` is the HTTP status, 0 without an answer. ``error`` is None for a
+    complete answer.
     """
 
     due: float = 0.0
@@ -35,22 +35,22 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     @property
     def first(self) -> float | None:
-        """When the first piece of text came."""
+        """When the first piece of text arrived."""
         return self.token_times[0] if self.token_times else None
 
     @property
     def last(self) -> float | None:
-        """When the last piece of text came."""
+        """When the last piece of text arrived."""
         return self.token_times[-1] if self.token_times else None
 
     @property
     def is_completed(self) -> bool:
-        """Whether the answer is whole."""
+        """Whether the answer is complete."""
         return self.error is None and self.end > 0
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the server said that it takes no more now."""
+        """Whether the server refused the request for lack of capacity."""
         return self.status in REJECTED
 
     @property
@@ -60,14 +60,14 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per token after the first; None unless there are two that can be told apart."""
+        """Seconds per token after the first; None unless tokens arrived in at least two pieces."""
         if len(self.token_times) < 2 or self.completion_tokens < 2:
             return None
         return (self.token_times[-1] - self.token_times[0]) / (self.completion_tokens - 1)
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between one piece and the next: inter-token latencies."""
+        """Seconds between successive pieces: inter-token latencies."""
         return [b - a for a, b in pairwise(self.token_times)]
 
     @property
@@ -77,16 +77,16 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     @property
     def lag(self) -> float:
-        """Seconds by which the submission was late."""
+        """Seconds from the due time to the submission."""
         return self.submit - self.due
 
 
 class EngineRecord(RequestRecord, kw_only=True):
-    """A request to an engine in this process, and what its stages took. Times as above.
+    """A request to an engine in this process.
 
-    ``tokenize`` and ``add`` are seconds: for the prompt, if it was tokenized after submission,
-    and for handing the request to the core thread. ``ready`` is when it was tokenized,
-    ``scheduled`` when it was in a step first.
+    ``tokenize`` and ``add`` are durations in seconds: of tokenizing the prompt, unless that was
+    done before submission, and of passing the request to the core thread. ``ready`` is when the
+    prompt was tokenized, ``scheduled`` when the request's first step was scheduled.
     """
 
     tokenize: float | None = None
@@ -96,12 +96,12 @@ class EngineRecord(RequestRecord, kw_only=True):
 
     @property
     def queue_wait(self) -> float | None:
-        """Seconds from its being ready to the first step that it was in."""
+        """Seconds from ``ready`` to the first step."""
         return None if self.scheduled is None else self.scheduled - self.ready
 
     @property
     def prefill(self) -> float | None:
-        """Seconds from the first step that it was in to its first piece of text."""
+        """Seconds from the first step to the first piece of text."""
         if self.scheduled is None or self.first is None:
             return None
         return self.first - self.scheduled

@@ -1,4 +1,4 @@
-"""The shapes of well-known models, for random weights to be put into."""
+"""The shapes of well-known models, for random models."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ _CONFIGS: dict[str, Callable[[], Any]] = {
 }
 
 RANDOM_MODELS = tuple(_CONFIGS)
-"""Their names."""
+"""The names of the shapes."""
 
 
 def random_model_config(name: str) -> Any:
-    """The transformers configuration of a shape. Raises KeyError for unknown names."""
+    """Return the transformers configuration of a shape. Raises KeyError for an unknown name."""
     return _CONFIGS[name]()

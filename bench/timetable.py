@@ -9,10 +9,10 @@ from bench.settings import Pace
 
 
 class Timetable:
-    """Says when requests are due, one after the other. Times are those of the caller's clock."""
+    """When each request is due, on the caller's clock."""
 
     def __init__(self, pace: Pace, num_requests: int, seed: str) -> None:
-        """``seed`` decides about random arrivals."""
+        """``seed`` determines random arrivals."""
         rng = random.Random(f"{seed}/arrivals")
         rate = pace.rate
         gaps = [
@@ -23,10 +23,10 @@ class Timetable:
         self._offsets = list(accumulate(self._gaps))
         self._is_absolute = pace.schedule == "absolute"
         self.is_closed = pace.concurrency is not None and not any(self._gaps)
-        """Whether a request is due when an earlier one has ended, whenever that is."""
+        """Whether a request is due as soon as an earlier one has ended."""
 
     def due(self, index: int, *, start: float, last: float) -> float:
-        """When request ``index`` is due; ``last`` is when the submission before it was over."""
+        """Return when request ``index`` is due; ``last`` is when the previous submission ended."""
         if self._is_absolute:
             return start + self._offsets[index]
         return last + self._gaps[index] if index else start

@@ -1,4 +1,4 @@
-"""The words that drawn prompts are made of. In our random models each of them is one token."""
+"""The words of drawn prompts. In random models each of them is one token."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ WORDS: tuple[str, ...] = tuple(
 
 
 def random_prompt(rng: random.Random, num_words: int) -> str:
-    """Draw a text of so many words, a space before each: as many tokens in a random model."""
+    """Draw a text of ``num_words`` words, each after a space."""
     return "".join(" " + rng.choice(WORDS) for _ in range(num_words))

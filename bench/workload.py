@@ -1,4 +1,4 @@
-"""What the requests of a run ask."""
+"""The requests of a run: prompts and token limits."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ from bench.words import random_prompt
 _HUMANS = frozenset({"human", "user"})
 
 
-class Asked(NamedTuple):
-    """One request's prompt, and how many tokens it wants."""
+class Request(NamedTuple):
+    """One request's prompt and its limit of generated tokens."""
 
     prompt: str
     max_tokens: int
 
 
-def requests_of(workload: Workload, run: str) -> list[Asked]:
-    """The requests of the run of this name; another run's drawn or unique prompts are others.
+def requests_of(workload: Workload, run: str) -> list[Request]:
+    """Return the requests of the run of this name.
 
-    So no prefix cache answers for an earlier run. Raises BenchError for a dataset that is none.
+    Each run draws other prompts, so that the prefix cache holds none of an earlier run's. Raises
+    BenchError if the dataset cannot be read.
     """
     rng = random.Random(f"{workload.seed}/{run}")
     prefix = random_prompt(rng, workload.shared_prefix_len)
     if workload.dataset is not None:
         entries = islice(cycle(read_dataset(workload.dataset)), workload.num_requests)
-        asked = [Asked(prompt, wanted or workload.max_new_tokens) for prompt, wanted in entries]
+        requests = [Request(prompt, limit or workload.max_new_tokens) for prompt, limit in entries]
     elif workload.text is not None:
         text = workload.text * workload.repeats
-        asked = [Asked(text, workload.max_new_tokens)] * workload.num_requests
+        requests = [Request(text, workload.max_new_tokens)] * workload.num_requests
     else:
-        asked = [
-            Asked(random_prompt(rng, rng.randint(*workload.length)), workload.max_new_tokens)
+        requests = [
+            Request(random_prompt(rng, rng.randint(*workload.length)), workload.max_new_tokens)
             for _ in range(workload.num_requests)
         ]
     if workload.unique:
         return [
-            Asked(f"{rng.getrandbits(32)} {prompt}", max_tokens) for prompt, max_tokens in asked
+            Request(f"{rng.getrandbits(32)} {prompt}", max_tokens)
+            for prompt, max_tokens in requests
         ]
-    return [Asked(prefix + prompt, max_tokens) for prompt, max_tokens in asked]
+    return [Request(prefix + prompt, max_tokens) for prompt, max_tokens in requests]
 
 
 class _Turn(msgspec.Struct):
@@ -54,15 +56,15 @@ class _Turn(msgspec.Struct):
 
 
 class _Entry(msgspec.Struct):
-    """A line of ours, or an entry of ShareGPT's."""
+    """One JSON line, or one entry of a ShareGPT file."""
 
     prompt: str | None = None
     max_tokens: int | None = None
     conversations: list[_Turn] | None = None
 
     @property
-    def asked(self) -> str | None:
-        """The prompt: of a conversation, what a human said first."""
+    def first_prompt(self) -> str | None:
+        """The prompt, or the first human turn of a conversation."""
         if self.prompt is not None:
             return self.prompt
         turns = self.conversations or ()
@@ -70,7 +72,7 @@ class _Entry(msgspec.Struct):
 
 
 def read_dataset(file: Path) -> list[tuple[str, int | None]]:
-    """Prompts, and how many tokens each wants if it says so. Raises BenchError."""
+    """Return prompts, each with its limit of generated tokens if it has one. Raises BenchError."""
     try:
         data = file.read_bytes()
         if data.lstrip()[:1] == b"[":
@@ -80,9 +82,9 @@ def read_dataset(file: Path) -> list[tuple[str, int | None]]:
                 msgspec.json.decode(line, type=_Entry) for line in data.splitlines() if line.strip()
             ]
     except (OSError, msgspec.MsgspecError) as error:
-        raise BenchError(f"the dataset {file} cannot be read: {error}") from error
-    found = [(entry.asked, entry.max_tokens) for entry in entries]
-    asked = [(prompt, max_tokens) for prompt, max_tokens in found if prompt]
-    if not asked:
-        raise BenchError(f"the dataset {file} holds no prompts")
-    return asked
+        raise BenchError(f"cannot read the dataset {file}: {error}") from error
+    found = [(entry.first_prompt, entry.max_tokens) for entry in entries]
+    prompts = [(prompt, max_tokens) for prompt, max_tokens in found if prompt]
+    if not prompts:
+        raise BenchError(f"the dataset {file} contains no prompts")
+    return prompts

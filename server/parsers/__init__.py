@@ -1,1 +1,1 @@
-"""Generated text to deltas: reasoning, content and calls. Sans-IO, one fresh parser a choice."""
+"""Parsers of generated text: reasoning, content and tool calls. Sans-IO, one parser a choice."""

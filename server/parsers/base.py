@@ -1,4 +1,4 @@
-"""What parsers give, and how they are driven."""
+"""Deltas and the Parser protocol: what all parsers return, and how they are driven."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 _ALPHANUMERICS = string.ascii_letters + string.digits
-_random = random.SystemRandom()  # so that no seed set elsewhere makes two calls share an id
+_random = random.SystemRandom()  # a seed set elsewhere must not give two calls the same id
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -19,13 +19,13 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """More of the thinking that precedes the answer. Never empty."""
+    """More of the reasoning that precedes the answer. Never empty."""
 
     text: str
 
 
 class CallBegin(msgspec.Struct, frozen=True):
-    """A call opens. ``index`` counts the calls of the choice from 0, without gaps."""
+    """A call begins. ``index`` counts the calls of the choice from 0, without gaps."""
 
     index: int
     id: str
@@ -33,7 +33,7 @@ class CallBegin(msgspec.Struct, frozen=True):
 
 
 class CallArguments(msgspec.Struct, frozen=True):
-    """More of the arguments, JSON text, of the call that opened last. Never empty."""
+    """More of the arguments, JSON text, of the call that began last. Never empty."""
 
     index: int
     text: str
@@ -43,19 +43,19 @@ Delta: TypeAlias = Content | Reasoning | CallBegin | CallArguments
 
 
 class Parser(Protocol):
-    """Takes one choice's text in pieces of any size; their borders change nothing but the deltas'.
+    """Parses one choice's text, which comes in pieces of any size.
 
-    The concatenated deltas are the same for every way to cut the same text. After ``finish`` a
-    parser is used up.
+    However the same text is cut, its concatenated deltas are the same. A parser cannot be used
+    again after ``finish``.
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Give what is certain now."""
+        """Return the deltas that are certain now."""
 
     def finish(self) -> list[Delta]:
-        """Give what was held back: no more text comes."""
+        """Return the deltas of the text that was held back. No more text comes."""
 
 
 def new_call_id() -> str:
-    """Give a fresh id in OpenAI's form, ``call_`` and 24 letters or digits."""
+    """Return a fresh id in OpenAI's form, ``call_`` and 24 letters or digits."""
     return "call_" + "".join(_random.choices(_ALPHANUMERICS, k=24))

@@ -1,4 +1,4 @@
-"""How much of a text may be the beginning of something that is looked for."""
+"""The tail of a text that may be the beginning of some marker and must be held back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 
 
 def held_from(text: str, wanted: tuple[str, ...], start: int = 0) -> int:
-    """Where the longest tail of ``text[start:]`` begins that may begin one of ``wanted``.
+    """Return where the longest tail of ``text[start:]`` begins that may begin one of ``wanted``.
 
-    Whole ones are not looked for. ``wanted`` are constants: what they need is kept.
+    Complete markers are not looked for. ``wanted`` must be a constant: its pattern is cached.
     """
     pattern, width = _tail(wanted)
     match = pattern.search(text, max(start, len(text) - width))
@@ -18,7 +18,7 @@ def held_from(text: str, wanted: tuple[str, ...], start: int = 0) -> int:
 
 @lru_cache(maxsize=64)
 def _tail(wanted: tuple[str, ...]) -> tuple[re.Pattern[str], int]:
-    """Make a pattern for proper beginnings at the end of a text, and give their greatest length."""
+    """Return a pattern of all proper prefixes at the end of a text, and their greatest length."""
     patterns = []
     for string in wanted:
         pattern = ""

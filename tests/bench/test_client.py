@@ -127,8 +127,8 @@ async def test_an_answer_after_an_interim_one(start_server):
         ([OK + b"Transfer-Encoding: chunked\r\n\r\n", chunked(piece("x"))[0]], "was lost"),
         ([OK + b"\r\n", piece("x")], "without a finish reason"),
         ([], "connection was lost"),
-        ([b"hello\r\n\r\n"], "no HTTP"),
-        ([OK + b"\r\n", b"data: nonsense\n\n", *ANSWER], "not understood"),
+        ([b"hello\r\n\r\n"], "is not HTTP"),
+        ([OK + b"\r\n", b"data: nonsense\n\n", *ANSWER], "cannot decode an event"),
         ([OK + b"\r\n", piece("x"), event(error={"message": "out of luck"}), DONE], "out of luck"),
     ],
 )
@@ -170,7 +170,7 @@ async def test_nobody_there():
 async def test_a_server_that_says_nothing(start_server):
     server = await start_server(is_closing=False)
     record = await run(server, timeout=0.01)
-    assert record.error == "no end after 0.01 s"
+    assert record.error == "not finished after 0.01 s"
 
 
 async def test_the_first_model(start_server):

@@ -7,7 +7,7 @@ from bench.errors import BenchError
 from bench.in_process import EngineBench
 from bench.settings import EngineTarget, Pace, Sampling
 from bench.timetable import Timetable
-from bench.workload import Asked
+from bench.workload import Request
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 
@@ -41,7 +41,7 @@ def run(bench, *asked, pace=None, sampling=GREEDY, **options):
     return bench.run(asked, timetable, sampling, concurrency=concurrency, **options)
 
 
-ASKED = [Asked(f" {word}" * 5, 6) for word in ("oak", "ash", "fern", "moss", "reed", "ivy")]
+ASKED = [Request(f" {word}" * 5, 6) for word in ("oak", "ash", "fern", "moss", "reed", "ivy")]
 
 
 def check(records):
@@ -117,7 +117,7 @@ def test_pieces_of_several_tokens(open_bench):
 
 
 def test_what_does_not_fit_fails_alone(open_bench):
-    good, bad, lone = run(open_bench(), ASKED[0], Asked(" oak" * 100, 50), Asked("\ud800", 6))
+    good, bad, lone = run(open_bench(), ASKED[0], Request(" oak" * 100, 50), Request("\ud800", 6))
     check([good])
     assert "100 tokens and 50 new ones" in bad.error
     assert "not valid Unicode" in lone.error
@@ -126,7 +126,7 @@ def test_what_does_not_fit_fails_alone(open_bench):
 
 
 def test_chat(open_bench):
-    (record,) = run(open_bench(), Asked("oak", 3), chat=True)
+    (record,) = run(open_bench(), Request("oak", 3), chat=True)
     assert record.error is None
     assert record.prompt_tokens > 5
 

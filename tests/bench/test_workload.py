@@ -6,7 +6,7 @@ import pytest
 from bench.errors import BenchError
 from bench.settings import Workload
 from bench.words import WORDS, random_prompt
-from bench.workload import Asked, read_dataset, requests_of
+from bench.workload import Request, read_dataset, requests_of
 
 
 def test_drawn_prompts():
@@ -35,7 +35,7 @@ def test_a_shared_prefix():
 
 def test_a_given_prompt():
     workload = Workload(num_requests=2, text="ab", repeats=3, max_new_tokens=5)
-    assert requests_of(workload, "r") == [Asked("ababab", 5)] * 2
+    assert requests_of(workload, "r") == [Request("ababab", 5)] * 2
 
 
 def test_unique_prompts():
@@ -50,7 +50,7 @@ def test_a_dataset_of_lines(tmp_path):
     file.write_text('{"prompt": "a", "max_tokens": 3, "x": 1}\n\n{"prompt": "b"}\n{"prompt": ""}\n')
     assert read_dataset(file) == [("a", 3), ("b", None)]
     workload = Workload(num_requests=3, dataset=file, max_new_tokens=9)
-    assert requests_of(workload, "r") == [Asked("a", 3), Asked("b", 9), Asked("a", 3)]
+    assert requests_of(workload, "r") == [Request("a", 3), Request("b", 9), Request("a", 3)]
 
 
 def test_a_dataset_of_conversations(tmp_path):
