@@ -1,1 +1,1 @@
-"""From grammars to token masks. Compiled on worker threads, advanced beside the core thread."""
+"""Grammars to token masks. Worker threads compile grammars; the grammar thread fills masks."""

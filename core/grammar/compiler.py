@@ -1,4 +1,4 @@
-"""GrammarCompiler: from grammars to matchers. The one door to llguidance's compiler."""
+"""GrammarCompiler: compiles grammars to llguidance matchers."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import msgspec
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
-from core.grammar.deep import on_deep_stack
-from core.grammar.lark import written
+from core.grammar.deep_stack import on_deep_stack
+from core.grammar.lark import to_lark
 from core.text.vocabulary import Vocabulary
 
 MAX_BYTES = 512 * 1024
-"""Largest grammar taken, in bytes of its message."""
+"""Largest grammar accepted, in bytes of its message."""
 
-MAX_WRITTEN_BYTES = 320 * 1024
-"""Largest grammar taken once descriptions and the like are left out."""
+MAX_LARK_BYTES = 320 * 1024
+"""Largest grammar accepted after annotations are dropped."""
 
 MAX_COMPILED = 256
 MAX_COMPILED_BYTES = 256 * 1024 * 1024
 
 MAX_USES = 256
-"""Matchers of one grammar share what they learn of it, and it may only learn so much: after as
-many it is compiled anew."""
+"""Matchers of one grammar share its lexer, whose states are limited: after this many matchers the
+grammar is compiled again."""
 
 _NUM_TRIED = 4
 _BASE_BYTES = 64 * 1024
 _BYTES_PER_BYTE = 16
-"""What a compiled grammar is taken to weigh: llguidance does not tell."""
+"""Estimate of a compiled grammar's memory, which llguidance does not report."""
 
 
 class GrammarCompiler:
-    """Checks grammars and makes matchers, one for each sequence. Any thread may call it.
+    """Checks grammars and makes a matcher for each sequence. Any thread may call it.
 
-    Compiled grammars are kept by content, the most recently used ones. llguidance's own limits
-    bound time and memory of each; it lets other threads run while it works.
+    The most recently used grammars stay compiled, keyed by content. llguidance's limits bound the
+    time and memory of each one; it releases the interpreter lock while it works.
     """
 
     def __init__(self, vocabulary: Vocabulary, end_ids: Iterable[int], *, vocab_size: int) -> None:
         """``vocab_size`` is the model's; ``end_ids`` are the tokens that end an answer.
 
-        Costs nothing: llguidance learns the vocabulary when the first grammar is checked.
+        llguidance reads the vocabulary when the first grammar is checked, not here.
         """
         self.vocab_size = vocab_size
         self.end_ids = tuple(sorted(end_ids))
@@ -57,22 +57,22 @@ class GrammarCompiler:
         self._num_bytes = 0
 
     def check(self, grammar: Grammar, *, param: str | None = None) -> None:
-        """Compile, so that ``matcher`` will find it. Raises InvalidRequest, about ``param``."""
+        """Compile the grammar for ``matcher``. Raises InvalidRequest with ``param``."""
         try:
             self._get(grammar)
         except InvalidRequest as error:
             raise InvalidRequest(error.message, param=param, code=error.code) from error
 
     def matcher(self, grammar: Grammar) -> llguidance.LLMatcher:
-        """A matcher at the start of the grammar, the caller's own. Raises InvalidRequest."""
+        """Return a new matcher at the start of the grammar. Raises InvalidRequest."""
         return self._get(grammar).deep_copy()
 
     def forget(self, grammar: Grammar) -> None:
-        """Compile anew next time: a matcher of this grammar has reached a limit."""
+        """Drop the compiled grammar: a matcher of it has reached a limit."""
         key = _key(grammar)
         with self._lock:
             if self._compiled.pop(key, None) is not None:
-                self._num_bytes -= _weight(key)
+                self._num_bytes -= _estimated_bytes(key)
 
     def _get(self, grammar: Grammar) -> llguidance.LLMatcher:
         key = _key(grammar)
@@ -90,25 +90,25 @@ class GrammarCompiler:
 
     def _keep(self, key: bytes, matcher: llguidance.LLMatcher) -> None:
         if key not in self._compiled:
-            self._num_bytes += _weight(key)
+            self._num_bytes += _estimated_bytes(key)
         self._compiled[key] = _Compiled(matcher)
         while len(self._compiled) > MAX_COMPILED or self._num_bytes > MAX_COMPILED_BYTES:
             oldest, _ = self._compiled.popitem(last=False)
-            self._num_bytes -= _weight(oldest)
+            self._num_bytes -= _estimated_bytes(oldest)
 
     def _compile(self, grammar: Grammar, tokenizer: llguidance.LLTokenizer) -> llguidance.LLMatcher:
-        text = self._written(grammar)
+        text = self._to_lark(grammar)
         matcher, problem = self._try(text, tokenizer)
         if matcher is None:
-            wider = self._written(grammar, is_lenient=True)
-            if wider != text:
-                matcher, _ = self._try(wider, tokenizer)
+            lenient = self._to_lark(grammar, is_lenient=True)
+            if lenient != text:
+                matcher, _ = self._try(lenient, tokenizer)
         if matcher is None:
             raise InvalidRequest(problem, code="invalid_grammar")
         return matcher
 
-    def _written(self, grammar: Grammar, *, is_lenient: bool = False) -> str:
-        return written(
+    def _to_lark(self, grammar: Grammar, *, is_lenient: bool = False) -> str:
+        return to_lark(
             grammar,
             special_ids=self._special_ids,
             end_ids=frozenset(self.end_ids),
@@ -118,17 +118,17 @@ class GrammarCompiler:
     def _try(
         self, text: str, tokenizer: llguidance.LLTokenizer
     ) -> tuple[llguidance.LLMatcher | None, str]:
-        if len(text) > MAX_WRITTEN_BYTES:
+        if len(text) > MAX_LARK_BYTES:
             return None, f"The grammar is too large: {len(text)} bytes."
         matcher = llguidance.LLMatcher(tokenizer, text, log_level=0, limits=_limits())
         if matcher.is_error():
-            return None, _problem(matcher.get_error())
+            return None, _error_message(matcher.get_error())
         if not self._can_begin(matcher.deep_copy()):
             return None, "The grammar cannot be satisfied, or is too complex."
         return matcher, ""
 
     def _can_begin(self, matcher: llguidance.LLMatcher) -> bool:
-        """Whether the first tokens find a way: many grammars that are too complex show it there."""
+        """Whether a few first tokens match; many grammars that are too complex fail there."""
         ends = sum(1 << token_id for token_id in self.end_ids)
         for _ in range(_NUM_TRIED):
             mask = int.from_bytes(matcher.compute_bitmask(), "little")
@@ -152,27 +152,27 @@ class GrammarCompiler:
         self._special_ids = {
             token_bytes(token_id).decode(): token_id for token_id in self._vocabulary.special_ids
         }
-        words = _Words(
+        adapter = _TokenizerAdapter(
             [token_bytes(token_id) for token_id in range(self.vocab_size)],
             special_ids=[i for i in sorted(self._vocabulary.special_ids) if i < self.vocab_size],
             end_id=self.end_ids[0],
         )
         self._tokenizer = llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(words), eos_token=list(self.end_ids)
+            llguidance.TokenizerWrapper(adapter), eos_token=list(self.end_ids)
         )
         return self._tokenizer
 
 
 @dataclasses.dataclass(slots=True)
 class _Compiled:
-    """A matcher to copy, which stays at the start, and how often it was."""
+    """A matcher at the start of its grammar, and how often it was copied."""
 
     matcher: llguidance.LLMatcher
     num_uses: int = 0
 
 
-class _Words:
-    """The vocabulary as llguidance wants to see it."""
+class _TokenizerAdapter:
+    """The vocabulary in the form that llguidance reads."""
 
     bos_token_id = None
 
@@ -182,7 +182,7 @@ class _Words:
         self.eos_token_id = end_id
 
     def __call__(self, _text: bytes) -> list[int]:
-        """Tokenize. Nothing needs it: no token is forced."""
+        """Tokenize. Unused, because no token is forced."""
         return []
 
 
@@ -198,25 +198,25 @@ def _key(grammar: Grammar) -> bytes:
     return key
 
 
-def _weight(key: bytes) -> int:
+def _estimated_bytes(key: bytes) -> int:
     return _BASE_BYTES + _BYTES_PER_BYTE * len(key)
 
 
-def _problem(error: str) -> str:
-    """llguidance's own words, without its line numbers, which are those of our text."""
+def _error_message(error: str) -> str:
+    """Return llguidance's message without line numbers, which refer to generated text."""
     first = error.split(": ", 1)[-1] if error.startswith("at ") else error
     lines = [line.strip() for line in first.splitlines() if "|" not in line and line.strip(" ^")]
     return " ".join(lines)[:300]
 
 
 def _limits() -> llguidance.LLParserLimits:
-    """What one grammar may cost. Times are those of llguidance's documentation."""
+    """Return the limits of one grammar: the cost of the start, of one mask, and of memory."""
     return llguidance.LLParserLimits(
-        initial_lexer_fuel=1_000_000,  # about 20 ms, once
-        step_lexer_fuel=100_000,  # about 7 ms for one mask, at worst
-        step_max_items=50_000,  # about 3 ms for one mask, at worst
-        max_items_in_row=50_000,  # as many alternatives: objects of thousands of properties
-        max_lexer_states=20_000,  # 1 to 2 kB each
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=100_000,
+        step_max_items=50_000,
+        max_items_in_row=50_000,  # alternatives: objects may have thousands of properties
+        max_lexer_states=20_000,
         max_grammar_size=200_000,
         verbose_errors=False,
     )

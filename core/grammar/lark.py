@@ -1,7 +1,7 @@
-"""Grammars written out in llguidance's own language.
+"""Writes grammars in llguidance's dialect of Lark.
 
-What is written is one main grammar of context-free rules, and one more for each grammar that a
-client wrote, so that names cannot clash. Source of the language: llguidance, docs/syntax.md.
+The output is one main grammar of context-free rules, and one more for each Lark or GBNF grammar
+of a client, so that names cannot clash. Source of the syntax: llguidance, docs/syntax.md.
 """
 
 from __future__ import annotations
@@ -31,34 +31,33 @@ from core.contract.grammar import (
     Tags,
     XmlArguments,
 )
-from core.grammar.schema import prepared
+from core.grammar.schema import prepare_schema
 
 MAX_RULES = 5000
-"""Rules that a client may write: each may lead to the next one."""
+"""Rules in a grammar of a client: each may lead to another one."""
 
 _SPACE = r"[ ]|\n[ \t]{0,32}"
-"""Whitespace where JSON allows any: one blank, or a line end with its indentation."""
+"""Whitespace where JSON allows any: one space, or a line break and its indentation."""
 
 _HEAD = """%llguidance {"no_forcing": true}
 TEXT: /(.|\\n)*/
 GAP: /\\n{0,2}/
 """
-# Without forcing, a model may write a fixed text in whatever tokens it likes: forcing would call
-# back into the tokenizer for each mask.
+# Forcing would write fixed text in the tokenizer's own tokens and call it for each mask.
 
 
-def written(
+def to_lark(
     grammar: Grammar,
     *,
     special_ids: Mapping[str, int],
     end_ids: frozenset[int],
     is_lenient: bool = False,
 ) -> str:
-    """The grammar as llguidance takes it.
+    """Return the grammar as JSON text for llguidance.
 
-    ``special_ids`` are the model's special tokens by their text; ``end_ids`` end an answer and so
-    are no part of free text. ``is_lenient`` takes schemas that need not be enforced strictly as
-    any object. Raises InvalidRequest for schemas, regexes and GBNF that cannot be written.
+    ``special_ids`` maps the text of special tokens to their ids; ``end_ids`` end an answer and are
+    never part of free text. With ``is_lenient`` a schema that is not strict allows any object.
+    Raises InvalidRequest for schemas, regexes and grammars that cannot be written.
     """
     writer = _Writer(special_ids, end_ids, is_lenient=is_lenient)
     start = writer.write(grammar)
@@ -81,8 +80,8 @@ class _Writer:
         self._free_ids = frozenset(special_ids.values()) - end_ids
         self._num_names = 0
 
-    def write(self, grammar: Grammar) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each
-        """An expression for the grammar, in parentheses where it needs them."""
+    def write(self, grammar: Grammar) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per type
+        """Return an expression for the grammar, in parentheses where needed."""
         match grammar:
             case Json():
                 return self._json(
@@ -124,7 +123,7 @@ class _Writer:
                 assert_never(grammar)
 
     def _rule(self, expression: str, *, is_terminal: bool = False, options: str = "") -> str:
-        """Name an expression."""
+        """Add a rule for the expression and return its name."""
         self._num_names += 1
         name = f"{'T' if is_terminal else 'r'}{self._num_names}"
         self.rules.append(f"{name}{options}: {expression}")
@@ -133,7 +132,7 @@ class _Writer:
     def _other(self, source: str) -> str:
         try:
             source = llguidance.gbnf_to_lark.any_to_lark(source)
-        except Exception as error:  # it has no error of its own for most of what goes wrong
+        except Exception as error:  # llguidance raises many types
             raise InvalidRequest(
                 f"The grammar is neither Lark nor GBNF: {str(error)[:200]}", code="invalid_grammar"
             ) from error
@@ -150,7 +149,7 @@ class _Writer:
     def _json(
         self, schema: Any, *, is_strict: bool, is_closed: bool = True, is_compact: bool = False
     ) -> str:
-        schema = self._prepared(schema, is_strict=is_strict, is_closed=is_closed)
+        schema = self._prepare(schema, is_strict=is_strict, is_closed=is_closed)
         if schema is False:
             raise InvalidRequest("Invalid schema: nothing satisfies it.", code="invalid_schema")
         space: dict[str, Any] = (
@@ -160,13 +159,13 @@ class _Writer:
         text = json.dumps({"x-guidance": space, **schema}, separators=(",", ":"))
         return self._rule(f"%json {text}")
 
-    def _prepared(self, schema: Any, *, is_strict: bool, is_closed: bool = True) -> Any:
+    def _prepare(self, schema: Any, *, is_strict: bool, is_closed: bool = True) -> Any:
         if self._is_lenient and not is_strict:
             return {"type": "object"}
-        return prepared(schema, is_strict=is_strict, is_closed=is_closed)
+        return prepare_schema(schema, is_strict=is_strict, is_closed=is_closed)
 
     def _json_call(self, grammar: JsonCall) -> str:
-        arguments = self._prepared(json.loads(grammar.schema), is_strict=grammar.is_strict)
+        arguments = self._prepare(json.loads(grammar.schema), is_strict=grammar.is_strict)
         properties = {key: {"const": value} for key, value in json.loads(grammar.head).items()}
         place = grammar.key.replace("~", "~0").replace("/", "~1")
         properties[grammar.key] = _moved(arguments, f"/properties/{place}")
@@ -188,12 +187,12 @@ class _Writer:
         )
 
     def _free(self, *stops: str, text: str = "TEXT") -> str:
-        """A chunk of free text that ends in a special token; those in ``stops`` are not free."""
+        """Return a rule for free text that ends with a special token not in ``stops``."""
         ids = self._free_ids - {self._special_ids.get(stop) for stop in stops}
         return self._rule(f"{text} <[{','.join(map(str, sorted(ids)))}]>") if ids else ""
 
     def _until(self, marker: str) -> str:
-        """Free text up to and including a marker."""
+        """Return an expression for free text up to and including a marker."""
         if marker in self._special_ids:
             return f"TEXT <[{self._special_ids[marker]}]>"
         return self._rule(f"TEXT {_quoted(marker)}", options="[lazy]")
@@ -245,7 +244,7 @@ class _Writer:
         return " ".join(arguments)
 
     def _text(self, own: dict[str, Any], after: str) -> str:
-        """A string without quotes and what comes after it. A ``format`` is not enforced."""
+        """Return an expression for an unquoted string and ``after``. Ignores ``format``."""
         if "const" in own or "enum" in own:
             values = own.get("enum", [own.get("const")])
             options = " | ".join(_quoted(str(value)) for value in values)
@@ -260,14 +259,17 @@ class _Writer:
             limits.append(f"(.|\\n){{{own.get('minLength', 0)},{own.get('maxLength', '')}}}")
         if not limits:
             return self._until(after)
-        # It ends at the first ``after``: what would only suffice with one inside is excluded.
+        # The string ends at the first ``after``, so it must satisfy the limits without one inside.
         all_of = " & ".join(f"/{llguidance.regex_to_lark(limit, 'dw')}/" for limit in limits)
         outside = llguidance.regex_to_lark(rf"(.|\n)*{re.escape(after)}(.|\n)*")
         text = self._rule(f"({all_of} & ~/{outside}/) {_quoted(after)}", is_terminal=True)
         return self._rule(text, options="[lazy]")
 
     def _keywords(self, grammar: KeywordArguments) -> str:
-        """Rules for "from here on", one where something stands before, one where nothing does."""
+        """Return a rule for ``name=value`` pairs, made from the last property to the first.
+
+        ``behind`` continues after another pair, ``alone`` where no pair was written yet.
+        """
         schema = json.loads(grammar.schema)
         properties = _properties(schema, is_strict=grammar.is_strict)
         behind = ""
@@ -285,7 +287,7 @@ class _Writer:
     def _value(
         self, own: Any, schema: dict[str, Any], grammar: XmlArguments | KeywordArguments
     ) -> str:
-        """One property's JSON value, which may refer to the definitions beside it."""
+        """Return an expression for a JSON value that may refer to the schema's definitions."""
         if isinstance(own, dict):
             shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
             own = {**shared, **own}
@@ -293,15 +295,15 @@ class _Writer:
 
 
 def _properties(schema: dict[str, Any], *, is_strict: bool) -> list[tuple[str, Any, bool]]:
-    """Name, schema and "is required" of each property, in order."""
-    prepared(schema, is_strict=is_strict, is_closed=True)  # raises what it raises
+    """Return name, schema and "is required" of each property, in order."""
+    prepare_schema(schema, is_strict=is_strict, is_closed=True)  # for its errors
     required = schema.get("required", [])
     properties = schema.get("properties", {})
     return [(name, own, name in required) for name, own in properties.items()]
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """A schema that now stands at ``place``: what it refers to in itself has moved with it."""
+    """Return a schema moved to ``place``, with its references into itself adjusted."""
     if isinstance(schema, list):
         return [_moved(item, place) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Masks of allowed tokens: filled by llguidance, applied to logits."""
+"""Masks: token masks filled by llguidance, and their application to logits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ADDENDS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
     np.float32(0),
     np.float32(-np.inf),
-)  # of eight tokens, by the byte that holds their bits
+)  # [256, 8]: of eight tokens, by the byte that holds their bits
 
 Words = npt.NDArray[np.int32]
 
 
 class Masks:
-    """Fills the masks of a batch. Owned by the filling thread."""
+    """Fills the masks of a batch. Owned by the grammar thread."""
 
     def __init__(self, vocab_size: int, end_ids: tuple[int, ...]) -> None:
         self._addends = np.empty((0, 0, 0), dtype=np.float32)
@@ -37,11 +37,11 @@ class Masks:
         self._executor: llguidance.LLExecutor | None = None
 
     def fill(self, work: list[tuple[Progress, list[int]]], device: torch.device) -> torch.Tensor:
-        """What may follow the new tokens of each sequence; nothing, if its grammar broke.
+        """Return the mask after the new tokens of each sequence; no token if its grammar failed.
 
-        For the CPU, what is to be added to logits: float32 [num_rows, num_words * 32], 0 or -inf,
-        valid until the next call. For other devices, packed for the transfer: int32 [num_rows,
-        num_words], bit ``i % 32`` of word ``i // 32`` set for an allowed token ``i``.
+        For the CPU: numbers to add to logits, float32 [num_rows, num_words * 32], 0 or -inf, valid
+        until the next call. For other devices: packed bits, int32 [num_rows, num_words], with bit
+        ``i % 32`` of word ``i // 32`` set for an allowed token ``i``.
         """
         words = self._words(work)
         if device.type != "cpu":
@@ -55,7 +55,7 @@ class Masks:
         return torch.from_numpy(addends.reshape(num_rows, -1))
 
     def _words(self, work: list[tuple[Progress, list[int]]]) -> Words:
-        """What is allowed, packed."""
+        """Return the packed masks."""
         words: Words = np.full((len(work), self._num_words), -1, dtype=np.int32)
         matchers = []
         for row, (progress, new) in enumerate(work):
@@ -70,19 +70,19 @@ class Masks:
             llguidance.numpy.fill_next_token_bitmask(matchers[0][0], words, matchers[0][1])
         may_end = np.any(words & self._ends, axis=1).tolist()
         for matcher, row in matchers:
-            # A matcher that fails, or finds itself in a dead end, allows the end tokens.
+            # A matcher that fails, or has reached a dead end, allows the end tokens.
             if may_end[row] and (matcher.is_error() or not matcher.is_accepting()):
                 work[row][0].fail(matcher.get_error() or "nothing can follow")
         for row, (progress, _) in enumerate(work):
-            if progress.is_broken:
+            if progress.has_failed:
                 words[row] = 0
         return words
 
 
 def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:
-    """Set to -inf what ``Masks.fill`` does not allow: row ``i`` of it is that of ``rows[i]``.
+    """Set masked logits to -inf. ``masks`` is from ``Masks.fill``; row ``i`` is for ``rows[i]``.
 
-    On the CPU an addition is several times faster than a choice by booleans.
+    The CPU gets numbers to add because its ``masked_fill`` is slower.
     """
     if masks.dtype == torch.int32:
         masks = _unpacked(masks, logits)
@@ -95,8 +95,8 @@ def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:
 
 
 def _unpacked(words: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Packed bits as what is to be added, on the device of the logits."""
+    """Unpack bits to numbers to add, 0 or -inf, on the device of the logits."""
     words = words.to(logits.device, non_blocking=True)
     shifts = torch.arange(_BITS, dtype=torch.int32, device=logits.device)
     bits = words[:, :, None].bitwise_right_shift(shifts).bitwise_and_(1).flatten(1)
-    return bits.to(torch.float32).log_()  # of 1 and 0
+    return bits.to(torch.float32).log_()  # log 1 is 0, log 0 is -inf

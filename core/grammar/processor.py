@@ -1,4 +1,4 @@
-"""GrammarProcessor: only tokens that the grammar of a request allows."""
+"""GrammarProcessor: masks tokens that the grammar of a request does not allow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from core.sequence import Sequence
 
 
 class GrammarProcessor:
-    """``grammar``. Masks are filled beside the model: ``prepare`` starts it, ``apply`` waits.
+    """``grammar``. The masks are filled during the forward pass.
 
-    What a mask depends on is known before the forward pass. So one thread advances the matchers
-    by the tokens sampled since and fills the masks of the whole batch, with the interpreter free
-    for most of it. Progress belongs to a sequence and dies with it; tokens that are computed
-    again after a preemption are not new and change nothing.
+    A mask depends only on the tokens so far. ``prepare`` starts the grammar thread, which advances
+    the matchers by the new tokens and fills the masks of the batch, mostly without the interpreter
+    lock; ``apply`` waits for it. The Progress of a sequence is dropped with the sequence. Tokens
+    computed again after a preemption are not new.
 
-    A row whose grammar fails is masked as a whole, which fails that sequence alone.
+    If a grammar fails, its whole row is masked, which fails only that sequence.
     """
 
     reads_tokens = True
@@ -34,14 +34,13 @@ class GrammarProcessor:
         self._progress: weakref.WeakKeyDictionary[Sequence, Progress] = weakref.WeakKeyDictionary()
         self._worker: ThreadPoolExecutor | None = None
         self._masks = Masks(compiler.vocab_size, compiler.end_ids)
-        self._coming: tuple[list[Sequence], Future[torch.Tensor]] | None = None
+        self._pending: tuple[list[Sequence], Future[torch.Tensor]] | None = None
 
     def applies(self, params: SamplingParams) -> bool:
-        """Whether there is a grammar."""
         return params.grammar is not None
 
     def prepare(self, sequences: list[Sequence]) -> None:
-        """Begin to fill the masks of the next tokens of ``sequences``."""
+        """Start to fill the masks of the next tokens of ``sequences``."""
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         work = []
@@ -50,13 +49,12 @@ class GrammarProcessor:
             if progress is None:
                 progress = self._progress[sequence] = Progress(self._compiler, sequence)
             work.append((progress, progress.take_new(sequence)))
-        self._coming = sequences, self._worker.submit(self._masks.fill, work, self._device)
+        self._pending = sequences, self._worker.submit(self._masks.fill, work, self._device)
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
-        """Mask what is not allowed now."""
-        if self._coming is None or self._coming[0] != sequences:
+        if self._pending is None or self._pending[0] != sequences:
             self.prepare(sequences)
-        assert self._coming is not None
-        _, masks = self._coming
-        self._coming = None
+        assert self._pending is not None
+        _, masks = self._pending
+        self._pending = None
         apply(logits, rows, masks.result())

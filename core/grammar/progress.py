@@ -1,4 +1,4 @@
-"""Progress: how far one sequence has come in its grammar."""
+"""Progress: the grammar matcher of one sequence."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger("roseinfer.core")
 
 
 class Progress:
-    """A matcher and what became of it. Made on the core thread, then the filling thread's own.
+    """The position of one sequence in its grammar.
 
-    Only ``take_new`` is the core thread's.
+    Made by the core thread, which also calls ``take_new``. All else belongs to the grammar thread.
     """
 
-    __slots__ = ("_compiler", "_grammar", "_num_taken", "is_broken", "is_over", "matcher")
+    __slots__ = ("_compiler", "_grammar", "_num_taken", "has_failed", "is_over", "matcher")
 
     def __init__(self, compiler: GrammarCompiler, sequence: Sequence) -> None:
         assert sequence.params.grammar is not None
@@ -29,24 +29,24 @@ class Progress:
         self._num_taken = sequence.num_prompt_tokens
         self.matcher: llguidance.LLMatcher | None = None
         self.is_over = False
-        """Whether an end token was ignored: whatever follows is free."""
-        self.is_broken = False
-        """Whether the grammar cannot be followed any more."""
+        """Whether an end token was ignored, so that all further text is free."""
+        self.has_failed = False
+        """Whether the matcher has failed."""
 
     def take_new(self, sequence: Sequence) -> list[int]:
-        """The tokens since the last call."""
+        """Return the tokens since the last call."""
         new = sequence.token_ids[self._num_taken :]
         self._num_taken = len(sequence.token_ids)
         return new
 
     def advance(self, token_ids: list[int]) -> llguidance.LLMatcher | None:
-        """Follow the new tokens; gives the matcher to ask for a mask, None if there is none."""
+        """Consume the new tokens. Return the matcher to fill a mask with, None without one."""
         try:
             if self.matcher is None:
                 self.matcher = self._compiler.matcher(self._grammar)
-        except InvalidRequest as error:  # it was checked: only its weight in memory can matter
+        except InvalidRequest as error:  # it compiled before: a limit was reached
             self.fail(error.message)
-        if self.matcher is None or self.is_over or self.is_broken:
+        if self.matcher is None or self.is_over or self.has_failed:
             return None
         for token_id in token_ids:
             if token_id in self._compiler.end_ids:
@@ -58,7 +58,7 @@ class Progress:
         return self.matcher
 
     def fail(self, reason: str) -> None:
-        """Give this sequence up."""
-        logger.error("a grammar cannot be followed any more: %s", reason[:200])
-        self.is_broken = True
+        """Mark the sequence as failed; its masks allow no token."""
+        logger.error("a grammar matcher failed: %s", reason[:200])
+        self.has_failed = True
         self._compiler.forget(self._grammar)

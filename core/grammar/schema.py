@@ -1,6 +1,6 @@
-"""JSON Schemas as llguidance takes them: every keyword is enforced, an annotation, or refused.
+"""Prepares JSON Schemas for llguidance: enforces, drops or refuses each keyword.
 
-llguidance passes over keywords that it does not know, so all of them are looked at here.
+llguidance ignores keywords that it does not know, so all of them are checked here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 from core.contract.errors import InvalidRequest
 
 MAX_DEPTH = 64
-"""Schemas within schemas."""
+"""Levels of nested schemas."""
 
 MAX_REFERENCES = 1000
-"""Different targets of references: each may lead to the next one."""
+"""Distinct targets of references: each may lead to another one."""
 
 MAX_PATTERN_PROPERTIES = 64
-"""In all of a schema: each is compared with each other one of its object."""
+"""In a whole schema: llguidance compares the patterns of an object pairwise."""
 
 _SCHEMA = frozenset({"items", "additionalProperties"})
 _LIST_OF_SCHEMAS = frozenset({"prefixItems", "anyOf", "oneOf", "allOf"})
@@ -74,7 +74,7 @@ _NO_CONSTRAINT: dict[str, tuple[object, ...]] = {
     "unevaluatedProperties": (True, {}),
     "uniqueItems": (False,),
 }
-"""Keywords that are not enforced, and the values that ask for nothing."""
+"""Keywords that cannot be enforced, and their values that constrain nothing."""
 
 _FORMATS = frozenset(
     {
@@ -94,13 +94,13 @@ _FREE_FORMATS = frozenset({"password"})
 _COMBINING = ("allOf", "anyOf", "oneOf", "$ref")
 
 
-def prepared(schema: Any, *, is_strict: bool, is_closed: bool) -> Any:
-    """The schema with nothing in it but keywords that llguidance enforces.
+def prepare_schema(schema: Any, *, is_strict: bool, is_closed: bool) -> Any:
+    """Return the schema with only the keywords that llguidance enforces.
 
-    Raises InvalidRequest naming the keyword. Unless ``is_strict``, keywords that cannot be
-    enforced are left out. ``is_closed`` puts ``additionalProperties: false`` where an object
-    lists its properties and says nothing of others; not in schemas that combine several
-    descriptions of one object, where that would forbid what another part allows.
+    Raises InvalidRequest naming a keyword that cannot be enforced; without ``is_strict`` it is
+    dropped. ``is_closed`` adds ``additionalProperties: false`` to objects that list their
+    properties and leave others open. Schemas that describe one object in several parts stay open,
+    because closing one part would forbid properties of another.
     """
     return _Preparation(
         schema, is_strict=is_strict, is_closed=is_closed and not _combines(schema)
@@ -134,16 +134,16 @@ class _Preparation:
             result["additionalProperties"] = False
         return result
 
-    def _add(  # noqa: C901, PLR0912 - one case for each kind of keyword
+    def _add(  # noqa: C901, PLR0912 - one case per kind of keyword
         self, result: dict[str, Any], keyword: str, value: Any, schema: dict[str, Any], depth: int
     ) -> None:
-        """Add what ``keyword`` says to the prepared schema."""
+        """Add one keyword to the prepared schema."""
         match keyword:
-            case "items" if isinstance(value, list):  # what is prefixItems since 2020
+            case "items" if isinstance(value, list):  # prefixItems since draft 2020-12
                 result["prefixItems"] = self._list(keyword, value, depth)
                 result["items"] = self.schema(schema.get("additionalItems", True), depth + 1)
             case "additionalItems":
-                pass  # without a list of items it says nothing
+                pass  # no effect without a list of items
             case "oneOf":
                 options = self._list(keyword, value, depth)
                 exclusive = not self._is_strict or self._are_disjoint(options)
@@ -206,16 +206,16 @@ class _Preparation:
             raise _unsupported("format", value)
 
     def _are_disjoint(self, options: list[Any]) -> bool:
-        """Whether no value can satisfy two of them, so that "one of" is "any of"."""
+        """Whether no value can satisfy two options, so that oneOf equals anyOf."""
         resolved = [self._resolved(option) for option in options]
         found = [option for option in resolved if option is not None]
         if len(found) < len(resolved):
             return False
-        kinds = [_kinds(option) for option in found]
-        if all(kinds) and len(set().union(*kinds)) == sum(map(len, kinds)):
+        types = [_types(option) for option in found]
+        if all(types) and len(set().union(*types)) == sum(map(len, types)):
             return True
         names: set[str] = set.intersection(*(set(option.get("required", ())) for option in found))
-        return any(_tells_apart(name, found) for name in names)
+        return any(_discriminates(name, found) for name in names)
 
     def _resolved(self, option: Any) -> dict[str, Any] | None:
         for _ in range(MAX_DEPTH):
@@ -227,14 +227,14 @@ class _Preparation:
         return None
 
 
-def _kinds(option: dict[str, Any]) -> set[str]:
+def _types(option: dict[str, Any]) -> set[str]:
     types = option.get("type", [])
     kinds = {types} if isinstance(types, str) else set(types)
     return {"number" if kind == "integer" else kind for kind in kinds}
 
 
-def _tells_apart(name: str, options: list[dict[str, Any]]) -> bool:
-    """Whether each option has strings of its own for this property."""
+def _discriminates(name: str, options: list[dict[str, Any]]) -> bool:
+    """Whether the strings that each option allows for this property are disjoint."""
     seen: set[str] = set()
     for option in options:
         own = option.get("properties", {}).get(name)
@@ -250,7 +250,7 @@ def _tells_apart(name: str, options: list[dict[str, Any]]) -> bool:
 
 
 def _lookup(root: Any, reference: str) -> Any:
-    """What a reference into the same schema points to, None if nothing."""
+    """Return the target of a reference into the same schema, None without one."""
     node = root
     for part in reference.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -261,7 +261,7 @@ def _lookup(root: Any, reference: str) -> Any:
 
 
 def _combines(schema: Any) -> bool:
-    """Whether any object may be described by several schemas at once."""
+    """Whether several schemas may describe one object."""
     stack = [schema]
     while stack:
         node = stack.pop()

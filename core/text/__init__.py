@@ -1,4 +1,4 @@
-"""Text: prompts to token ids, token ids to text that is safe to send.
+"""Text: from prompts to token ids, and from token ids to text that can be sent.
 
 Importing this package imports neither transformers nor torch; ``Tokenizer.load`` does.
 """

@@ -1,4 +1,4 @@
-"""Detokenizers: token ids in, complete UTF-8 out, in time linear in the length of the text.
+"""Detokenizers: from token ids to complete UTF-8, in time linear in the text.
 
 Sans-IO and owned by one sequence: ``feed`` each token, ``finish`` once.
 """
@@ -19,24 +19,24 @@ _MAX_PENDING_TOKENS = 12
 
 
 class Detokenizer(Protocol):
-    """Turns the tokens of one sequence into text as they come."""
+    """Turns the tokens of one sequence into text, one by one."""
 
     def feed(self, token_id: int) -> str:
         """Return the text that this token completes; empty while a character is unfinished."""
         ...
 
     def finish(self) -> str:
-        """Return what is left: one U+FFFD for the bytes of a character that never ended."""
+        """Return the rest: one U+FFFD for the bytes of an unfinished character."""
         ...
 
 
 def detokenizer_for(
     vocabulary: Vocabulary, *, prompt_token_ids: Sequence[int], skip_special_tokens: bool
 ) -> Detokenizer:
-    """Make the right detokenizer for text that follows ``prompt_token_ids``.
+    """Make the detokenizer for text that follows ``prompt_token_ids``.
 
-    Only the end of the prompt is looked at. The first space of a text goes, where the
-    tokenizer says so, only if the prompt has no text of its own.
+    Only the end of the prompt is read. A tokenizer that strips the first space of a text does so
+    only if the prompt has no text.
     """
     hidden_ids = vocabulary.special_ids if skip_special_tokens else frozenset[int]()
     prompt = (token_id for token_id in reversed(prompt_token_ids) if token_id not in hidden_ids)
@@ -56,8 +56,8 @@ class ByteDetokenizer:
     """Joins the bytes of tokens and decodes them as UTF-8.
 
     ``prompt_tail`` holds the first bytes of a character that the prompt left unfinished. The
-    output begins with that character if the first token continues it; if not, those bytes were
-    the prompt's and are forgotten.
+    output begins with that character if the first token continues it; otherwise the bytes are
+    dropped.
     """
 
     __slots__ = ("_bytes_of", "_hidden_ids", "_is_begun", "_strips", "_unfinished")
@@ -72,7 +72,7 @@ class ByteDetokenizer:
     ) -> None:
         self._bytes_of = bytes_of
         self._hidden_ids = hidden_ids
-        self._unfinished = prompt_tail  # the bytes of a character so far
+        self._unfinished = prompt_tail  # bytes of an unfinished character
         self._strips = strips_leading_space
         self._is_begun = not (prompt_tail or strips_leading_space)
 
@@ -90,27 +90,27 @@ class ByteDetokenizer:
         return text
 
     def finish(self) -> str:
-        """Return U+FFFD if a character was left unfinished."""
+        """Return U+FFFD if a character is unfinished."""
         data = self._unfinished if self._is_begun else b""
         self._unfinished = b""
         return data.decode(errors="replace")
 
     def _begin(self, data: bytes) -> bytes:
-        """Fit the first bytes to what stands before them."""
+        """Join the first bytes of the output with the end of the prompt."""
         self._is_begun = True
         if self._strips:
             return data.removeprefix(b" ")
-        if data[0] & 0xC0 != 0x80:  # no byte that continues a character
+        if data[0] & 0xC0 != 0x80:  # not a continuation byte
             self._unfinished = b""
         return data
 
 
 class WindowDetokenizer:
-    """Decodes a short window of tokens with and without the newest ones and takes the difference.
+    """Decodes a short window of tokens with and without the newest ones and returns the difference.
 
     For tokenizers whose decoder is not a table of bytes. ``context`` are the tokens before the
-    first one. Each token is decoded a bounded number of times: text that ends in U+FFFD waits
-    for more tokens, but not for more than a character may have.
+    first one. Each token is decoded a bounded number of times: text that ends with U+FFFD waits
+    for more tokens, up to the number that a character may have.
     """
 
     __slots__ = ("_context", "_context_text", "_decode", "_hidden_ids", "_pending")
@@ -139,7 +139,7 @@ class WindowDetokenizer:
         return self._release(text)
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         return self._release(self._decode(self._context + self._pending)) if self._pending else ""
 
     def _release(self, text: str) -> str:
@@ -152,7 +152,7 @@ class WindowDetokenizer:
 
 
 def _tail(bytes_of: Callable[[int], bytes], backwards: Iterator[int]) -> bytes:
-    """Give the last bytes, enough to see an unfinished character, of tokens that come backwards."""
+    """Return the last bytes, enough for an unfinished character, of tokens in reverse order."""
     tail = b""
     for token_id in backwards:
         tail = bytes_of(token_id) + tail
@@ -162,10 +162,9 @@ def _tail(bytes_of: Callable[[int], bytes], backwards: Iterator[int]) -> bytes:
 
 
 def _incomplete(tail: bytes) -> bytes:
-    """Give the bytes of the unfinished character that ``tail`` ends in.
+    """Return the bytes of the unfinished character at the end of ``tail``.
 
-    Only a byte that begins a character can be waiting for others, so what stands before the last
-    three bytes does not matter.
+    An unfinished character has at most three bytes, so earlier bytes do not matter.
     """
     tail = tail[1 - _MAX_CHARACTER :]
     _, num_decoded = codecs.utf_8_decode(tail, "replace", False)

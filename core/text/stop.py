@@ -1,4 +1,4 @@
-"""StopMatcher: finds stop strings in text that comes in pieces, holds back no more than it must.
+"""StopMatcher: finds stop strings in text that arrives in pieces.
 
 Sans-IO and owned by one sequence: ``feed`` each piece, ``finish`` once.
 """
@@ -9,31 +9,31 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Watches for any of several stop strings in generated text.
+    """Looks for several stop strings in generated text. Holds back only what may start a match.
 
     The match that completes first wins; of two that complete at the same character, the one
-    listed first. The text is cut where that match begins, or where it ends if it is to be
-    ``included``. Characters are compared as they are: case, whitespace and normal form count.
+    listed first. The text is cut where that match begins, or where it ends with ``include``.
+    Characters are compared exactly: case, whitespace and Unicode normalisation matter.
 
-    Time is linear in the text for each stop string, whatever their lengths; memory beyond the
-    strings themselves is at most one integer for each of their characters that was matched.
+    Time is linear in the text for each stop string, whatever its length. Memory beyond the
+    strings is at most one integer for each of their matched characters.
     """
 
     __slots__ = ("_beginnings", "_include", "_needles", "_num_held", "_widest", "matched")
 
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
-        """``stops`` holds at least one string and no empty one."""
+        """``stops`` holds at least one string, none of them empty."""
         self._needles = [_Needle(stop) for stop in stops]
         self._beginnings = frozenset(stop[0] for stop in stops)
         self._include = include
-        # What is held back is always the beginning of some stop string, so it is not stored.
+        # Text held back is always the beginning of a stop string, so it is not stored.
         self._widest = self._needles[0]
         self._num_held = 0
         self.matched: str | None = None
         """The stop string that was found."""
 
     def feed(self, text: str) -> str:
-        """Return the text, held back before or new, that no stop string can still claim.
+        """Add text. Return the held and new text that can no longer be part of a match.
 
         After a match this is always empty.
         """
@@ -55,7 +55,7 @@ class StopMatcher:
         return released
 
     def finish(self) -> str:
-        """Return what is held back: nothing more comes that could complete a match."""
+        """Return the text that was held back; no more text comes."""
         held = self._head("", self._num_held)
         self._num_held = 0
         return held
@@ -68,14 +68,14 @@ class StopMatcher:
         return released
 
     def _head(self, text: str, size: int) -> str:
-        """Give the first ``size`` characters of what is held followed by ``text``."""
+        """Return the first ``size`` characters of the held text followed by ``text``."""
         if size <= self._num_held:
             return self._widest.stop[:size]
         return self._widest.stop[: self._num_held] + text[: size - self._num_held]
 
 
 class _Needle:
-    """One stop string and how much of it the text ends in: Knuth, Morris and Pratt (1977)."""
+    """One stop string, matched as by Knuth, Morris and Pratt (1977)."""
 
     __slots__ = ("_borders", "num_matched", "stop")
 
@@ -83,8 +83,8 @@ class _Needle:
         assert stop
         self.stop = stop
         self.num_matched = 0
-        # _borders[i]: the longest proper prefix of stop[: i + 1] that is also its suffix. It
-        # grows as far as the text has matched, so that a long stop string costs nothing before.
+        # _borders[i]: length of the longest proper prefix of stop[: i + 1] that is also its suffix.
+        # Computed as far as the text has matched, so that a long stop string costs nothing before.
         self._borders = [0]
 
     def feed(self, text: str) -> int | None:
@@ -110,7 +110,7 @@ class _Needle:
         return None
 
     def _border(self, size: int) -> int:
-        """Give the longest proper border of the first ``size`` characters."""
+        """Return the length of the longest proper border of the first ``size`` characters."""
         stop, borders = self.stop, self._borders
         while len(borders) < size:
             last = stop[len(borders)]

@@ -1,4 +1,4 @@
-"""Tokenizer: the one door to a model's tokenizer and chat template."""
+"""Tokenizer: the model's tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from core.contract.errors import InvalidRequest, ModelLoadError
 from core.text.detokenizer import Detokenizer, detokenizer_for
-from core.text.plain import SpecialText, new_mark
+from core.text.special_text import SpecialText, new_mark
 from core.text.vocabulary import Vocabulary
 
-_UNKNOWN_LENGTH = 10**20  # transformers says 10**30 where it does not know
+_UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
 _FILES = ("*token*", "*vocab*", "*.model", "tekken.json")
 _GUARDS = ("\n", "<", "0")
 _FIM_NAMES = (
@@ -27,17 +27,17 @@ _FIM_NAMES = (
 
 
 class Tokenizer:
-    """Text to token ids and back, and messages to prompts.
+    """Converts text to token ids and back, and messages to prompts.
 
-    Immutable, its methods are pure: any thread may call any of them at any time, and encoding
-    with a fast tokenizer lets other threads run meanwhile.
+    Immutable with pure methods, so any thread may call them. Encoding with a fast tokenizer
+    releases the interpreter lock.
     """
 
     def __init__(self, tokenizer: Any, *, vocab_size: int | None = None) -> None:
-        """Wrap a transformers tokenizer, which is this object's own from now on.
+        """Wrap a transformers tokenizer and take ownership of it.
 
-        ``vocab_size`` is the model's, which may have more rows than there are tokens, or fewer:
-        it is what ids from clients are to be held against.
+        ``vocab_size`` is the model's, which may differ from the number of tokens. Ids from clients
+        must be below it.
         """
         self._tokenizer = tokenizer
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -73,10 +73,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load from a folder or by a model's public name.
 
-        ``chat_template`` is a file or the Jinja text itself and takes the place of the model's
-        own. Raises ModelLoadError.
+        ``chat_template`` is a file or Jinja text that replaces the model's template. Raises
+        ModelLoadError.
         """
-        from transformers import AutoTokenizer  # noqa: PLC0415 - slow, and not for every importer
+        from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
 
         if isinstance(source, Path) or source.startswith(("/", ".", "~")):
             source = Path(source).expanduser()
@@ -99,10 +99,10 @@ class Tokenizer:
         return self.vocab_size
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Turn text into ids; special text in it becomes special tokens.
+        """Turn text into ids; the text of a special token becomes that token.
 
-        ``add_special_tokens`` adds what the tokenizer puts around a text, BOS usually. Raises
-        InvalidRequest if ``text`` is not valid Unicode.
+        ``add_special_tokens`` adds the tokens that the tokenizer puts around a text, usually BOS.
+        Raises InvalidRequest if ``text`` is not valid Unicode.
         """
         try:
             text.encode()
@@ -113,28 +113,28 @@ class Tokenizer:
                 text, add_special_tokens=add_special_tokens
             )
             return slow_ids
-        # A batch of one: only batches let go of the interpreter, and "fast" leaves out offsets.
+        # A batch of one: only batches release the interpreter lock, and "fast" skips offsets.
         batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         fast_ids: list[int] = batch[0].ids
         return fast_ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Turn ids into the text that a detokenizer would give for them, all at once."""
+        """Turn ids into text as a detokenizer does."""
         detokenizer = self.detokenizer((), skip_special_tokens=skip_special_tokens)
         return "".join([*map(detokenizer.feed, ids), detokenizer.finish()])
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that a token adds to a text."""
+        """Return the bytes of a token."""
         return self.vocabulary.token_bytes(token_id)
 
     def token_text(self, token_id: int) -> str:
-        r"""Return a token as it is shown alone: bytes that are no character as ``\xe2\x82``."""
+        r"""Return a token as text, invalid UTF-8 as ``\xe2\x82``."""
         return self.token_bytes(token_id).decode(errors="backslashreplace")
 
     def detokenizer(
         self, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
     ) -> Detokenizer:
-        """Make a detokenizer for one sequence that follows this prompt."""
+        """Make the detokenizer of one sequence with this prompt."""
         return detokenizer_for(
             self.vocabulary,
             prompt_token_ids=prompt_token_ids,
@@ -142,7 +142,7 @@ class Tokenizer:
         )
 
     def start_token_ids(self) -> list[int]:
-        """Return what an empty prompt becomes: the token that begins a document.
+        """Return the ids of an empty prompt: the token that begins a document.
 
         Raises InvalidRequest if the tokenizer has neither BOS nor EOS.
         """
@@ -155,7 +155,7 @@ class Tokenizer:
         )
 
     def fim_token_ids(self) -> tuple[int, int, int] | None:
-        """Return the tokens before prefix, suffix and middle, if the model can fill in."""
+        """Return the tokens before prefix, suffix and middle; None if the model has none."""
         id_of = (
             self._tokenizer.get_vocab().get if self._backend is None else self._backend.token_to_id
         )
@@ -175,11 +175,11 @@ class Tokenizer:
         chat_template: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """Write messages out as the chat template says.
+        """Render messages with the chat template.
 
-        Contents are strings; ``chat_template`` is Jinja text in place of the model's own and
-        ``template_kwargs`` are further names for it. Raises InvalidRequest with the template's
-        own words.
+        Contents are strings. ``chat_template`` is Jinja text that replaces the model's template;
+        ``template_kwargs`` are more variables for it. Raises InvalidRequest with the template's
+        error.
         """
         template_kwargs = dict(template_kwargs or {})
         if taken := self._reserved & template_kwargs.keys():
@@ -202,7 +202,7 @@ class Tokenizer:
                 tokenize=False,
                 **template_kwargs,
             )
-        except Exception as error:  # a template is a program: anything may come out of it
+        except Exception as error:  # a template is a program and may raise anything
             raise InvalidRequest(
                 f"The chat template does not take these messages: {_first_line(error)}",
                 param="messages",
@@ -219,12 +219,11 @@ class Tokenizer:
         chat_template: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Render messages and encode the result; takes and raises what ``render_chat`` does.
+        """Render messages and encode the result; arguments and errors are those of ``render_chat``.
 
-        Only the template makes special tokens: no BOS is added to what it wrote, and special
-        text that stands in ``messages``, ``tools`` or ``template_kwargs`` stays text. Added
-        tokens that are not special, such as ``<tool_call>``, are made of text anywhere, as the
-        tokenizer does.
+        Only the template makes special tokens: no BOS is added to its text, and the text of
+        special tokens in ``messages``, ``tools`` or ``template_kwargs`` stays text. Added tokens
+        that are not special, such as ``<tool_call>``, are recognised everywhere.
         """
         mark = new_mark()
         given = [messages, tools, template_kwargs]
@@ -248,10 +247,10 @@ class Tokenizer:
         return ids
 
     def _encode_inner(self, text: str) -> list[int]:
-        """Encode text that stands inside other text.
+        """Encode text that follows other text.
 
-        Some tokenizers put a space before every text. Behind a character that joins with
-        nothing that space is not where ``text`` begins, so it is encoded behind one.
+        Some tokenizers put a space before every text. To avoid it, ``text`` is encoded after a
+        character that never joins with it, and the tokens of that character are dropped.
         """
         plain = self.encode(text, add_special_tokens=False)
         if b"".join(map(self.token_bytes, plain)) == text.encode():
@@ -265,7 +264,7 @@ class Tokenizer:
 
 
 def _check_folder(folder: Path) -> None:
-    """Say what is wrong with a folder in fewer words than transformers does."""
+    """Raise ModelLoadError with a short message if the folder holds no tokenizer."""
     if not folder.is_dir():
         raise ModelLoadError(f"There is no tokenizer in {folder}: no such folder.")
     if not any(file for pattern in _FILES for file in folder.glob(pattern)):
@@ -282,7 +281,7 @@ def _read_template(given: str) -> str:
 
 
 def _check_template(tokenizer: Any) -> None:
-    """Compile the template, so that a broken one is found now and the first request is fast."""
+    """Compile the template, so that errors are found at load and the first request is fast."""
     from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - comes with transformers
 
     try:
@@ -291,7 +290,7 @@ def _check_template(tokenizer: Any) -> None:
         raise ModelLoadError(
             f"The chat template is not valid Jinja: {error.message} (line {error.lineno})."
         ) from error
-    except Exception:  # noqa: BLE001, S110 - what it does not take, a request will be told
+    except Exception:  # noqa: BLE001, S110 - a template may refuse this conversation
         pass
 
 

@@ -1,9 +1,9 @@
-"""Vocabulary: the raw bytes of every token, read off a fast tokenizer's own decoder.
+"""Vocabulary: the bytes of every token, derived from a fast tokenizer's decoder.
 
-Two families of decoders are understood, each exactly as the ``tokenizers`` library runs it:
-byte-level ones (the GPT-2 byte alphabet) and SentencePiece-like ones (``Metaspace``, or a
-sequence of ``Replace``, ``ByteFallback``, ``Fuse`` and ``Strip``). Whatever else there is gets a
-vocabulary that is not exact.
+Two families of decoders are supported, each with the semantics of the ``tokenizers`` library:
+byte-level (the GPT-2 byte alphabet) and SentencePiece-like (``Metaspace``, or a sequence of
+``Replace``, ``ByteFallback``, ``Fuse`` and ``Strip``). Other decoders get a vocabulary that is not
+exact.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NUM_RANDOM_PROBES = 256
 
 
 class Vocabulary:
-    """Per token id, its bytes. Immutable to its users; any thread may read it.
+    """The bytes of each token id. Immutable to its users; any thread may read it.
 
-    Bytes are computed at first use and kept: construction costs the same for every size, a
-    lookup is one dict access. The space that some decoders take off the start of a text is part
-    of the bytes; ``strips_leading_space`` says that it has to go.
+    Bytes are computed at first use and cached, so construction does not depend on the size. The
+    space that some decoders remove from the start of a text is part of the bytes;
+    ``strips_leading_space`` says that it must be removed.
 
-    When ``is_exact`` is false the bytes are those of each token decoded alone, and joining them
-    need not give what ``decode`` gives.
+    If ``is_exact`` is false, the bytes are those of each token decoded alone, and joining them
+    may differ from ``decode``.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Vocabulary:
         self.is_exact = is_exact
         self.strips_leading_space = strips_leading_space
         self.decode = decode
-        """The tokenizer's own decoding of a whole run, special tokens shown."""
+        """The tokenizer's own ``decode``, with special tokens."""
         self.token_bytes: Callable[[int], bytes] = _Table(token_bytes).__getitem__
-        """The bytes of one token; empty for an id that no token has, as padding rows do."""
+        """The bytes of one token; empty for an id without a token, such as a padding row."""
         self._size = size
 
     def __len__(self) -> int:
@@ -56,10 +56,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
-        """Describe a transformers tokenizer; ``size`` is the model's, if it has more rows.
+        """Read a transformers tokenizer; ``size`` is the model's, if it has more rows.
 
-        The description is checked against ``tokenizer.decode`` on a few hundred fixed runs of
-        ids, and given up for an inexact one if a single run differs.
+        The bytes are checked against ``tokenizer.decode`` on a few hundred fixed runs of ids. If
+        one run differs, the vocabulary is not exact.
         """
         num_tokens = max(len(tokenizer), 1 + max(tokenizer.added_tokens_decoder, default=-1))
         size = max(size or 0, num_tokens)
@@ -104,7 +104,7 @@ class Vocabulary:
 
 
 class _Table(dict[int, bytes]):
-    """A dict that computes what it lacks. Two threads may compute the same entry, no more."""
+    """A dict that computes missing entries. Two threads may compute the same entry twice."""
 
     def __init__(self, compute: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _Table(dict[int, bytes]):
 
 
 class _Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """How a decoder turns one token's string into bytes."""
+    """How a decoder turns the string of a token into bytes."""
 
     replacements: tuple[tuple[str, str], ...] = ()
     has_byte_fallback: bool = False
@@ -125,7 +125,7 @@ class _Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _rule_of(decoder: dict[str, Any]) -> _Rule | None:
-    """Read a decoder's own description; None if it does anything that is not known here."""
+    """Read the description of a decoder; None if a stage of it is not supported."""
     stages = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     replacements: list[tuple[str, str]] = []
     has_byte_fallback = is_byte_level = strips = is_joined = False
@@ -157,7 +157,7 @@ def _rule_of(decoder: dict[str, Any]) -> _Rule | None:
 
 
 def _reader(token_of: Callable[[int], str | None], rule: _Rule) -> Callable[[int], bytes]:
-    """Make the function that gives an id's bytes."""
+    """Make the function from an id to its bytes."""
     if rule.is_byte_level:
         alphabet = _byte_alphabet()
 
@@ -165,7 +165,7 @@ def _reader(token_of: Callable[[int], str | None], rule: _Rule) -> Callable[[int
             token = token_of(token_id) or ""
             try:
                 return bytes([alphabet[character] for character in token])
-            except KeyError:  # one character from outside and the token stands for itself
+            except KeyError:  # with a character outside the alphabet the token is plain text
                 return token.encode()
 
         return read_byte_level
@@ -183,7 +183,7 @@ def _reader(token_of: Callable[[int], str | None], rule: _Rule) -> Callable[[int
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's names for bytes: printable Latin-1 stands for itself, the rest from U+0100 on."""
+    """Return GPT-2's byte alphabet: printable Latin-1 is itself, the rest starts at U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}
     others = [byte for byte in range(256) if byte not in printable]
@@ -191,7 +191,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _agrees(vocabulary: Vocabulary, probes: list[list[int]], num_ids: int) -> bool:
-    """Whether joined bytes and the tokenizer say the same on ``probes`` and on random runs."""
+    """Whether joined bytes equal the tokenizer's text for ``probes`` and for random runs."""
     draw = random.Random(0)
     runs = [
         [draw.randrange(num_ids) for _ in range(draw.randint(1, 8))]
@@ -203,12 +203,12 @@ def _agrees(vocabulary: Vocabulary, probes: list[list[int]], num_ids: int) -> bo
 def _agrees_on(vocabulary: Vocabulary, ids: list[int]) -> bool:
     parts = [vocabulary.token_bytes(token_id) for token_id in ids]
     ours = b"".join(parts).decode(errors="replace")
-    if _REPLACEMENT in ours:  # decoders differ in how many they put for invalid bytes
+    if _REPLACEMENT in ours:  # decoders use different numbers of U+FFFD for invalid bytes
         return True
     theirs = vocabulary.decode(ids)
     if not vocabulary.strips_leading_space or not ids:
         return ours == theirs
-    # Metaspace takes every space out of the first token, Strip only one at the start.
+    # Metaspace removes every space of the first token, Strip only one at the start.
     rest = len(b"".join(parts[1:]).decode(errors="ignore"))
     head = len(ours) - rest
     return ours[head:] == theirs[len(theirs) - rest :] and ours[:head].replace(" ", "") == theirs[

@@ -5,7 +5,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.text.plain import SpecialText, new_mark
+from core.text.special_text import SpecialText, new_mark
 
 MARK = "#"
 small_text = st.text(alphabet="<|ab>", max_size=15)

@@ -1,9 +1,9 @@
-"""Keeps the text of special tokens that a client wrote apart from the tokens themselves.
+"""SpecialText: prevents special tokens from being injected through message content.
 
-Tokenizers parse the text of a special token into that token wherever it stands, so a message
-that says ``<|im_end|>`` would end its own turn. Here each such text gets a mark inside before a
-template sees it, and the rendered text is split at the marks: no piece holds the whole text, so
-no control token can form, and all other text is left as it was.
+Tokenizers turn the text of a special token into that token wherever it occurs, so a message with
+``<|im_end|>`` would end its own turn. SpecialText puts a mark inside each such text before the
+chat template is rendered, and the rendered text is split at the marks. No piece holds the whole
+text, so no special token can form, and all other text stays as it is.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 class SpecialText:
     """Finds the text of special tokens. Immutable; any thread may use it.
 
-    A special token of a single character has no inside and is not guarded against. A template
-    that looks for special text in a message does not find it there. Searching costs a few
-    nanoseconds per character however many special tokens there are.
+    Special tokens of a single character are not guarded against. A template that looks for
+    special text in a message does not find it. The search time does not depend on the number of
+    special tokens.
     """
 
     def __init__(self, contents: Iterable[str]) -> None:
-        """``contents`` are the special tokens as text."""
+        """``contents`` are the texts of the special tokens."""
         texts = {text for text in contents if len(text) > 1}
         self._pattern = re.compile(_any_of(texts)) if texts else None
 
     def occurs_in(self, value: Any) -> bool:
-        """Whether any string in a JSON-like value, keys included, holds special text."""
+        """Whether any string in a JSON-like value contains special text; keys count."""
         match value:
             case str():
                 return self._pattern is not None and self._pattern.search(value) is not None
@@ -41,7 +41,7 @@ class SpecialText:
                 return False
 
     def marked(self, value: Any, mark: str) -> Any:
-        """Return a copy of a JSON-like value with ``mark`` inside every special text."""
+        """Return a copy of a JSON-like value with ``mark`` inside each special text."""
         match value:
             case str():
                 return mark.join(self._cut(value))
@@ -55,7 +55,7 @@ class SpecialText:
                 return value
 
     def _cut(self, text: str) -> Iterator[str]:
-        """Cut after the first character of each special text, overlapping ones as well."""
+        """Cut after the first character of each special text, also of overlapping ones."""
         start = 0
         while self._pattern is not None and (found := self._pattern.search(text, start)):
             cut = found.start() + 1
@@ -65,24 +65,24 @@ class SpecialText:
 
 
 def new_mark() -> str:
-    """Draw a text that nobody can have written.
+    """Draw a text that no client can guess.
 
-    Digits survive what templates do to text: change of case, trimming, JSON escapes.
+    Templates leave digits alone: they have no case, are not trimmed and need no JSON escapes.
     """
     return f"{secrets.randbelow(10**32):032d}"
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """Write a pattern for any of ``texts`` that tries each character of the input once.
+    """Make a pattern for any of ``texts`` that tries each character of the input once.
 
-    Where one text begins another, the shorter one is enough to tell that there is one.
+    Where one text is a prefix of another, the pattern matches the shorter one.
     """
     branches = []
     for first, group in itertools.groupby(sorted(texts), key=lambda text: text[:1]):
         if not first:
             return ""
         alike = list(group)
-        stem = _common_beginning(alike[0], alike[-1])  # sorted: what these share, all share
+        stem = _common_beginning(alike[0], alike[-1])  # sorted: their prefix is that of all
         branches.append(re.escape(stem) + _any_of(text[len(stem) :] for text in alike))
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 

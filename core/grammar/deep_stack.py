@@ -1,4 +1,4 @@
-"""Running what recurses deeply."""
+"""Run deeply recursive code on a large stack."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TypeVar
 T = TypeVar("T")
 
 STACK_BYTES = 256 * 1024 * 1024
-"""Address space, of which only what is used costs memory. llguidance goes one level deeper, 8 KiB
-or so, with each reference or rule that leads to the next one, and a full stack ends the process."""
+"""Address space; only used pages cost memory. llguidance recurses, with frames of about 8 KiB, for
+each reference or rule that leads to another one, and a stack overflow kills the process."""
 
 _STARTING = threading.Lock()
 
 
 def on_deep_stack(function: Callable[[], T]) -> T:
-    """Call ``function`` on a thread of its own with a large stack; gives or raises what it does."""
+    """Call ``function`` on its own thread with a large stack; return or raise its result."""
     results: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
             results.append(function())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it belongs
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
             errors.append(error)
 
     thread = threading.Thread(target=run, name="grammar-compile", daemon=True)
     with _STARTING:
-        usual = threading.stack_size(STACK_BYTES)
+        default = threading.stack_size(STACK_BYTES)
         try:
             thread.start()
         finally:
-            threading.stack_size(usual)
+            threading.stack_size(default)
     thread.join()
     if errors:
         raise errors[0]
