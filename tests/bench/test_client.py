@@ -44,7 +44,7 @@ async def run(server, *, prompt="hello", max_tokens=4, **options):
     return await CompletionClient(server.url, "m", **options).run(prompt, max_tokens)
 
 
-async def test_a_streamed_answer(start_server):
+async def test_a_streamed_answer_is_timed_and_counted(start_server):
     server = await start_server(OK + b"Transfer-Encoding: chunked\r\n\r\n", *chunked(*ANSWER))
     seen = []
     client = CompletionClient(server.url, "m", extra={"temperature": 0, "n": 1}, api_key="key")
@@ -71,14 +71,14 @@ async def test_a_streamed_answer(start_server):
     }
 
 
-async def test_a_prompt_of_token_ids(start_server):
+async def test_a_prompt_may_be_token_ids(start_server):
     server = await start_server(OK + b"\r\n", *ANSWER)
     record = await run(server, prompt=[1, 2])
     assert record.error is None  # an answer without a length ends with its connection
     assert json.loads(server.requests[0][1])["prompt"] == [1, 2]
 
 
-async def test_chat(start_server):
+async def test_chat_counts_all_kinds_of_text(start_server):
     deltas = [
         {"delta": {"role": "assistant", "content": ""}},
         {"delta": {"reasoning_content": "hm"}},
@@ -95,26 +95,26 @@ async def test_chat(start_server):
     assert json.loads(body)["messages"] == [{"role": "user", "content": "hello"}]
 
 
-async def test_a_chat_of_ids_is_refused():
+async def test_a_chat_of_token_ids_is_refused():
     with pytest.raises(TypeError):
         await CompletionClient("http://127.0.0.1:9/v1", "m", chat=True).run([1], 1)
 
 
-async def test_without_usage_pieces_are_counted(start_server):
+async def test_without_usage_pieces_are_counted_as_tokens(start_server):
     server = await start_server(OK + b"\r\n", *ANSWER[:4], DONE)
     record = await run(server)
     assert record.estimated
     assert (record.completion_tokens, record.cached_tokens) == (3, None)
 
 
-async def test_the_due_time_is_kept(start_server):
+async def test_the_due_time_is_recorded(start_server):
     server = await start_server(OK + b"\r\n", *ANSWER)
     record = await CompletionClient(server.url, "m").run("x", 1, due=1.5)
     assert record.due == 1.5
     assert record.lag == record.submit - 1.5
 
 
-async def test_an_answer_after_an_interim_one(start_server):
+async def test_an_interim_answer_is_skipped(start_server):
     server = await start_server(b"HTTP/1.1 100 Continue\r\n\r\n", OK + b"\r\n", *ANSWER)
     assert (await run(server)).error is None
 
@@ -132,7 +132,7 @@ async def test_an_answer_after_an_interim_one(start_server):
         ([OK + b"\r\n", piece("x"), event(error={"message": "out of luck"}), DONE], "out of luck"),
     ],
 )
-async def test_a_broken_answer_is_an_error(start_server, pieces, says):
+async def test_an_incomplete_answer_is_an_error(start_server, pieces, says):
     record = await run(await start_server(*pieces))
     assert says in record.error
     assert not record.is_completed
@@ -148,7 +148,7 @@ async def test_a_broken_answer_is_an_error(start_server, pieces, says):
         (b"[1]", "[1]"),
     ],
 )
-async def test_a_refusal(start_server, body, says):
+async def test_a_refused_request_is_rejected_with_the_servers_message(start_server, body, says):
     head = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: %d\r\n\r\n" % len(body)
     record = await run(await start_server(head + body))
     assert record.is_rejected
@@ -156,7 +156,7 @@ async def test_a_refusal(start_server, body, says):
     assert not record.estimated
 
 
-async def test_nobody_there():
+async def test_a_closed_port_is_an_error():
     with anyio.fail_after(10):
         server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -167,13 +167,13 @@ async def test_nobody_there():
     assert record.status == 0
 
 
-async def test_a_server_that_says_nothing(start_server):
+async def test_a_silent_server_is_an_error_after_the_timeout(start_server):
     server = await start_server(is_closing=False)
     record = await run(server, timeout=0.01)
     assert record.error == "not finished after 0.01 s"
 
 
-async def test_the_first_model(start_server):
+async def test_served_model_is_the_first_that_the_server_lists(start_server):
     body = b'{"object": "list", "data": [{"id": "a/b"}, {"id": "c"}]}'
     server = await start_server(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body)
     assert await served_model(server.url) == "a/b"
@@ -189,19 +189,19 @@ async def test_the_first_model(start_server):
         b"",
     ],
 )
-async def test_no_model(start_server, answer):
+async def test_a_server_without_models_is_an_error(start_server, answer):
     server = await start_server(answer)
     with pytest.raises(ConnectionFailed):
         await served_model(server.url)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://x/v1?a=b"])
-def test_a_wrong_url(url):
+def test_a_wrong_url_is_refused(url):
     with pytest.raises(ValueError, match="is not an http or https URL"):
         CompletionClient(url, "m")
 
 
-def test_https_and_default_ports():
+def test_an_endpoint_has_the_default_port_of_its_scheme():
     assert Endpoint("http://host/v1").port == 80
     secure = Endpoint("https://user:word@host/v1/")
     assert secure.port == 443

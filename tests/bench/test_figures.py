@@ -26,23 +26,23 @@ def record(submit=0.0, times=(0.5, 0.6, 0.8), **fields):
 @pytest.mark.parametrize(
     ("percent", "value"), [(0, 1), (50, 2.5), (100, 4), (25, 1.75), (99, 3.97)]
 )
-def test_percentile(percent, value):
+def test_percentile_interpolates(percent, value):
     assert percentile([4, 2, 1, 3], percent) == pytest.approx(value)
     assert percentile([7], percent) == 7
 
 
-def test_percentile_of_nothing():
+def test_percentile_of_no_values_is_nan():
     assert math.isnan(percentile([], 50))
     assert Spread.of([]) is None
 
 
-def test_spread():
+def test_spread_of_values():
     assert Spread.of_seconds([0.001, None, 0.003]) == Spread(
         count=2, mean=2.0, p50=2.0, p95=2.9, p99=2.98, max=3.0
     )
 
 
-def test_what_a_record_says():
+def test_a_record_computes_its_durations():
     r = record(1.0, due=0.75)
     assert r.lag == 0.25
     assert r.ttft == 0.5
@@ -52,17 +52,17 @@ def test_what_a_record_says():
     assert (r.first, r.last) == (1.5, 1.8)
 
 
-def test_what_a_record_without_tokens_says():
+def test_a_record_without_tokens_has_no_durations():
     r = record(times=())
     assert (r.ttft, r.tpot, r.gaps, r.first, r.last) == (None, None, [], None, None)
     assert record(times=(0.5,)).tpot is None
 
 
-def test_tokens_that_share_pieces():
+def test_time_per_token_counts_tokens_that_share_a_piece():
     assert record(completion_tokens=5).tpot == pytest.approx(0.3 / 4)
 
 
-def test_summary():
+def test_summary_of_a_run():
     records = [
         record(1.0, cached_tokens=4),
         record(2.0, finish_reason="stop", estimated=True),
@@ -82,18 +82,18 @@ def test_summary():
     assert s.latency_ms.mean == pytest.approx(1000)
 
 
-def test_summary_of_failures_only():
+def test_summary_of_failed_requests_only():
     s = summarize([record(error="lost")])
     assert (s.completed, s.failed, s.wall_s, s.req_s) == (0, 1, 0.0, 0.0)
     assert s.ttft_ms is None
     assert s.cached_tokens is None
 
 
-def test_summary_of_nothing():
+def test_summary_of_no_requests():
     assert summarize([]).requests == 0
 
 
-def test_engine_side():
+def test_summary_of_the_engine():
     r = EngineRecord(submit=1.0, tokenize=0.1, ready=1.25, add=0.001, scheduled=1.5, end=3.0)
     r.token_times = [2.0, 2.5]
     s = summarize_engine(
@@ -107,11 +107,11 @@ def test_engine_side():
     assert (s.steps, s.preemptions, s.failed_steps, s.tokens_per_step) == (4, 1, 0, 2.0)
 
 
-def test_a_request_that_was_never_scheduled():
+def test_a_request_that_was_never_scheduled_has_no_queue_wait():
     assert (EngineRecord().queue_wait, EngineRecord().prefill) == (None, None)
 
 
-def test_medians():
+def test_medians_over_runs():
     runs = [
         summarize([record(times=(0.5, 0.5 + gap)), record(times=(0.5, 0.5 + gap))])
         for gap in (0.1, 0.4, 0.2)

@@ -32,12 +32,12 @@ def test_every_word_is_one_token(tokenizer):
     assert len(tokenizer.encode(random_prompt(random.Random(1), 100))) == 100
 
 
-def test_every_other_text_has_tokens_too(tokenizer):
+def test_every_text_can_be_tokenized(tokenizer):
     text = "Zürich, 東京 🙂\n def f(x): return x"
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_what_can_be_generated_can_be_shown(tokenizer):
+def test_every_token_that_can_be_generated_is_printable(tokenizer):
     vocab_size = len(tokenizer)
     assert vocab_size == 4096
     silent = set(silent_token_ids(vocab_size))
@@ -48,7 +48,7 @@ def test_what_can_be_generated_can_be_shown(tokenizer):
         assert set(text) <= PRINTABLE
 
 
-def test_the_model_loads_and_never_ends(tiny, tokenizer):
+def test_the_model_loads_and_never_ends_its_answer(tiny, tokenizer):
     model, info = AutoModelForCausalLM.from_pretrained(tiny, output_loading_info=True)
     assert not any(info.values())
     assert model.dtype == torch.bfloat16
@@ -64,14 +64,14 @@ def test_the_model_loads_and_never_ends(tiny, tokenizer):
     assert (logits.max(dim=-1).values > 0).all()
 
 
-def test_a_model_comes_out_the_same_again(tiny, tmp_path):
+def test_the_same_model_has_the_same_weights(tiny, tmp_path):
     again = make_random_model("tiny", tmp_path / "a" / "tiny")
     assert sorted(p.name for p in again.iterdir()) == sorted(p.name for p in tiny.iterdir())
     for file in tiny.iterdir():
         assert (again / file.name).read_bytes() == file.read_bytes()
 
 
-def test_several_files(tmp_path, tiny, monkeypatch):
+def test_a_large_model_is_written_in_several_files(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(random_model, "MAX_SHARD_SIZE", 100_000)
     made = make_random_model("tiny", tmp_path / "tiny")
     index = json.loads((made / "model.safetensors.index.json").read_text())
@@ -84,7 +84,7 @@ def test_several_files(tmp_path, tiny, monkeypatch):
     assert all(torch.equal(parts[key], whole[key]) for key in whole)
 
 
-def test_what_is_there_is_not_touched(tmp_path):
+def test_an_existing_directory_is_not_changed(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "precious").touch()
     with pytest.raises(OSError, match="x"):
@@ -93,12 +93,12 @@ def test_what_is_there_is_not_touched(tmp_path):
     assert [p.name for p in (tmp_path / "x").iterdir()] == ["precious"]
 
 
-def test_another_who_was_faster(tmp_path, tiny):
+def test_a_model_made_by_another_process_is_kept(tmp_path, tiny):
     make_random_model("tiny", tmp_path / "x")
     assert make_random_model("tiny", tmp_path / "x") == tmp_path / "x"
 
 
-def test_the_cache(tmp_path, monkeypatch):
+def test_a_random_model_is_cached(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(random_model, "model_cache", lambda: tmp_path)
     first = cached_random_model("tiny", on_make=made.append)
@@ -107,7 +107,7 @@ def test_the_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RANDOM_MODELS)
-def test_shapes(name):
+def test_shapes_have_the_parameters_of_their_models(name):
     sizes = {
         "gpt2": 124_439_808,
         "qwen3-0.6b": 596_049_920,
@@ -120,6 +120,6 @@ def test_shapes(name):
     assert sum(parameter.numel() for parameter in model.parameters()) == sizes[name]
 
 
-def test_an_unknown_shape(tmp_path):
+def test_an_unknown_shape_is_an_error(tmp_path):
     with pytest.raises(KeyError):
         make_random_model("gpt5", tmp_path / "x")

@@ -25,12 +25,12 @@ def refused(capsys, *argv):
     return shown.err
 
 
-def test_defaults():
+def test_without_flags_settings_are_the_defaults():
     assert parse() == BenchSettings()
     assert parse(*URL).target == ServerTarget(base_url=URL[1])
 
 
-def test_the_commands_are_told_apart():
+def test_each_command_has_its_own_settings():
     assert isinstance(parse_command(["serve"], {}), Settings)
     assert isinstance(parse_command(["bench"], {}), BenchSettings)
 
@@ -97,7 +97,7 @@ def test_the_commands_are_told_apart():
         ((*URL, "--timeout", "5"), "target.timeout", 5.0),
     ],
 )
-def test_flag(argv, path, value):
+def test_a_flag_sets_its_field(argv, path, value):
     def get(settings):
         for name in path.split("."):
             settings = getattr(settings, name)
@@ -131,12 +131,12 @@ def test_flag(argv, path, value):
         ("--profile",),
     ],
 )
-def test_flags_of_an_engine_are_refused_with_a_server(capsys, argv):
+def test_engine_flags_are_refused_with_a_server(capsys, argv):
     assert f"{argv[0]} has a meaning only in process" in refused(capsys, *URL, *argv)
 
 
 @pytest.mark.parametrize("argv", [("--api-key", "k"), ("--timeout", "9")])
-def test_flags_of_a_server_are_refused_in_process(capsys, argv):
+def test_server_flags_are_refused_in_process(capsys, argv):
     assert f"{argv[0]} has a meaning only with --base-url" in refused(capsys, *argv)
 
 
@@ -168,16 +168,16 @@ def test_flags_of_a_server_are_refused_in_process(capsys, argv):
         (("x",), "x"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(capsys, argv, says):
+def test_a_wrong_combination_is_reported_in_one_line(capsys, argv, says):
     assert says in refused(capsys, *argv)
 
 
-def test_the_engine_flags_of_serve_in_the_environment_are_not_benchs():
+def test_bench_ignores_the_environment_variables_of_serve():
     assert parse(ROSEINFER_DTYPE="float16", ROSEINFER_MODEL="m") == BenchSettings()
     assert isinstance(parse().target, EngineTarget)
 
 
-def test_help(capsys):
+def test_help_names_flags_and_no_none(capsys):
     with pytest.raises(SystemExit) as caught:
         parse("--help")
     assert caught.value.code == 0
@@ -232,6 +232,6 @@ def test_no_two_flags_of_a_command_set_the_same_field():
         assert len(dests) == len(set(dests))
 
 
-def test_where_made_models_are_kept():
+def test_the_folder_of_random_models_is_in_the_cache_directory():
     assert model_cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/roseinfer/models")
     assert model_cache({"XDG_CACHE_HOME": ""}) == Path.home() / ".cache/roseinfer/models"

@@ -47,7 +47,7 @@ GIVEN = {
     "trust_request_chat_template": ("--trust-request-chat-template", None, True),
     "log_level": ("--log-level", "debug", "debug"),
 }
-"""For every field: its flag, something to say to it, and what the field is then."""
+"""For every field: its flag, the text of a value, and the value."""
 
 
 def parse(*argv, **environ):
@@ -66,7 +66,7 @@ def variable(flag):
 
 
 def refused(capsys, *argv, **environ):
-    """The line that a wrong choice gives."""
+    """The line that reports a wrong flag or variable."""
     with pytest.raises(SystemExit) as caught:
         parse(*argv, **environ)
     assert caught.value.code == 2
@@ -78,19 +78,19 @@ def refused(capsys, *argv, **environ):
     return shown.err
 
 
-def test_every_field_is_reachable_from_a_flag():
+def test_every_field_has_a_flag():
     fields = {*Settings.__struct_fields__, *ModelConfig.__struct_fields__}
     fields |= {*EngineConfig.__struct_fields__}
     assert fields - {"model", "engine"} == GIVEN.keys()
 
 
-def test_defaults():
+def test_without_flags_settings_are_the_defaults():
     assert parse() == Settings()
     assert parse().served_model_name == MODEL_ID
 
 
 @pytest.mark.parametrize("field", GIVEN)
-def test_flag(field):
+def test_a_flag_sets_its_field(field):
     flag, text, value = GIVEN[field]
     assert value_of(Settings(), field) != value
     changed = parse(flag) if text is None else parse(flag, text)
@@ -99,39 +99,39 @@ def test_flag(field):
 
 
 @pytest.mark.parametrize("field", GIVEN)
-def test_environment(field):
+def test_an_environment_variable_sets_its_field(field):
     flag, text, value = GIVEN[field]
     assert value_of(parse(**{variable(flag): text or "1"}), field) == value
-    # An empty variable is one that is not set.
+    # An empty variable counts as unset.
     assert parse(**{variable(flag): ""}) == Settings()
 
 
 @pytest.mark.parametrize("field", [field for field in GIVEN if GIVEN[field][1] is not None])
-def test_a_flag_wins_over_the_environment(field):
+def test_a_flag_overrides_the_environment(field):
     flag, text, value = GIVEN[field]
     other = {"device": "cuda", "dtype": "float16", "log_level": "error"}.get(field, "77")
     assert value_of(parse(flag, text, **{variable(flag): other}), field) == value
 
 
-def test_repeated_flags_and_lists_in_the_environment():
+def test_repeated_flags_are_lists_joined_by_commas_in_the_environment():
     assert parse("--api-key", "a", "--api-key", "b").api_keys == ("a", "b")
     assert parse(API_KEY="a,b").api_keys == ("a", "b")
     assert parse("--api-key", "c", "--api-key", "d", API_KEY="a,b").api_keys == ("c", "d")
 
 
 @pytest.mark.parametrize("word", ["1", "true", "YES", "on"])
-def test_switches_in_the_environment_on(word):
+def test_a_switch_can_be_turned_on_in_the_environment(word):
     settings = parse(TRUST_REMOTE_CODE=word, NO_ENABLE_PREFIX_CACHING=word)
     assert settings.model.trust_remote_code
     assert not settings.engine.enable_prefix_caching
 
 
 @pytest.mark.parametrize("word", ["0", "False", "no", "off", ""])
-def test_switches_in_the_environment_off(word):
+def test_a_switch_can_be_left_off_in_the_environment(word):
     assert parse(TRUST_REMOTE_CODE=word, NO_ENABLE_PREFIX_CACHING=word) == Settings()
 
 
-def test_model_and_its_served_name():
+def test_the_served_name_is_the_model_unless_given():
     assert parse("org/name").model.model == "org/name"
     assert parse("org/name").served_model_name == "org/name"
     assert parse(MODEL="org/name").model.model == "org/name"
@@ -152,7 +152,7 @@ def test_model_and_its_served_name():
         ("7B", 7),
     ],
 )
-def test_sizes(text, size):
+def test_sizes_have_units(text, size):
     assert parse("--kv-cache-memory", text).engine.kv_cache_memory == size
 
 
@@ -189,7 +189,7 @@ def test_sizes(text, size):
         (["--gpu-memory-utilization", "all"], "all is not above 0 and at most 1"),
     ],
 )
-def test_a_wrong_flag_is_one_line(capsys, argv, says):
+def test_a_wrong_flag_is_reported_in_one_line(capsys, argv, says):
     assert says in refused(capsys, *argv)
 
 
@@ -204,19 +204,19 @@ def test_a_wrong_flag_is_one_line(capsys, argv, says):
         ("KV_CACHE_MEMORY", "much"),
     ],
 )
-def test_a_wrong_variable_is_one_line(capsys, name, value):
+def test_a_wrong_environment_variable_is_reported_in_one_line(capsys, name, value):
     assert value in refused(capsys, **{name: value})
 
 
 @pytest.mark.parametrize("argv", [[], ["serv"], ["--port", "1"]])
-def test_a_wrong_command_is_one_line(capsys, argv):
+def test_a_wrong_command_is_reported_in_one_line(capsys, argv):
     with pytest.raises(SystemExit) as caught:
         parse_settings(argv, {})
     assert caught.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_help_mentions_every_flag(capsys):
+def test_help_names_every_flag(capsys):
     with pytest.raises(SystemExit) as caught:
         parse_settings(["serve", "--help"], {})
     assert caught.value.code == 0
@@ -228,7 +228,7 @@ def test_help_mentions_every_flag(capsys):
     assert "None" not in shown
 
 
-def test_help_of_the_program(capsys):
+def test_help_of_the_program_names_the_commands(capsys):
     with pytest.raises(SystemExit) as caught:
         parse_command(["--help"], {})
     assert caught.value.code == 0
@@ -241,7 +241,7 @@ def test_settings_are_frozen():
     assert msgspec.structs.replace(Settings(), port=1).port == 1
 
 
-def test_a_wrong_flag_is_told_before_anything_heavy_is_imported():
+def test_a_wrong_flag_is_reported_before_torch_is_imported():
     code = (
         "import sys\n"
         "from server.__main__ import main\n"
@@ -249,7 +249,7 @@ def test_a_wrong_flag_is_told_before_anything_heavy_is_imported():
         "except SystemExit as e: code = e.code\n"
         "print(code, {'torch', 'transformers', 'litestar'} & set(sys.modules))"
     )
-    done = subprocess.run(  # noqa: S603 - our own words
+    done = subprocess.run(  # noqa: S603 - fixed arguments
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
     )
     assert done.stdout == "2 set()\n"

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "deepseek"
 CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001
@@ -42,7 +42,7 @@ WELL_FORMED = [
     Case(CALLS + fenced("ping", "{}"), None, [("ping", "{}")]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain(CALLS + CALLS_END),
     plain(CALLS + fenced("nope", '{"a": 1}') + CALLS_END),
     plain(CALL + "function" + SEPARATOR + "ping\n{}" + CALL_END),
@@ -62,11 +62,11 @@ GARBLED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)

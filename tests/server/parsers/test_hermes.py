@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "hermes"
 
@@ -76,7 +76,7 @@ WELL_FORMED = [
     Case('<tool_call>{"name": "ping"}</tool_call>\n\nDone.', "Done.", [("ping", "{}")]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain('<tool_call>\n{"name": "nope", "arguments": {"a": "<tool_call>"}}\n</tool_call>'),
     plain('<tool_call>{"arguments": {"a": 1}, "name": "nope"}</tool_call> more'),
     plain("<tool_call>get_weather</tool_call>"),
@@ -103,7 +103,7 @@ GARBLED = [
         'x <tool_call>{"name": "nope"}</tool_call>',
         [("ping", "{}")],
     ),
-    # Announced calls that break: the arguments end, the rest is content.
+    # Reported calls that are malformed: the arguments end, the rest is content.
     Case(
         '<tool_call>{"name": "ping", "arguments": {"a": 1, b}}</tool_call>',
         "b}}</tool_call>",
@@ -139,25 +139,25 @@ GARBLED = [
         '"}</tool_call>',
         [("ping", '{"a": 1')],
     ),
-    # Texts that end too early.
+    # Texts that are cut short.
     Case('<tool_call>{"name": "ping", "arguments": {"a": "b', None, [("ping", '{"a": "b')]),
     Case('<tool_call>{"name": "ping", "arguments": {}}</tool', None, [("ping", "{}")]),
     plain('<tool_call>{"name": "ping", "argum'),
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)
 
 
-def test_a_call_opens_where_its_arguments_do_and_they_stream():
-    parser = laws.calls_parser(FAMILY)
+def test_a_call_begins_with_its_arguments_which_are_streamed():
+    parser = properties.calls_parser(FAMILY)
     assert parser.feed('<tool_call>{"name": "ping", "arguments": ') == []
     begin, first = parser.feed('{"a"')
     assert (begin.index, begin.name, first.text) == (0, "ping", '{"a"')
@@ -165,10 +165,10 @@ def test_a_call_opens_where_its_arguments_do_and_they_stream():
     assert [delta.text for delta in parser.feed("c")] == ["c"]
 
 
-def test_only_the_first_call_is_reported_without_parallel_calls():
+def test_without_parallel_only_the_first_call_is_reported():
     call = '<tool_call>{"name": "ping", "arguments": {"n": %d}}</tool_call>'
-    message = laws.parse(
-        lambda: laws.calls_parser(FAMILY, parallel=False), "a ", call % 1, call % 2, " b"
+    message = properties.parse(
+        lambda: properties.calls_parser(FAMILY, parallel=False), "a ", call % 1, call % 2, " b"
     )
     assert [call.arguments for call in message.calls] == ['{"n": 1}']
     assert message.content == "a  b"
@@ -195,15 +195,15 @@ json_objects = st.dictionaries(st.text(max_size=4), json_values, max_size=3)
     wrapped=st.booleans(),
 )
 @settings(max_examples=50, deadline=None)
-def test_every_object_comes_back(arguments, ascii_only, indent, wrapped):
+def test_every_object_is_returned_unchanged(arguments, ascii_only, indent, wrapped):
     own = json.dumps(arguments, ensure_ascii=ascii_only, indent=indent)
     written = json.dumps(own, ensure_ascii=ascii_only) if wrapped else own
     text = f'<tool_call>\n{{"name": "ping", "arguments": {written}}}\n</tool_call>'
 
     def make():
-        return laws.calls_parser(FAMILY)
+        return properties.calls_parser(FAMILY)
 
-    message = laws.parse(make, text)
+    message = properties.parse(make, text)
     assert [(call.name, call.arguments) for call in message.calls] == [("ping", own)]
     assert message.content is None
-    assert laws.parse(make, *text) == message
+    assert properties.parse(make, *text) == message

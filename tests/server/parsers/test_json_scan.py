@@ -16,7 +16,7 @@ VALID = [
     "\t\r\n[ ]",
     "true",
 ]
-BROKEN = [
+MALFORMED = [
     ("{,", 1),
     ('{"a" 1}', 5),
     ('{"a":}', 5),
@@ -54,14 +54,14 @@ def scan(pieces, **options):
 
 
 @pytest.mark.parametrize("text", VALID)
-def test_values(text):
+def test_a_valid_value(text):
     value = text.rstrip()
     assert scan([text]) == scan(text) == (Scan.DONE, len(value), value)
     assert scan([value + "}"]) == (Scan.DONE, len(value), value)
 
 
-@pytest.mark.parametrize(("text", "place"), BROKEN)
-def test_broken_values(text, place):
+@pytest.mark.parametrize(("text", "place"), MALFORMED)
+def test_a_malformed_value_ends_at_the_wrong_character(text, place):
     assert scan([text]) == scan(text) == (Scan.MALFORMED, place, text[:place])
 
 
@@ -77,18 +77,18 @@ def test_broken_values(text, place):
         ('"a', Scan.RUNNING),
     ],
 )
-def test_a_bare_number_is_done_where_the_text_ends(text, state):
+def test_a_bare_number_is_done_at_the_end_of_the_text(text, state):
     scanner = JsonScanner()
     assert scanner.feed(text) == (len(text), text)
     assert scanner.state is Scan.RUNNING
     assert scanner.end() is state
 
 
-def test_a_number_ends_before_what_follows():
+def test_a_number_ends_before_the_next_character():
     assert scan(["12,"]) == scan("12,") == (Scan.DONE, 2, "12")
 
 
-def test_an_object_only():
+def test_only_object_refuses_other_values():
     assert scan([" {}"], only_object=True) == (Scan.DONE, 3, " {}")
     assert scan([" []"], only_object=True) == (Scan.MALFORMED, 1, " ")
 
@@ -99,7 +99,7 @@ def test_control_characters_in_strings_are_escaped():
     assert scan([text]) == scan(text) == (Scan.DONE, len(text), expected)
 
 
-def test_it_starts_where_it_is_told():
+def test_scan_begins_at_the_start_position():
     assert JsonScanner().feed("xx[1] ", 2) == (5, "[1]")
 
 
@@ -113,14 +113,14 @@ def test_it_starts_where_it_is_told():
     put=st.sampled_from('"\\{}[],:0.e-tx '),
 )
 @settings(max_examples=100, deadline=None)
-def test_it_agrees_with_the_standard_library(value, noise, put):
+def test_scan_accepts_what_the_standard_library_accepts(value, noise, put):
     text = json.dumps(value)
     text = text[:noise] + put + text[noise:]
     scanner = JsonScanner()
     end, _ = scanner.feed(text)
     valid = scanner.end() is Scan.DONE and not text[end:].strip()
     try:
-        # The library takes words for numbers that there are none of.
+        # The library accepts NaN and Infinity.
         json.loads(text, parse_constant=int)
     except ValueError:
         assert not valid

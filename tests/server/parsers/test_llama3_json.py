@@ -1,7 +1,7 @@
 import pytest
 
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "llama3_json"
 PING = '{"name": "ping", "parameters": {}}'
@@ -34,7 +34,7 @@ WELL_FORMED = [
     Case(f"<|python_start|>{PING}<|python_end|>", None, [("ping", "{}")]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain("<|python_tag|>print('hello {name}')"),
     plain('<|python_tag|>brave_search.call(query="x")'),
     plain('{"name": "ping", "parameters": 5}'),
@@ -46,18 +46,18 @@ GARBLED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)
 
 
-def test_json_that_is_no_call_streams():
-    parser = laws.calls_parser(FAMILY)
+def test_json_that_is_no_call_is_streamed_as_content():
+    parser = properties.calls_parser(FAMILY)
     assert parser.feed('{"city"') == []
     assert [delta.text for delta in parser.feed(': "')] == ['{"city": "']
     assert [delta.text for delta in parser.feed("Paris")] == ["Paris"]

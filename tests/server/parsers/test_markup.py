@@ -1,4 +1,4 @@
-"""What a family's markup writes, the family's parser reads, and the grammar made of it allows."""
+"""A family's parser reads, and its grammar allows, calls written with the family's markup."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ import pytest
 from core.contract.grammar import ToolSpec, after, tool_calls, tool_calls_in_text
 from core.text.tokenizer import Tokenizer
 from server.parsers.tool import TOOL_PARSERS, tool_parser
-from tests.server.parsers.laws import TOOLS, check_splits
+from tests.server.parsers.properties import TOOLS, check_splits
 from tests.support.constrained import Decoder
 from tests.support.tokenizers import byte_level
 
@@ -32,7 +32,7 @@ def specs():
 
 
 def written(markup, calls):
-    """The calls exactly as the markup says."""
+    """Calls in this markup."""
     texts = []
     for name, arguments in calls:
         match markup.arguments:
@@ -74,7 +74,7 @@ def parser_of(family):
 
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("before", ["", "Well. "])
-def test_the_parser_reads_what_the_markup_writes(form, calls, before):
+def test_the_parser_reads_calls_written_with_the_markup(form, calls, before):
     family, markup = form
     text = before + written(markup, calls)
     message = check_splits(lambda: parser_of(family), text, num_random=3)
@@ -83,7 +83,7 @@ def test_the_parser_reads_what_the_markup_writes(form, calls, before):
 
 
 @pytest.mark.parametrize("calls", CALLS)
-def test_the_grammar_allows_what_the_markup_writes(form, calls, decoder):
+def test_the_grammar_allows_calls_written_with_the_markup(form, calls, decoder):
     _, markup = form
     text = written(markup, calls)
     for grammar in (tool_calls(specs(), markup), tool_calls_in_text(specs(), markup)):
@@ -92,7 +92,7 @@ def test_the_grammar_allows_what_the_markup_writes(form, calls, decoder):
     assert decoder.accepts(after(tool_calls(specs(), markup), begin="<think>"), thought + text)
 
 
-def test_the_grammar_allows_nothing_else(form, decoder):
+def test_the_grammar_allows_nothing_but_calls(form, decoder):
     family, markup = form
     call = ("get_weather", {"city": "Paris"})
     right = written(markup, [call])
@@ -108,26 +108,26 @@ def test_the_grammar_allows_nothing_else(form, decoder):
         right[:-1],
     ):
         if family == "qwen3_coder" and "5" in wrong:
-            continue  # there a string is any text
+            continue  # its strings may be any text
         assert not decoder.accepts(required, wrong), wrong
     assert decoder.accepts(single, right)
     assert not decoder.accepts(single, written(markup, [call, call]))
 
 
-def test_free_text_is_free(form, decoder):
+def test_text_without_calls_is_unconstrained(form, decoder):
     _, markup = form
     for text in ("", "Well.", "Hello, world!\n\nIt is 5 < 6.", "ça va 🙂"):
         assert decoder.accepts(tool_calls_in_text(specs(), markup), text)
 
 
-def test_an_opened_call_must_be_one(form, decoder):
+def test_an_opening_must_begin_a_call(form, decoder):
     _, markup = form
     in_text = tool_calls_in_text(specs(), markup)
     assert not decoder.accepts(in_text, markup.trigger)
     assert not decoder.accepts(in_text, markup.trigger + " nonsense")
 
 
-def test_text_before_calls(form, decoder):
+def test_text_may_precede_calls(form, decoder):
     _, markup = form
     text = "Well. " + written(markup, [("ping", {})])
     in_text = tool_calls_in_text(specs(), markup)

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "mistral"
 PING = '{"name": "ping", "arguments": {}}'
@@ -26,7 +26,7 @@ WELL_FORMED = [
     Case('[TOOL_CALLS]ping {"a": 1}', None, [("ping", '{"a": 1}')]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain("[TOOL_CALLS]"),
     plain("[TOOL_CALLS][]"),
     plain("[TOOL_CALLS]ping"),
@@ -46,11 +46,11 @@ GARBLED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "pythonic"
 
@@ -51,7 +51,7 @@ WELL_FORMED = [
     Case('[write-file_2(名="ж😀")]', None, [("write-file_2", '{"名":"ж😀"}')]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain("[nope(a='[ping()]')]"),
     plain("[nope(), 5]"),
     plain("[ping(1)]"),
@@ -80,14 +80,14 @@ GARBLED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED, ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)
 
 
 literals = st.recursive(
@@ -107,14 +107,14 @@ literals = st.recursive(
     arguments=st.dictionaries(st.from_regex(r"[a-z_]{1,4}", fullmatch=True), literals, max_size=3)
 )
 @settings(max_examples=50, deadline=None)
-def test_every_literal_comes_back(arguments):
+def test_every_literal_is_returned_as_json(arguments):
     text = f"[ping({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
 
     def make():
-        return laws.calls_parser(FAMILY)
+        return properties.calls_parser(FAMILY)
 
-    message = laws.parse(make, text)
+    message = properties.parse(make, text)
     (call,) = message.calls
     assert json.loads(call.arguments) == arguments
     assert call.arguments == json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-    assert laws.parse(make, *text) == message
+    assert properties.parse(make, *text) == message

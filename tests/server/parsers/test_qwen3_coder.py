@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
 from server.parsers.message import fold
-from server.parsers.schema_types import to_json, types_of
 from server.parsers.tool import tool_parser
-from tests.server.parsers import laws
-from tests.server.parsers.laws import Case, plain
+from tests.server.parsers import properties
+from tests.server.parsers.properties import Case, plain
 
 FAMILY = "qwen3_coder"
 
@@ -69,7 +68,7 @@ WELL_FORMED = [
     Case("<tool_call><function=ping></tool_call>", None, [("ping", "{}")]),
 ]
 
-GARBLED = [
+MALFORMED = [
     plain(call("nope", text="<function=ping>") + " rest"),
     plain("<tool_call>ping</tool_call>"),
     plain("<tool_call>\n<function=ping x>\n</function>\n</tool_call>"),
@@ -93,18 +92,18 @@ GARBLED = [
 ]
 
 
-@pytest.mark.parametrize("case", [*WELL_FORMED, *GARBLED], ids=lambda case: case.text)
-def test_texts_and_all_their_splits(case):
-    laws.check_case(FAMILY, case)
+@pytest.mark.parametrize("case", [*WELL_FORMED, *MALFORMED], ids=lambda case: case.text)
+def test_a_text_is_parsed_alike_however_it_is_cut(case):
+    properties.check_case(FAMILY, case)
 
 
 @pytest.mark.parametrize("case", WELL_FORMED[2:], ids=lambda case: case.text)
-def test_no_markup_is_shown(case):
-    laws.check_leaks(FAMILY, case)
+def test_markup_is_never_content(case):
+    properties.check_leaks(FAMILY, case)
 
 
-def test_strings_stream():
-    parser = laws.calls_parser(FAMILY)
+def test_strings_are_streamed():
+    parser = properties.calls_parser(FAMILY)
     parser.feed("<tool_call>\n<function=get_weather>\n<parameter=city>\n")
     assert [delta.text for delta in parser.feed('New "')] == [r"New \""]
     assert [delta.text for delta in parser.feed("York\n")] == ["York"]
@@ -114,64 +113,16 @@ def test_strings_stream():
 
 @given(city=st.text(), days=st.integers(), share=st.floats(allow_nan=False, allow_infinity=False))
 @settings(max_examples=50, deadline=None)
-def test_values_come_back(city, days, share):
+def test_values_are_returned_unchanged(city, days, share):
     text = call("get_weather", city=city, days=days, share=share)
 
     def make():
-        return laws.calls_parser(FAMILY)
+        return properties.calls_parser(FAMILY)
 
-    message = laws.parse(make, text)
+    message = properties.parse(make, text)
     (made,) = message.calls
     assert json.loads(made.arguments) == {"city": city, "days": days, "share": share}
-    assert laws.parse(make, *text) == message
-
-
-@pytest.mark.parametrize(
-    ("schema", "types"),
-    [
-        ({"type": "integer"}, {"integer"}),
-        ({"type": ["array", "null"]}, {"array", "null"}),
-        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {"string", "null"}),
-        ({"oneOf": [{"type": "string"}, {}]}, set()),
-        (
-            {"enum": ["a", 1, 2.5, None, True, [], {}]},
-            {"string", "integer", "number", "null", "boolean", "array", "object"},
-        ),
-        ({"const": None}, {"null"}),
-        ({"$ref": "#/$defs/a~1b"}, {"boolean"}),
-        ({"$ref": "#/$defs/loop"}, set()),
-        ({"$ref": "#/$defs/missing/deeper"}, set()),
-        ({"$ref": "other.json"}, set()),
-        ({}, set()),
-        (True, set()),
-    ],
-)
-def test_the_types_that_a_schema_allows(schema, types):
-    loop = {"anyOf": [{"$ref": "#/$defs/loop"}] * 100}
-    definitions = {"a/b": {"type": "boolean"}, "loop": loop}
-    parameters = {"properties": {"x": schema}, "$defs": definitions}
-    assert types_of(parameters, "x") == types
-    assert types_of(parameters, "y") == set()
-
-
-@pytest.mark.parametrize(
-    ("text", "types", "expected"),
-    [
-        (" 5 ", {"integer"}, "5"),
-        ("5", {"string", "integer"}, "5"),
-        ("05", {"integer"}, '"05"'),
-        ("5", {"boolean"}, '"5"'),
-        ("None", {"null"}, "null"),
-        ("null", {"string"}, '"null"'),
-        ('"quoted"', {"integer"}, r'"\"quoted\""'),
-        ("[1] 2", {"array"}, '"[1] 2"'),
-        ("", set(), '""'),
-        ("-", set(), '"-"'),
-        ("é", set(), '"é"'),
-    ],
-)
-def test_values_are_typed(text, types, expected):
-    assert to_json(text, frozenset(types)) == expected
+    assert properties.parse(make, *text) == message
 
 
 def test_a_tool_without_a_schema_takes_any_parameter():

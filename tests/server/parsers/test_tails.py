@@ -20,11 +20,11 @@ from server.parsers.tails import held_from
         ("a\n", ("ab",), ""),
     ],
 )
-def test_the_longest_tail_is_held(text, wanted, held):
+def test_the_longest_prefix_at_the_end_is_held(text, wanted, held):
     assert text[held_from(text, wanted) :] == held
 
 
-def test_nothing_before_the_start_is_held():
+def test_text_before_the_start_is_not_held():
     assert held_from("ab", ("abc",), 1) == 2
     assert held_from("aba", ("abc",), 1) == 2
     assert held_from("ab", ("abc",), 0) == 0

@@ -25,24 +25,24 @@ LLAMA = """'Respond in the format {"name": function name, "parameters": dictiona
         ("'<|python_tag|>'", None),
     ],
 )
-def test_detection(template, family):
+def test_a_family_is_detected_by_its_chat_template(template, family):
     assert detect(template) == family
 
 
-def test_the_built_in_model_is_of_a_known_family():
+def test_the_built_in_model_uses_the_hermes_format():
     folder = Path(core.builtin_model.__file__).parent
     template = (folder / "weights" / "chat_template.jinja").read_text(encoding="utf-8")
     assert detect(template) == "hermes"
 
 
 @pytest.mark.parametrize("name", TOOL_PARSERS)
-def test_every_family_is_there(name):
+def test_every_family_has_a_parser(name):
     family = tool_parser(name)
     assert issubclass(family, CallParser)
     assert family.openings
     assert family.markers
 
 
-def test_an_unknown_family():
+def test_an_unknown_family_is_an_error():
     with pytest.raises(ValueError, match=r"'x'.*hermes"):
         tool_parser("x")

@@ -1,4 +1,4 @@
-"""What holds for every parser and every text."""
+"""Properties that every parser has for every text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 def plain(text):
-    """A text that is content and nothing else."""
+    """A text that is only content."""
     return Case(text, text)
 
 
@@ -65,7 +65,7 @@ def parse(make, *pieces):
 
 
 def check_order(deltas):
-    """No delta is empty; calls open in order, each once; arguments are those of the last one."""
+    """Check that no delta is empty, calls begin in order, and arguments are the last call's."""
     num_calls = 0
     for delta in deltas:
         if isinstance(delta, CallBegin):
@@ -77,7 +77,7 @@ def check_order(deltas):
 
 
 def check_splits(make, text, *, num_random=10):
-    """However the text is cut, the message is the same."""
+    """Check that the message is the same however the text is cut."""
     whole = parse(make, text)
     assert parse(make, *text) == whole
     for cut in range(len(text) + 1):
@@ -91,9 +91,9 @@ def check_splits(make, text, *, num_random=10):
 
 
 def check_cuts(make, text):
-    """A text that ends anywhere is parsed alike in one piece and by character.
+    """Check that every prefix of a text is parsed alike in one piece and by character.
 
-    Nothing that was reported is taken back as more comes, and without calls nothing is lost.
+    Later text takes back nothing that was reported, and without calls no text is lost.
     """
     parser = make()
     so_far = []
@@ -124,7 +124,7 @@ def check_case(family, case):
 
 
 def check_leaks(family, case):
-    """A well-formed text: the arguments are JSON, and no markup is content, at no time."""
+    """Check that a well-formed text gives JSON arguments, and never markup as content."""
     for _, arguments in case.calls:
         assert isinstance(json.loads(arguments), dict)
     parser = calls_parser(family)
