@@ -53,7 +53,6 @@ MANY_IMPORTS = {
     "core/fusion/cpu/install.py": BEING_SPLIT,
     "core/fusion/cuda/fuse.py": BEING_SPLIT,
     "core/model/loader.py": BEING_SPLIT,
-    "bench/command.py": BEING_SPLIT,
     "benchmarks/compare.py": BEING_SPLIT,
     "benchmarks/front_end.py": BEING_SPLIT,
     "benchmarks/gpu/http.py": BEING_SPLIT,

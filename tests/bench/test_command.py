@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from bench import command, random_model
-from bench.command import sampling_fields
 from bench.errors import BenchError
 from bench.figures import summarize
 from bench.records import RequestRecord
 from bench.report import RunResult, make_report, render, write_json
+from bench.server_runner import sampling_fields
 from bench.settings import (
     BenchSettings,
     EngineTarget,
@@ -35,7 +35,7 @@ def in_process(tiny):
     )
 
 
-def test_in_process(in_process, tmp_path, capsys):
+def test_a_benchmark_in_process_prints_and_writes_its_results(in_process, tmp_path, capsys):
     settings = msgspec.structs.replace(in_process, json=tmp_path / "x.json")
     assert command.run(settings) == 0
     shown = capsys.readouterr()
@@ -54,7 +54,7 @@ def test_in_process(in_process, tmp_path, capsys):
     assert data["machine"]["cpus"] >= 1
 
 
-def test_a_model_is_made_and_nothing_else(tmp_path, monkeypatch, capsys):
+def test_make_only_makes_the_model_and_prints_its_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(random_model, "model_cache", lambda: tmp_path)
     target = EngineTarget(random_model="tiny", make_only=True)
     assert command.run(BenchSettings(target=target)) == 0
@@ -71,7 +71,7 @@ def refused(settings, capsys):
     return lines[-1]
 
 
-def test_what_cannot_begin_is_one_line(tmp_path, capsys, monkeypatch):
+def test_a_target_that_cannot_be_opened_is_reported_in_one_line(tmp_path, capsys, monkeypatch):
     settings = BenchSettings(target=ServerTarget(base_url="nonsense", model="m"))
     assert "is not an http or https URL" in refused(settings, capsys)
     settings = BenchSettings(target=EngineTarget(model=ModelConfig(model=str(tmp_path))))
@@ -79,15 +79,15 @@ def test_what_cannot_begin_is_one_line(tmp_path, capsys, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(random_model, "model_cache", lambda: tmp_path / "file")
     settings = BenchSettings(target=EngineTarget(random_model="tiny"))
-    assert "cannot be made" in refused(settings, capsys)
+    assert "cannot make the random model" in refused(settings, capsys)
 
 
-def test_a_server_that_is_not_there_is_one_line(capsys, unused_port):
+def test_a_closed_port_is_reported_in_one_line(capsys, unused_port):
     settings = BenchSettings(target=ServerTarget(base_url=f"http://127.0.0.1:{unused_port}/v1"))
     assert "cannot connect" in refused(settings, capsys)
 
 
-def test_requests_that_fail_are_exit_code_1(capsys, unused_port):
+def test_failed_requests_are_counted_and_exit_with_code_1(capsys, unused_port):
     target = ServerTarget(base_url=f"http://127.0.0.1:{unused_port}/v1", model="m")
     settings = BenchSettings(target=target, workload=SMALL, warmup_runs=0)
     assert command.run(settings) == 1
@@ -96,7 +96,7 @@ def test_requests_that_fail_are_exit_code_1(capsys, unused_port):
     assert "cannot connect" in shown
 
 
-def test_sampling_over_http():
+def test_sampling_fields_of_a_request():
     assert sampling_fields(Sampling()) == {"temperature": 0}
     assert sampling_fields(Sampling(stream_interval=3, ignore_eos=True)) == {
         "temperature": 0,
@@ -135,11 +135,11 @@ def result(**fields):
         (BenchSettings(sampling=Sampling(do_sample=True)), "sampled"),
     ],
 )
-def test_the_load_in_words(settings, says):
+def test_the_report_describes_the_load(settings, says):
     assert says in render(make_report("x", settings, [result()]))
 
 
-def test_estimates_are_marked_and_the_key_is_kept_secret(tmp_path):
+def test_the_report_marks_estimates_and_hides_the_key(tmp_path):
     target = ServerTarget(base_url="http://x/v1", api_key="secret")
     report = make_report("x", BenchSettings(target=target), [result(estimated=True)])
     assert "estimated" in render(report)
@@ -149,7 +149,7 @@ def test_estimates_are_marked_and_the_key_is_kept_secret(tmp_path):
     assert json.loads(text)["median"]["client"]["estimated"] is True
 
 
-def test_a_file_that_cannot_be_written(tmp_path):
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
     report = make_report("x", BenchSettings(), [result()])
     with pytest.raises(BenchError, match="cannot write"):
         write_json(report, tmp_path / "no" / "x.json")
