@@ -1,5 +1,5 @@
-"""The wire dialect: OpenAI's requests and responses as msgspec Structs.
+"""Requests and responses as msgspec Structs.
 
-Imports msgspec and the standard library only. A type here says what JSON may look like, field by
-field; what depends on the model, the vocabulary or two fields at once is checked in the server.
+Imports msgspec and the standard library only. These types check the JSON of single fields. The
+server checks what depends on the model, the vocabulary or several fields.
 """

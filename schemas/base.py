@@ -1,11 +1,11 @@
-"""The two Struct bases, and the rule of null, zero and absent.
+"""The two Struct bases, and the rules for null and missing keys.
 
 Requests: an optional field is `X | None = None`. JSON null and a missing key both mean "not given"
-and both decode to None; zero, false, "" and [] are values. Unknown keys are ignored.
+and decode to None. Zero, false, "" and [] are values. Unknown keys are ignored.
 
-Responses: a key the API requires is a plain field, written even when it is null. A key that may be
-missing is `X | UnsetType = UNSET` and is not written while it is UNSET. A key that may be missing,
-null or an object (`usage` in stream chunks) is `X | UnsetType | None = UNSET`.
+Responses: a required key is a plain field, written even if it is null. A key that may be missing is
+`X | UnsetType = UNSET`, not written if UNSET. A key that may be missing, null or an object (`usage`
+in stream chunks) is `X | UnsetType | None = UNSET`.
 
 Every Struct repeats `frozen=True, kw_only=True`: msgspec applies kw_only to a class's own fields
 only, and type checkers take neither option from a base.
@@ -15,15 +15,15 @@ import msgspec
 
 
 class RequestModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Base of everything a client sends. Immutable once decoded; unknown keys are ignored.
+    """Base of everything a client sends.
 
-    Not tracked by the cycle collector: values decoded from JSON hold no cycles.
+    Not tracked by the garbage collector: values decoded from JSON contain no cycles.
     """
 
 
 class ResponseModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of everything a client receives. Keys are written in the order of declaration.
 
-    Not tracked by the cycle collector: a response is a tree that is encoded and dropped.
-    Floats must be finite: msgspec writes NaN and the infinities as null.
+    Not tracked by the garbage collector: responses contain no cycles. Floats must be finite,
+    because msgspec writes NaN and infinities as null.
     """

@@ -24,16 +24,17 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):
 
     messages: Messages
 
-    # max_completion_tokens wins over its deprecated twin; neither: until the window is full.
+    # max_completion_tokens overrides max_tokens. Neither: until the context is full.
     max_completion_tokens: (
-        Annotated[int, Meta(ge=1, description="Most tokens to generate, reasoning included.")]
+        Annotated[int, Meta(ge=1, description="Maximum of generated tokens, reasoning included.")]
         | None
     ) = None
     max_tokens: (
-        Annotated[int, Meta(ge=1, description="Deprecated twin of max_completion_tokens.")] | None
+        Annotated[int, Meta(ge=1, description="Deprecated spelling of max_completion_tokens.")]
+        | None
     ) = None
 
-    logprobs: Annotated[bool, Meta(description="Report the tokens' logprobs.")] | None = None
+    logprobs: Annotated[bool, Meta(description="Return log-probabilities.")] | None = None
     top_logprobs: (
         Annotated[int, Meta(ge=0, le=20, description="Alternatives per token; needs logprobs.")]
         | None
@@ -83,7 +84,7 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):
 
 
 class ChatMessage(ResponseModel, frozen=True, kw_only=True):
-    """The answer of one choice. `content` is null when the turn is tool calls only."""
+    """The message of one choice. `content` is null if it consists of tool calls only."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -95,7 +96,7 @@ class ChatMessage(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatChoice(ResponseModel, frozen=True, kw_only=True):
-    """One of n answers. `stop_reason` is the stop string or end token id that ended it."""
+    """One of n choices. `stop_reason` is the stop string or stop token id that ended it."""
 
     index: int
     message: ChatMessage
@@ -106,7 +107,7 @@ class ChatChoice(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatCompletion(ResponseModel, frozen=True, kw_only=True):
-    """The whole answer. `created` is in whole Unix seconds."""
+    """A response that is not streamed. `created` is in Unix seconds."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"

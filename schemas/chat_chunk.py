@@ -11,7 +11,7 @@ from schemas.usage import Usage
 
 
 class FunctionCallDelta(ResponseModel, frozen=True, kw_only=True):
-    """Fragment of a call: the whole name in the opening one, then pieces of `arguments`."""
+    """Fragment of a call: the first has the whole name, the others have pieces of `arguments`."""
 
     name: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
@@ -20,8 +20,8 @@ class FunctionCallDelta(ResponseModel, frozen=True, kw_only=True):
 class ToolCallDelta(ResponseModel, frozen=True, kw_only=True):
     """Fragment of a tool call.
 
-    `index` counts the calls of the turn from 0. `id` and `type` are in the opening fragment only,
-    because clients concatenate what is repeated; `function` is in every one.
+    `index` counts the calls of the choice from 0. Only the first fragment has `id` and `type`,
+    because clients concatenate repeated strings. Every fragment has `function`.
     """
 
     index: int
@@ -31,9 +31,9 @@ class ToolCallDelta(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatDelta(ResponseModel, frozen=True, kw_only=True):
-    """What a chunk adds to a choice's message; empty in the choice's last chunk.
+    """Addition to a choice's message. Empty in the choice's last chunk.
 
-    `role` is in the choice's first chunk only.
+    Only the choice's first chunk has `role`.
     """
 
     role: Literal["assistant"] | UnsetType = UNSET
@@ -57,10 +57,10 @@ class ChatChunkChoice(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatCompletionChunk(ResponseModel, frozen=True, kw_only=True):
-    """One chunk. `id`, `created`, `model` and `system_fingerprint` are the same in all of them.
+    """One chunk. All chunks have the same `id`, `created`, `model` and `system_fingerprint`.
 
-    `usage` is absent unless the request asked for it; then it is null in ordinary chunks, and an
-    object in the last one, whose `choices` is empty.
+    `usage` is absent unless requested. If requested, it is null in ordinary chunks and an object
+    in the last chunk, whose `choices` is empty.
     """
 
     id: str

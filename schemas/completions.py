@@ -11,13 +11,13 @@ from schemas.usage import Usage
 
 CompletionFinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
 
-# A union may hold one array type only, so the four forms (text, texts, ids, lists of ids) share
-# one list; that a list is of one kind is checked in the server.
+# msgspec allows one array type per union, so the four forms (text, texts, ids, lists of ids) share
+# one list. The server checks that its items have one type.
 Prompt: TypeAlias = str | list[str | int | list[int]]
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
-    """A text to continue, or several."""
+    """One or more texts to continue."""
 
     prompt: (
         Annotated[
@@ -27,7 +27,7 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
         | None
     ) = None
     max_tokens: (
-        Annotated[int, Meta(ge=0, description="Most tokens to generate; null means 16.")] | None
+        Annotated[int, Meta(ge=0, description="Maximum of generated tokens; null: 16.")] | None
     ) = None
     suffix: Annotated[str, Meta(description="Text after the insertion.")] | None = None
     logprobs: (
@@ -41,16 +41,16 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
         | None
     ) = None
 
-    # They belong to chat; declared so that the server can refuse them by name.
+    # Fields of chat, declared so that the server can refuse them by name.
     messages: Any = None
     top_logprobs: Any = None
     max_completion_tokens: Any = None
 
 
 class CompletionChoice(ResponseModel, frozen=True, kw_only=True):
-    """One continuation. `index` is prompt index times n plus the sample's index.
+    """One continuation. Choice j of prompt p has index p * n + j.
 
-    `finish_reason` is null only in chunks before the choice's last one.
+    `finish_reason` is null in all chunks but the choice's last.
     """
 
     index: int
@@ -64,10 +64,10 @@ class CompletionChoice(ResponseModel, frozen=True, kw_only=True):
 
 
 class Completion(ResponseModel, frozen=True, kw_only=True):
-    """The whole answer, and equally one chunk of a stream.
+    """A response that is not streamed, or one chunk of a stream.
 
-    A whole answer has `usage`. In chunks it is absent unless the request asked for it; then it is
-    null in ordinary chunks, and an object in the last one, whose `choices` is empty.
+    In chunks `usage` is absent unless requested. If requested, it is null in ordinary chunks and
+    an object in the last chunk, whose `choices` is empty.
     """
 
     id: str

@@ -1,13 +1,10 @@
-"""The body of every answer that is not 2xx, and of an error event (OpenAI API reference)."""
+"""The body of error responses and error events (OpenAI API reference)."""
 
 from schemas.base import ResponseModel
 
 
 class ErrorObject(ResponseModel, frozen=True, kw_only=True):
-    """What went wrong. All four keys are always written.
-
-    `message` is one sentence for a person; `param` is the path of the field at fault.
-    """
+    """An error. `message` is for people; `param` is the path of the field at fault."""
 
     message: str
     type: str
@@ -16,6 +13,4 @@ class ErrorObject(ResponseModel, frozen=True, kw_only=True):
 
 
 class ErrorResponse(ResponseModel, frozen=True, kw_only=True):
-    """The envelope of an error."""
-
     error: ErrorObject

@@ -1,4 +1,4 @@
-"""Fields that constrain the output: `response_format`, `structured_outputs` and older spellings."""
+"""Fields that constrain the output: `response_format`, `structured_outputs` and older ones."""
 
 from typing import Annotated, TypeAlias
 
@@ -33,9 +33,9 @@ class JsonSchemaSpec(RequestModel, frozen=True, kw_only=True):
 class JsonSchemaFormat(
     RequestModel, tag_field="type", tag="json_schema", frozen=True, kw_only=True
 ):
-    """JSON that fits a schema: `json_schema` is OpenAI's place for it, `schema` llama.cpp's.
+    """JSON that matches a schema, in OpenAI's field `json_schema` or llama.cpp's `schema`.
 
-    One of the two is needed; the server checks that.
+    The server checks that one of the two is given.
     """
 
     json_schema: JsonSchemaSpec | None = None
@@ -58,8 +58,8 @@ ResponseFormat: TypeAlias = TextFormat | JsonObjectFormat | JsonSchemaFormat | S
 class StructuredOutputs(RequestModel, frozen=True, kw_only=True):
     """vLLM's `structured_outputs`.
 
-    Exactly one of json, regex, choice, grammar, json_object and structural_tag is needed; the
-    server checks that. A `json` string holds a JSON Schema as text.
+    The server checks that exactly one of json, regex, choice, grammar, json_object and
+    structural_tag is given. A `json` string is a JSON Schema as text.
     """
 
     json: str | JsonObject | None = None
@@ -74,9 +74,9 @@ class StructuredOutputs(RequestModel, frozen=True, kw_only=True):
 
 
 class ConstraintFields(LlamaCppFields, frozen=True, kw_only=True):
-    """Every top-level spelling of an output constraint. At most one may be given.
+    """All top-level spellings of an output constraint. At most one may be given.
 
-    None of them may be ignored: the server obeys a constraint or refuses it by name.
+    The server enforces a constraint or refuses it by name. It never ignores one.
     """
 
     response_format: ResponseFormat | None = None

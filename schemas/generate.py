@@ -1,4 +1,4 @@
-"""POST /generate: one prompt in, text out, without OpenAI's dialect."""
+"""POST /generate: plain text in, plain text out."""
 
 from typing import Annotated
 
@@ -9,10 +9,12 @@ from schemas.scalars import INT32_MAX
 
 
 class GenerateRequest(RequestModel, frozen=True, kw_only=True):
-    """A text to continue. With `stream` the answer is the new text, raw UTF-8 as it comes."""
+    """A text to continue. With `stream` the response is the new text as raw UTF-8."""
 
     prompt: str
-    max_new_tokens: Annotated[int, Meta(ge=1, description="Most tokens to generate.")] | None = None
+    max_new_tokens: (
+        Annotated[int, Meta(ge=1, description="Maximum of generated tokens.")] | None
+    ) = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_k: (
         Annotated[
@@ -21,16 +23,14 @@ class GenerateRequest(RequestModel, frozen=True, kw_only=True):
         | None
     ) = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    stop_on_eos: Annotated[bool, Meta(description="false: generate on past end tokens.")] | None = (
+    stop_on_eos: Annotated[bool, Meta(description="false: continue after end tokens.")] | None = (
         None
     )
-    do_sample: Annotated[bool, Meta(description="false: always the most likely token.")] | None = (
-        None
-    )
+    do_sample: Annotated[bool, Meta(description="false: greedy.")] | None = None
     stream: bool | None = None
 
 
 class GenerateResponse(ResponseModel, frozen=True, kw_only=True):
-    """The prompt and what was generated after it."""
+    """The prompt followed by the generated text."""
 
     text: str

@@ -1,4 +1,4 @@
-"""GET /health: whether traffic may be sent here."""
+"""GET /health."""
 
 from typing import Literal, TypeAlias
 
@@ -7,11 +7,11 @@ from msgspec import UNSET, UnsetType
 from schemas.base import ResponseModel
 
 HealthStatus: TypeAlias = Literal["ok", "loading", "draining", "failed"]
-"""`ok` goes with 200, the others with 503."""
+"""`ok` has status 200, the others 503."""
 
 
 class HealthResponse(ResponseModel, frozen=True, kw_only=True):
-    """The server's state, and the reason where it is not ok."""
+    """The server's state. `reason` explains a state other than ok."""
 
     status: HealthStatus
     reason: str | UnsetType = UNSET

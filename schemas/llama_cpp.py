@@ -1,7 +1,7 @@
-"""llama.cpp's own top-level fields.
+"""llama.cpp's top-level fields.
 
-They are typed so that the server can refuse by name the ones that would have changed the output;
-a field that is not declared anywhere is ignored in silence.
+They are declared so that the server can refuse by name those that would change the output.
+Undeclared fields are ignored.
 """
 
 from schemas.base import RequestModel
@@ -9,7 +9,7 @@ from schemas.scalars import JsonObject
 
 
 class LlamaCppSamplingFields(RequestModel, frozen=True, kw_only=True):
-    """Fields that change which tokens come out, or what is reported of them."""
+    """Fields that change the generated tokens or their report. The server refuses them."""
 
     n_predict: int | None = None
     n_probs: int | None = None
@@ -43,7 +43,7 @@ class LlamaCppSamplingFields(RequestModel, frozen=True, kw_only=True):
 
 
 class LlamaCppFields(LlamaCppSamplingFields, frozen=True, kw_only=True):
-    """Adds the fields that leave the generated text alone."""
+    """Adds the fields that do not change the generated text."""
 
     cache_prompt: bool | None = None
     id_slot: int | None = None

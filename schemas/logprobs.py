@@ -1,6 +1,6 @@
-"""Log-probabilities in answers (OpenAI API reference; prompt_logprobs from vLLM).
+"""Log-probabilities (OpenAI API reference; prompt_logprobs from vLLM).
 
-Every value is finite: minus infinity is written as LOGPROB_FLOOR.
+All values are finite. Minus infinity is written as LOGPROB_FLOOR.
 """
 
 from typing import TypeAlias
@@ -19,9 +19,9 @@ class TopLogprob(ResponseModel, frozen=True, kw_only=True):
 
 
 class TokenLogprob(ResponseModel, frozen=True, kw_only=True):
-    """The chosen token at a position, and its alternatives in descending order.
+    """The sampled token at a position and its alternatives in descending order.
 
-    `bytes` are the token's raw bytes, even where they are part of a character only.
+    `bytes` are the token's raw bytes, which may be part of a character.
     """
 
     token: str
@@ -31,7 +31,7 @@ class TokenLogprob(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatLogprobs(ResponseModel, frozen=True, kw_only=True):
-    """`logprobs` of a chat choice: one entry per token that the text was made of."""
+    """`logprobs` of a chat choice: one entry per generated token."""
 
     content: list[TokenLogprob] | None
     refusal: list[TokenLogprob] | None = None
@@ -40,8 +40,8 @@ class ChatLogprobs(ResponseModel, frozen=True, kw_only=True):
 class CompletionLogprobs(ResponseModel, frozen=True, kw_only=True):
     """`logprobs` of a completion choice: four lists of equal length.
 
-    token_logprobs[i] equals the value under its own key in top_logprobs[i]. Both are null for the
-    first token of an echoed prompt. text_offset counts code points from the start of the text.
+    token_logprobs[i] equals the token's value in top_logprobs[i]. Both are null for the first token
+    of an echoed prompt. text_offset counts code points from the start of the text.
     """
 
     tokens: list[str]
@@ -59,4 +59,4 @@ class PromptLogprob(ResponseModel, frozen=True, kw_only=True):
 
 
 PromptLogprobs: TypeAlias = list[dict[int, PromptLogprob] | None]
-"""Per prompt position a map from token id; null at the first position."""
+"""A map from token id per prompt position; null at the first position."""

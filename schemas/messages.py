@@ -1,4 +1,4 @@
-"""A conversation: messages as a union tagged by `role`, content parts as one tagged by `type`.
+"""A conversation: messages are a union tagged by `role`, content parts one tagged by `type`.
 
 (OpenAI API reference, chat completions, messages.) Unknown keys of messages and parts are
 ignored; an unknown role or part type does not decode.
@@ -28,13 +28,13 @@ class TextPart(Part, tag="text", frozen=True, kw_only=True):
 
 
 class InputTextPart(Part, tag="input_text", frozen=True, kw_only=True):
-    """Text, as the Responses API spells it."""
+    """Text in the Responses API's spelling."""
 
     text: str
 
 
 class OutputTextPart(Part, tag="output_text", frozen=True, kw_only=True):
-    """Text of an earlier answer, as the Responses API spells it."""
+    """Text of an earlier answer in the Responses API's spelling."""
 
     text: str
 
@@ -52,25 +52,25 @@ class ThinkingPart(Part, tag="thinking", frozen=True, kw_only=True):
 
 
 class ReasoningPart(Part, tag="reasoning", frozen=True, kw_only=True):
-    """The assistant's reasoning in an earlier turn, in its other spelling."""
+    """The assistant's reasoning in an earlier turn, in the Responses API's spelling."""
 
     text: str | None = None
 
 
 class ImageUrlPart(Part, tag="image_url", frozen=True, kw_only=True):
-    """An image. Decoded loosely: a text model refuses the part whatever it holds."""
+    """An image. Its fields are not checked, because the server refuses the part."""
 
     image_url: Any = None
 
 
 class InputAudioPart(Part, tag="input_audio", frozen=True, kw_only=True):
-    """A sound. Decoded loosely: a text model refuses the part whatever it holds."""
+    """Audio. Its fields are not checked, because the server refuses the part."""
 
     input_audio: Any = None
 
 
 class FilePart(Part, tag="file", frozen=True, kw_only=True):
-    """A file. Decoded loosely: a text model refuses the part whatever it holds."""
+    """A file. Its fields are not checked, because the server refuses the part."""
 
     file: Any = None
 
@@ -116,7 +116,7 @@ class BaseMessage(RequestModel, tag_field="role", frozen=True, kw_only=True):
 
 
 class DeveloperMessage(BaseMessage, tag="developer", frozen=True, kw_only=True):
-    """Instructions, in the newer spelling of `system`."""
+    """Instructions: the newer name of `system`."""
 
     content: Content
     name: str | None = None
@@ -130,14 +130,14 @@ class SystemMessage(BaseMessage, tag="system", frozen=True, kw_only=True):
 
 
 class UserMessage(BaseMessage, tag="user", frozen=True, kw_only=True):
-    """What the user says."""
+    """A turn of the user."""
 
     content: Content
     name: str | None = None
 
 
 class AssistantMessage(BaseMessage, tag="assistant", frozen=True, kw_only=True):
-    """An earlier answer. `content` may be missing, for instance beside tool calls."""
+    """An earlier answer. `content` may be missing if there are tool calls."""
 
     content: Content | None = None
     name: str | None = None
@@ -158,7 +158,7 @@ class ToolMessage(BaseMessage, tag="tool", frozen=True, kw_only=True):
 
 
 class FunctionMessage(BaseMessage, tag="function", frozen=True, kw_only=True):
-    """The result of a function call, in the deprecated form."""
+    """The result of a function call: the deprecated form of `tool`."""
 
     content: str | None
     name: str

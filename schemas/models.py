@@ -8,7 +8,7 @@ from schemas.base import ResponseModel
 
 
 class Model(ResponseModel, frozen=True, kw_only=True):
-    """A served model. `max_model_len`, its context in tokens, is read by benchmark clients."""
+    """The served model. `max_model_len` is its context length in tokens (vLLM)."""
 
     id: str
     object: Literal["model"] = "model"
@@ -20,7 +20,7 @@ class Model(ResponseModel, frozen=True, kw_only=True):
 
 
 class ModelList(ResponseModel, frozen=True, kw_only=True):
-    """All served models, on one page."""
+    """All served models."""
 
     object: Literal["list"] = "list"
     data: list[Model]

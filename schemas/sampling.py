@@ -1,4 +1,4 @@
-"""Fields that chat completions and completions share: sampling, stopping, streaming, reporting."""
+"""Fields of both chat and text completions: sampling, stopping, streaming, reporting."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,20 +10,20 @@ from schemas.scalars import INT32_MAX, NonEmptyStr, StopString, TokenId, TokenId
 
 
 class StreamOptions(RequestModel, frozen=True, kw_only=True):
-    """What a stream carries besides text. Only valid with `stream: true`."""
+    """Options of a stream. Only allowed with `stream: true`."""
 
     include_usage: bool | None = None
-    """Send one last chunk with the usage of the whole request."""
+    """Send a last chunk with the usage of the whole request."""
     include_obfuscation: bool | None = None
-    """Accepted; chunks are never padded."""
+    """Accepted without effect: chunks are never padded."""
     continuous_usage_stats: bool | None = None
-    """vLLM and SGLang: usage so far in every chunk."""
+    """Send the usage so far in every chunk (vLLM, SGLang)."""
 
 
 class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
-    """The top-level fields of both endpoints (OpenAI API reference; vLLM, SGLang extensions).
+    """The top-level fields of both APIs (OpenAI API reference; vLLM and SGLang extensions).
 
-    Structs inherit in one line only, hence the chain llama.cpp fields, constraints, sampling.
+    Structs have single inheritance, so llama.cpp's fields and the constraints are bases.
     """
 
     model: Annotated[str, Meta(description="Served model id; absent: the served model.")] | None = (
@@ -31,24 +31,21 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     )
 
     # OpenAI's fields.
-    temperature: (
-        Annotated[float, Meta(ge=0, le=2, description="0 picks the most likely token.")] | None
-    ) = None
+    temperature: Annotated[float, Meta(ge=0, le=2, description="0: greedy.")] | None = None
     top_p: (
-        Annotated[float, Meta(ge=0, le=1, description="Nucleus mass; 0 keeps one token.")] | None
+        Annotated[float, Meta(ge=0, le=1, description="Nucleus sampling; 0 keeps one token.")]
+        | None
     ) = None
     n: Annotated[int, Meta(ge=1, le=128, description="Choices per prompt.")] | None = None
     stop: (
         Annotated[
             StopString | Annotated[list[StopString], Meta(max_length=64)],
-            Meta(description="Text that ends the answer: a string, or up to 64."),
+            Meta(description="Stop string, or up to 64 of them."),
         ]
         | None
     ) = None
     seed: (
-        Annotated[
-            int, Meta(ge=-(2**63), le=2**63 - 1, description="Signed 64-bit; -1 means random.")
-        ]
+        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="Signed 64 bits; -1: random.")]
         | None
     ) = None
     frequency_penalty: (
@@ -59,22 +56,22 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     ) = None
     presence_penalty: (
         Annotated[
-            float, Meta(ge=-2, le=2, description="Subtracted once a token has been generated.")
+            float, Meta(ge=-2, le=2, description="Subtracted from tokens in the generated text.")
         ]
         | None
     ) = None
     logit_bias: (
         Annotated[
             dict[str, Annotated[float, Meta(ge=-100, le=100)]],
-            Meta(max_length=1024, description="Token id as decimal string: -100..100."),
+            Meta(max_length=1024, description="From token id, as a decimal string, to -100..100."),
         ]
         | None
     ) = None
-    stream: Annotated[bool, Meta(description="Answer with server-sent events.")] | None = None
+    stream: Annotated[bool, Meta(description="Respond with server-sent events.")] | None = None
     stream_options: StreamOptions | None = None
-    user: Annotated[str, Meta(description="Accepted, without effect.")] | None = None
+    user: Annotated[str, Meta(description="Accepted without effect.")] | None = None
 
-    # Extensions: which tokens may come out.
+    # Extensions: which tokens may be sampled.
     top_k: (
         Annotated[
             int, Meta(ge=-1, le=INT32_MAX, description="Keep the k best tokens; 0 and -1: all.")
@@ -88,7 +85,9 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
         | None
     ) = None
     repetition_penalty: (
-        Annotated[float, Meta(ge=0.001, le=1000, description="1 is off; counts prompt and output.")]
+        Annotated[
+            float, Meta(ge=0.001, le=1000, description="1: off; applies to prompt and output.")
+        ]
         | None
     ) = None
     allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
@@ -96,17 +95,20 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     use_beam_search: bool | None = None
     length_penalty: float | None = None
     thinking_token_budget: (
-        Annotated[int, Meta(ge=-1, le=INT32_MAX, description="Cap on reasoning; -1: none.")] | None
+        Annotated[
+            int, Meta(ge=-1, le=INT32_MAX, description="Maximum of thinking tokens; -1: none.")
+        ]
+        | None
     ) = None
     lora_path: str | list[str | None] | None = None
     logits_processors: Any = None
     custom_logit_processor: Any = None
     custom_params: Any = None
 
-    # Extensions: when to stop, and what the text shows.
+    # Extensions: when to stop, and what the text contains.
     min_tokens: (
         Annotated[
-            int, Meta(ge=0, le=INT32_MAX, description="No end token or stop string before these.")
+            int, Meta(ge=0, le=INT32_MAX, description="No end token or stop string before so many.")
         ]
         | None
     ) = None
@@ -115,16 +117,17 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     stop_regex: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
     no_stop_trim: (
-        Annotated[bool, Meta(description="SGLang's include_stop_str_in_output.")] | None
+        Annotated[bool, Meta(description="SGLang's name of include_stop_str_in_output.")] | None
     ) = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    echo: Annotated[bool, Meta(description="Begin the text with the prompt.")] | None = None
+    echo: Annotated[bool, Meta(description="Start the text with the prompt.")] | None = None
 
     # Extensions: how the prompt is read.
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: (
-        Annotated[int, Meta(ge=-1, le=INT32_MAX, description="Keep so many; -1: what fits.")] | None
+        Annotated[int, Meta(ge=-1, le=INT32_MAX, description="Tokens to keep; -1: as many as fit.")]
+        | None
     ) = None
     truncation_side: Literal["left", "right"] | None = None
 
@@ -143,13 +146,15 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     # Extensions: scheduling and identity.
     priority: (
         Annotated[
-            int, Meta(ge=-INT32_MAX, le=INT32_MAX, description="Lower is served first; 0: normal.")
+            int, Meta(ge=-INT32_MAX, le=INT32_MAX, description="Lower is served first; 0: default.")
         ]
         | None
     ) = None
     request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     rid: (
-        Annotated[str, Meta(min_length=1, max_length=128, description="SGLang's request_id.")]
+        Annotated[
+            str, Meta(min_length=1, max_length=128, description="SGLang's name of request_id.")
+        ]
         | None
     ) = None
     cache_salt: (
@@ -159,7 +164,7 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
                 min_length=1,
                 max_length=128,
                 pattern=r"^[^@/\\\x00]*$",
-                description="Requests share cached prefixes only with equal salts.",
+                description="Only requests with equal salts share cached prefixes.",
             ),
         ]
         | None

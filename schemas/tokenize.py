@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, in vLLM's shapes."""
+"""POST /tokenize and /detokenize, in vLLM's format."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from schemas.tools import Tools
 class TokenizeRequest(RequestModel, frozen=True, kw_only=True):
     """A text or a conversation to tokenize: exactly one of `prompt` and `messages`.
 
-    The server checks that there is one; the template fields go with `messages` only.
+    The server checks that. The template fields apply to `messages` only.
     """
 
     model: str | None = None
@@ -31,7 +31,7 @@ class TokenizeRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class TokenizeResponse(ResponseModel, frozen=True, kw_only=True):
-    """Token ids and their number. `token_strs` is null unless asked for."""
+    """Token ids and their number. `token_strs` is null unless requested."""
 
     count: int
     max_model_len: int
@@ -40,7 +40,7 @@ class TokenizeResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class DetokenizeRequest(RequestModel, frozen=True, kw_only=True):
-    """Token ids to turn into text."""
+    """Token ids to decode."""
 
     model: str | None = None
     tokens: list[TokenId]

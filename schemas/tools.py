@@ -1,7 +1,4 @@
-"""Tools a request offers, the choice among them, and the calls an answer makes.
-
-(OpenAI API reference, function calling.)
-"""
+"""Tools of a request, the choice among them, and calls (OpenAI API reference)."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -12,7 +9,7 @@ from schemas.scalars import JsonObject, Name
 
 
 class FunctionDefinition(RequestModel, frozen=True, kw_only=True):
-    """A function. `parameters` is a JSON Schema; absent, the function takes no arguments."""
+    """A function. `parameters` is a JSON Schema. Without it the function takes no arguments."""
 
     name: Name
     description: str | None = None
@@ -35,7 +32,7 @@ class FunctionTool(RequestModel, tag_field="type", tag="function", frozen=True, 
 
 
 class CustomTool(RequestModel, tag_field="type", tag="custom", frozen=True, kw_only=True):
-    """A custom tool. Decoded so that it can be refused by name."""
+    """A custom tool. Declared so that the server can refuse it by name."""
 
     custom: CustomDefinition
 
@@ -49,19 +46,19 @@ Functions = Annotated[
 
 
 class ToolName(RequestModel, frozen=True, kw_only=True):
-    """Names one tool."""
+    """The name of a tool."""
 
     name: str
 
 
 class FunctionToolChoice(RequestModel, tag_field="type", tag="function", frozen=True, kw_only=True):
-    """Exactly this function."""
+    """This function must be called."""
 
     function: ToolName
 
 
 class CustomToolChoice(RequestModel, tag_field="type", tag="custom", frozen=True, kw_only=True):
-    """Exactly this custom tool. Decoded so that it can be refused by name."""
+    """This custom tool. Declared so that the server can refuse it by name."""
 
     custom: ToolName
 
@@ -76,7 +73,7 @@ class AllowedTools(RequestModel, frozen=True, kw_only=True):
 class AllowedToolsChoice(
     RequestModel, tag_field="type", tag="allowed_tools", frozen=True, kw_only=True
 ):
-    """Only these tools, with the tool list in the prompt unchanged."""
+    """Only these tools may be called. The prompt still lists all tools."""
 
     allowed_tools: AllowedTools
 
@@ -89,7 +86,7 @@ FunctionCallChoice: TypeAlias = Literal["none", "auto"] | ToolName
 
 
 class FunctionCall(ResponseModel, frozen=True, kw_only=True):
-    """A call in an answer. `arguments` is JSON as text, `{}` for none; never an object."""
+    """A call in an answer. `arguments` is JSON as text, `{}` for no arguments."""
 
     name: str
     arguments: str

@@ -6,13 +6,13 @@ from schemas.base import ResponseModel
 
 
 class PromptTokensDetails(ResponseModel, frozen=True, kw_only=True):
-    """Part of prompt_tokens. `cached_tokens` were taken from the prefix cache."""
+    """`cached_tokens` is the part of prompt_tokens that came from the prefix cache."""
 
     cached_tokens: int
 
 
 class CompletionTokensDetails(ResponseModel, frozen=True, kw_only=True):
-    """Part of completion_tokens."""
+    """`reasoning_tokens` is the part of completion_tokens that is thinking."""
 
     reasoning_tokens: int
 
@@ -20,7 +20,7 @@ class CompletionTokensDetails(ResponseModel, frozen=True, kw_only=True):
 class Usage(ResponseModel, frozen=True, kw_only=True):
     """Counts of tokens. total_tokens is the sum of the other two.
 
-    Each prompt counts once, however many choices it has; generated tokens count over all choices.
+    Each prompt counts once, however many choices it has. Generated tokens of all choices count.
     """
 
     prompt_tokens: int

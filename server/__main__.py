@@ -64,7 +64,7 @@ def run_bench(settings: BenchSettings) -> int:
 
 
 def _set_up(log_level: str) -> None:
-    heap.grow()
+    heap.collect_rarely()
     logging.basicConfig(
         level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

@@ -16,8 +16,8 @@ from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
-from server.bridge import ChoiceOutput, ResponseStream
 from server.render.base import StreamRenderer, WholeRenderer
+from server.response_stream import ChoiceOutput, ResponseStream
 
 JSON = "application/json"
 

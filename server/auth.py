@@ -1,4 +1,4 @@
-"""API keys: a guard that runs before the body is read. Routes are guarded unless they opt out."""
+"""API keys: a guard that runs before the body is read. ``opt={"public": True}`` exempts a route."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]
 
 
 def api_key_guard(api_keys: Iterable[str]) -> Guard:
-    """Refuse requests without one of the keys, but for routes whose ``opt`` says ``public``.
+    """Reject requests without one of the keys.
 
-    Digests are compared, so that neither the time taken nor odd bytes tell anything.
+    Digests are compared, so the comparison's time reveals nothing and keys may be any bytes.
     """
     accepted = {_digest(key.encode()) for key in api_keys}
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-        is_question = connection.scope.get("method") == "OPTIONS"  # browsers send no key with it
-        if is_question or handler.opt.get("public"):
+        # Browsers send CORS preflights without a key.
+        is_preflight = connection.scope.get("method") == "OPTIONS"
+        if is_preflight or handler.opt.get("public"):
             return
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if not token:

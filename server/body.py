@@ -1,4 +1,4 @@
-"""StrictRequest: a request whose JSON body is decoded once, strictly, into the handler's type."""
+"""StrictRequest: decodes a JSON body once, strictly, into the handler's type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from server.errors import APIError, invalid_body
 
 
 class StrictRequest(Request[Any, Any, Any]):
-    """Decodes straight into the Struct that the handler declares.
+    """Decodes the body into the Struct that the handler declares.
 
-    Litestar would decode to plain objects and convert them leniently (``"5"`` to 5); what it then
-    finds is already of the declared type, and it leaves that alone.
+    Litestar would decode to plain objects and convert these leniently (``"5"`` to 5). It does not
+    convert a body that already has the declared type.
     """
 
     async def json(self) -> Any:
@@ -34,11 +34,11 @@ class StrictRequest(Request[Any, Any, Any]):
             raise invalid_body(error) from None
 
     async def body(self) -> bytes:
-        """The bytes of the body. Raises APIError if there are none, or not all."""
+        """The bytes of the body. Raises APIError if the body is empty or incomplete."""
         try:
             body = await super().body()
         except InternalServerException:
-            raise APIError(499, "The client left before its request was read.") from None
+            raise APIError(499, "The client disconnected before its request was read.") from None
         if not body:
             raise APIError(400, "The body is empty; a JSON object is expected.")
         return body

@@ -1,7 +1,7 @@
-"""Exceptions to OpenAI's error object: one table.
+"""Exceptions to OpenAI's error object.
 
-Whatever ends a request early becomes an ``APIError`` here, with its status and headers. Messages
-are one sentence, of bounded length, and hold nothing internal.
+Every failed request becomes an ``APIError`` here, with a status and headers. Messages have a
+limited length and contain nothing internal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INVALID = "invalid_request_error"
 
 
 class APIError(Exception):
-    """A refusal as the client sees it."""
+    """An error response."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class APIError(Exception):
 
 
 def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
-    """Translate any exception. What is not known here is a failure of ours: 500."""
+    """Translate any exception. An unknown one is a bug of the server: 500."""
     match error:
         case APIError():
             return error
@@ -90,10 +90,10 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     if api_error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(
         error, RoseInferError
     ):
-        path = quote(request.scope["path"])  # decoded it may hold an end of line
+        path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
     headers = dict(api_error.headers)
-    if "retry-after" not in headers:  # what failed once fails again: clients should not repeat it
+    if "retry-after" not in headers:  # the same request would fail again
         headers["x-should-retry"] = "false"
     return Response(
         encode_error(api_error.error),
@@ -104,12 +104,12 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
 
 
 def encode_error(error: ErrorObject) -> bytes:
-    """The body of an error answer, and the data of an error event."""
+    """The body of an error response, and the data of an error event."""
     return msgspec.json.encode(ErrorResponse(error=error))
 
 
 def stream_error(message: str) -> ErrorObject:
-    """What a stream says when it cannot go on."""
+    """The error of a stream that cannot continue."""
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 
 
@@ -138,7 +138,7 @@ def _from_litestar(error: HTTPException) -> APIError:
 
 
 def invalid_body(error: Exception) -> APIError:
-    """Why a body could not be decoded, naming the field where there is one."""
+    """The error of a body that could not be decoded. Names the field if there is one."""
     match error:
         case msgspec.ValidationError():
             return _invalid_field(str(error))
@@ -158,7 +158,7 @@ _KINDS = {"int": "integer", "float": "decimal"}
 
 
 def _invalid_field(text: str) -> APIError:
-    """From msgspec's ``Expected `int`, got `str` - at `$.messages[0].n```."""
+    """Parse a message of msgspec: ``Expected `int`, got `str` - at `$.messages[0].n```."""
     path = _PATH.search(text)
     param = path["path"] if path else ""
     reason = _PATH.sub("", text)

@@ -1,8 +1,8 @@
-"""The server process: one socket, one event loop, and an orderly end.
+"""The server process: one socket, one event loop, graceful shutdown.
 
-uvicorn runs lifespan shutdown only after open responses have ended, so draining starts at the
-signal: new work is refused while the socket still answers, running responses get their time,
-and only then is uvicorn told to exit.
+uvicorn runs the lifespan's shutdown only after open responses have ended, so draining starts at
+the signal: the server refuses new work while it still answers, waits for running responses, and
+only then lets uvicorn exit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from server.serving import Serving
 from server.settings import Settings
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which the core thread lets the event loop have the interpreter."""
+"""Seconds after which the core thread releases the GIL to the event loop."""
 
 KEEP_ALIVE_TIMEOUT = 60
-"""Seconds that an idle connection stays open; below what proxies in front assume."""
+"""Seconds before an idle connection is closed."""
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn that drains on the first signal and leaves at once on the second."""
+    """Drains on the first signal and exits at once on the second."""
 
     def __init__(self, config: uvicorn.Config, app: Litestar, drain_timeout: float) -> None:
         super().__init__(config)
@@ -43,22 +43,22 @@ class DrainingServer(uvicorn.Server):
         self._has_signal = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and act on a signal that came before there was a loop to tell."""
+        """Start, and handle a signal that came before the event loop ran."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self._has_signal:
             self._begin_drain()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Take a signal: drain, or leave at once if that is under way already."""
+        """Drain, or exit at once on the second signal. Called as a signal handler."""
         if self._has_signal:
-            self.leave()
+            self.exit_now()
         self._has_signal = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_drain)
 
-    def leave(self) -> None:
-        """Exit without waiting for anyone: open responses are given up."""
+    def exit_now(self) -> None:
+        """Cancel open responses and exit."""
         self.should_exit = True
         if self._loop is not None and self.started:
             self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
@@ -78,9 +78,9 @@ class DrainingServer(uvicorn.Server):
 
 
 def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:
-    """Serve until a signal or a failure; returns the exit code. Main thread only.
+    """Serve until a signal or a failure and return the exit code. Main thread only.
 
-    ``load`` builds another engine than the settings name.
+    ``load`` replaces the loader of ``settings.model``.
     """
     try:
         listener = _listen(settings.host, settings.port)
@@ -95,7 +95,7 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
         nonlocal exit_code
         match event:
             case Ready():
-                heap.settle()
+                heap.freeze()
                 _announce_ready(settings, url, app.state.serving)
             case Died(message, is_load_error):
                 print(f"roseinfer: {message}", file=sys.stderr, flush=True)

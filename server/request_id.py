@@ -1,4 +1,4 @@
-"""x-request-id on every answer, also on those that no route gives. Wraps the whole application."""
+"""ASGI middleware: x-request-id on every response, and the access log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 logger = logging.getLogger("roseinfer.access")
 
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-"""A client's own id is echoed only if it could do no harm in a header or a log."""
+"""Ids of clients that are safe in a header and in a log."""
 
 
 def with_request_id(app: ASGIApp) -> ASGIApp:
-    """Wrap ``app``: give each answer an id, the client's own if it sent a plain one, and log it."""
+    """Wrap ``app``. A client's own id is used if it is safe. 404s of no route get an id too."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        request_id = _own_id(scope) or uuid4().hex.encode()
+        request_id = _client_id(scope) or uuid4().hex.encode()
         start = time.perf_counter()
-        status = 499  # the client left before there was an answer
+        status = 499  # unless a response starts, the client has disconnected
 
         def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal status
@@ -47,7 +47,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
             logger.info(
                 "%s %s %d %.1f ms %s",
                 scope["method"],
-                quote(scope["path"]),  # decoded it may hold an end of line
+                quote(scope["path"]),  # the decoded path may contain a line end
                 status,
                 (time.perf_counter() - start) * 1000,
                 request_id.decode(),
@@ -56,7 +56,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
     return wrapped
 
 
-def _own_id(scope: Scope) -> bytes | None:
+def _client_id(scope: Scope) -> bytes | None:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _ACCEPTED.fullmatch(value):
             return bytes(value)

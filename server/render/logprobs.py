@@ -1,4 +1,4 @@
-"""Token ids and numbers to the log-probability objects of the three formats."""
+"""Log-probabilities in the formats of chat, completions and vLLM's prompt_logprobs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TokenName = Callable[[int], str]
 
 
 def token_names(tokenizer: Tokenizer, *, as_ids: bool) -> TokenName:
-    """How tokens are shown: as text, or as ``token_id:17``."""
+    """A function from token id to text, or to ``token_id:17``."""
     return (lambda token_id: f"token_id:{token_id}") if as_ids else tokenizer.token_text
 
 
 def chat_logprobs(
     entries: Sequence[TokenLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
 ) -> wire.ChatLogprobs:
-    """Entries of a chat choice, with raw bytes even for fragments of characters."""
+    """``logprobs`` of a chat choice. Tokens that are part of a character have raw bytes."""
     return wire.ChatLogprobs(
         content=[
             wire.TokenLogprob(
@@ -48,9 +48,10 @@ def completion_logprobs(
     offsets: Sequence[int] = (),
     offset: int = 0,
 ) -> wire.CompletionLogprobs:
-    """Four aligned lists: the first ``len(offsets)`` entries belong to an echoed prompt.
+    """``logprobs`` of a completion choice: four lists of equal length.
 
-    ``offset`` is where the generated text begins.
+    The first ``len(offsets)`` entries belong to an echoed prompt. The generated text starts at
+    ``offset`` in the choice's text.
     """
     generated = entries[len(offsets) :]
     return wire.CompletionLogprobs(
@@ -64,7 +65,7 @@ def completion_logprobs(
 def prompt_logprobs(
     entries: Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
 ) -> wire.PromptLogprobs:
-    """vLLM's form: a map from token id for each position, null at the first."""
+    """A map from token id to log-probability per position; null at the first."""
     result: wire.PromptLogprobs = []
     for entry in entries:
         if entry.logprob is None:
@@ -87,10 +88,9 @@ def prompt_logprobs(
 
 
 def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:
-    """The best tokens and the actual one, by text.
+    """Log-probabilities of the best tokens and the sampled one, by text.
 
-    Where two have the same text the likelier one is shown, but never instead of the actual
-    token: its value must be found under its own key.
+    Of two tokens with the same text the likelier one is kept, unless the other was sampled.
     """
     if entry.logprob is None:
         return None
@@ -102,5 +102,5 @@ def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[st
 
 
 def _value(entry: TokenLogprob) -> float:
-    assert entry.logprob is not None, "a generated token always has a value"
+    assert entry.logprob is not None, "only a prompt's first token has no log-probability"
     return entry.logprob

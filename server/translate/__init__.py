@@ -1,1 +1,1 @@
-"""OpenAI's dialect to the engine's: the only place that reads requests."""
+"""API requests to engine jobs. Only this package reads requests."""

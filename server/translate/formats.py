@@ -1,4 +1,4 @@
-"""Output constraints in all their spellings, to one grammar."""
+"""Output constraints, in all their spellings, to one grammar."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from schemas.sampling import SamplingFields
 
 
 def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
-    """The one constraint that the request sets, if any, and the field that holds it.
+    """The output constraint of the request, if any, and the name of its field.
 
-    Raises InvalidRequest if there are several, or if one is not understood.
+    Raises InvalidRequest if there are several or one is invalid.
     """
     given = [
         (name, build, value)
@@ -62,7 +62,7 @@ def _response_format(value: ResponseFormat, name: str) -> Grammar:
                 raise _unsupported(name, "a structural tag without structures and triggers")
             return grammar.structural_tags([_structure(s, name) for s in structures], triggers)
         case TextFormat():
-            raise AssertionError("free text is no constraint")
+            raise AssertionError("free text is not a constraint")
 
 
 def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
@@ -91,7 +91,7 @@ def _json(value: str | Mapping[str, Any], name: str) -> Grammar:
 
 
 def _schema(value: str | Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """A schema, also where it comes as text."""
+    """A schema, decoded if it is given as text."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)

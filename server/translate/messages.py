@@ -1,4 +1,4 @@
-"""Chat messages to the plain dictionaries that chat templates read."""
+"""Chat messages to the dictionaries that chat templates read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schemas.messages import (
 
 
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Normalise: text parts joined by newlines, null content empty, developer as system.
+    """Join text parts by newlines, make null content empty and developer messages system ones.
 
     Raises InvalidRequest naming the message, as ``messages[2].content``.
     """
@@ -81,7 +81,7 @@ def _tool_call(call: RequestToolCall) -> dict[str, Any]:
 
 
 def _arguments(text: str | None) -> dict[str, Any]:
-    """Templates want a mapping; what is broken in history must not make it unusable."""
+    """Decode arguments, because templates need a mapping. Invalid ones in the history become {}."""
     try:
         value = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Tools and tool_choice: what may be called, what must be, and the grammar that sees to it."""
+"""Tools and tool_choice: which tools may or must be called, and the grammar for it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from schemas.tools import (
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """What a request's tools come to. Without tools, or with ``none``, nothing is callable.
+    """The tools of a request. Without tools, or with ``none``, nothing is callable.
 
-    ``shown`` is what the chat template gets: all tools, so that a subset does not change the
-    prompt, but none where none may be called.
+    The chat template gets ``shown``: all tools, so that a subset of them does not change the
+    prompt, or none if none may be called. ``is_named``: ``tool_choice`` names one function.
     """
 
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class ToolSelection:
     is_parallel: bool = True
 
     def grammar(self, markup: CallMarkup, text: Grammar | None) -> Grammar | None:
-        """What the answer may look like; ``text`` is the format of one that makes no call."""
+        """The grammar of the answer. ``text`` is the grammar of an answer without calls."""
         if not self.callable:
             return text
         specs = [
@@ -123,7 +123,7 @@ def _functions(tools: list[Tool]) -> dict[str, FunctionDefinition]:
 
 
 def _shown(function: FunctionDefinition) -> dict[str, Any]:
-    """A tool as models know it from their training: nothing but what describes it."""
+    """A tool as chat templates expect it: name, description and parameters only."""
     described: dict[str, Any] = {"name": function.name}
     if function.description is not None:
         described["description"] = function.description

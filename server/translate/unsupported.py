@@ -1,7 +1,7 @@
-"""Fields that are part of the protocol and not of this server, refused by name.
+"""Refuses fields that the protocol has and this server does not support.
 
-A field that would have changed the answer is never ignored. Each entry says which values ask for
-nothing and are therefore fine; None, which means "not given", always is.
+No field that would change the answer is ignored. Each entry is a predicate of values that have no
+effect and are accepted. None means "not given" and is always accepted.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from schemas.completions import CompletionRequest
 from schemas.llama_cpp import LlamaCppSamplingFields
 from schemas.sampling import SamplingFields
 
-Harmless = Callable[[Any], bool]
+Neutral = Callable[[Any], bool]
+"""Whether a value has no effect."""
 
 
 def _never(_value: Any) -> bool:
     return False
 
 
-def _is(*values: object) -> Harmless:
+def _is(*values: object) -> Neutral:
     return lambda value: value in values
 
 
-_SAMPLING: dict[str, Harmless] = {
+_SAMPLING: dict[str, Neutral] = {
     **dict.fromkeys(LlamaCppSamplingFields.__struct_fields__, _never),
     "guided_whitespace_pattern": _never,
     "use_beam_search": _is(False),
@@ -43,7 +44,7 @@ _SAMPLING: dict[str, Harmless] = {
     "priority": _is(0),
 }
 
-_CHAT: dict[str, Harmless] = {
+_CHAT: dict[str, Neutral] = {
     **_SAMPLING,
     "functions": _is([]),
     "function_call": _is("none"),
@@ -53,12 +54,12 @@ _CHAT: dict[str, Harmless] = {
     "moderation": _never,
     "documents": _is([]),
     "mm_processor_kwargs": _is({}),
-    "add_special_tokens": _is(False),  # the template writes them
+    "add_special_tokens": _is(False),  # the chat template writes them
     "echo": _is(False),
     "stream_reasoning": _is(True),
 }
 
-_COMPLETIONS: dict[str, Harmless] = {
+_COMPLETIONS: dict[str, Neutral] = {
     **_SAMPLING,
     "thinking_token_budget": _is(-1),
     "messages": _never,
@@ -68,14 +69,14 @@ _COMPLETIONS: dict[str, Harmless] = {
 
 
 def refused_fields(request_type: type[msgspec.Struct]) -> dict[str, bool]:
-    """The fields of this type that are refused; true for those with values that are not."""
+    """The refused fields of a request type. True: values without effect are accepted."""
     tables = {ChatCompletionRequest: _CHAT, CompletionRequest: _COMPLETIONS}
     table = tables.get(request_type, {})
-    return {name: is_harmless is not _never for name, is_harmless in table.items()}
+    return {name: is_neutral is not _never for name, is_neutral in table.items()}
 
 
 def refuse_unsupported(request: SamplingFields) -> None:
-    """Raise InvalidRequest naming the first field that asks for what this server cannot do."""
+    """Raise InvalidRequest naming the first unsupported field."""
     match request:
         case ChatCompletionRequest():
             table = _CHAT
@@ -83,12 +84,12 @@ def refuse_unsupported(request: SamplingFields) -> None:
             table = _COMPLETIONS
         case _:
             table = _SAMPLING
-    for name, is_harmless in table.items():
+    for name, is_neutral in table.items():
         value = getattr(request, name)
-        if value is not None and not is_harmless(value):
+        if value is not None and not is_neutral(value):
             raise InvalidRequest(
                 f"'{name}' is not supported by this server"
-                + ("." if is_harmless is _never else " with this value."),
+                + ("." if is_neutral is _never else " with this value."),
                 param=name,
                 code="unsupported_parameter",
             )

@@ -8,7 +8,7 @@ from core.contract.errors import GenerationFailed
 from core.text.tokenizer import Tokenizer
 from server import sse
 from server.answers import StreamAnswer, WholeAnswer
-from server.bridge import BUFFERED_OUTPUTS
+from server.response_stream import BUFFERED_OUTPUTS
 from server.render.base import Head
 from server.render.chat import ChatOptions, ChatRenderer
 from server.render.envelope import Envelope

@@ -7,7 +7,8 @@ from anyio import lowlevel
 
 from core.contract.errors import InvalidRequest, ModelLoadError, QueueFull, Unavailable
 from core.thread import Died
-from server.bridge import BUFFERED_OUTPUTS, EngineBridge, State
+from server.bridge import EngineBridge, State
+from server.response_stream import BUFFERED_OUTPUTS
 from tests.support.engines import AnsweringEngine, GatedEngine, last, out, request, settle, words
 
 pytestmark = pytest.mark.anyio

@@ -3,12 +3,12 @@ import gc
 from server import heap
 
 
-def test_the_heap_grows_and_settles():
+def test_start_up_collects_rarely_and_its_objects_are_frozen():
     usual = gc.get_threshold()
-    heap.grow()
+    heap.collect_rarely()
     assert gc.get_threshold()[0] == heap.START_THRESHOLD
     made_in_start_up = [[] for _ in range(1000)]
     num_frozen = gc.get_freeze_count()
-    heap.settle()
+    heap.freeze()
     assert gc.get_threshold() == usual
     assert gc.get_freeze_count() >= num_frozen + len(made_in_start_up)

@@ -1,0 +1,137 @@
+"""ResponseStream: the engine's outputs for one HTTP response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import anyio
+from anyio import WouldBlock
+
+from core.contract.errors import GenerationFailed, RoseInferError, Unavailable
+from core.contract.messages import EngineRequest, StepOutput, merge
+
+BUFFERED_OUTPUTS = 32
+"""Outputs that a slow reader may fall behind before its pending outputs are merged."""
+
+ChoiceOutput: TypeAlias = tuple[int, StepOutput]
+"""A choice index and an output of that choice."""
+
+
+class ResponseStream:
+    """Receives the outputs of all choices of a response. One reader; event loop only.
+
+    Leaving it (``async with``) aborts the unfinished requests.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[EngineRequest],
+        *,
+        on_close: Callable[[ResponseStream], None],
+        is_engine_ready: Callable[[], bool],
+    ) -> None:
+        self._requests = requests
+        self._on_close = on_close
+        self._is_engine_ready = is_engine_ready
+        self._num_unfinished = len(requests)
+        self._send, self._receive = anyio.create_memory_object_stream[ChoiceOutput](
+            BUFFERED_OUTPUTS
+        )
+        self._num_buffered = 0
+        self._backlog: dict[int, StepOutput] = {}
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None  # set while the reader waits
+        self._scope: anyio.CancelScope | None = None
+
+    def __len__(self) -> int:
+        """Number of choices."""
+        return len(self._requests)
+
+    @property
+    def requests(self) -> Sequence[EngineRequest]:
+        """The engine's requests by choice index."""
+        return self._requests
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the reader has received the last output of every choice."""
+        return self._num_unfinished == 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Abort the unfinished requests. Idempotent."""
+        self._on_close(self)
+        self._send.close()
+        self._receive.close()
+
+    def bind(self, scope: anyio.CancelScope) -> None:
+        """Set the scope that ``cancel`` cancels. It contains the whole sending."""
+        self._scope = scope
+
+    def cancel(self) -> None:
+        """Cancel the response, even if it is blocked on a client that does not read."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def push(self, index: int, output: StepOutput) -> None:
+        """Add an output without waiting. If the buffer is full, outputs of a choice are merged."""
+        if self._backlog:
+            earlier = self._backlog.get(index)
+            self._backlog[index] = output if earlier is None else merge(earlier, output)
+            return
+        try:
+            self._send.send_nowait((index, output))
+            self._num_buffered += 1
+        except WouldBlock:
+            self._backlog[index] = output
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Wake the reader if it waits. ``receive`` then returns, possibly without outputs."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def receive(self) -> list[ChoiceOutput]:
+        """Wait for outputs or a nudge, and take all outputs.
+
+        One wait covers all outputs of a step. It does not wait on the memory stream, because
+        that takes two turns of the event loop.
+        """
+        if not self._num_buffered:
+            self._waiting = self._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        return self.take()
+
+    def take(self) -> list[ChoiceOutput]:
+        """Take all available outputs, in order for each choice."""
+        outputs = [self._receive.receive_nowait() for _ in range(self._num_buffered)]
+        self._num_buffered = 0
+        if self._backlog:
+            outputs += self._backlog.items()
+            self._backlog.clear()
+        for _, output in outputs:
+            self._num_unfinished -= output.is_last
+        return outputs
+
+    def failure(self, output: StepOutput) -> RoseInferError:
+        """The exception of an output's error. Clients may retry if the server is stopping."""
+        assert output.error is not None
+        if self._is_engine_ready():
+            return GenerationFailed(output.error)
+        return Unavailable(output.error)
