@@ -47,7 +47,7 @@ class EngineBench:
         self._is_started.wait()
         if self._death is not None:
             raise BenchError(self._death)
-        heap.settle()  # as the server does
+        heap.freeze()  # as the server does
 
     @property
     def info(self) -> EngineInfo:

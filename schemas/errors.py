@@ -13,4 +13,6 @@ class ErrorObject(ResponseModel, frozen=True, kw_only=True):
 
 
 class ErrorResponse(ResponseModel, frozen=True, kw_only=True):
+    """The body of an error response."""
+
     error: ErrorObject
