@@ -1,4 +1,4 @@
-"""One run of a load against an engine in this process: requests in, their outputs noted."""
+"""EngineRun: one run of a load against an engine in this process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from core.thread import CoreThread
 
 
 class EngineRun:
-    """Submits requests on the main thread; outputs come on the core thread.
+    """Submits requests on the main thread and receives outputs on the core thread.
 
-    What both touch, and the tokenizing threads, is touched with ``_lock`` held, but for
-    ``_live``, in which every request is before the engine knows of it.
+    ``_lock`` protects the state that these and the tokenizing threads share, except ``_live``:
+    every request is in it before the engine gets it.
     """
 
     def __init__(
@@ -58,12 +58,15 @@ class EngineRun:
         self._slots = threading.Semaphore()
 
     def go(self, requests: Sequence[Request], timetable: Timetable) -> list[EngineRecord]:
-        """Submit the requests as they are due; their records when all have ended. Once only."""
+        """Submit the requests as they are due; return their records when all have ended.
+
+        May be called once.
+        """
         records = [EngineRecord() for _ in requests]
         self._num_unended = len(records)
         self._slots = threading.Semaphore(self._concurrency or len(records))
         if self._target.pretok:
-            ids = [self._token_ids(asked) for asked in requests]
+            ids = [self._token_ids(request) for request in requests]
             self._submit_all(
                 records, timetable, lambda i: self._add(i, records[i], requests[i], ids[i])
             )
@@ -78,7 +81,7 @@ class EngineRun:
                     ),
                 )
                 for future in futures:
-                    future.result()  # raises what only a bug of ours can cause
+                    future.result()  # raises only if there is a bug
         self._all_ended.wait()
         return records
 
@@ -97,65 +100,65 @@ class EngineRun:
             submit(index)
             last = clock()
 
-    def _token_ids(self, asked: Request) -> list[int] | InvalidRequest:
-        """The prompt's tokens, or what is wrong with it."""
+    def _token_ids(self, request: Request) -> list[int] | InvalidRequest:
+        """Return the prompt's tokens, or the error of an invalid prompt."""
         tokenizer = self._loaded.tokenizer
         try:
             if self._chat:
-                return tokenizer.encode_chat([{"role": "user", "content": asked.prompt.strip()}])
-            ids = tokenizer.encode(asked.prompt, add_special_tokens=True)
+                return tokenizer.encode_chat([{"role": "user", "content": request.prompt.strip()}])
+            ids = tokenizer.encode(request.prompt, add_special_tokens=True)
             return ids or tokenizer.start_token_ids()
         except InvalidRequest as error:
             return error
 
-    def _tokenize(self, index: int, record: EngineRecord, asked: Request) -> None:
+    def _tokenize(self, index: int, record: EngineRecord, request: Request) -> None:
         start = time.perf_counter()
         try:
-            ids = self._token_ids(asked)
-        except BaseException as error:  # else its slot, and the end, would be waited for
+            ids = self._token_ids(request)
+        except BaseException as error:  # else the run would wait for this request forever
             self._fail(record, str(error))
             raise
         record.tokenize = time.perf_counter() - start
-        self._add(index, record, asked, ids)
+        self._add(index, record, request, ids)
 
     def _add(
-        self, index: int, record: EngineRecord, asked: Request, ids: list[int] | InvalidRequest
+        self, index: int, record: EngineRecord, request: Request, ids: list[int] | InvalidRequest
     ) -> None:
-        """Hand a request over, or keep it until fewer are prefilling."""
+        """Submit a tokenized request to the engine, or hold it until fewer are in prefill."""
         record.ready = time.perf_counter()
         try:
-            request = self._request(index, asked, ids)
+            engine_request = self._engine_request(index, request, ids)
         except InvalidRequest as error:
             self._fail(record, error.message)
             return
         with self._lock:
             if self._failure is None:
-                self._live[request.request_id] = record
+                self._live[engine_request.request_id] = record
                 limit = self._target.prefill_max_batch_size
                 if limit is not None and self._num_prefilling >= limit:
-                    self._held.append(request)
+                    self._held.append(engine_request)
                 else:
-                    self._submit(request, record)
+                    self._submit(engine_request, record)
                 return
         self._fail(record, self._failure)
 
-    def _request(
-        self, index: int, asked: Request, ids: list[int] | InvalidRequest
+    def _engine_request(
+        self, index: int, request: Request, ids: list[int] | InvalidRequest
     ) -> EngineRequest:
-        """Raises InvalidRequest for what could never run."""
+        """Raises InvalidRequest if the prompt is invalid or the context too short."""
         if isinstance(ids, InvalidRequest):
             raise ids
         room = self._loaded.info.max_model_len
-        if len(ids) + asked.max_tokens > room:
+        if len(ids) + request.max_tokens > room:
             raise ContextLengthExceeded(
-                f"a prompt of {len(ids)} tokens and {asked.max_tokens} new ones do not fit into "
+                f"a prompt of {len(ids)} tokens and {request.max_tokens} new ones do not fit into "
                 f"the context of {room}"
             )
         sampling = self._sampling
         return EngineRequest(
             request_id=str(index),
             prompt_token_ids=tuple(ids),
-            params=sampling_params(sampling, asked.max_tokens),
+            params=sampling_params(sampling, request.max_tokens),
             stream_interval=sampling.stream_interval or 1,
         )
 
@@ -166,21 +169,21 @@ class EngineRun:
         record.add = time.perf_counter() - start
 
     def deliver(self, outputs: list[StepOutput]) -> None:
-        """Note what a step gave. Core thread."""
-        if self._failure is not None:  # all have been told
+        """Record the outputs of a step. Core thread."""
+        if self._failure is not None:  # all requests have ended
             return
         now = time.perf_counter()
         for output in outputs:
             record = self._live[output.request_id]
-            if not record.token_times:  # it has been prefilled, or has failed
-                self._let_in()
+            if not record.token_times:  # its prefill is over, or it has failed
+                self._end_prefill()
             if output.token_ids:
                 record.token_times.append(now)
             if output.is_last:
-                self._take_end(output, record)
+                self._record_end(output, record)
                 self._end(record, now)
 
-    def _take_end(self, output: StepOutput, record: EngineRecord) -> None:
+    def _record_end(self, output: StepOutput, record: EngineRecord) -> None:
         record.prompt_tokens = output.num_prompt_tokens
         record.cached_tokens = output.num_cached_tokens
         record.completion_tokens = output.num_output_tokens
@@ -188,16 +191,16 @@ class EngineRun:
         record.error = output.error
         record.scheduled = self._schedule_times.take(output.request_id)
 
-    def _let_in(self) -> None:
-        """One request less is prefilling."""
+    def _end_prefill(self) -> None:
+        """Count one prefill less, and submit a held request."""
         with self._lock:
             self._num_prefilling -= 1
             if self._held:
-                request = self._held.popleft()
-                self._submit(request, self._live[request.request_id])
+                held = self._held.popleft()
+                self._submit(held, self._live[held.request_id])
 
     def fail_all(self, message: str) -> None:
-        """End every request: the engine has died. Core thread."""
+        """End all requests with an error: the engine has died. Core thread."""
         with self._lock:
             self._failure = message
             live = [record for record in self._live.values() if not record.end]
@@ -219,7 +222,7 @@ class EngineRun:
 
 
 def sampling_params(sampling: Sampling, max_tokens: int) -> SamplingParams:
-    """What the flags say, in the engine's words. Raises InvalidRequest."""
+    """Return the parameters that the flags stand for. Raises InvalidRequest."""
     given = {
         name: value
         for name in ("temperature", "top_k", "top_p")

@@ -1,4 +1,4 @@
-"""Report: all that a benchmark found, as a table to read and as JSON to keep."""
+"""Report: the results of a benchmark, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _COLUMNS = ("mean", "p50", "p95", "p99", "max")
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run gave. ``cpu_share`` is this process's, in cores: 1.0 is one core all the time.
+    """The results of one run.
 
-    With a server it is the client's own; in process it is mostly the engine's.
+    ``cpu_share`` is the CPU time of this process, in cores: 1.0 is one core all the time. It is
+    that of the client if a server is measured, else mostly that of the engine.
     """
 
     client: Summary
@@ -32,7 +33,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything. ``median`` has the median of every number over ``runs``."""
+    """All results. ``median`` holds the median of every number over ``runs``."""
 
     target: str
     date: str
@@ -50,7 +51,7 @@ def make_report(
     runs: Sequence[RunResult],
     profile: Sequence[KindReport] = (),
 ) -> Report:
-    """Put together what the runs gave; ``target`` says in words what was measured."""
+    """Make the report of some runs; ``target`` describes in words what was measured."""
     if isinstance(settings.target, ServerTarget) and settings.target.api_key is not None:
         shown = msgspec.structs.replace(settings.target, api_key="(given)")
         settings = msgspec.structs.replace(settings, target=shown)
@@ -67,7 +68,7 @@ def make_report(
 
 
 def write_json(report: Report, file: Path) -> None:
-    """Keep everything. Raises BenchError if the file cannot be written."""
+    """Write all results. Raises BenchError if the file cannot be written."""
     text = msgspec.json.format(msgspec.json.encode(report, enc_hook=str), indent=2)
     try:
         file.write_bytes(text + b"\n")
@@ -106,7 +107,7 @@ def _versions() -> dict[str, str]:
 
 
 def render(report: Report) -> str:
-    """The report as text."""
+    """Return the report as text."""
     result, client = report.median, report.median.client
     num_runs = len(report.runs)
     lines = [
@@ -134,7 +135,7 @@ def render(report: Report) -> str:
 
 
 def _describe(settings: BenchSettings) -> str:
-    """The load in one line."""
+    """Describe the load in one line."""
     load, pace, sampling = settings.workload, settings.pace, settings.sampling
     low, high = load.length
     if load.dataset is not None:
@@ -161,7 +162,7 @@ def _describe(settings: BenchSettings) -> str:
 
 def _facts(result: RunResult) -> list[str]:
     client = result.client
-    about = " (estimated: counted by pieces)" if client.estimated else ""
+    about = " (estimated from pieces)" if client.estimated else ""
     cached = "" if client.cached_tokens is None else f" ({client.cached_tokens} cached)"
     who = "client" if result.engine is None else "process"
     facts = {
@@ -189,7 +190,7 @@ def _spreads(title: str, spreads: dict[str, Spread | None]) -> list[str]:
 
 
 def _short(value: float) -> str:
-    """Three digits at least that mean something."""
+    """Format with at least three significant digits."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
