@@ -3,7 +3,7 @@
     python -m benchmarks.quantization [--batches 40]
 
 Prints loss and perplexity of text that the model was not trained on, as it was trained (float32,
-transformers' own modules) and with its leaves replaced by ours in every format. The model is
+transformers' own modules) and with our modules in every format. The model is
 small, and small models suffer more from quantisation than large ones.
 """
 
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core import builtin_model
-from core.fusion.cpu.install import install_leaves
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from training.corpus import held_out_examples
@@ -30,8 +30,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--batches", type=int, default=40, help="of 2,048 tokens each")
     options = parser.parse_args()
-    library = kernels()
-    assert library is not None, "this needs the compiled kernels"
+    compiled = kernels()
+    assert compiled is not None, "this needs the compiled kernels"
     tokenizer = AutoTokenizer.from_pretrained(builtin_model.path())
     pad = int(tokenizer.convert_tokens_to_ids(END_OF_TEXT))
     batches = pack(encode(held_out_examples(1), tokenizer), pad, 1)[: options.batches]
@@ -39,7 +39,7 @@ def main() -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(builtin_model.path(), dtype=torch.float32)
         model.eval().requires_grad_(requires_grad=False)
         if fmt is not None:
-            install_leaves(library, model, [], fmt)  # whole layers would want packed rows
+            fuse_for_cpu(compiled, model, [], fmt)  # fused layers accept packed batches only
         loss = mean_loss(model, batches)
         name = "transformers" if fmt is None else fmt.name.lower()
         print(f"{name:12} loss {loss:.5f}  perplexity {math.exp(loss):.4f}", flush=True)

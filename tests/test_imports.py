@@ -50,8 +50,6 @@ LONG_FUNCTIONS = {
 MANY_IMPORTS = {
     "core/assembly.py": BEING_SPLIT,
     "core/build.py": BEING_SPLIT,
-    "core/fusion/cpu/install.py": BEING_SPLIT,
-    "core/fusion/cuda/fuse.py": BEING_SPLIT,
     "core/model/loader.py": BEING_SPLIT,
     "benchmarks/compare.py": BEING_SPLIT,
     "benchmarks/front_end.py": BEING_SPLIT,

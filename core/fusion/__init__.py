@@ -1,1 +1,1 @@
-"""Leaves of a model (linear layers, norms, embeddings) replaced by faster ones that are equal."""
+"""Replace modules of a loaded model with faster ones that are proved to compute the same."""

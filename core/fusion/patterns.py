@@ -1,25 +1,33 @@
-"""Recognising leaves: each matcher offers a replacement for a module, or None.
+"""Recognise parts of transformers' models by their names and shapes.
 
-A matcher goes by shapes and attributes, and may be wrong: what it offers is proved before it is
-used. Weights are read as they are, whatever type they were loaded in.
+What is recognised is only a candidate: it is proved before it is used. Weights are read in the type
+that they were loaded in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-from core.fusion.cpu.linear import PackedLinear
-from core.fusion.cpu.mlp import FusedMLP
-from core.fusion.cpu.norm import FusedNorm
-from core.kernels.cpu.library import Kernels
-from core.kernels.cpu.linear import Epilogue, Format, PackedWeight, interleave, pack
 from core.model.plain import is_plain
 
 Matrix = tuple[torch.Tensor, torch.Tensor | None]
+"""Weight ``[out_features, in_features]`` and bias of a linear layer."""
+
+Activation: TypeAlias = Literal["silu", "gelu_tanh"]
+
+QKV = ("q_proj", "k_proj", "v_proj")
+JOINT_QKV = ("c_attn",)
+OUTPUTS = ("o_proj", "c_proj")
+HEAD_NORMS = ("q_norm", "k_norm")
+
+NORM_OFFSETS = (0.0, 1.0)
+"""What RMSNorms add to their weight: some families store the weight less 1."""
 
 _PLAIN_MLPS = (
     ("c_fc", "act", "c_proj"),
@@ -27,11 +35,48 @@ _PLAIN_MLPS = (
     ("fc1", "act", "fc2"),
     ("dense_h_to_4h", "act", "dense_4h_to_h"),
 )
-_GATED_MLP = ("gate_proj", "act_fn", "up_proj", "down_proj")
+_GATED_MLP = {"gate_proj", "act_fn", "up_proj", "down_proj"}
+
+_ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+class LayerNames(NamedTuple):
+    """Names of the children of a decoder layer."""
+
+    first_norm: str
+    attention: str
+    second_norm: str
+    mlp: str
+
+
+LLAMA_LAYER = LayerNames("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+GPT2_LAYER = LayerNames("ln_1", "attn", "ln_2", "mlp")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMLP:
+    """``second(activation(first(x)))``."""
+
+    first: Matrix
+    activation: Activation
+    second: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMLP:
+    """``down(activation(gate(x)) * up(x))``."""
+
+    gate: Matrix
+    activation: Activation
+    up: Matrix
+    down: nn.Module
 
 
 def matrix_of(module: Any) -> Matrix | None:
-    """Weight ``[out, in]`` and bias of a plain linear layer, also of GPT-2's transposed one."""
+    """Weight and bias of a plain linear layer, or of a Conv1D, which is transposed."""
     if not is_plain(module):
         return None
     if type(module) is nn.Linear:
@@ -41,73 +86,63 @@ def matrix_of(module: Any) -> Matrix | None:
     return None
 
 
-def packed(library: Kernels, matrices: list[Matrix], fmt: Format) -> PackedWeight:
-    """Pack matrices with one input below each other."""
-    return pack(library, [w for w, _ in matrices], [b for _, b in matrices], fmt)
-
-
-def linear(library: Kernels, module: nn.Module, fmt: Format) -> nn.Module | None:
-    """``nn.Linear`` and ``Conv1D``."""
-    matrix = matrix_of(module)
-    return None if matrix is None else PackedLinear(packed(library, [matrix], fmt))
-
-
-def mlp(library: Kernels, module: nn.Module, fmt: Format) -> nn.Module | None:
-    """A feed-forward block, gated or not, whose activation the matrix kernel knows."""
-    children = dict(module.named_children())
-    if all(name in children for name in _GATED_MLP):
-        return _gated_mlp(library, children, fmt)
-    for first_name, act_name, second_name in _PLAIN_MLPS:
-        if {first_name, act_name, second_name} <= children.keys():
-            first, second = matrix_of(children[first_name]), matrix_of(children[second_name])
-            act = activation(children[act_name])
-            if first is not None and second is not None and act is not None:
-                return FusedMLP(packed(library, [first], fmt), act, packed(library, [second], fmt))
-    return None
-
-
-def _gated_mlp(library: Kernels, children: dict[str, nn.Module], fmt: Format) -> nn.Module | None:
-    gate, up, down = (matrix_of(children[n]) for n in ("gate_proj", "up_proj", "down_proj"))
-    act = activation(children["act_fn"])
-    if gate is None or up is None or down is None or act is None:
-        return None
-    if gate[1] is not None or up[1] is not None:
-        return None
-    both = interleave(library, gate[0], up[0])
-    if both is None:
-        return None
-    gated = Epilogue.SILU_GATE if act is Epilogue.SILU else Epilogue.GELU_TANH_GATE
-    return FusedMLP(packed(library, [(both, None)], fmt), gated, packed(library, [down], fmt))
-
-
-def activation(module: Any) -> Epilogue | None:
-    """Which of the kernel's activations a module is, found out by trying."""
+def activation(module: Any) -> Activation | None:
+    """Which known activation a module computes, found by calling it."""
     x = torch.linspace(-12, 12, 481)
     try:
         y = module(x)
     except (TypeError, ValueError, RuntimeError):
         return None
-    candidates: dict[Epilogue, Callable[[torch.Tensor], torch.Tensor]] = {
-        Epilogue.SILU: nn.functional.silu,
-        Epilogue.GELU_TANH: lambda v: nn.functional.gelu(v, approximate="tanh"),
-    }
-    for epilogue, function in candidates.items():
-        if isinstance(y, torch.Tensor) and torch.allclose(y, function(x), atol=1e-5):
-            return epilogue
-    return None
+    if not isinstance(y, torch.Tensor):
+        return None
+    return next(
+        (name for name, f in _ACTIVATIONS.items() if torch.allclose(y, f(x), atol=1e-5)), None
+    )
 
 
-def norms(library: Kernels, module: Any) -> list[FusedNorm]:
-    """Candidates for a norm: some families store the weight, some the weight less 1."""
-    if type(module) is nn.LayerNorm:
-        if module.weight is None or len(module.normalized_shape) != 1:
-            return []
-        return [FusedNorm(library, module.weight, module.bias, eps=module.eps, center=True)]
+def rms_norm(module: Any) -> tuple[torch.Tensor, float] | None:
+    """Weight and epsilon of an RMSNorm. See NORM_OFFSETS for what it adds to the weight."""
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if "RMSNorm" not in type(module).__name__ or weight is None or not isinstance(eps, float):
-        return []
-    return [
-        FusedNorm(library, weight.detach().float() + offset, None, eps=eps, center=False)
-        for offset in (0, 1)
-    ]
+        return None
+    return weight.detach(), eps
+
+
+def plain_mlp(module: nn.Module) -> PlainMLP | None:
+    """A feed-forward block of two linear layers with a known activation between them."""
+    children = dict(module.named_children())
+    for first_name, activation_name, second_name in _PLAIN_MLPS:
+        if {first_name, activation_name, second_name} <= children.keys():
+            first, second = matrix_of(children[first_name]), matrix_of(children[second_name])
+            act = activation(children[activation_name])
+            if first is not None and second is not None and act is not None:
+                return PlainMLP(first, act, second)
+    return None
+
+
+def gated_mlp(module: nn.Module) -> GatedMLP | None:
+    """A gated feed-forward block with a known activation."""
+    children = dict(module.named_children())
+    if not children.keys() >= _GATED_MLP:
+        return None
+    gate, up = matrix_of(children["gate_proj"]), matrix_of(children["up_proj"])
+    act = activation(children["act_fn"])
+    if gate is None or up is None or act is None or gate[0].shape != up[0].shape:
+        return None
+    return GatedMLP(gate, act, up, children["down_proj"])
+
+
+def qkv_matrices(attention: nn.Module) -> list[Matrix] | None:
+    """Query, key and value projections of an attention module, if they can be stacked."""
+    matrices = [matrix_of(getattr(attention, name, None)) for name in QKV]
+    known = [matrix for matrix in matrices if matrix is not None]
+    if len(known) < len(QKV) or len({weight.shape[1] for weight, _ in known}) > 1:
+        return None
+    return known
+
+
+def layer_names(layer: nn.Module) -> LayerNames | None:
+    """Names of a decoder layer's children, if it has two norms, attention, an MLP and no more."""
+    children = {name for name, _ in layer.named_children()}
+    return next((names for names in (LLAMA_LAYER, GPT2_LAYER) if children == set(names)), None)

@@ -1,25 +1,26 @@
-"""Rotary embedding by the compiled kernel, inside an attention module's own forward code."""
+"""Replace the RoPE function that an attention module's forward code calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
-from typing import Any
 
 import torch
 from torch import nn
 
-from core.kernels.cpu.library import Kernels
+from core.fusion.proof import NUM_ROWS, Proof, output_of
+from core.fusion.visitor import AttentionSite
 
 FUNCTION = "apply_rotary_pos_emb"
-"""What transformers calls it in every family's modelling code."""
+"""The name of the RoPE function in transformers' modelling code."""
 
 Rotation = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+"""Takes query, key, cosines and sines; returns the rotated query and key."""
 
 
-def has_rotary(module: nn.Module) -> bool:
+def applies_rope(attention: nn.Module) -> bool:
     """Whether the module's forward code calls the function by its usual name."""
-    forward = type(module).forward
+    forward = type(attention).forward
     return (
         isinstance(forward, FunctionType)
         and FUNCTION in forward.__code__.co_names
@@ -27,52 +28,56 @@ def has_rotary(module: nn.Module) -> bool:
     )
 
 
-def original_rotation(module: nn.Module) -> Rotation:
-    """Return the function as the module's own code finds it."""
-    rotation: Rotation = type(module).forward.__globals__[FUNCTION]
+def original_rotation(attention: nn.Module) -> Rotation:
+    """Return the function that the module's class calls."""
+    rotation: Rotation = type(attention).forward.__globals__[FUNCTION]
     return rotation
 
 
-def fused_rotation(library: Kernels, original: Rotation) -> Rotation:
-    """Return a stand-in for ``original``, which still gets every call of an unusual shape."""
+def install_rotation(attention: nn.Module, rotation: Rotation) -> None:
+    """Let the forward code of this one module call ``rotation``.
 
-    def rotate(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        *more: Any,
-        **named: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        is_usual = _is_usual(q, cos) and _is_usual(k, cos) and sin.shape == cos.shape
-        if more or named or not is_usual:
-            return original(q, k, cos, sin, *more, **named)
-        cos, sin = cos.float().contiguous(), sin.float().contiguous()
-        return library.rotary(q, cos, sin), library.rotary(k, cos, sin)
-
-    return rotate
-
-
-def _is_usual(states: torch.Tensor, cos: torch.Tensor) -> bool:
-    """Whether these are ``[1, heads, tokens, n]`` float32, to be turned as a whole."""
-    return (
-        states.dim() == 4
-        and states.dtype is torch.float32
-        and states.shape[0] == states.stride(3) == 1
-        and cos.shape == (1, states.shape[2], states.shape[3])
-    )
-
-
-def install_rotation(module: nn.Module, rotation: Rotation) -> None:
-    """Let this one module's forward code find ``rotation`` in place of the function.
-
-    The code is the class's own; only the name is looked up elsewhere. Nothing outside changes.
+    The module gets a copy of its class's forward function with globals of its own; the class and
+    its module stay as they are.
     """
-    forward = type(module).forward
+    forward = type(attention).forward
     assert isinstance(forward, FunctionType)
     names = {**forward.__globals__, FUNCTION: rotation}
     copy = FunctionType(
         forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__
     )
     copy.__kwdefaults__ = forward.__kwdefaults__
-    module.forward = MethodType(copy, module)
+    attention.forward = MethodType(copy, attention)
+
+
+class FusedRotation:
+    """A candidate: one operation in place of the RoPE function of an attention module."""
+
+    counts = {"rotary": 1}  # noqa: RUF012 - never changed
+
+    def __init__(self, site: AttentionSite, fused: Rotation) -> None:
+        """``fused`` may overwrite the query and the key."""
+        self._site = site
+        self._fused = fused
+
+    def is_equal(self, proof: Proof) -> bool:
+        """See Candidate."""
+        spec = self._site.spec
+        q = proof.random(1, NUM_ROWS, spec.num_heads, spec.head_dim).transpose(1, 2)
+        k = proof.random(1, NUM_ROWS, spec.num_kv_heads, spec.head_dim).transpose(1, 2)
+        cos, sin = (proof.random(1, NUM_ROWS, spec.head_dim) for _ in range(2))
+        expected = output_of(original_rotation(self._site.attention), q, k, cos, sin)
+        if expected is None:
+            return False
+        actual = self._fused(q.clone(), k.clone(), cos, sin)
+        return all(proof.is_close(a, b) for a, b in zip(expected, actual, strict=True))
+
+    def install(self) -> None:
+        """See Candidate."""
+        install_rotation(self._site.attention, self._fused)
+
+
+def rotation(site: AttentionSite, fuse: Callable[[Rotation], Rotation]) -> Iterator[FusedRotation]:
+    """The rotation that ``fuse`` makes of the original, for attention that applies RoPE."""
+    if applies_rope(site.attention):
+        yield FusedRotation(site, fuse(original_rotation(site.attention)))

@@ -1,1 +1,1 @@
-"""Fused modules over the compiled CPU kernels."""
+"""Fused modules and their catalogue for CPUs with compiled kernels."""

@@ -1,13 +1,12 @@
-"""A decoder's forward pass in as few lines as it has when all its layers are fused.
+"""A decoder's forward pass without what transformers does around its layers.
 
-What transformers does around its layers (masks, caches, records of what passes by) is for callers
-that ask for more than the last hidden states of packed tokens. It costs as much time as a layer or
-two, in every step.
+Masks, caches and recorded states serve callers that want more than the last hidden states of packed
+tokens. They would cost time in every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,19 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.layer import ROTATION, FusedLayer
+from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.visitor import Attention
 
 _DECODERS = (
     ("embed_tokens", None, "layers", "norm", "rotary_emb"),
     ("wte", "wpe", "h", "ln_f", None),
 )
-"""Names of: embedding, embedding of positions, layers, last norm, angles of positions."""
+"""Names of: token embedding, position embedding, layers, last norm, RoPE angles."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderOutput:
-    """What a language model's head reads of transformers' own output; the rest is not there."""
+    """The part of transformers' output that a language model's head reads."""
 
     last_hidden_state: torch.Tensor  # [1, num_tokens, hidden_size]
     past_key_values: None = None
@@ -34,55 +35,84 @@ class DecoderOutput:
     cross_attentions: None = None
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        """As of a tuple of what is there."""
+        """Index the tuple of fields that are not None."""
         return (self.last_hidden_state,)[index]
 
 
 class FusedDecoder:
-    """Stands in for a decoder's ``forward``. Core thread only.
+    """Replaces a decoder's ``forward``. Core thread only.
 
-    The original still gets every call that asks for more than packed tokens at their positions.
+    It passes calls that need more than packed tokens and their positions to the original.
     """
 
     def __init__(self, decoder: nn.Module, original: Callable[..., Any]) -> None:
-        """``decoder`` is one of those that ``is_known``."""
+        """``decoder`` has only fused layers and known modules around them."""
         names = _names(decoder)
         assert names is not None
         children = dict(decoder.named_children())
         parts: list[Any] = [None if name is None else children[name] for name in names]
-        self._embedding, self._places, self._layers, self._norm, self._rotary = parts
+        self._embedding, self._position_embedding, self._layers, self._norm, self._angles = parts
         self._original = original
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the last hidden states."""
         ids = args[0] if len(args) == 1 else kwargs.get("input_ids")
         positions = kwargs.get("position_ids")
-        if ids is None or positions is None or len(args) > 1 or _asks_for_more(kwargs):
+        if ids is None or positions is None or len(args) > 1 or _needs_more(kwargs):
             return self._original(*args, **kwargs)
         x = self._embedding(ids)
-        if self._places is not None:
-            x = x + self._places(positions)
-        more = {}
-        if self._rotary is not None:
-            more[ROTATION] = self._rotary(x, position_ids=positions)
+        if self._position_embedding is not None:
+            x = x + self._position_embedding(positions)
+        rope = {}
+        if self._angles is not None:
+            rope[ROTATION] = self._angles(x, position_ids=positions)
         for layer in self._layers:
-            x = layer(x, **more)
+            x = layer(x, **rope)
         return DecoderOutput(self._norm(x))
 
 
-def is_known(decoder: nn.Module) -> bool:
-    """Whether this is made of fused layers and nothing but what is known to go around them."""
-    return _names(decoder) is not None
+class DecoderCandidate:
+    """A candidate for the forward pass of a decoder."""
+
+    counts = {"decoder": 1}  # noqa: RUF012 - never changed
+
+    def __init__(self, decoder: nn.Module, attention: Attention) -> None:
+        self._decoder = decoder
+        self._attention = attention
+        self._fused = FusedDecoder(decoder, decoder.forward)
+
+    def is_equal(self, proof: Proof) -> bool:
+        """See Candidate."""
+        ids = torch.arange(NUM_ROWS)[None]
+        batch = {"input_ids": ids, "position_ids": ids + 2, "use_cache": False}
+        with attending({module: plain_attention(spec) for module, spec in self._attention}):
+            expected = output_of(self._decoder, **batch)
+            actual = self._fused(**batch)
+        return expected is not None and proof.is_close(
+            expected.last_hidden_state, actual.last_hidden_state
+        )
+
+    def install(self) -> None:
+        """See Candidate."""
+        self._decoder.forward = self._fused
+
+
+def decoder_pattern(attention: Attention, model: nn.Module) -> Iterator[DecoderCandidate]:
+    """A candidate for the model's decoder, if all its layers are fused."""
+    decoder = getattr(model, getattr(model, "base_model_prefix", ""), None)
+    if isinstance(decoder, nn.Module) and _names(decoder) is not None:
+        yield DecoderCandidate(decoder, attention)
 
 
 def _names(decoder: nn.Module) -> tuple[str | None, ...] | None:
+    """Names of the decoder's modules, if its layers are fused and nothing else is around them."""
     parts = {
         name: module
         for name, module in decoder.named_children()
         if not isinstance(module, nn.Dropout)
     }
     for names in _DECODERS:
-        layers: Any = parts.get(names[2])
+        layers: Any = parts.get(str(names[2]))
         if parts.keys() == {name for name in names if name is not None} and all(
             isinstance(layer, FusedLayer) for layer in layers
         ):
@@ -90,7 +120,7 @@ def _names(decoder: nn.Module) -> tuple[str | None, ...] | None:
     return None
 
 
-def _asks_for_more(arguments: dict[str, Any]) -> bool:
+def _needs_more(arguments: dict[str, Any]) -> bool:
     return any(
         value is not None and value is not False
         for name, value in arguments.items()

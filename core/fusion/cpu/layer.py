@@ -1,7 +1,7 @@
-"""A whole decoder layer in two calls of the compiled kernel, with its attention between them.
+"""A decoder layer as two calls of the compiled kernels, with its attention between them.
 
-A layer of transformers' code is about ten modules, each called from Python. Where a step computes
-few tokens, that costs as much as what they compute.
+A layer of transformers' code calls about ten modules from Python. In a step of few tokens these
+calls take as long as the computation.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from core.kernels.cpu.linear import PackedWeight
 from core.layer_spec import LayerSpec
 
 ROTATION = "position_embeddings"
-"""What transformers calls the cosines and sines that it hands to a layer."""
+"""The name of the argument of a layer that holds cosines and sines for RoPE."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """What a layer is made of.
+    """The parts of a layer.
 
-    ``h = x + output(attention(first_norm(x)))`` and then ``h + mlp(second_norm(h))``;
+    It computes ``h = x + output(attention(first_norm(x)))`` and then ``h + mlp(second_norm(h))``.
     ``projections`` gives queries, keys and values side by side; queries and keys may have norms.
     """
 
@@ -40,40 +40,40 @@ class LayerParts:
     output: PackedWeight
     second_norm: FusedNorm
     mlp: FusedMLP
-    is_rotated: bool
+    applies_rope: bool
 
 
 class Workspace:
-    """Room for what lies between the operations of a layer, shared by all. Core thread only."""
+    """Memory for the intermediate results of a layer, shared by all layers. Core thread only."""
 
     def __init__(self) -> None:
         self._storage = torch.empty(0)
-        self._rooms: dict[tuple[LayerSpec, tuple[int, ...]], _Room] = {}
+        self._buffers: dict[tuple[LayerSpec, tuple[int, ...]], _Buffers] = {}
 
-    def room(self, num_tokens: int, spec: LayerSpec, widths: tuple[int, ...]) -> _Room:
-        """Room for so many tokens; what lies in it is good until the next layer is computed."""
-        room = self._rooms.get((spec, widths))
-        if room is None or room.num_tokens != num_tokens:
+    def buffers(self, num_tokens: int, spec: LayerSpec, widths: tuple[int, ...]) -> _Buffers:
+        """Return the buffers for a step; the next layer overwrites their content."""
+        found = self._buffers.get((spec, widths))
+        if found is None or found.num_tokens != num_tokens:
             size = num_tokens * sum(widths)
             if size > self._storage.numel():
                 self._storage = torch.empty(size)
-            room = _Room(self._storage, num_tokens, widths, spec)
-            self._rooms[spec, widths] = room
-        return room
+            found = _Buffers(self._storage, num_tokens, widths, spec)
+            self._buffers[spec, widths] = found
+        return found
 
 
 def _widths(spec: LayerSpec, parts: LayerParts) -> tuple[int, ...]:
-    """Columns of: normed, hidden, inner, projected, and queries and keys that do not stay so."""
+    """Columns of: normed, hidden, inner, projected, and queries and keys if they have buffers."""
     hidden = parts.projections.num_columns
     inner = parts.mlp.second.num_columns
-    is_apart = parts.is_rotated or parts.query_norm is not None
+    is_copied = parts.applies_rope or parts.query_norm is not None
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    apart = (query, key) if is_apart else (0, 0)
-    return (hidden, hidden, inner, parts.projections.num_rows, *apart)
+    copied = (query, key) if is_copied else (0, 0)
+    return (hidden, hidden, inner, parts.projections.num_rows, *copied)
 
 
-class _Room:
-    """The tensors of one number of tokens."""
+class _Buffers:
+    """The intermediate tensors for one number of tokens."""
 
     def __init__(
         self, storage: torch.Tensor, num_tokens: int, widths: tuple[int, ...], spec: LayerSpec
@@ -90,8 +90,8 @@ class _Room:
             spec.num_kv_heads * spec.value_dim,
         ]
         columns = list(torch.split(projected, sizes, dim=-1))
-        self.is_apart = query.numel() > 0
-        if self.is_apart:
+        self.is_copied = query.numel() > 0
+        if self.is_copied:
             columns[:2] = [query, key]
         self.projected = projected
         self.query = columns[0].view(num_tokens, spec.num_heads, -1)
@@ -102,13 +102,13 @@ class _Room:
 class FusedLayer(nn.Module):
     """A decoder layer; float32 in and out. Core thread only.
 
-    ``attention`` is the layer's attention module: where AttentionHook puts the function that is
-    called here, and nothing else of it is used.
+    ``attention`` is the layer's attention module. AttentionHook stores the attention function
+    there; the layer calls it and uses nothing else of the module.
     """
 
     def __init__(
         self,
-        library: Kernels,
+        kernels: Kernels,
         original: nn.Module,
         attention: nn.Module,
         spec: LayerSpec,
@@ -116,16 +116,16 @@ class FusedLayer(nn.Module):
         workspace: Workspace,
     ) -> None:
         super().__init__()
-        self._begin, self._end = library.layer_begin, library.layer_end
+        self._begin, self._end = kernels.layer_begin, kernels.layer_end
         self.attention = attention
-        self._attention: Any = [attention]  # found sooner than a child
+        self._attention: Any = [attention]  # a list: looked up faster than a child module
         self._parts = parts
         self._spec = spec
         self._workspace = workspace
         self._widths = _widths(spec, parts)
-        self._room: _Room | None = None
+        self._used: _Buffers | None = None
         names = list(inspect.signature(type(original).forward).parameters)
-        self._rotation_at = names.index(ROTATION) - 2 if ROTATION in names else len(names)
+        self._rotation_index = names.index(ROTATION) - 2 if ROTATION in names else len(names)
         self._call = _call(spec, parts)
         self._address = ctypes.addressof(self._call)
 
@@ -135,51 +135,56 @@ class FusedLayer(nn.Module):
         return self._parts.projections.num_columns
 
     @property
-    def is_rotated(self) -> bool:
-        """Whether it wants to be told the angles of its tokens."""
-        return self._parts.is_rotated
+    def applies_rope(self) -> bool:
+        """Whether it needs ``position_embeddings``."""
+        return self._parts.applies_rope
 
     @property
     def hidden(self) -> torch.Tensor:
-        """``h`` of the last call, ``[num_tokens, hidden_size]``; good until the next one."""
-        assert self._room is not None
-        return self._room.hidden
+        """``h`` of the last call, ``[num_tokens, hidden_size]``; valid until the next call."""
+        assert self._used is not None
+        return self._used.hidden
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Compute ``[1, num_tokens, hidden_size]``; masks and caches are the hook's own."""
+        """Compute ``[1, num_tokens, hidden_size]``. Masks and caches in the arguments are unused.
+
+        The attention function of AttentionHook has its own.
+        """
         call = self._call
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()
-        room = self._workspace.room(x.shape[1], self._spec, self._widths)
-        if room is not self._room:
-            self._move(room)
-        if self._parts.is_rotated:
-            cos, sin = kwargs.get(ROTATION) or args[self._rotation_at]
+        buffers = self._workspace.buffers(x.shape[1], self._spec, self._widths)
+        if buffers is not self._used:
+            self._use(buffers)
+        if self._parts.applies_rope:
+            cos, sin = kwargs.get(ROTATION) or args[self._rotation_index]
             cos, sin = cos.float().contiguous(), sin.float().contiguous()
             call.cos, call.sin, call.rotated = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
         y = torch.empty_like(x)
         call.x, call.y = x.data_ptr(), y.data_ptr()
         self._begin(self._address)
         attention = self._attention[0]
-        attended = attention.roseinfer_attention(room.query, room.key, room.value, attention, {})
+        attended = attention.roseinfer_attention(
+            buffers.query, buffers.key, buffers.value, attention, {}
+        )
         attended = attended.float().contiguous()
         call.attended = attended.data_ptr()
         self._end(self._address)
         return y
 
-    def _move(self, room: _Room) -> None:
-        """Let the kernel work in this room."""
+    def _use(self, buffers: _Buffers) -> None:
+        """Point the kernel's arguments to these buffers."""
         call = self._call
-        self._room = room
-        call.num_tokens = room.num_tokens
-        call.normed, call.hidden = room.normed.data_ptr(), room.hidden.data_ptr()
-        call.inner, call.projected = room.inner.data_ptr(), room.projected.data_ptr()
-        call.query = room.query.data_ptr() if room.is_apart else None
-        call.key = room.key.data_ptr() if room.is_apart else None
+        self._used = buffers
+        call.num_tokens = buffers.num_tokens
+        call.normed, call.hidden = buffers.normed.data_ptr(), buffers.hidden.data_ptr()
+        call.inner, call.projected = buffers.inner.data_ptr(), buffers.projected.data_ptr()
+        call.query = buffers.query.data_ptr() if buffers.is_copied else None
+        call.key = buffers.key.data_ptr() if buffers.is_copied else None
 
 
 def _call(spec: LayerSpec, parts: LayerParts) -> LayerCall:
-    """Fill in everything that stays the same from step to step."""
+    """Fill in the arguments that do not change between steps."""
     call = LayerCall(
         first_norm=parts.first_norm.arguments(),
         second_norm=parts.second_norm.arguments(),

@@ -1,11 +1,22 @@
-"""The feed-forward block with its activation inside the first product."""
+"""Feed-forward blocks with the activation in the first product."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 
+from core.fusion.cpu.linear import Packer
+from core.fusion.patterns import Activation, gated_mlp, matrix_of, plain_mlp
+from core.fusion.visitor import Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight
+
+_PLAIN: dict[Activation, Epilogue] = {"silu": Epilogue.SILU, "gelu_tanh": Epilogue.GELU_TANH}
+_GATED: dict[Activation, Epilogue] = {
+    "silu": Epilogue.SILU_GATE,
+    "gelu_tanh": Epilogue.GELU_TANH_GATE,
+}
 
 
 class FusedMLP(nn.Module):
@@ -20,3 +31,27 @@ class FusedMLP(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``[..., hidden_size]``."""
         return self.second.multiply(self.first.multiply(x, self.epilogue))
+
+
+def fused_mlp(packer: Packer, module: nn.Module) -> FusedMLP | None:
+    """Pack a feed-forward block whose activation the kernel knows."""
+    gated = gated_mlp(module)
+    if gated is not None:
+        down = matrix_of(gated.down)
+        first = None if down is None else packer.interleave(gated.gate, gated.up)
+        if down is None or first is None:
+            return None
+        return FusedMLP(first, _GATED[gated.activation], packer.stack([down]))
+    plain = plain_mlp(module)
+    if plain is None:
+        return None
+    first = packer.stack([plain.first])
+    return FusedMLP(first, _PLAIN[plain.activation], packer.stack([plain.second]))
+
+
+def mlp_pattern(packer: Packer, place: Place) -> Iterator[Replacement]:
+    """A feed-forward block with packed weights."""
+    fused = fused_mlp(packer, place.module)
+    if fused is not None:
+        size = fused.first.num_columns
+        yield Replacement({"mlp": 1}, [place], [fused], size, is_product=True)

@@ -1,1 +1,1 @@
-"""Fused modules over the Triton kernels."""
+"""Fused modules and their catalogue for CUDA, over Triton kernels."""

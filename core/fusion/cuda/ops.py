@@ -1,44 +1,16 @@
-"""Small operations of a model, each in as few launches as there is a way to."""
+"""The small operations of a model as Triton kernels."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
-
 import torch
-from torch.nn import functional
 
+from core.contract.errors import ModelLoadError
+from core.fusion.patterns import Activation
 from core.kernels.triton.head_norm import HeadNorm
-
-Activation: TypeAlias = Literal["silu", "gelu_tanh"]
-
-
-class Ops(Protocol):
-    """What a fused leaf calls. Types are kept; sums are in float32."""
-
-    def rms_norm(
-        self, states: torch.Tensor, weight: torch.Tensor, eps: float, offset: float
-    ) -> torch.Tensor:
-        """Normalise ``[..., size]`` and multiply by ``weight + offset``."""
-
-    def gated(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """``activation(gate) * up`` of ``[..., 2 * size]``, the gate first."""
-
-    def rotate(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        norm: HeadNorm | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotate ``[num_tokens, heads, dim]`` by ``[num_tokens, dim]``, maybe in place.
-
-        With a ``norm``, that of each head comes first.
-        """
 
 
 class TritonOps:
-    """Our own kernels, one launch each. See Ops."""
+    """One launch for each operation. Results have the type of the input; sums are float32."""
 
     def __init__(self) -> None:
         """Raises ModuleNotFoundError without Triton."""
@@ -51,11 +23,11 @@ class TritonOps:
     def rms_norm(
         self, states: torch.Tensor, weight: torch.Tensor, eps: float, offset: float
     ) -> torch.Tensor:
-        """See Ops."""
+        """Normalise ``[..., size]`` and multiply by ``weight + offset``."""
         return self._rms_norm(states, weight, eps, weight_offset=offset)
 
     def gated(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """See Ops."""
+        """``activation(gate) * up`` of ``[..., 2 * size]``, the gate first."""
         return self._gated(gate_up, activation)
 
     def rotate(
@@ -66,46 +38,23 @@ class TritonOps:
         sin: torch.Tensor,
         norm: HeadNorm | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
+        """Apply RoPE to ``[num_tokens, heads, dim]`` by ``[num_tokens, dim]``, in place.
+
+        With a ``norm``, each head is normalised first.
+        """
         self._rotate(query, key, cos, sin, norm)
         return query, key
 
 
-class TorchOps:
-    """Plain torch, on any device: what the kernels are to compute. See Ops."""
-
-    def rms_norm(
-        self, states: torch.Tensor, weight: torch.Tensor, eps: float, offset: float
-    ) -> torch.Tensor:
-        """See Ops."""
-        wide = states.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-        if offset:
-            return (wide * (weight.float() + offset)).to(states.dtype)
-        return weight * wide.to(states.dtype)
-
-    def gated(self, gate_up: torch.Tensor, activation: Activation) -> torch.Tensor:
-        """See Ops."""
-        gate, up = gate_up.chunk(2, dim=-1)
-        if activation == "silu":
-            return functional.silu(gate) * up
-        return functional.gelu(gate, approximate="tanh") * up
-
-    def rotate(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        norm: HeadNorm | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See Ops."""
-        if norm is not None:
-            query = self.rms_norm(query, norm.query_weight, norm.epsilon, norm.offset)
-            key = self.rms_norm(key, norm.key_weight, norm.epsilon, norm.offset)
-        return _rotate(query, cos, sin), _rotate(key, cos, sin)
-
-
-def _rotate(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    low, high = states.chunk(2, dim=-1)
-    return states * cos[:, None] + torch.cat([-high, low], dim=-1) * sin[:, None]
+def triton_ops(device: torch.device) -> TritonOps:
+    """Return the operations after compiling and running one. Raises ModelLoadError."""
+    try:
+        ops = TritonOps()
+        ones = torch.ones(1, 16, device=device)
+        ops.rms_norm(ones, ones[0], 1e-6, 0.0)
+    except ModuleNotFoundError as error:
+        raise ModelLoadError(f"CUDA needs Triton, which is not installed ({error})") from error
+    except Exception as error:  # no C compiler, no folder to write to, an unsupported device
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ModelLoadError(f"CUDA needs Triton, which does not work here: {reason}") from error
+    return ops

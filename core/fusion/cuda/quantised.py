@@ -1,29 +1,34 @@
-"""Matrices in 8 bits with one scale a row, for a GPU; the CPU's kernels have formats of their own.
+"""Weights in 8 bits with one scale per row, for GPUs. The CPU kernels have formats of their own.
 
-A row is scaled so that its largest value is the largest that the format has. Nothing else of a
-model is quantised, and activations stay what they are.
+The scale maps the largest value of a row to the largest value of the format. Activations are not
+quantised.
 """
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
+from core.contract.config import Quantization
+from core.fusion.cuda.linear import DenseWeight, stacked_bias
+from core.fusion.joint import Stack
 from core.fusion.patterns import Matrix
 
 FORMATS = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
-"""What weights are stored in, by the name of the quantisation."""
+"""The type of stored weights, by the name of the quantisation."""
 
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 _PIECE = 1 << 24
-"""Weights that are quantised at a time, over float32 copies."""
+"""Weights that are quantised at a time, from a float32 copy."""
 
 
 class QuantisedWeight:
-    """Matrices with one input, below each other, in 8 bits. Core thread only."""
+    """Stacked matrices with a common input, in 8 bits. Core thread only."""
 
     def __init__(self, matrices: list[Matrix], dtype: torch.dtype) -> None:
-        """Quantise; the matrices are only read. Raises ModuleNotFoundError without Triton."""
+        """Quantise copies of the matrices. Raises ModuleNotFoundError without Triton."""
         from core.kernels.triton import quantised_linear, quantised_tiles  # noqa: PLC0415
 
         self._linear = quantised_linear.quantised_linear
@@ -35,14 +40,10 @@ class QuantisedWeight:
         start = 0
         for weight in weights:
             for piece in torch.split(weight, max(1, _PIECE // size)):
-                place = slice(start, start + len(piece))
-                self._weight[place], self._scale[place] = quantise(piece, dtype)
-                start = place.stop
-        self._bias = None
-        if any(bias is not None for _, bias in matrices):
-            self._bias = torch.cat(
-                [weight.new_zeros(len(weight)) if b is None else b for weight, b in matrices]
-            )
+                rows = slice(start, start + len(piece))
+                self._weight[rows], self._scale[rows] = quantise(piece, dtype)
+                start = rows.stop
+        self._bias = stacked_bias(matrices)
         num_tiles = quantised_tiles.num_tiles(num_outputs)
         self._arrived = torch.zeros(num_tiles, dtype=torch.int32, device=device)
 
@@ -54,7 +55,7 @@ class QuantisedWeight:
 
 
 def quantise(weight: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """``weight`` ``[rows, columns]`` in a format of ours, and the float32 scale of each row."""
+    """Return ``weight`` ``[rows, columns]`` in 8 bits and the float32 scale of each row."""
     wide = weight.float()
     largest = _LARGEST[dtype]
     scale = wide.abs().amax(dim=1) / largest
@@ -63,3 +64,10 @@ def quantise(weight: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     if dtype is torch.int8:
         wide = wide.round()
     return wide.clamp(-largest, largest).to(dtype), scale
+
+
+def stack_for(quantization: Quantization) -> Stack:
+    """Return what stores weights: in 8 bits, or without a quantisation in the model's type."""
+    if quantization == "none":
+        return DenseWeight
+    return functools.partial(QuantisedWeight, dtype=FORMATS[quantization])

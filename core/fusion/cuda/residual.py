@@ -1,21 +1,21 @@
-"""Projections that add to the residual stream in the product: two operations fewer a layer."""
+"""Projections that add to the residual stream in the product: two operations less per layer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from core.fusion.patterns import matrix_of
-
-_CHILDREN = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
-"""Of a layer that adds to the stream twice, and does nothing else to it."""
+from core.fusion.patterns import LLAMA_LAYER, layer_names, matrix_of
+from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.visitor import AttentionSite, Place
 
 
 class ResidualLinear(nn.Module):
-    """A product without bias; where it is given the residual stream, it adds to that in place."""
+    """A product without bias that can add to the residual stream in place."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         """``weight`` is ``[out_features, in_features]``."""
@@ -37,27 +37,45 @@ class ResidualLinear(nn.Module):
         return stream
 
 
-class ResidualLayer:
-    """A decoder layer whose sums are part of products. ``install`` and ``uninstall`` it."""
+class ResidualCandidate:
+    """A candidate for the forward pass of a decoder layer: its sums become part of products."""
 
-    def __init__(self, layer: Any, attention: torch.Tensor, mlp: torch.Tensor) -> None:
-        """The weights are those of the last projections of attention and feed-forward block."""
+    counts = {"residual": 1}  # noqa: RUF012 - never changed
+
+    def __init__(
+        self, site: AttentionSite, attention: torch.Tensor, mlp: torch.Tensor, hidden_size: int
+    ) -> None:
+        """``attention`` and ``mlp`` are the weights of the last projections of both."""
+        layer: Any = site.layer
+        self._site = site
         self._layer = layer
-        self._originals = layer.self_attn.o_proj, layer.mlp.down_proj
+        self._hidden_size = hidden_size
         self._attention, self._mlp = ResidualLinear(attention), ResidualLinear(mlp)
+        self._places = [Place(site.attention, "o_proj"), Place(layer.mlp, "down_proj")]
+
+    def is_equal(self, proof: Proof) -> bool:
+        """See Candidate."""
+        hidden = proof.random(1, NUM_ROWS, self._hidden_size)
+        cos, sin = (proof.random(1, NUM_ROWS, self._site.spec.head_dim) for _ in range(2))
+        arguments = {"position_embeddings": (cos, sin), "attention_mask": None}
+        originals = [place.module for place in self._places]
+        with attending({self._site.attention: plain_attention(self._site.spec)}):
+            expected = output_of(self._layer, hidden.clone(), **arguments)
+            self.install()
+            actual = output_of(self._layer, hidden.clone(), **arguments)
+        for place, original in zip(self._places, originals, strict=True):
+            place.put(original)
+        del self._layer.forward
+        return actual is not None and proof.is_close(expected, actual)
 
     def install(self) -> None:
-        """Take the place of the layer's own forward code."""
-        self._layer.self_attn.o_proj, self._layer.mlp.down_proj = self._attention, self._mlp
+        """See Candidate."""
+        for place, module in zip(self._places, (self._attention, self._mlp), strict=True):
+            place.put(module)
         self._layer.forward = self._forward
 
-    def uninstall(self) -> None:
-        """Make the layer what it was."""
-        self._layer.self_attn.o_proj, self._layer.mlp.down_proj = self._originals
-        del self._layer.forward
-
     def _forward(self, stream: torch.Tensor, **named: Any) -> torch.Tensor:
-        """``stream`` is overwritten."""
+        """Compute the layer. Overwrites ``stream``."""
         layer = self._layer
         x = layer.input_layernorm(stream)
         self._attention.add_to(stream)
@@ -68,12 +86,13 @@ class ResidualLayer:
         return output
 
 
-def residual_layer(layer: Any) -> ResidualLayer | None:
-    """What may stand in for the layer, by the names of its parts; it is to be proved."""
-    if {name for name, _ in layer.named_children()} != _CHILDREN:
-        return None
+def residual_pattern(hidden_size: int, site: AttentionSite) -> Iterator[ResidualCandidate]:
+    """A candidate for a layer whose last projections are plain and have no bias."""
+    layer: Any = site.layer
+    if layer_names(layer) != LLAMA_LAYER:
+        return
     attention = matrix_of(getattr(layer.self_attn, "o_proj", None))
     mlp = matrix_of(getattr(layer.mlp, "down_proj", None))
     if attention is None or mlp is None or attention[1] is not None or mlp[1] is not None:
-        return None
-    return ResidualLayer(layer, attention[0], mlp[0])
+        return
+    yield ResidualCandidate(site, attention[0], mlp[0], hidden_size)

@@ -20,7 +20,7 @@ from core.contract.grammar import Regex
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams, Thinking
 from core.engine import Engine
-from core.fusion.cuda.fuse import fuse_leaves
+from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.ops import TritonOps
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
@@ -78,7 +78,7 @@ def model_of(family: str, dtype: torch.dtype) -> tuple[nn.Module, AttentionHook]
     """A model with fused leaves, proved on the CPU."""
     model = copy.deepcopy(tiny_model(family))
     hook = AttentionHook(model)
-    fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
+    fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
     move(model, dtype)
     return model, hook
 

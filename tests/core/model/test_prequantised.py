@@ -1,4 +1,4 @@
-"""Checkpoints that come quantised: served, or refused with the method's name."""
+"""Quantised checkpoints are served, or refused with the name of their method."""
 
 import copy
 import importlib.util
@@ -14,9 +14,8 @@ from transformers import AutoModelForCausalLM, TorchAoConfig
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fusion.accelerate import accelerate
-from core.fusion.cpu.install import install_leaves
-from core.fusion.cuda.fuse import fuse_leaves
-from core.fusion.cuda.ops import TorchOps
+from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.patterns import matrix_of
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
@@ -27,6 +26,7 @@ from core.model.prequantised import move, placement
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.quantizers import EightsLinear, save_quantised
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
+from tests.support.torch_ops import TorchOps
 
 NUM_LAYERS = 4
 FAMILIES = ["llama", "qwen2", "gemma3"]
@@ -40,7 +40,7 @@ def clean(family: str) -> Any:
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
-    """For each family a quantised checkpoint, and the model that it stands for."""
+    """For each family a quantised checkpoint, and the model with the same values."""
     found = {}
     for family in FAMILIES:
         directory = tmp_path_factory.mktemp(family)
@@ -59,7 +59,9 @@ def attention_of(hook: AttentionHook) -> Any:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_is_loaded_as_it_is(family: str, checkpoints: dict[str, tuple[Path, Any]]) -> None:
+def test_quantised_layers_are_loaded_unchanged(
+    family: str, checkpoints: dict[str, tuple[Path, Any]]
+) -> None:
     directory, meant = checkpoints[family]
     loaded = load_model(ModelConfig(model=str(directory), device="cpu"))
     kinds = [type(module) for module in loaded.module.modules()]
@@ -69,14 +71,16 @@ def test_it_is_loaded_as_it_is(family: str, checkpoints: dict[str, tuple[Path, A
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_with_leaves_for_a_gpu(family: str, checkpoints: dict[str, tuple[Path, Any]]) -> None:
-    """Norms and rotary are ours then, quantised matrices stay."""
+def test_fused_for_a_gpu_only_plain_modules_are_replaced(
+    family: str, checkpoints: dict[str, tuple[Path, Any]]
+) -> None:
+    """Norms and RoPE are replaced, quantised matrices stay."""
     directory, meant = checkpoints[family]
     loaded = load_model(ModelConfig(model=str(directory), device="cpu"))
     counts: dict[str, int] = {}
 
     def prepare(model: nn.Module, hook: AttentionHook) -> None:
-        counts.update(fuse_leaves(model, attention_of(hook), TorchOps()))
+        counts.update(fuse_for_cuda(model, attention_of(hook), TorchOps()))
 
     assert answers(family, loaded.module, prepare=prepare) == answers(family, meant)
     assert counts["rotary"] == NUM_LAYERS
@@ -86,13 +90,15 @@ def test_with_leaves_for_a_gpu(family: str, checkpoints: dict[str, tuple[Path, A
 
 @pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_with_leaves_for_a_cpu(family: str, checkpoints: dict[str, tuple[Path, Any]]) -> None:
+def test_fused_for_a_cpu_only_plain_modules_are_replaced(
+    family: str, checkpoints: dict[str, tuple[Path, Any]]
+) -> None:
     directory, meant = checkpoints[family]
     loaded = load_model(ModelConfig(model=str(directory), device="cpu"))
     counts: dict[str, int] = {}
 
     def prepare(model: nn.Module, hook: AttentionHook) -> None:
-        counts.update(install_leaves(kernels(), model, attention_of(hook), Format.FLOAT32))
+        counts.update(fuse_for_cpu(kernels(), model, attention_of(hook), Format.FLOAT32))
 
     assert answers(family, loaded.module, prepare=prepare) == answers(family, meant)
     assert counts["rotary"] == NUM_LAYERS
@@ -100,7 +106,7 @@ def test_with_leaves_for_a_cpu(family: str, checkpoints: dict[str, tuple[Path, A
     assert not {"linear", "mlp"} & counts.keys()
 
 
-def test_a_type_that_was_asked_for_is_obeyed(checkpoints: dict[str, tuple[Path, Any]]) -> None:
+def test_an_explicit_type_is_used(checkpoints: dict[str, tuple[Path, Any]]) -> None:
     directory, _ = checkpoints["llama"]
     loaded = load_model(ModelConfig(model=str(directory), device="cpu", dtype="bfloat16"))
     assert loaded.dtype is torch.bfloat16
@@ -108,8 +114,8 @@ def test_a_type_that_was_asked_for_is_obeyed(checkpoints: dict[str, tuple[Path, 
     assert done.description == "torch's own kernels"
 
 
-def test_a_method_that_undoes_itself_leaves_a_plain_model(tmp_path: Path) -> None:
-    """As fp8 does where there is no GPU for it."""
+def test_a_method_that_dequantises_at_load_gives_a_plain_model(tmp_path: Path) -> None:
+    """fp8 does so on machines without a suitable GPU."""
     save_quantised(clean("llama").bfloat16(), tmp_path, dequantize=True)
     for dtype, expected in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         loaded = load_model(ModelConfig(model=str(tmp_path), device="cpu", dtype=dtype))
@@ -118,7 +124,9 @@ def test_a_method_that_undoes_itself_leaves_a_plain_model(tmp_path: Path) -> Non
         AttentionHook(loaded.module)
 
 
-def test_it_is_not_quantised_again(checkpoints: dict[str, tuple[Path, Any]]) -> None:
+def test_a_quantised_checkpoint_cannot_be_quantised_again(
+    checkpoints: dict[str, tuple[Path, Any]],
+) -> None:
     directory, _ = checkpoints["llama"]
     with pytest.raises(
         ModelLoadError, match=r"--quantization int8 cannot .* already, with 'eights'"
@@ -126,7 +134,7 @@ def test_it_is_not_quantised_again(checkpoints: dict[str, tuple[Path, Any]]) -> 
         load_model(ModelConfig(model=str(directory), device="cpu", quantization="int8"))
 
 
-def test_what_its_method_needs_is_named(tmp_path: Path) -> None:
+def test_the_error_names_what_the_method_needs(tmp_path: Path) -> None:
     save_quantised(clean("llama"), tmp_path, needs="eights-kernels")
     with pytest.raises(ModelLoadError, match="'eights': needs eights-kernels") as caught:
         load_model(ModelConfig(model=str(tmp_path), device="cpu"))
@@ -151,8 +159,8 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("method", [*PACKAGES, "bitsandbytes"])
-def test_a_missing_package_is_named(method: str, tmp_path: Path) -> None:
-    """By transformers, which knows; whatever it says, it is one line with the method's name."""
+def test_the_error_names_a_missing_package(method: str, tmp_path: Path) -> None:
+    """transformers names the package; the error is one line with the method's name."""
     package = PACKAGES.get(method, "accelerate")
     module = package.replace("optimum-quanto", "optimum").replace("-", "_")
     if importlib.util.find_spec(module) is not None:
@@ -186,11 +194,11 @@ def test_an_unknown_method_is_refused(tmp_path: Path) -> None:
 
 
 class CodesTensor(torch.Tensor):
-    """A tensor of a library's own kind."""
+    """A tensor subclass of a quantisation library."""
 
 
 @torch.no_grad()
-def test_what_is_plain() -> None:
+def test_only_unmodified_modules_are_plain() -> None:
     assert matrix_of(nn.Linear(3, 4)) is not None
     strange: list[Any] = [nn.Linear(3, 4) for _ in range(5)]
     strange[0].weight = nn.Parameter(torch.zeros(4, 3).as_subclass(CodesTensor))
@@ -204,7 +212,7 @@ def test_what_is_plain() -> None:
     assert activation_dtype(model) is torch.bfloat16
 
 
-def test_where_it_is_put() -> None:
+def test_quantised_models_are_loaded_onto_their_device() -> None:
     cpu, meta = torch.device("cpu"), torch.device("meta")
     assert placement(cpu) == {}
     has_accelerate = importlib.util.find_spec("accelerate") is not None
@@ -220,9 +228,9 @@ def test_where_it_is_put() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not there")
-@pytest.mark.parametrize("leaves", ["none", "cpu", "cuda"])
-def test_torchao(leaves: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+@pytest.mark.parametrize("target", ["none", "cpu", "cuda"])
+def test_a_torchao_checkpoint_is_served(target: str, tmp_path: Path) -> None:
     from torchao.quantization import Int8WeightOnlyConfig  # noqa: PLC0415 - it may be missing
 
     clean("llama").save_pretrained(tmp_path / "plain")
@@ -235,14 +243,14 @@ def test_torchao(leaves: str, tmp_path: Path) -> None:
     counts: dict[str, int] = {}
 
     def prepare(model: nn.Module, hook: AttentionHook) -> None:
-        if leaves == "cpu":
-            counts.update(install_leaves(kernels(), model, attention_of(hook), Format.FLOAT32))
-        if leaves == "cuda":
-            counts.update(fuse_leaves(model, attention_of(hook), TorchOps()))
+        if target == "cpu":
+            counts.update(fuse_for_cpu(kernels(), model, attention_of(hook), Format.FLOAT32))
+        if target == "cuda":
+            counts.update(fuse_for_cuda(model, attention_of(hook), TorchOps()))
 
     expected = answers("llama", quantised.eval())
     assert answers("llama", loaded.module, prepare=prepare) == expected
     assert loaded.module.lm_head(torch.zeros(1, 1, 48)).shape == (1, 1, VOCAB_SIZE)
-    if leaves != "none":
+    if target != "none":
         assert counts["rotary"] == NUM_LAYERS
         assert not {"linear", "mlp", "qkv"} & counts.keys()

@@ -108,7 +108,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(home, tmp_path) -> None:
     home.mkdir(parents=True)
     home.chmod(0o777)
     (tmp_path / "tmp" / f"roseinfer-kernels-{os.getuid()}").write_text("not a folder")
-    with pytest.raises(KernelsUnavailable, match="other users can write to .*; cannot use"):
+    with pytest.raises(KernelsUnavailable, match=r"other users can write to .*; cannot use"):
         cache_directories()
 
 

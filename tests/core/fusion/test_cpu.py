@@ -1,4 +1,4 @@
-"""Leaves: what is known is replaced, what is not equal is left alone, the model stays itself."""
+"""On a CPU, known modules are replaced, unequal ones stay, and the model computes the same."""
 
 import copy
 from typing import Any
@@ -8,31 +8,32 @@ import torch
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from core.fusion import patterns as matchers
-from core.fusion.cpu.install import install_leaves
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.layer import FusedLayer
-from core.fusion.cpu.linear import JointProduct, PackedLinear
+from core.fusion.cpu.linear import PackedLinear
 from core.fusion.cpu.norm import FusedNorm
+from core.fusion.joint import JointProduct
+from core.fusion.patterns import activation
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, pack
 from core.model.hook import AttentionHook, causal_attention
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 
-LIBRARY = kernels()
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C++ compiler")
+KERNELS = kernels()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
 
 LAYERS = 4
 WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1, "decoder": 1}
 PARTS = {"linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS, "norm": 1 + 6 * LAYERS}
 INSTALLED = dict.fromkeys(CONFIGS, WHOLE) | {"gemma3": PARTS | {"head": 1}}
-"""For each family what is to be replaced, so that nothing is left alone unnoticed. Gemma's layers
-have norms in more places, and its embedding is scaled."""
+"""What is replaced in each family, so that a missing replacement is noticed. Gemma's layers have
+more norms, and its embedding is scaled."""
 
 IDS = (torch.arange(40) * 31 + 5) % VOCAB_SIZE
 
 
 def fresh(family: str) -> Any:
-    """A copy to take apart; other tests may have left their hook in the original."""
+    """A copy to change; other tests may have left their hook in the original."""
     model: Any = copy.deepcopy(tiny_model(family))
     model.set_attn_implementation("eager")
     return model
@@ -41,7 +42,7 @@ def fresh(family: str) -> Any:
 def installed(model: Any, fmt: Format) -> dict[str, int]:
     hook = AttentionHook(model)
     attention = list(zip(hook.modules, hook.layers, strict=True))
-    counts = install_leaves(LIBRARY, model, attention, fmt)
+    counts = fuse_for_cpu(KERNELS, model, attention, fmt)
     hook.install(lambda q, k, v, layer: causal_attention(q, k, v, hook.layers[layer]))
     return dict(counts)
 
@@ -52,7 +53,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_every_family_computes_the_same_with_all_its_leaves_replaced(family: str) -> None:
+def test_every_family_computes_the_same_when_fused(family: str) -> None:
     model = fresh(family)
     expected = logits(model)
     assert installed(model, Format.FLOAT32) == INSTALLED[family]
@@ -60,7 +61,7 @@ def test_every_family_computes_the_same_with_all_its_leaves_replaced(family: str
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
-def test_a_bfloat16_checkpoint_loses_no_more_than_in_transformers(family: str) -> None:
+def test_a_bfloat16_model_is_at_least_as_exact_as_in_transformers(family: str) -> None:
     model = fresh(family).bfloat16()
     exact = logits(copy.deepcopy(model).float())
     theirs = (logits(model) - exact).abs().max()
@@ -69,7 +70,7 @@ def test_a_bfloat16_checkpoint_loses_no_more_than_in_transformers(family: str) -
     assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
 
 
-def test_int8_stays_near() -> None:
+def test_int8_logits_are_close() -> None:
     model = fresh("qwen3")
     expected = logits(model)
     assert installed(model, Format.INT8) == INSTALLED["qwen3"]
@@ -78,7 +79,7 @@ def test_int8_stays_near() -> None:
 
 
 class HalfNorm(nn.Module):
-    """Looks like an RMSNorm, and is not one."""
+    """Has the attributes of an RMSNorm but computes something else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,14 +94,14 @@ HalfNorm.__name__ = "HalfRMSNorm"
 
 
 class ScaledLinear(nn.Linear):
-    """No plain linear layer, whatever it inherits from."""
+    """Inherits from nn.Linear but computes something else."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * 3
 
 
 class Backwards(nn.Module):
-    """A gated block that gates the wrong way round."""
+    """A gated block with gate and up exchanged."""
 
     def __init__(self, original: Any) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class Backwards(nn.Module):
         return self.down_proj(self.gate_proj(x) * self.act_fn(self.up_proj(x)))
 
 
-def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
+def test_modules_that_compute_something_else_are_not_replaced() -> None:
     model = fresh("llama")
     layers = model.model.layers
     layers[0].input_layernorm = HalfNorm()
@@ -123,7 +124,7 @@ def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
     installed(model, Format.FLOAT32)
     assert isinstance(layers[0].input_layernorm, HalfNorm)
     assert isinstance(layers[1].mlp, Backwards)
-    assert isinstance(layers[1].mlp.down_proj, PackedLinear)  # its parts are what they look like
+    assert isinstance(layers[1].mlp.down_proj, PackedLinear)  # its parts are plain
     assert isinstance(layers[2].self_attn.o_proj, ScaledLinear)
     assert isinstance(layers[2].input_layernorm, FusedNorm)
     assert isinstance(layers[3], FusedLayer)
@@ -131,7 +132,7 @@ def test_what_is_not_what_it_looks_like_is_left_alone() -> None:
 
 
 class HalfResidual(LlamaDecoderLayer):
-    """Adds only half of what its feed-forward block says, in a place where no leaf tells."""
+    """Adds half of its feed-forward block's output. No child module shows that."""
 
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **kwargs)
@@ -140,7 +141,7 @@ class HalfResidual(LlamaDecoderLayer):
 
 
 class Unrotated(LlamaDecoderLayer):
-    """Does not turn its queries and keys, whatever angles it is told."""
+    """Does not rotate its queries and keys, whatever the angles."""
 
     def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         cos, sin = kwargs.pop("position_embeddings")
@@ -150,7 +151,7 @@ class Unrotated(LlamaDecoderLayer):
 
 @pytest.mark.parametrize("fmt", [Format.FLOAT32, Format.INT8])
 @pytest.mark.parametrize("odd", [HalfResidual, Unrotated])
-def test_a_layer_that_adds_up_otherwise_is_left_whole(odd: type, fmt: Format) -> None:
+def test_a_layer_that_computes_something_else_is_not_fused(odd: type, fmt: Format) -> None:
     model = fresh("llama")
     layers = model.model.layers
     layers[1].__class__ = odd
@@ -162,13 +163,13 @@ def test_a_layer_that_adds_up_otherwise_is_left_whole(odd: type, fmt: Format) ->
     torch.testing.assert_close(logits(model), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_a_layer_gives_its_old_weights_back() -> None:
+def test_a_fused_layer_frees_the_original_weights() -> None:
     model = fresh("qwen3").bfloat16()
     installed(model, Format.BFLOAT16)
     assert not list(model.model.layers.parameters())
 
 
-def test_a_layer_takes_any_number_of_tokens_in_turn() -> None:
+def test_a_layer_accepts_changing_numbers_of_tokens() -> None:
     model = fresh("qwen3")
     installed(model, Format.FLOAT32)
 
@@ -181,7 +182,7 @@ def test_a_layer_takes_any_number_of_tokens_in_turn() -> None:
         torch.testing.assert_close(first(count), whole[:count], rtol=1e-3, atol=1e-3)
 
 
-def test_a_decoder_still_takes_what_is_no_token() -> None:
+def test_a_fused_decoder_accepts_embeddings() -> None:
     model = fresh("gpt2")
     expected = logits(model)
     installed(model, Format.FLOAT32)
@@ -192,7 +193,7 @@ def test_a_decoder_still_takes_what_is_no_token() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
-def test_a_decoder_is_told_where_its_tokens_are(family: str) -> None:
+def test_a_fused_decoder_uses_the_positions(family: str) -> None:
     model = fresh(family)
     positions = (torch.arange(40) + 7)[None]
     with torch.inference_mode():
@@ -202,17 +203,17 @@ def test_a_decoder_is_told_where_its_tokens_are(family: str) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_an_activation_is_found_out_by_trying() -> None:
-    assert matchers.activation(nn.SiLU()) is not None
-    assert matchers.activation(nn.GELU("tanh")) is not None
-    assert matchers.activation(nn.GELU()) is None
-    assert matchers.activation(nn.ReLU()) is None
-    assert matchers.activation(nn.Bilinear(2, 2, 2)) is None
+def test_activations_are_recognised_by_their_values() -> None:
+    assert activation(nn.SiLU()) is not None
+    assert activation(nn.GELU("tanh")) is not None
+    assert activation(nn.GELU()) is None
+    assert activation(nn.ReLU()) is None
+    assert activation(nn.Bilinear(2, 2, 2)) is None
 
 
-def test_a_joint_product_is_that_of_the_tensor_that_it_is_asked_about() -> None:
+def test_a_joint_product_is_computed_for_the_tensor_passed_in() -> None:
     weight = torch.randn(12, 8)
-    product = JointProduct(pack(LIBRARY, [weight], [None], Format.FLOAT32), [4, 4, 4])
+    product = JointProduct(pack(KERNELS, [weight], [None], Format.FLOAT32), [4, 4, 4])
     x, y = torch.randn(1, 3, 8), torch.randn(1, 3, 8)
 
     def part(index: int, of: torch.Tensor) -> torch.Tensor:
@@ -222,6 +223,6 @@ def test_a_joint_product_is_that_of_the_tensor_that_it_is_asked_about() -> None:
         torch.testing.assert_close(product.part(index, of), part(index, of))
     for index in (0, 1, 2):
         product.part(index, x)
-    x.copy_(y)  # the same tensor with other content, a step later
+    x.copy_(y)  # the same tensor with new content, as in the next step
     for index in (0, 1, 2):
         torch.testing.assert_close(product.part(index, x), part(index, y))

@@ -1,4 +1,4 @@
-"""Leaves fused for devices that pay for each launch: equal to the originals, or not used."""
+"""For CUDA, modules are fused if they equal the originals."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from core.fusion.cuda.fuse import DenseWeight, FusedGatedMLP, FusedRMSNorm, fuse_leaves
-from core.fusion.cuda.ops import Ops, TorchOps, TritonOps
+from core.fusion.cuda.catalogue import fuse_for_cuda
+from core.fusion.cuda.linear import DenseWeight
+from core.fusion.cuda.mlp import FusedGatedMLP
+from core.fusion.cuda.norm import FusedRMSNorm
+from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.residual import ResidualLinear
 from core.model.hook import ATTENTION_NAME, AttentionHook
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
+from tests.support.torch_ops import TorchOps
 
 NUM_LAYERS = 4
 LAYER = dict.fromkeys(("qkv", "rotary", "mlp", "residual"), NUM_LAYERS)
@@ -33,7 +37,7 @@ COUNTS = {
 
 
 def randomized(family: str) -> torch.nn.Module:
-    """A copy of the tiny model whose norms' weights and biases are no ones and zeros."""
+    """A copy of the tiny model with random weights and biases in its norms."""
     model = copy.deepcopy(tiny_model(family))
     generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
@@ -48,14 +52,14 @@ def logits_of(model: torch.nn.Module) -> torch.Tensor:
         return model(input_ids=ids, position_ids=torch.arange(20)[None]).logits
 
 
-def fused(family: str, ops: Ops) -> tuple[dict[str, int], torch.Tensor, torch.Tensor]:
+def fused(family: str, ops: TritonOps) -> tuple[dict[str, int], torch.Tensor, torch.Tensor]:
     """What was installed, the logits before, and the logits after."""
     model = randomized(family)
     hook = AttentionHook(model)
     model.set_attn_implementation("eager")
     before = logits_of(model)
     model.set_attn_implementation(ATTENTION_NAME)
-    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), ops)
+    counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), ops)
     model.set_attn_implementation("eager")
     return dict(counts), before, logits_of(model)
 
@@ -68,7 +72,7 @@ def test_a_fused_model_computes_the_same(family):
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3"])
-def test_with_our_triton_kernels(family):
+def test_a_model_fused_with_triton_kernels_computes_the_same(family):
     pytest.importorskip("triton")
     counts, before, after = fused(family, TritonOps())
     assert counts == COUNTS[family]
@@ -77,10 +81,10 @@ def test_with_our_triton_kernels(family):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_16_bits_are_exact_enough_to_be_proved(family, dtype):
+def test_the_proof_succeeds_in_16_bits(family, dtype):
     model = randomized(family).to(dtype)
     hook = AttentionHook(model)
-    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
     assert dict(counts) == COUNTS[family]
 
 
@@ -91,12 +95,12 @@ def test_16_bits_are_exact_enough_to_be_proved(family, dtype):
 def test_on_a_gpu_everything_is_fused(family, dtype):
     model = randomized(family).to("cuda", dtype)
     hook = AttentionHook(model)
-    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
+    counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
     assert dict(counts) == COUNTS[family]
 
 
 class WrongOps(TorchOps):
-    """Everything slightly wrong."""
+    """Every operation is slightly wrong."""
 
     def rms_norm(self, states, weight, eps, offset):
         return super().rms_norm(states, weight, eps, offset) * 1.01
@@ -108,28 +112,28 @@ class WrongOps(TorchOps):
         return super().rotate(query, key, sin, cos, norm)
 
 
-def test_what_is_not_equal_is_not_used():
+def test_unequal_modules_are_not_used():
     counts, before, after = fused("qwen3", WrongOps())
     assert counts == {"qkv": NUM_LAYERS, "residual": NUM_LAYERS}
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
 class OpsWithoutNorm(TorchOps):
-    """A rotation that forgets the norm before it."""
+    """RoPE that leaves out the norm."""
 
     def rotate(self, query, key, cos, sin, norm=None):
         return super().rotate(query, key, cos, sin)
 
 
-def test_a_norm_that_is_not_where_it_seems_stays():
+def test_head_norms_stay_if_rope_with_norm_is_not_equal():
     counts, before, after = fused("qwen3", OpsWithoutNorm())
     assert counts == {name: n for name, n in COUNTS["qwen3"].items() if name != "head norm"}
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_a_layer_that_does_more_than_add_keeps_its_own_code(factor):
-    """Granite's has the same parts, and multiplies what it adds."""
+def test_a_layer_that_scales_its_sums_keeps_its_forward_code(factor):
+    """Granite has Llama's parts, but scales what it adds to the residual stream."""
     config = GraniteConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=32,
@@ -143,12 +147,12 @@ def test_a_layer_that_does_more_than_add_keeps_its_own_code(factor):
     hook = AttentionHook(model)
     model.set_attn_implementation("eager")
     before = logits_of(model)
-    counts = fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
     assert counts["residual"] == (2 if factor == 1.0 else 0)
     torch.testing.assert_close(logits_of(model), before, rtol=1e-4, atol=1e-4)
 
 
-def test_a_product_is_added_to_the_stream_once():
+def test_a_product_is_added_to_the_residual_stream_once():
     generator = torch.Generator().manual_seed(0)
     weight, x, stream = (
         torch.randn(n, generator=generator) for n in ((6, 4), (1, 3, 4), (1, 3, 6))
@@ -160,7 +164,7 @@ def test_a_product_is_added_to_the_stream_once():
     torch.testing.assert_close(linear(x), x @ weight.T)
 
 
-def test_matrices_below_each_other():
+def test_stacked_matrices_multiply_like_each_alone():
     generator = torch.Generator().manual_seed(0)
     first, second = (torch.randn(n, 6, generator=generator) for n in (3, 5))
     bias = torch.randn(5, generator=generator)
@@ -171,10 +175,10 @@ def test_matrices_below_each_other():
     torch.testing.assert_close(DenseWeight([(first, None)]).multiply(x), x @ first.T)
 
 
-def test_what_is_replaced_is_gone():
+def test_fusing_frees_the_original_weights():
     model = randomized("llama")
     hook = AttentionHook(model)
-    fuse_leaves(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
     kinds = [type(module) for module in model.modules()]
     assert kinds.count(FusedGatedMLP) == NUM_LAYERS
     assert kinds.count(FusedRMSNorm) == 2 * NUM_LAYERS + 1

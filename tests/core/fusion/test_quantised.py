@@ -1,4 +1,4 @@
-"""Models whose matrices are quantised for a GPU, on Triton's interpreter."""
+"""Models with matrices quantised for a GPU, run by Triton's interpreter."""
 
 import copy
 from collections.abc import Callable
@@ -12,9 +12,10 @@ pytest.importorskip("triton")
 
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
-from core.fusion.accelerate import accelerate, fuse
-from core.fusion.cuda.fuse import WeightLinear, fuse_leaves
-from core.fusion.cuda.ops import TorchOps, TritonOps
+from core.fusion.accelerate import accelerate, accelerate_on_cuda
+from core.fusion.cuda.catalogue import fuse_for_cuda
+from core.fusion.cuda.linear import WeightLinear
+from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.quantised import FORMATS, quantise
 from core.fusion.patterns import matrix_of
 from core.kernels.triton.types import IS_INTERPRETED
@@ -22,6 +23,7 @@ from core.model.hook import AttentionHook
 from core.model.loader import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
+from tests.support.torch_ops import TorchOps
 
 pytestmark = pytest.mark.skipif(not IS_INTERPRETED, reason="Triton's interpreter is not on")
 
@@ -41,14 +43,14 @@ COUNTS = {
 def fuser(quantization: Quantization) -> Callable[[nn.Module, AttentionHook], object]:
     def prepare(model: nn.Module, hook: AttentionHook) -> None:
         attention = list(zip(hook.modules, hook.layers, strict=True))
-        counts = fuse_leaves(model, attention, TorchOps(), quantization)
+        counts = fuse_for_cuda(model, attention, TorchOps(), quantization)
         assert counts == COUNTS[model.config.model_type]
 
     return prepare
 
 
 def dequantised(family: str, quantization: Quantization) -> Any:
-    """The model with the values that its matrices are to have; the embedding keeps its own."""
+    """The model with quantised values in its matrices; the embedding keeps its own."""
     model: Any = copy.deepcopy(tiny_model(family))
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     if head.weight is embedding.weight:
@@ -75,7 +77,7 @@ def test_greedy_tokens_are_those_of_the_dequantised_model(
         assert token_ids(actual[name]) == token_ids(outputs)
 
 
-def test_originals_are_gone_and_a_tied_embedding_stays() -> None:
+def test_originals_are_freed_and_a_tied_embedding_stays() -> None:
     model: Any = copy.deepcopy(tiny_model("gpt2"))
     table = model.get_input_embeddings().weight
     assert model.get_output_embeddings().weight is table
@@ -101,13 +103,13 @@ def loaded(family: str) -> LoadedModel:
     )
 
 
-def test_what_is_asked_for_on_a_gpu_is_done_and_told() -> None:
+def test_a_quantised_model_on_a_gpu_is_described() -> None:
     model = loaded("gpt2")
-    done = fuse(model, AttentionHook(model.module), TritonOps(), "int8")
-    assert done.description == "int8 weights, fused leaves (4 activation, 17 linear)"
+    done = accelerate_on_cuda(model, AttentionHook(model.module), TritonOps(), "int8")
+    assert done.description == "int8 weights, fused modules (4 activation, 17 linear)"
 
 
-def test_a_cpu_has_no_fp8() -> None:
+def test_fp8_on_a_cpu_is_refused() -> None:
     model = loaded("gpt2")
     with pytest.raises(ModelLoadError, match="fp8 needs CUDA"):
         accelerate(model, AttentionHook(model.module), "fp8")
@@ -119,10 +121,4 @@ def test_a_model_without_linear_layers_cannot_be_quantised() -> None:
     for module in [m for m in model.module.modules() if matrix_of(m) is not None]:
         module.__class__ = type("Strange", (type(module),), {})
     with pytest.raises(ModelLoadError, match="no linear layer in GPT2LMHeadModel"):
-        fuse(model, hook, TritonOps(), "int8")
-
-
-def test_without_triton_nothing_is_quantised_on_a_gpu() -> None:
-    model = loaded("gpt2")
-    with pytest.raises(ModelLoadError, match="int8 on CUDA needs a working Triton"):
-        fuse(model, AttentionHook(model.module), TorchOps(), "int8")
+        accelerate_on_cuda(model, hook, TritonOps(), "int8")

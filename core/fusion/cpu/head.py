@@ -1,0 +1,100 @@
+"""The output layer and the input embedding, which often share their weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.fusion.cpu.linear import Packer
+from core.fusion.patterns import matrix_of
+from core.fusion.proof import NUM_ROWS, Proof, output_of
+from core.fusion.visitor import Candidate, Place, Replacement, place_of
+from core.kernels.cpu.linear import PackedWeight
+from core.model.plain import is_plain
+
+
+class PackedHead(nn.Module):
+    """The output layer. It writes every result into the same buffer.
+
+    Logits are the largest tensor of a step: allocating them costs more than sampling. Core thread
+    only; a result is valid until the next call.
+    """
+
+    def __init__(self, weight: PackedWeight) -> None:
+        super().__init__()
+        self.weight = weight
+        self._buffer = torch.empty(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply ``[..., in_features]``."""
+        shape = (*x.shape[:-1], self.weight.num_rows)
+        size = x.numel() // self.weight.num_columns * self.weight.num_rows
+        if self._buffer.numel() < size:
+            self._buffer = torch.empty(size)
+        return self.weight.multiply(x, out=self._buffer[:size].view(shape))
+
+
+class PackedEmbedding(nn.Module):
+    """An embedding that shares its packed weight with the output layer."""
+
+    def __init__(self, weight: PackedWeight) -> None:
+        super().__init__()
+        self._weight = weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Look up int64 ``ids``; float32 ``[*ids.shape, num_columns]``."""
+        return self._weight.rows(ids)
+
+
+class PlainEmbedding(nn.Module):
+    """An embedding that keeps the type of its weight and returns float32."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self._table = [weight]  # in a list, so that ``Module.float()`` does not convert it
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Look up ``ids``; float32 ``[*ids.shape, dim]``."""
+        return nn.functional.embedding(ids, self._table[0]).float()
+
+
+class FusedEmbedding:
+    """A candidate for the input embedding."""
+
+    counts = {"embedding": 1}  # noqa: RUF012 - never changed
+
+    def __init__(self, place: Place, module: nn.Module) -> None:
+        self._place = place
+        self._module = module
+
+    def is_equal(self, proof: Proof) -> bool:
+        """See Candidate."""
+        ids = torch.arange(NUM_ROWS)[None]
+        expected = output_of(self._place.module, ids)
+        return expected is not None and proof.is_close(
+            expected.float(), self._module(ids), is_product=True
+        )
+
+    def install(self) -> None:
+        """See Candidate."""
+        self._place.put(self._module)
+
+
+def head_pattern(packer: Packer, model: Any) -> Iterator[Candidate]:
+    """The output layer, then the embedding; a shared weight is packed once."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    is_usual = type(embedding) is nn.Embedding and is_plain(embedding)
+    matrix, packed = matrix_of(head), None
+    if matrix is not None:
+        place, fused = place_of(model, head), PackedHead(packer.stack([matrix]))
+        is_tied = is_usual and embedding.weight.data_ptr() == head.weight.data_ptr()
+        yield Replacement({"head": 1}, [place], [fused], size=matrix[0].shape[1], is_product=True)
+        if is_tied and place.module is fused:
+            packed = fused.weight
+    if is_usual:
+        table = embedding.weight.detach()
+        replacement = PlainEmbedding(table) if packed is None else PackedEmbedding(packed)
+        yield FusedEmbedding(place_of(model, embedding), replacement)

@@ -1,0 +1,156 @@
+"""Recognise decoder layers, and prove that the fused ones compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.fusion.cpu.layer import ROTATION, FusedLayer, LayerParts, Workspace
+from core.fusion.cpu.linear import Packer
+from core.fusion.cpu.mlp import fused_mlp
+from core.fusion.cpu.norm import FusedNorm, proved_norm
+from core.fusion.patterns import (
+    HEAD_NORMS,
+    JOINT_QKV,
+    OUTPUTS,
+    QKV,
+    Matrix,
+    layer_names,
+    matrix_of,
+)
+from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.rotary import applies_rope
+from core.fusion.visitor import AttentionSite, Place, place_of
+from core.layer_spec import LayerSpec
+
+
+class LayerPattern:
+    """Yields candidates for layers with plain norms, attention and feed-forward block."""
+
+    def __init__(self, model: nn.Module, packer: Packer, proof: Proof) -> None:
+        """``proof`` finds the norms of a layer; their offset is not known."""
+        self._model = model
+        self._packer = packer
+        self._proof = proof
+        self._workspace = Workspace()
+
+    def __call__(self, site: AttentionSite) -> Iterator[LayerCandidate]:
+        """See AttentionPattern."""
+        parts = self._parts(site)
+        if parts is not None:
+            fused = FusedLayer(
+                *(self._packer.kernels, site.layer, site.attention),
+                *(site.spec, parts, self._workspace),
+            )
+            yield LayerCandidate(place_of(self._model, site.layer), site, fused)
+
+    def _parts(self, site: AttentionSite) -> LayerParts | None:
+        names = layer_names(site.layer)
+        if names is None or getattr(site.layer, names.attention) is not site.attention:
+            return None
+        children = _without_dropout(site.attention)
+        projections = _take_projections(children, site.spec)
+        output = next((matrix_of(children.pop(n)) for n in OUTPUTS if n in children), None)
+        head_norms = [children.pop(name) for name in HEAD_NORMS if name in children]
+        if projections is None or output is None or children or len(head_norms) not in (0, 2):
+            return None
+        norms = [getattr(site.layer, name) for name in (names.first_norm, names.second_norm)]
+        found = self._proved_norms([*norms, *head_norms])
+        if found is None or any(norm.size != site.spec.head_dim for norm in found[2:]):
+            return None
+        mlp = fused_mlp(self._packer, getattr(site.layer, names.mlp))
+        if mlp is None:
+            return None
+        query_norm, key_norm = found[2:] or (None, None)
+        return LayerParts(
+            first_norm=found[0],
+            projections=self._packer.stack(projections),
+            query_norm=query_norm,
+            key_norm=key_norm,
+            output=self._packer.stack([output]),
+            second_norm=found[1],
+            mlp=mlp,
+            applies_rope=applies_rope(site.attention),
+        )
+
+    def _proved_norms(self, modules: list[nn.Module]) -> list[FusedNorm] | None:
+        norms = [proved_norm(self._packer.kernels, module, self._proof) for module in modules]
+        found = [norm for norm in norms if norm is not None]
+        return found if len(found) == len(modules) else None
+
+
+class LayerCandidate:
+    """A candidate for a whole decoder layer."""
+
+    counts = {"layer": 1}  # noqa: RUF012 - never changed
+
+    def __init__(self, place: Place, site: AttentionSite, fused: FusedLayer) -> None:
+        self._place = place
+        self._site = site
+        self._fused = fused
+
+    def is_equal(self, proof: Proof) -> bool:
+        """See Candidate.
+
+        The attention half and what the feed-forward block adds are compared separately: an error
+        of the smaller one would not show in the sum. RoPE may rotate only half of each head: if
+        the original accepts such angles, both have to agree on them too.
+        """
+        spec = self._site.spec
+        with attending({self._site.attention: plain_attention(spec)}):
+            original = proof.reference(self._place.module)
+            x = proof.random(1, NUM_ROWS, self._fused.hidden_size)
+            widths = (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,)
+            results = [self._is_equal_with(original, x, width, proof) for width in widths]
+        known = [result for result in results if result is not None]
+        return bool(known) and all(known)
+
+    def _is_equal_with(
+        self, original: nn.Module, x: torch.Tensor, rotated: int, proof: Proof
+    ) -> bool | None:
+        """Compare with RoPE of the first ``rotated`` dimensions; None if the original refuses."""
+        angles = [proof.random(1, x.shape[1], rotated) for _ in range(2)]
+        rope: dict[str, Any] = {ROTATION: tuple(angles)} if rotated else {}
+        names = layer_names(original)
+        assert names is not None
+        seen: list[torch.Tensor] = []
+        hook = getattr(original, names.second_norm).register_forward_pre_hook(
+            lambda _module, args: seen.append(args[0])
+        )
+        expected = output_of(original, x, attention_mask=None, **rope)
+        hook.remove()
+        if expected is None:
+            return None
+        if not isinstance(expected, torch.Tensor) or not seen:
+            return False
+        actual = self._fused(x, **rope)
+        before, after = seen[-1], self._fused.hidden[None]
+        return proof.is_close(before - x, after - x, is_product=True) and proof.is_close(
+            expected - before, actual - after, is_product=True
+        )
+
+    def install(self) -> None:
+        """See Candidate. Frees the weights of the attention module, which are packed now."""
+        for name, _ in list(self._site.attention.named_children()):
+            delattr(self._site.attention, name)
+        self._place.put(self._fused)
+
+
+def _without_dropout(module: nn.Module) -> dict[str, nn.Module]:
+    return {
+        name: child for name, child in module.named_children() if not isinstance(child, nn.Dropout)
+    }
+
+
+def _take_projections(children: dict[str, nn.Module], spec: LayerSpec) -> list[Matrix] | None:
+    """Remove the projections to queries, keys and values from the children of an attention."""
+    names = next((names for names in (QKV, JOINT_QKV) if set(names) <= children.keys()), ())
+    matrices = [matrix_of(children.pop(name)) for name in names]
+    known = [matrix for matrix in matrices if matrix is not None]
+    num_rows = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
+    num_rows += spec.num_kv_heads * spec.value_dim
+    fit = len(known) == len(matrices) and len({weight.shape[1] for weight, _ in known}) == 1
+    return known if fit and sum(len(weight) for weight, _ in known) == num_rows else None

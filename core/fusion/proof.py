@@ -1,0 +1,146 @@
+"""Proof: compare a replacement with the original on random inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from core.contract.config import Quantization
+from core.layer_spec import LayerSpec
+from core.model.hook import causal_attention
+from core.model.plain import activation_dtype
+
+NUM_ROWS = 3
+
+QUANTISED_NUM_ROWS = (NUM_ROWS, 24, 40, 100)
+"""One number of rows for each tile size of the GPU's products with quantised weights."""
+
+TOLERANCES = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Largest error relative to the largest output, by the type that the model computes in."""
+
+ROUNDED = 2e-2
+"""The same for products of a float32 model whose kernel rounds its input to bfloat16."""
+
+QUANTISED = {"int8": 5e-2, "fp8": 1e-1}
+"""The same for products with quantised weights, by format."""
+
+T = TypeVar("T")
+
+Attend = Callable[..., torch.Tensor]
+"""What AttentionHook calls: query, key, value, attention module, keyword arguments."""
+
+
+class Proof:
+    """Compares modules on random inputs of one device and type."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        product_tolerance: float | None = None,
+        product_rows: Sequence[int] = (NUM_ROWS,),
+        widens: bool = False,
+    ) -> None:
+        """``product_tolerance`` and ``product_rows`` apply to modules that multiply by weights.
+
+        With ``widens``, originals are compared as float32 copies.
+        """
+        self._device, self._dtype = device, dtype
+        self._tolerance = TOLERANCES.get(dtype, 0.0)
+        self._product_tolerance = (
+            self._tolerance if product_tolerance is None else product_tolerance
+        )
+        self._product_rows = product_rows
+        self._widens = widens
+        self._generator = torch.Generator().manual_seed(0)
+
+    def random(self, *shape: int) -> torch.Tensor:
+        """Return normally distributed numbers."""
+        return torch.randn(*shape, generator=self._generator).to(self._device, self._dtype)
+
+    def reference(self, module: Any) -> Any:
+        """Return the module in the type of the proof; a copy if it has to be converted."""
+        if self._widens and any(p.dtype is not torch.float32 for p in module.parameters()):
+            return copy.deepcopy(module).float()
+        return module
+
+    def is_close(self, expected: object, actual: torch.Tensor, *, is_product: bool = False) -> bool:
+        """Whether ``actual`` is a tensor like ``expected`` up to the tolerance. NaN never is."""
+        if not isinstance(expected, torch.Tensor):
+            return False
+        if expected.shape != actual.shape or expected.dtype != actual.dtype:
+            return False
+        tolerance = self._product_tolerance if is_product else self._tolerance
+        bound = tolerance * expected.abs().max()
+        return bool((expected - actual).abs().max() <= bound)
+
+    def is_equal(
+        self,
+        originals: Sequence[nn.Module],
+        replacements: Sequence[nn.Module],
+        size: int,
+        *,
+        is_product: bool,
+    ) -> bool:
+        """Whether modules with a common input ``[..., size]`` compute the same as others."""
+        references = [self.reference(module) for module in originals]
+        for num_rows in self._product_rows if is_product else (NUM_ROWS,):
+            x = self.random(1, num_rows, size)
+            for original, replacement in zip(references, replacements, strict=True):
+                expected = output_of(original, x)
+                if expected is None or not self.is_close(
+                    expected, replacement(x), is_product=is_product
+                ):
+                    return False
+        return True
+
+
+def cpu_proof(*, is_int8: bool, rounds_activations: bool) -> Proof:
+    """Return the proof for compiled kernels, which compute in float32.
+
+    Products with float32 or bfloat16 weights are exact up to the order of sums, unless the kernel
+    rounds its input.
+    """
+    tolerance = QUANTISED["int8"] if is_int8 else ROUNDED if rounds_activations else None
+    return Proof(torch.device("cpu"), torch.float32, product_tolerance=tolerance, widens=True)
+
+
+def cuda_proof(model: nn.Module, quantization: Quantization) -> Proof:
+    """Return the proof for a model on its device and in its type."""
+    return Proof(
+        next(model.parameters()).device,
+        activation_dtype(model),
+        product_tolerance=QUANTISED.get(quantization),
+        product_rows=(NUM_ROWS,) if quantization == "none" else QUANTISED_NUM_ROWS,
+    )
+
+
+def output_of(original: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+    """Call the model's own code; None if it does not accept these arguments."""
+    try:
+        return original(*args, **kwargs)
+    except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
+        return None
+
+
+def plain_attention(spec: LayerSpec) -> Attend:
+    """Return causal attention of a prompt to itself, without a cache."""
+    return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
+
+
+@contextmanager
+def attending(functions: Mapping[nn.Module, Attend]) -> Iterator[None]:
+    """Let attention modules compute with these functions, as AttentionHook does for the engine."""
+    for module, function in functions.items():
+        module.roseinfer_attention = function  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module in functions:
+            del module.roseinfer_attention
