@@ -109,7 +109,6 @@ SERVER_LAYERS = (
 """A file in one of these folders imports no folder of a later layer, and no other of its own."""
 
 FOLDER_CYCLES = {
-    "core.fusion": BEING_SPLIT,
 }
 """Folders whose direct children may import one another in a circle."""
 
