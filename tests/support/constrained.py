@@ -1,11 +1,13 @@
-"""Generation from random logits: whatever can go wrong with a grammar does, without a model."""
+"""Constrained generation from random logits, without a model."""
 
 from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 
+from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.processor import GrammarProcessor
@@ -29,8 +31,17 @@ def tiny() -> Tokenizer:
     return Tokenizer(byte_level())
 
 
+def refusal(decoder: Decoder, grammar: Grammar) -> str:
+    """Return the message with which the compiler refuses a grammar."""
+    with pytest.raises(InvalidRequest) as refused:
+        decoder.compiler.check(grammar, param="response_format")
+    assert refused.value.param == "response_format"
+    assert len(refused.value.message) < 400
+    return refused.value.message
+
+
 class Decoder:
-    """A sampler with a grammar processor, and logits that know nothing."""
+    """A sampler with a grammar processor, and random logits."""
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, vocab_size: int | None = None):
         self.tokenizer = tokenizer or builtin()
@@ -54,7 +65,7 @@ class Decoder:
         )
 
     def logits(self, sequence: Sequence, favourites: tuple[int, ...] = ()) -> torch.Tensor:
-        """Random, of this sequence and position only."""
+        """Random logits that depend only on the seed and the position."""
         generator = torch.Generator().manual_seed(
             hash((sequence.params.seed, sequence.num_output_tokens))
         )
@@ -63,7 +74,7 @@ class Decoder:
         return logits
 
     def step(self, sequences: list[Sequence], favourites: tuple[int, ...] = ()) -> list[bool]:
-        """Give each sequence its next token; tells which failed."""
+        """Append a token to each sequence; return which sequences failed."""
         logits = torch.stack([self.logits(sequence, favourites) for sequence in sequences])
         self.sampler.prepare(sequences)
         results = self.sampler(logits, sequences)
@@ -72,9 +83,9 @@ class Decoder:
         return [result.failed for result in results]
 
     def run(self, *sequences: Sequence, favourites: str = '"}]') -> list[str]:
-        """Run all to their ends as one batch; gives their texts, with "…" where it was cut.
+        """Run all to their ends as one batch; return their texts, with "…" where one was cut.
 
-        ``favourites`` are characters that are likelier than others, so that strings end.
+        ``favourites`` are characters that are more likely, so that strings end.
         """
         favourite_ids = tuple(
             token_id
@@ -104,7 +115,7 @@ class Decoder:
         ) + ("…" if is_cut else "")
 
     def allowed(self, grammar: Grammar, text: str = "") -> set[int]:
-        """What may follow a text."""
+        """The tokens that may follow a text."""
         sequence = self.sequence(grammar)
         sequence.token_ids += self.tokenizer.encode(text, add_special_tokens=False)
         logits = torch.zeros(1, self.vocab_size)

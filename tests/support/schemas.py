@@ -1,4 +1,4 @@
-"""Random JSON Schemas: every keyword that must be enforced, answers that end by themselves."""
+"""Random JSON Schemas of all enforced keywords, with outputs of bounded length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = ("name", "age", "the city", "tags", "x", "naïve", 'quo"te', "$id", "pr
 
 
 def random_schema(seed: int) -> Schema:
-    """An object schema, nested three deep at most, with a recursive definition now and then."""
+    """An object schema with up to three levels, sometimes with a recursive definition."""
     rng = random.Random(seed)
     schema = _object(rng, depth=0)
     if rng.random() < 0.4:

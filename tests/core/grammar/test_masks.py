@@ -1,4 +1,4 @@
-"""What comes out of constrained generation, from logits that know nothing."""
+"""Constrained generation from random logits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decoder():
     return Decoder()
 
 
-def test_answers_to_random_schemas_validate(decoder):
+def test_outputs_for_random_schemas_validate(decoder):
     schemas = [random_schema(seed) for seed in range(100)]
     sequences = [decoder.sequence(json_schema(s), seed=i) for i, s in enumerate(schemas)]
     texts = decoder.run(*sequences)
@@ -51,7 +51,7 @@ def test_answers_to_random_schemas_validate(decoder):
         jsonschema.validate(json.loads(text), schema)
 
 
-def test_answers_validate_whatever_the_tokenizer_and_the_padding_of_the_model():
+def test_outputs_validate_with_another_tokenizer_and_padding_rows():
     decoder = Decoder(tiny(), vocab_size=tiny().vocab_size + 41)
     schemas = [random_schema(seed) for seed in range(200, 220)]
     sequences = [decoder.sequence(json_schema(s), seed=i) for i, s in enumerate(schemas)]
@@ -62,12 +62,12 @@ def test_answers_validate_whatever_the_tokenizer_and_the_padding_of_the_model():
     )
 
 
-def test_keys_come_in_the_order_of_the_schema(decoder):
+def test_keys_are_in_the_order_of_the_schema(decoder):
     text = decoder.run(decoder.sequence(json_schema(PERSON)))[0]
     assert list(json.loads(text)) == ["name", "age", "mood"]
 
 
-def test_each_sequence_of_a_mixed_batch_gets_what_it_gets_alone():
+def test_a_sequence_gets_the_same_text_alone_and_in_a_batch():
     grammars = [
         json_schema(PERSON),
         None,
@@ -89,7 +89,7 @@ def test_each_sequence_of_a_mixed_batch_gets_what_it_gets_alone():
     assert together == alone
 
 
-def test_the_same_tokens_follow_after_a_pause():
+def test_a_pause_does_not_change_the_tokens():
     decoder = Decoder()
     whole = decoder.sequence(regex("[a-f]{40}"), seed=1)
     decoder.run(whole)
@@ -97,7 +97,7 @@ def test_the_same_tokens_follow_after_a_pause():
     other = decoder.sequence(regex("[g-k]{40}"), seed=2)
     favourite_ids = tuple(builtin().encode('"}]', add_special_tokens=False))
     for turn in range(200):
-        # What is computed again after a preemption is nothing new to the grammar.
+        # Tokens computed again after a preemption are not new to the grammar.
         paused.num_computed_tokens = 0
         live = [s for s, when in ((paused, turn % 3 != 1), (other, turn % 3 != 2)) if when]
         live = [s for s in live if not decoder.is_done(s)]
@@ -106,7 +106,7 @@ def test_the_same_tokens_follow_after_a_pause():
     assert decoder.output_ids(paused) == decoder.output_ids(whole)
 
 
-def test_the_end_is_allowed_exactly_where_the_grammar_is_complete(decoder):
+def test_end_tokens_are_allowed_where_the_grammar_is_complete(decoder):
     grammar = regex("ab?")
     assert decoder.eos not in decoder.allowed(grammar)
     assert decoder.eos in decoder.allowed(grammar, "a")
@@ -121,7 +121,7 @@ def test_all_end_tokens_of_the_model_end_a_grammar():
     assert not decoder.allowed(choice(["a"])) & {0, 1, 2}
 
 
-def test_after_an_ignored_end_everything_is_free(decoder):
+def test_text_after_an_ignored_end_token_is_free(decoder):
     sequence = decoder.sequence(choice(["yes"]), ignore_eos=True, max_tokens=30)
     text = decoder.run(sequence)[0]
     assert text.startswith("yes")
@@ -129,7 +129,7 @@ def test_after_an_ignored_end_everything_is_free(decoder):
     assert decoder.eos in decoder.output_ids(sequence)
 
 
-def test_a_grammar_that_meets_a_token_it_forbids_fails_its_row_only(decoder):
+def test_a_forbidden_token_fails_its_row_only(decoder):
     broken = decoder.sequence(choice(["yes", "no"]), seed=1)
     sound = decoder.sequence(choice(["yes", "no"]), seed=2)
     decoder.step([broken, sound])
@@ -137,14 +137,14 @@ def test_a_grammar_that_meets_a_token_it_forbids_fails_its_row_only(decoder):
     assert decoder.step([broken, sound]) == [True, False]
 
 
-def test_edits_that_leave_nothing_fail_their_row_only(decoder):
+def test_processors_that_mask_everything_fail_their_row_only(decoder):
     digits = tuple(builtin().encode("7", add_special_tokens=False))
-    barred = decoder.sequence(choice(["yes"]), allowed_token_ids=digits)
+    masked = decoder.sequence(choice(["yes"]), allowed_token_ids=digits)
     sound = decoder.sequence(choice(["yes"]))
-    assert decoder.step([barred, sound]) == [True, False]
+    assert decoder.step([masked, sound]) == [True, False]
 
 
-def test_other_edits_choose_among_what_is_allowed(decoder):
+def test_other_processors_choose_among_allowed_tokens(decoder):
     y, n = (builtin().encode(text, add_special_tokens=False)[0] for text in ("yes", "no"))
     sequences = [
         decoder.sequence(choice(["yes", "no"]), logit_bias={n: 100.0}, seed=1),
@@ -156,7 +156,7 @@ def test_other_edits_choose_among_what_is_allowed(decoder):
     assert sequences[2].token_ids[-1] != y
 
 
-def test_logprobs_are_those_of_the_free_model(decoder):
+def test_logprobs_are_those_before_masking(decoder):
     sequence = decoder.sequence(choice(["yes"]), logprobs=2)
     logits = decoder.logits(sequence)[None]
     expected = logits.log_softmax(dim=1)[0]
@@ -166,7 +166,7 @@ def test_logprobs_are_those_of_the_free_model(decoder):
     assert entry.top[0][1] == pytest.approx(float(expected.max()))
 
 
-def test_progress_dies_with_its_sequence(decoder):
+def test_progress_is_dropped_with_its_sequence(decoder):
     sequence = decoder.sequence(choice(["yes"]))
     decoder.step([sequence])
     assert sequence in decoder.processor._progress
@@ -179,7 +179,7 @@ def test_progress_dies_with_its_sequence(decoder):
     assert len(decoder.processor._progress) < num_before
 
 
-def test_a_failed_step_leaves_nothing_behind(decoder):
+def test_a_failed_step_does_not_change_the_output(decoder):
     sequence = decoder.sequence(regex("[ab]{9}"), seed=4)
     expected = decoder.run(decoder.sequence(regex("[ab]{9}"), seed=4))
     decoder.sampler.prepare([sequence])  # and the forward pass fails
@@ -187,14 +187,14 @@ def test_a_failed_step_leaves_nothing_behind(decoder):
     assert decoder.run(sequence) == expected
 
 
-def test_nothing_runs_when_nobody_asks(decoder):
+def test_without_grammars_nothing_is_loaded(decoder):
     fresh = Decoder()
     fresh.run(fresh.sequence(None, max_tokens=3))
     assert fresh.processor._worker is None
     assert fresh.compiler._tokenizer is None
 
 
-def test_rows_are_masked_whether_or_not_they_are_all_of_the_batch(decoder):
+def test_masks_apply_to_some_or_all_rows(decoder):
     constrained, free = decoder.sequence(choice(["yes"])), decoder.sequence(None)
     logits = torch.zeros(2, decoder.vocab_size)
     decoder.processor.apply(logits, [1], [constrained])
@@ -206,8 +206,8 @@ def test_rows_are_masked_whether_or_not_they_are_all_of_the_batch(decoder):
     del free
 
 
-def test_packed_masks_do_the_same(decoder):
-    """What travels to a GPU, unpacked by operations that are the same everywhere."""
+def test_packed_masks_equal_masks_to_add(decoder):
+    """A GPU gets packed masks and unpacks them with the same operations as here."""
     sequences = [decoder.sequence(g) for g in (choice(["yes"]), json_object(), regex("[^a]"))]
     work = [(Progress(decoder.compiler, sequence), []) for sequence in sequences]
     masks = Masks(decoder.vocab_size, decoder.compiler.end_ids)
@@ -225,7 +225,7 @@ def test_packed_masks_do_the_same(decoder):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_masks_on_a_gpu_are_those_of_the_cpu(decoder):
+def test_masks_on_a_gpu_equal_those_on_the_cpu(decoder):
     processor = GrammarProcessor(decoder.compiler, torch.device("cuda"))
     sequences = [decoder.sequence(g) for g in (choice(["yes"]), json_object())]
     expected, actual = torch.zeros(3, 2048), torch.zeros(3, 2048, device="cuda")
@@ -237,7 +237,7 @@ def test_masks_on_a_gpu_are_those_of_the_cpu(decoder):
 # Each kind of grammar
 
 
-def test_regexes_match_as_a_whole(decoder):
+def test_regexes_match_the_whole_text(decoder):
     pattern = r"(19|20)\d\d-[01]\d"
     texts = decoder.run(*(decoder.sequence(regex(pattern), seed=seed) for seed in range(8)))
     assert all(re.fullmatch(pattern, text, re.ASCII) for text in texts)
@@ -248,14 +248,14 @@ def test_a_regex_with_anchors_and_slashes(decoder):
     assert not decoder.accepts(regex("^a/b$"), "xa/b")
 
 
-def test_choices(decoder):
+def test_outputs_are_among_the_choices(decoder):
     options = ["yes", "no", 'say "hi"', "line\nend", "🙂", "<|im_end|>"]
     texts = decoder.run(*(decoder.sequence(choice(options), seed=seed) for seed in range(30)))
     assert set(texts) <= set(options)
     assert len(set(texts)) > 2
 
 
-def test_a_special_token_is_never_text_of_a_client(decoder):
+def test_client_text_never_matches_a_special_token(decoder):
     special = builtin().special_ids
     for grammar in (choice(["<|im_start|>"]), regex(r"<\|im_start\|>"), json_object()):
         assert not decoder.allowed(grammar) & special - {decoder.eos}
@@ -269,13 +269,13 @@ def test_a_special_token_is_never_text_of_a_client(decoder):
         'start: expr\nexpr: expr "+" expr | /[0-9]+/',
     ],
 )
-def test_lark_and_gbnf(decoder, source):
+def test_lark_and_gbnf_are_accepted(decoder, source):
     text = {"a": "aabb", "e": "1+23+4"}["e" if "expr" in source else "a"]
     assert decoder.accepts(lark(source), text)
     assert not decoder.accepts(lark(source), text + "a")
 
 
-def test_whitespace_ends(decoder):
+def test_whitespace_is_bounded(decoder):
     blank = {token_id for token_id in range(2048) if not builtin().token_bytes(token_id).strip()}
     grammar = json_object()
     text = "{"
@@ -289,7 +289,7 @@ def test_whitespace_ends(decoder):
     assert not decoder.allowed(json_schema(PERSON, is_compact=True), "{") & blank
 
 
-def test_pretty_and_compact_json_are_both_possible(decoder):
+def test_pretty_and_compact_json_are_accepted(decoder):
     value = {"name": "Bo", "age": 7, "mood": "bad"}
     for text in (json.dumps(value), json.dumps(value, indent=4), json.dumps(value, indent="\t")):
         assert decoder.accepts(json_schema(PERSON), text)
@@ -301,7 +301,7 @@ def test_pretty_and_compact_json_are_both_possible(decoder):
 # Free text and grammars
 
 
-def test_after_thinking(decoder):
+def test_grammar_applies_after_the_thinking(decoder):
     grammar = after(choice(["yes", "no"]))
     assert decoder.accepts(grammar, "hm, <b> </b> let me see</think>\n\nyes")
     assert decoder.accepts(grammar, "</think>no")
@@ -310,20 +310,20 @@ def test_after_thinking(decoder):
     assert decoder.eos not in decoder.allowed(grammar, "still thinking")
 
 
-def test_thinking_that_may_be_left_out(decoder):
+def test_thinking_may_be_left_out(decoder):
     grammar = after(choice(["yes"]), begin="<think>")
     assert decoder.accepts(grammar, "<think>hm</think>\nyes")
     assert decoder.accepts(grammar, "yes")
     assert not decoder.accepts(grammar, "hm</think>yes")
 
 
-def test_markers_that_are_special_tokens(decoder):
+def test_markers_may_be_special_tokens(decoder):
     grammar = after(choice(["yes"]), "<|im_start|>")
     assert decoder.accepts(grammar, "<|endoftext|>hm<|im_start|>yes")
     assert not decoder.accepts(grammar, "hm<|im_start|>no")
 
 
-def test_structural_tags(decoder):
+def test_structural_tags_constrain_their_content(decoder):
     grammar = structural_tags(
         [
             ("<f=age>", {"type": "integer", "maximum": 9, "minimum": 0}, "</f>"),

@@ -51,7 +51,7 @@ def hermes_calls(text):
         for call in re.findall(r"<tool_call>\n(.*?)\n</tool_call>", text, re.DOTALL)
     ]
     assert "\n".join(re.findall(r"<tool_call>.*?</tool_call>", text, re.DOTALL)) == text, (
-        "something is around the calls"
+        "text around the calls"
     )
     return calls
 
@@ -134,7 +134,7 @@ def family(request):
     return CALLS[request.param]
 
 
-def test_one_call_and_several(decoder, family):
+def test_one_or_more_calls(decoder, family):
     markup, one, two, wrong = family
     grammar = tool_calls(TOOLS, markup)
     assert decoder.accepts(grammar, one)
@@ -165,7 +165,7 @@ def test_text_is_free_until_it_opens_a_call(decoder, family):
         assert not decoder.accepts(grammar, "Sure. " + wrong)
 
 
-def test_one_call_ends_the_text_if_only_one_is_wanted(decoder, family):
+def test_a_single_call_ends_the_text(decoder, family):
     markup, one, two, _ = family
     grammar = tool_calls_in_text(TOOLS, markup, is_single=True)
     assert decoder.accepts(grammar, "just text")
@@ -189,7 +189,7 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "require
         (choice(["yes"]), "yes"),
     ],
 )
-def test_calls_or_a_format(decoder, family, text, example):
+def test_calls_or_a_format_are_accepted(decoder, family, text, example):
     markup, one, two, _ = family
     grammar = Either((tool_calls(TOOLS, markup), text))
     assert decoder.accepts(grammar, one)
@@ -198,7 +198,7 @@ def test_calls_or_a_format(decoder, family, text, example):
     assert not decoder.accepts(grammar, "Sure!")
 
 
-def test_text_may_go_on_between_calls(decoder):
+def test_text_may_continue_between_calls(decoder):
     grammar = tool_calls_in_text(TOOLS, HERMES)
     call = CALLS["hermes"][1]
     assert decoder.accepts(grammar, f"First {call} then {call} done.")
@@ -206,7 +206,7 @@ def test_text_may_go_on_between_calls(decoder):
     assert not can_always_go_on(tool_calls(TOOLS, HERMES))
 
 
-def test_whatever_opens_a_call_becomes_one(decoder):
+def test_an_opened_call_is_completed(decoder):
     sequences = [
         decoder.sequence(tool_calls_in_text(TOOLS, HERMES), seed=seed, max_tokens=150)
         for seed in range(12)
@@ -219,7 +219,7 @@ def test_whatever_opens_a_call_becomes_one(decoder):
                 assert text.endswith("…")
 
 
-def test_what_a_tool_cannot_enforce_makes_its_grammar_wider(decoder):
+def test_unsupported_keywords_make_the_grammar_wider(decoder):
     parameters = {
         "type": "object",
         "properties": {
@@ -232,8 +232,8 @@ def test_what_a_tool_cannot_enforce_makes_its_grammar_wider(decoder):
     grammar = tool_calls([ToolSpec("f", parameters)], HERMES)
     ok = '<tool_call>\n{"name": "f", "arguments": {"a": "x", "c": 1.5}}\n</tool_call>'
     assert decoder.accepts(grammar, ok)
-    hopeless = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
-    grammar = tool_calls([ToolSpec("f", hopeless), ToolSpec("g", CITY, is_strict=True)], HERMES)
+    unsupported = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)"}}}
+    grammar = tool_calls([ToolSpec("f", unsupported), ToolSpec("g", CITY, is_strict=True)], HERMES)
     assert decoder.accepts(
         grammar, '<tool_call>\n{"name": "f", "arguments": {"b": 1}}\n</tool_call>'
     )
@@ -243,7 +243,7 @@ def test_what_a_tool_cannot_enforce_makes_its_grammar_wider(decoder):
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama", "mistral"])
-def test_schemas_that_refer_to_themselves(decoder, name):
+def test_recursive_schemas_are_supported(decoder, name):
     tree = {
         "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
         "type": "object",

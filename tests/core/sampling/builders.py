@@ -1,4 +1,4 @@
-"""Sequences as the engine makes them, logits, and an independent float64 model of the draw."""
+"""Sequences, logits, and an independent float64 model of the draw."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_sequence(
     seed: int = 0,
     **params: Any,
 ) -> Sequence:
-    """A sequence that has already generated ``output``."""
+    """A sequence that has generated ``output``."""
     params.setdefault("max_tokens", 1000)
     request = EngineRequest(
         request_id="request", prompt_token_ids=prompt, params=SamplingParams(**params)
@@ -40,7 +40,7 @@ def make_logits(
 
 
 def survivors(logits: torch.Tensor, params: SamplingParams) -> tuple[list[int], FloatArray]:
-    """Tokens that can be drawn in rank order, and their probabilities; one row, one at a time."""
+    """Tokens of one row that can be drawn, in rank order, and their probabilities."""
     order = sorted(range(len(logits)), key=lambda token: (-float(logits[token]), token))
     scaled = [float(logits[token]) / params.temperature for token in order]
     weights = [float(np.exp(value - scaled[0])) for value in scaled]
@@ -60,7 +60,7 @@ def survivors(logits: torch.Tensor, params: SamplingParams) -> tuple[list[int], 
 
 
 def is_clear_cut(logits: torch.Tensor, params: SamplingParams, margin: float = 1e-5) -> bool:
-    """Whether no threshold is so close to a candidate that rounding could decide."""
+    """Whether every candidate is so far from the thresholds that rounding cannot decide."""
     scaled = logits.double().sort(descending=True).values / params.temperature
     weights = (scaled - scaled[0]).exp().numpy()
     if params.min_p and (np.abs(weights - params.min_p) < margin).any():

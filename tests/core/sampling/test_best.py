@@ -12,13 +12,13 @@ SIZES = [1, 7, 4096, 32_768, 32_768 + 200, 50_257]
 @pytest.mark.parametrize("vocab_size", SIZES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_argmax_is_the_first_maximum(vocab_size, dtype):
-    x = make_logits(5, vocab_size).to(dtype)  # 16 bits: the maximum often occurs more than once
+    x = make_logits(5, vocab_size).to(dtype)  # in 16 bits the maximum often has ties
     expected = [int((row == row.max()).nonzero()[0]) for row in x]
     assert argmax(x).tolist() == expected
 
 
 @pytest.mark.parametrize("vocab_size", [32_768, 50_257])
-def test_argmax_of_ties_across_blocks(vocab_size):
+def test_argmax_of_ties_across_blocks_is_the_lowest_id(vocab_size):
     x = torch.zeros(4, vocab_size)
     x[1, 300:] = 1.0
     x[2, vocab_size - 1] = 1.0
@@ -27,7 +27,7 @@ def test_argmax_of_ties_across_blocks(vocab_size):
 
 
 @pytest.mark.parametrize("vocab_size", [4096, 50_257])
-def test_argmax_points_at_what_is_not_a_number(vocab_size):
+def test_argmax_returns_the_position_of_nan(vocab_size):
     x = make_logits(3, vocab_size)
     x[0, 17] = x[1, vocab_size - 1] = torch.nan
     assert argmax(x)[:2].tolist() == [17, vocab_size - 1]
@@ -47,7 +47,7 @@ def test_topk_finds_the_largest_values(vocab_size, is_coarse):
     assert all(len(set(row)) == k for row in ids.tolist())
 
 
-def test_topk_when_most_is_masked():
+def test_topk_with_most_logits_masked():
     x = torch.full((2, 50_257), -torch.inf)
     x[0, [3, 50_000, 50_256]] = torch.tensor([1.0, 2.0, 3.0])
     values, ids = topk(x, 128)

@@ -1,4 +1,4 @@
-"""The draw as a function of u: an even grid of u must give every token its exact share."""
+"""Draws as functions of u: an even grid of u must give every token its exact share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRID = 256
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Hundreds of tiny tensors: threads would only wait for one another."""
+    """Threads slow down operations on tiny tensors."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -29,7 +29,7 @@ def even_grid(num: int) -> torch.Tensor:
     return (torch.arange(num, dtype=torch.float64) + 0.5) / num
 
 
-def ranked(logits, params, u, num_candidates, total=None):
+def filtered(logits, params, u, num_candidates, total=None):
     """The draw for one row of logits and many u."""
     vocab_size = len(logits)
     if num_candidates < vocab_size:
@@ -51,17 +51,17 @@ def ranked(logits, params, u, num_candidates, total=None):
 
 
 @pytest.mark.parametrize("vocab_size", [1, 2, 511, 512, 513, 1024, 5000])
-def test_free_shares(vocab_size):
+def test_unfiltered_shares_match_the_softmax(vocab_size):
     logits = make_logits(1, vocab_size, scale=2.0)
     tokens = draw_unfiltered(logits.expand(4096, -1), even_grid(4096))
     shares = np.bincount(tokens.numpy(), minlength=vocab_size) / 4096
     expected = logits[0].double().softmax(0).numpy()
-    # The grid meets an interval of length p with p * 4096 points, one more or one less.
+    # An interval of length p holds p * 4096 points of the grid, give or take one.
     assert np.abs(shares - expected).max() <= 1.01 / 4096
     assert (tokens.diff() >= 0).all()
 
 
-def test_free_never_gives_a_masked_token():
+def test_unfiltered_draws_never_give_a_masked_token():
     logits = make_logits(1, 3000)
     masked = torch.rand(3000, generator=torch.Generator().manual_seed(1)) < 0.9
     logits[0, masked] = -torch.inf
@@ -70,7 +70,7 @@ def test_free_never_gives_a_masked_token():
     assert not masked[draw_unfiltered(logits.expand(len(u), -1), u)].any()
 
 
-def test_free_without_a_distribution():
+def test_unfiltered_rows_without_a_distribution_fail():
     logits = make_logits(5, 1000)
     logits[1, 5] = torch.nan
     logits[2] = -torch.inf
@@ -96,7 +96,7 @@ logit_lists = st.lists(
     min_p=st.one_of(st.just(0.0), st.floats(0.0, 0.99)),
     num_candidates=st.integers(1, 45),
 )
-def test_ranked_shares_match_the_reference(
+def test_filtered_shares_match_the_reference(
     values, temperature, top_k, top_p, min_p, num_candidates
 ):
     params = SamplingParams(
@@ -107,62 +107,65 @@ def test_ranked_shares_match_the_reference(
     expected, probabilities = survivors(logits, params)
     u = even_grid(GRID)
 
-    tokens = ranked(logits, params, u, len(values))
+    tokens = filtered(logits, params, u, len(values))
     shares = np.array([(tokens == token).double().mean().item() for token in expected])
     assert shares.sum() == pytest.approx(1.0)  # nothing else was drawn
     assert np.abs(shares - probabilities).max() <= 1.01 / GRID
 
-    # Fewer candidates: the same token, or none, but never another.
+    # With fewer candidates the draw gives the same token or is unresolved.
     is_limited_by_top_p_alone = min_p == 0.0 and not 0 < top_k < len(values)
     weights = ((logits - logits.max()).double() / temperature).exp()
     total = weights.sum() if is_limited_by_top_p_alone else None
-    fewer = ranked(logits, params, u, num_candidates, total)
+    fewer = filtered(logits, params, u, num_candidates, total)
     differs = (fewer != tokens) & (fewer != UNRESOLVED)
     assert not differs.any()
 
 
-def test_ranked_needs_no_more_candidates_than_the_draw_reaches():
+def test_a_filtered_draw_is_resolved_if_it_falls_among_the_candidates():
     logits = make_logits(1, 5000)[0]
     params = SamplingParams(max_tokens=1, top_p=0.999)
     total = (logits.double() - logits.max()).exp().sum()
-    everything = ranked(logits, params, even_grid(GRID), 5000)
-    some = ranked(logits, params, even_grid(GRID), 128, total)
+    everything = filtered(logits, params, even_grid(GRID), 5000)
+    some = filtered(logits, params, even_grid(GRID), 128, total)
     is_resolved = some != UNRESOLVED
     assert torch.equal(some[is_resolved], everything[is_resolved])
     best = logits.double().softmax(0).sort(descending=True).values[:128].sum()
-    # The nucleus ends far beyond the candidates, yet most draws that fall among them count.
+    # The nucleus ends far beyond the candidates, but most draws that fall among them count.
     assert best / 0.999 - 0.06 < is_resolved.double().mean() < best / 0.999 + 0.01
     assert not is_resolved.all()
 
 
-def test_equal_logits_stand_in_the_order_of_ids():
+def test_equal_logits_rank_in_the_order_of_ids():
     logits = torch.zeros(8)
     logits[[2, 5]] = 1.0
     params = SamplingParams(max_tokens=1, top_k=5, temperature=1e6)
-    assert ranked(logits, params, even_grid(5), 8).tolist() == [2, 5, 0, 1, 3]
+    assert filtered(logits, params, even_grid(5), 8).tolist() == [2, 5, 0, 1, 3]
 
 
-def test_equals_of_the_last_candidate_are_unresolved():
+def test_draws_equal_to_the_last_candidate_are_unresolved():
     logits = torch.zeros(8)
     logits[[2, 5]] = 1.0
     params = SamplingParams(max_tokens=1, top_k=4, temperature=1e6)
-    assert ranked(logits, params, even_grid(4), 4).tolist() == [2, 5, UNRESOLVED, UNRESOLVED]
+    assert filtered(logits, params, even_grid(4), 4).tolist() == [2, 5, UNRESOLVED, UNRESOLVED]
 
 
 @pytest.mark.parametrize("num_candidates", [8, 50])
 @pytest.mark.parametrize("limit", [{"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
-def test_ranked_without_a_distribution(num_candidates, limit):
+def test_filtered_rows_without_a_distribution_fail(num_candidates, limit):
     params = SamplingParams(max_tokens=1, **limit)
     for bad in (torch.nan, torch.inf):
         logits = make_logits(1, 50)[0]
         logits[4] = bad
-        assert ranked(logits, params, even_grid(1), num_candidates).tolist() == [FAILED]
-    nothing = torch.full((50,), -torch.inf)
-    assert ranked(nothing, params, even_grid(1), num_candidates).tolist() == [FAILED]
+        assert filtered(logits, params, even_grid(1), num_candidates).tolist() == [FAILED]
+    masked = torch.full((50,), -torch.inf)
+    assert filtered(masked, params, even_grid(1), num_candidates).tolist() == [FAILED]
 
 
-def test_ranked_with_fewer_possible_tokens_than_candidates():
+def test_filtered_draws_with_fewer_tokens_than_candidates():
     logits = torch.full((50,), -torch.inf)
     logits[[10, 20]] = 0.0
     params = SamplingParams(max_tokens=1, top_p=0.99)
-    assert ranked(logits, params, even_grid(2), 8, torch.tensor(2.0).double()).tolist() == [10, 20]
+    assert filtered(logits, params, even_grid(2), 8, torch.tensor(2.0).double()).tolist() == [
+        10,
+        20,
+    ]

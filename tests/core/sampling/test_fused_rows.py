@@ -1,4 +1,4 @@
-"""All rows of a batch in one launch: who can be drawn, how often, and alone as in a batch."""
+"""All rows of a batch drawn in one kernel: which tokens, how often, alone and in a batch."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def in_blocks(logits, filters, bits):
 
 
 def grid(num: int) -> torch.Tensor:
-    """Random bits whose first draws are an even grid."""
+    """Random bits whose uniform numbers are an even grid."""
     u = (np.arange(num) + 0.5) / num
     return torch.from_numpy(((u * 2.0**52).astype(np.uint64) << np.uint64(12)).view(np.int64))
 
@@ -43,7 +43,7 @@ def drawn(logits: torch.Tensor, num: int, **params: float) -> torch.Tensor:
 
 @interpreted
 @pytest.mark.parametrize("vocab_size", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
-def test_shares_of_the_whole_vocabulary(vocab_size):
+def test_shares_without_filters_match_the_softmax(vocab_size):
     logits = make_logits(1, vocab_size, scale=2.0)[0]
     tokens = drawn(logits, 24, temperature=0.7)
     shares = np.bincount(tokens.numpy(), minlength=vocab_size) / 24
@@ -65,7 +65,7 @@ logit_lists = st.lists(
     temperature=st.sampled_from([0.3, 1.0, 2.0]),
     min_p=st.floats(0.0, 0.99),
 )
-def test_shares_of_what_min_p_leaves_over(values, temperature, min_p):
+def test_shares_after_min_p(values, temperature, min_p):
     params = {"temperature": temperature, "min_p": min_p}
     logits = torch.tensor(values)
     full = SamplingParams(max_tokens=1, **params)
@@ -86,7 +86,7 @@ def test_shares_of_what_min_p_leaves_over(values, temperature, min_p):
     top_p=st.one_of(st.just(1.0), st.floats(0.01, 1.0)),
     min_p=st.one_of(st.just(0.0), st.floats(0.0, 0.99)),
 )
-def test_nobody_is_drawn_who_is_excluded(values, temperature, top_k, top_p, min_p):
+def test_excluded_tokens_are_never_drawn(values, temperature, top_k, top_p, min_p):
     params = {"temperature": temperature, "top_k": top_k, "min_p": min_p, "top_p": top_p}
     logits = torch.tensor(values)
     full = SamplingParams(max_tokens=1, **params)
@@ -99,8 +99,8 @@ def test_nobody_is_drawn_who_is_excluded(values, temperature, top_k, top_p, min_
 @pytest.mark.parametrize(
     "params", [{"top_p": 0.4}, {"top_k": 6}, {"top_k": 12, "top_p": 0.7}], ids=str
 )
-def test_shares_of_what_is_left_over(params):
-    """Draws that were excluded are repeated among the others, and keep their shares."""
+def test_shares_after_top_k_and_top_p(params):
+    """A draw that is excluded is repeated among the other tokens, which keep their shares."""
     logits = make_logits(1, 40, scale=1.0, seed=3)[0]
     full = SamplingParams(max_tokens=1, temperature=1.0, **params)
     expected, probabilities = survivors(logits, full)
@@ -123,7 +123,7 @@ def test_equal_logits_rank_by_id():
 
 
 @interpreted
-def test_rows_without_a_distribution():
+def test_rows_without_a_distribution_fail():
     logits = make_logits(5, 2 * BLOCK)
     logits[1, 5] = torch.nan
     logits[2] = -torch.inf
@@ -161,7 +161,7 @@ def test_a_row_gets_the_same_token_alone_and_in_a_batch(dtype):
     assert together[0] == logits[0].argmax()
 
 
-def test_the_batch_that_takes_the_best_is_left_to_whoever_knows_it():
+def test_known_greedy_tokens_skip_the_draw():
     sampler = Sampler(draw=lambda *_: pytest.fail("nothing is to be drawn"))
     logits = make_logits(2, 50)
     pending = sampler.launch(
@@ -172,7 +172,7 @@ def test_the_batch_that_takes_the_best_is_left_to_whoever_knows_it():
     assert [result.token_ids for result in pending.collect()] == [[7], [9]]
 
 
-def test_there_is_none_for_a_cpu():
+def test_a_cpu_has_no_draw_kernel():
     assert load_row_draw(50, torch.float32, CPU) is None
 
 
@@ -190,7 +190,7 @@ def test_tiny_and_huge_temperatures():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_the_device(dtype):
+def test_draws_on_the_device_are_the_same_alone_and_in_a_batch(dtype):
     device = torch.device("cuda")
     logits = make_logits(64, 50_257, scale=4.0).to(device, dtype)
     draw = load_row_draw(50_257, dtype, device)

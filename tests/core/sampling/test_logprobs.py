@@ -20,7 +20,7 @@ def sample_one(logits, **params):
 
 
 @pytest.mark.parametrize("vocab_size", [50, 4096, 50_257])
-def test_values_are_those_of_log_softmax(vocab_size):
+def test_values_match_log_softmax(vocab_size):
     logits = make_logits(1, vocab_size)
     entry = sample_one(logits, temperature=0.0, logprobs=20)
     expected = logits[0].double().log_softmax(0)
@@ -32,15 +32,15 @@ def test_values_are_those_of_log_softmax(vocab_size):
 
 
 @pytest.mark.parametrize("k", [0, 1, 5, 20])
-def test_exactly_as_many_alternatives_as_asked_for(k):
+def test_the_number_of_alternatives_is_as_requested(k):
     assert len(sample_one(make_logits(1, 100), logprobs=k).top) == k
 
 
-def test_no_more_alternatives_than_tokens():
+def test_alternatives_are_limited_by_the_vocabulary():
     assert len(sample_one(make_logits(1, 7), logprobs=20).top) == 7
 
 
-def test_a_request_does_not_see_how_many_its_neighbour_wants():
+def test_the_batch_does_not_change_the_alternatives_of_a_request():
     logits = make_logits(3, 500)
     sequences = [make_sequence(logprobs=k) for k in (2, 20)] + [make_sequence()]
     few, many, none = Sampler()(logits.clone(), sequences)
@@ -51,7 +51,7 @@ def test_a_request_does_not_see_how_many_its_neighbour_wants():
     assert alone == few
 
 
-def test_the_raw_distribution_is_reported_whatever_is_done_to_it():
+def test_logprobs_are_those_of_the_raw_distribution():
     logits = make_logits(1, 300)
     plain = sample_one(logits, temperature=0.0, logprobs=5, allowed_token_ids=(42,))
     for params in (
@@ -64,14 +64,14 @@ def test_the_raw_distribution_is_reported_whatever_is_done_to_it():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_dtypes(dtype):
+def test_values_match_log_softmax_in_other_dtypes(dtype):
     logits = make_logits(1, 300).to(dtype)
     entry = sample_one(logits, temperature=0.0, logprobs=3)
     expected = logits.float().log_softmax(1)[0]
     assert entry.logprob == expected.max().item()
 
 
-def test_a_token_has_one_value_wherever_it_stands():
+def test_a_token_has_the_same_value_in_both_places():
     logits = make_logits(64, 200, scale=2.0)
     sequences = [make_sequence(seed=i, logprobs=20) for i in range(64)]
     num_found = 0
@@ -87,7 +87,7 @@ def test_a_token_has_one_value_wherever_it_stands():
     assert 10 < num_found < 64
 
 
-def test_equal_values_come_lowest_id_first():
+def test_equal_values_are_in_the_order_of_ids():
     logits = torch.zeros(1, 60)
     logits[0, [50, 20]] = 1.0
     entry = sample_one(logits, temperature=0.0, logprobs=2)
@@ -96,7 +96,7 @@ def test_equal_values_come_lowest_id_first():
     assert [token for token, _ in sample_one(logits, logprobs=20).top] == list(range(20))
 
 
-def test_nothing_is_below_the_floor():
+def test_values_are_clamped_to_the_floor():
     logits = make_logits(1, 10)
     logits[0, 3:] = -torch.inf
     logits[0, 1] = -1e6
@@ -107,7 +107,7 @@ def test_nothing_is_below_the_floor():
     assert (forced.token_id, forced.logprob) == (1, FLOOR)
 
 
-def test_prompt_scores():
+def test_prompt_scores_match_log_softmax():
     logits = make_logits(20, 400)
     targets = list(range(100, 120))
     entries = prompt_logprobs(logits, targets, 3)
@@ -118,13 +118,13 @@ def test_prompt_scores():
         assert [token for token, _ in entry.top] == expected[row].topk(3).indices.tolist()
 
 
-def test_prompt_scores_are_those_of_generation():
+def test_prompt_scores_equal_those_of_generation():
     logits = make_logits(1, 400)
     generated = sample_one(logits, temperature=0.0, logprobs=4)
     assert prompt_logprobs(logits, [generated.token_id], 4) == [generated]
 
 
-def test_prompt_scores_leave_the_logits_alone():
+def test_prompt_scores_do_not_change_the_logits():
     logits = make_logits(4, 100)
     before = logits.clone()
     assert all(entry.top == () for entry in prompt_logprobs(logits, [1, 2, 3, 4], 0))
@@ -132,7 +132,7 @@ def test_prompt_scores_leave_the_logits_alone():
     assert prompt_logprobs(logits[:0], [], 5) == []
 
 
-def test_prompt_scores_of_a_broken_model():
+def test_prompt_scores_with_nan_raise():
     logits = make_logits(4, 100)
     logits[2, 5] = torch.nan
     with pytest.raises(GenerationFailed):

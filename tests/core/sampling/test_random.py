@@ -11,7 +11,7 @@ def draw(seed: int, num: int) -> np.ndarray:
     return uniforms(states, np.arange(num, dtype=np.uint64))
 
 
-def test_it_is_splitmix64():
+def test_numbers_match_published_splitmix64():
     zeros = np.zeros(3, dtype=np.uint64)
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # state 0
     expected = [(value >> 12) * 2.0**-52 for value in published]
@@ -19,7 +19,7 @@ def test_it_is_splitmix64():
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63), 2**64 + 5, 10**30])
-def test_every_integer_is_a_seed(seed):
+def test_every_integer_is_a_valid_seed(seed):
     u = draw(seed, 1000)
     assert u.min() >= 0
     assert u.max() < 1
@@ -39,7 +39,7 @@ def test_bins_are_filled_evenly_over_seeds():
     assert ((counts - 1000) ** 2 / 1000).sum() < 110
 
 
-def test_neighbouring_seeds_and_positions_have_nothing_in_common():
+def test_adjacent_seeds_and_positions_are_uncorrelated():
     one, other = draw(7, 10_000), draw(8, 10_000)
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.04
     assert abs(np.corrcoef(one[1:], other[:-1])[0, 1]) < 0.04

@@ -1,4 +1,4 @@
-"""Tokens chosen on the device and collected later, when its memory is in other use."""
+"""Tokens chosen on the device and collected after its memory was reused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_logits_may_be_overwritten_before_tokens_are_collected(dtype):
     assert pending.collect() == expected
 
 
-def test_tokens_in_flight_count_as_places():
+def test_tokens_in_flight_count_as_positions():
     logits = make_logits(1, 400)
     known = make_sequence(output=(7, 8), seed=3)
     in_flight = make_sequence(output=(7,), seed=3)
@@ -62,6 +62,6 @@ def test_known_greedy_tokens_are_used():
         ({"bad_words_ids": ((1,),)}, True),
     ],
 )
-def test_what_looks_at_tokens_must_land(params, must_land):
+def test_a_batch_whose_edits_read_tokens_must_land(params, must_land):
     sequences = [make_sequence(), make_sequence(**params)]
     assert Sampler().launch(make_logits(2, 50), sequences).must_land == must_land

@@ -20,7 +20,7 @@ def tokens_of(results: list[SampledTokens]) -> list[int]:
 
 
 def sample_many(logits, num_rows, *, num_candidates=128, **params):
-    """Tokens of ``num_rows`` sequences that differ in their seeds only."""
+    """Tokens of ``num_rows`` sequences that differ only in their seeds."""
     sequences = [make_sequence(seed=seed, **params) for seed in range(num_rows)]
     sampler = Sampler((EOS,), num_candidates=num_candidates)
     return tokens_of(sampler(logits.expand(num_rows, -1).clone(), sequences))
@@ -46,17 +46,17 @@ def chi_square(tokens, ids, probabilities):
     ],
 )
 @pytest.mark.parametrize("num_candidates", [4, 128])
-def test_frequencies_over_seeds(params, num_candidates):
+def test_frequencies_over_seeds_match_the_distribution(params, num_candidates):
     logits = make_logits(1, 24, seed=3, scale=1.5)
     tokens = sample_many(logits, 4000, num_candidates=num_candidates, **params)
     ids, probabilities = survivors(logits[0], SamplingParams(max_tokens=1, **params))
     degrees = len(ids) - 1
-    # Five standard deviations of the statistic, which is deterministic here anyway.
+    # Five standard deviations of the statistic, which is deterministic here.
     limit = degrees + 5 * (2 * degrees) ** 0.5
     assert chi_square(tokens, ids, probabilities) < limit
 
 
-def test_frequencies_over_positions():
+def test_frequencies_over_positions_match_the_distribution():
     logits = make_logits(1, 16, scale=1.0)
     sequence = make_sequence(seed=99)
     sampler = Sampler()
@@ -101,7 +101,7 @@ fields = st.fixed_dictionaries(
     num_candidates=st.sampled_from([2, 16, 128]),
     is_coarse=st.booleans(),
 )
-def test_alone_and_in_any_batch(requests, num_candidates, is_coarse):
+def test_a_row_gives_the_same_result_alone_and_in_any_batch(requests, num_candidates, is_coarse):
     logits = make_logits(len(requests), 300)
     if is_coarse:
         logits = logits.round()  # many equal logits
@@ -118,7 +118,7 @@ def test_alone_and_in_any_batch(requests, num_candidates, is_coarse):
 
 @pytest.mark.parametrize("vocab_size", [4096, 40_000])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_alone_and_in_a_large_batch(vocab_size, num_threads):
+def test_a_row_gives_the_same_result_alone_and_in_a_large_batch(vocab_size, num_threads):
     kinds = [
         {"temperature": 0.0},
         {},
@@ -137,7 +137,7 @@ def test_alone_and_in_a_large_batch(vocab_size, num_threads):
     assert together == alone
 
 
-def test_a_seed_repeats_itself_and_others_differ():
+def test_equal_seeds_repeat_and_different_seeds_differ():
     logits = make_logits(1, 1000, scale=1.0)
     tokens = sample_many(logits, 50)
     assert tokens == sample_many(logits, 50)
@@ -145,7 +145,7 @@ def test_a_seed_repeats_itself_and_others_differ():
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63 - 1])
-def test_any_seed_will_do(seed):
+def test_every_integer_is_a_valid_seed(seed):
     logits = make_logits(1, 100)
     sampler = Sampler()
     assert tokens_of(sampler(logits.clone(), [make_sequence(seed=seed)])) == tokens_of(
@@ -159,7 +159,7 @@ def test_the_draw_depends_on_the_position():
     assert len(set(tokens_of(Sampler()(logits, sequences)))) > 10
 
 
-def test_greedy_takes_the_lowest_of_equals_and_ignores_the_rest():
+def test_greedy_takes_the_lowest_id_on_ties_and_ignores_filters():
     logits = torch.zeros(1, 50)
     logits[0, [9, 30]] = 4.0
     for seed in range(5):
@@ -168,13 +168,13 @@ def test_greedy_takes_the_lowest_of_equals_and_ignores_the_rest():
 
 
 @pytest.mark.parametrize("limit", [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 0.0}, {"top_p": 1e-9}])
-def test_limits_that_leave_only_the_best(limit):
+def test_filters_that_leave_only_the_best_token_are_greedy(limit):
     logits = make_logits(1, 500, scale=0.5).round()
     (greedy,) = sample_many(logits, 1, temperature=0.0)
     assert set(sample_many(logits, 40, temperature=1.0, **limit)) == {greedy}
 
 
-def test_temperature_out_of_all_proportion():
+def test_extreme_temperatures():
     logits = make_logits(1, 40)
     logits[0, 20:] = -torch.inf
     for limit in ({}, {"top_p": 0.999}, {"top_k": 30}):
@@ -183,7 +183,7 @@ def test_temperature_out_of_all_proportion():
         assert set(sample_many(logits, 20, temperature=2e-5, **limit)) == {int(logits.argmax())}
 
 
-def test_equals_at_the_edge_of_the_candidates():
+def test_equal_logits_at_the_end_of_the_candidates():
     logits = torch.zeros(1, 3000)
     logits[0, 1500] = 1.0
     tokens = sample_many(logits, 300, num_candidates=8, top_k=100)
@@ -191,7 +191,7 @@ def test_equals_at_the_edge_of_the_candidates():
     assert len(set(tokens)) > 60
 
 
-def test_few_candidates_decide_like_many():
+def test_the_number_of_candidates_does_not_change_the_tokens():
     logits = make_logits(1, 2000, scale=1.0)
     for params in ({"top_p": 0.95}, {"top_k": 700}, {"min_p": 0.01}, {"top_k": 900, "top_p": 0.5}):
         few = sample_many(logits, 60, num_candidates=4, **params)
@@ -200,7 +200,7 @@ def test_few_candidates_decide_like_many():
         assert len(set(many)) > 20
 
 
-def test_a_broken_row_fails_alone():
+def test_a_row_with_nan_or_infinity_fails_alone():
     kinds = [{"temperature": 0.0}, {}, {"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1, "logprobs": 2}]
     logits = make_logits(15, 600)
     sequences = [make_sequence(**kinds[i % 5], seed=i) for i in range(15)]
@@ -217,7 +217,7 @@ def test_a_broken_row_fails_alone():
             assert result == healthy[row]
 
 
-def test_masked_to_nothing_fails():
+def test_a_row_with_every_token_masked_fails():
     sequences = [
         make_sequence(temperature=t, allowed_token_ids=(EOS,), min_tokens=3) for t in (0.0, 1.0)
     ]
@@ -225,20 +225,20 @@ def test_masked_to_nothing_fails():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_greedy_row_is_judged_in_the_same_precision_in_any_batch(dtype):
+def test_a_greedy_row_has_the_same_precision_in_any_batch(dtype):
     logits = torch.zeros(2, 50, dtype=dtype)
     logits[:, 7] = 1.0
-    logits[:, 20] = 1.0 + 1e-12  # no more than 7 has, in float32
+    logits[:, 20] = 1.0 + 1e-12  # in float32 equal to that of 7
     greedy, drawn = make_sequence(temperature=0.0), make_sequence()
     assert tokens_of(Sampler()(logits[:1].clone(), [greedy])) == [7]
     assert tokens_of(Sampler()(logits.clone(), [greedy, drawn]))[0] == 7
 
 
-def test_no_rows():
+def test_an_empty_batch_gives_no_results():
     assert Sampler()(torch.empty(0, 10), []) == []
 
 
-def test_one_sampler_follows_the_batch_as_it_changes():
+def test_a_sampler_follows_changes_of_the_batch():
     sampler = Sampler()
     logits = make_logits(4, 200)
     sequences = [make_sequence(seed=i, top_k=20 * (i % 2)) for i in range(4)]
@@ -251,7 +251,7 @@ def test_one_sampler_follows_the_batch_as_it_changes():
                 sequence.token_ids.append(token)
 
 
-def test_another_processor_takes_part():
+def test_a_custom_processor_applies_to_its_rows_only():
     class OnlyOdd:
         reads_tokens = False
 
@@ -271,7 +271,7 @@ def test_another_processor_takes_part():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_chooses_what_the_cpu_chooses():
+def test_cuda_and_cpu_give_the_same_tokens():
     kinds = [{"temperature": 0.0}, {}, {"top_k": 50}, {"top_p": 0.9}, {"min_p": 0.05}]
     logits = make_logits(25, 5000, scale=2.5)
     sequences = [

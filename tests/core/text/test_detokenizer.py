@@ -24,7 +24,7 @@ def over_bytes(**kwargs):
 
 
 def unfinished(data):
-    """The bytes at the end of ``data`` that begin a character and could still go on."""
+    """The bytes of an unfinished character at the end of ``data``."""
     for size in (3, 2, 1):
         decoder = codecs.getincrementaldecoder("utf-8")()
         with contextlib.suppress(UnicodeDecodeError):
@@ -35,13 +35,13 @@ def unfinished(data):
 
 @given(data=st.one_of(st.binary(max_size=40), st.text(max_size=20).map(str.encode)))
 @settings(max_examples=200, deadline=None)
-def test_pieces_joined_are_all_bytes_decoded_at_once(data):
+def test_joined_pieces_equal_the_decoded_bytes(data):
     assert "".join(run(over_bytes(), data)) == data.decode(errors="replace")
 
 
 @given(text=st.text(max_size=20))
 @settings(max_examples=200, deadline=None)
-def test_valid_text_never_shows_an_unfinished_character(text):
+def test_valid_text_is_never_split_inside_a_character(text):
     pieces = run(over_bytes(), text.encode())
     assert "".join(pieces) == text
     assert all(len(piece) <= 1 for piece in pieces)
@@ -49,7 +49,7 @@ def test_valid_text_never_shows_an_unfinished_character(text):
 
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("build", [byte_level, byte_fallback])
-def test_any_ids_give_what_their_visible_bytes_give(build, skip):
+def test_any_ids_give_the_text_of_their_visible_bytes(build, skip):
     tokenizer = build()
     vocabulary = Vocabulary.of(tokenizer, size=len(tokenizer) + 5)
     hidden = vocabulary.special_ids if skip else frozenset()
@@ -74,7 +74,7 @@ def test_any_ids_give_what_their_visible_bytes_give(build, skip):
 
 
 @pytest.mark.parametrize("character", ["é", "€", "🙂"])
-def test_a_character_begun_in_the_prompt_is_completed(character):
+def test_a_character_that_the_prompt_began_is_completed(character):
     vocabulary = Vocabulary.of(byte_fallback())
     ids = [3 + byte for byte in character.encode()]
     for cut in range(1, len(ids)):
@@ -84,12 +84,12 @@ def test_a_character_begun_in_the_prompt_is_completed(character):
         assert "".join(run(detokenizer, ids[cut:])) == character
 
 
-def test_a_character_that_the_output_does_not_continue_stays_with_the_prompt():
+def test_an_unfinished_character_of_the_prompt_is_dropped():
     assert run(over_bytes(prompt_tail=b"\xe2\x82"), b"a") == ["a", ""]
     assert run(over_bytes(prompt_tail=b"\xe2\x82"), b"") == [""]
 
 
-def test_the_end_of_half_a_character_is_one_replacement():
+def test_an_unfinished_character_at_the_end_is_one_replacement():
     assert run(over_bytes(), b"a\xf0\x9f\x99") == ["a", "", "", "", REPLACEMENT]
 
 
@@ -112,7 +112,7 @@ def test_special_tokens_are_hidden_or_shown():
 @pytest.mark.parametrize(
     ("prompt", "text"), [([], "the the"), ([1], "the the"), ([260], " the the")]
 )
-def test_only_the_first_space_of_a_whole_text_goes(prompt, text):
+def test_only_the_first_space_of_a_whole_text_is_stripped(prompt, text):
     tokenizer = byte_fallback()
     the = tokenizer.convert_tokens_to_ids("▁the")
     detokenizer = detokenizer_for(
@@ -121,7 +121,7 @@ def test_only_the_first_space_of_a_whole_text_goes(prompt, text):
     assert "".join(run(detokenizer, [the, the])) == text
 
 
-def test_metaspace_pieces_join():
+def test_metaspace_pieces_are_joined():
     tokenizer = metaspace()
     detokenizer = detokenizer_for(
         Vocabulary.of(tokenizer), prompt_token_ids=(), skip_special_tokens=True
@@ -131,7 +131,7 @@ def test_metaspace_pieces_join():
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20))
 @settings(max_examples=100, deadline=None)
-def test_a_tokenizer_without_a_byte_table_streams_whole_characters(text):
+def test_a_tokenizer_without_a_byte_table_matches_its_own_decoding(text):
     tokenizer = pure_python()
     vocabulary = Vocabulary.of(tokenizer)
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -139,7 +139,7 @@ def test_a_tokenizer_without_a_byte_table_streams_whole_characters(text):
     assert "".join(run(detokenizer, ids)) == tokenizer.decode(ids, skip_special_tokens=True)
 
 
-def test_the_window_difference_keeps_spaces_between_pieces():
+def test_the_window_keeps_spaces_between_pieces():
     tokenizer = word_piece()
     vocabulary = Vocabulary.of(tokenizer)
     id_lists = st.lists(st.integers(0, len(tokenizer) - 1), max_size=20)
@@ -154,7 +154,7 @@ def test_the_window_difference_keeps_spaces_between_pieces():
     check()
 
 
-def test_the_window_difference_goes_on_from_the_prompt():
+def test_the_window_continues_from_the_prompt():
     tokenizer = word_piece()
     walk, ing = tokenizer.convert_tokens_to_ids(["walk", "##ing"])
     detokenizer = detokenizer_for(
@@ -163,7 +163,7 @@ def test_the_window_difference_goes_on_from_the_prompt():
     assert run(detokenizer, [ing, walk]) == ["ing", " walk", ""]
 
 
-def test_the_window_stays_small_when_nothing_comes_of_the_tokens():
+def test_the_window_stays_small_when_tokens_give_no_text():
     decoded = []
 
     def decode(ids):

@@ -10,7 +10,7 @@ from core.text.output import OutputText
 
 
 class Script:
-    """A sequence whose i-th token has the i-th of some byte strings, fed one by one."""
+    """An OutputText whose i-th token has the i-th of some byte strings."""
 
     def __init__(self, *tokens, stop=(), include_stop=False):
         self.tokens = tokens
@@ -18,7 +18,7 @@ class Script:
         self.output = OutputText(detokenizer, stop=stop, include_stop=include_stop)
 
     def feed(self, index, **kwargs):
-        """Feed one token; give the text, and the ids and offsets of entries, that came of it."""
+        """Feed one token; return the released text, and ids and offsets of released entries."""
         self.output.feed(index, TokenLogprob(index, -1.0), **kwargs)
         return self.take()
 
@@ -38,14 +38,14 @@ class Script:
         return self.finish()
 
 
-def test_text_and_entries_leave_together():
+def test_text_and_entries_are_released_together():
     script = Script(b"Hello", b" world")
     assert script.feed(0) == ("Hello", [(0, 0)])
     assert script.feed(1) == (" world", [(1, 5)])
     assert script.finish() == ("", [])
 
 
-def test_half_a_character_waits_for_the_other_half():
+def test_an_unfinished_character_is_held_back():
     script = Script(b"a", b"\xe2\x82", b"\xac", b"b")
     assert script.feed(0) == ("a", [(0, 0)])
     assert script.feed(1) == ("", [])
@@ -53,14 +53,14 @@ def test_half_a_character_waits_for_the_other_half():
     assert script.feed(3) == ("b", [(3, 2)])
 
 
-def test_half_a_character_at_the_end_is_one_replacement():
+def test_an_unfinished_character_at_the_end_is_one_replacement():
     script = Script(b"a", b"\xf0\x9f")
     script.feed(0)
     script.feed(1)
     assert script.finish() == ("\N{REPLACEMENT CHARACTER}", [(1, 1)])
 
 
-def test_held_text_holds_its_entries_and_is_released_on_a_mismatch():
+def test_held_text_keeps_its_entries_until_a_mismatch():
     script = Script(b"ab\n", b"\n", b"c", stop=["\n\n\n"])
     assert script.feed(0) == ("ab", [])
     assert script.feed(1) == ("", [])
@@ -80,7 +80,7 @@ def test_entries_end_with_the_token_in_which_the_text_ends():
     assert script.output.matched == "STOP"
 
 
-def test_a_token_that_is_cut_away_entirely_has_no_entry():
+def test_a_token_after_the_cut_has_no_entry():
     assert Script(b"ab", b"ST", b"OP", stop=["STOP"]).run() == ("ab", [(0, 0)])
 
 
@@ -89,11 +89,11 @@ def test_an_included_stop_keeps_its_entries():
     assert script.run() == ("abSTOP", [(0, 0), (1, 2), (2, 4)])
 
 
-def test_a_match_at_the_very_start_leaves_nothing():
+def test_a_match_at_the_start_leaves_no_text():
     assert Script(b"x", stop=["x"]).run() == ("", [])
 
 
-def test_nothing_follows_a_match():
+def test_no_text_follows_a_match():
     script = Script(b"ax", b"b", stop=["x"])
     assert script.feed(0) == ("a", [(0, 0)])
     assert script.feed(1) == ("", [])
@@ -109,23 +109,23 @@ def test_the_end_token_has_an_entry_but_no_text():
     assert script.finish() == ("", [(1, 2)])
 
 
-def test_stop_strings_are_not_looked_for_before_min_tokens():
+def test_stop_strings_are_ignored_before_min_tokens():
     script = Script(b"aSTOPb", b"ST", b"OPc", b"STOP", stop=["STOP"])
     assert script.feed(0, check_stops=False)[0] == "aSTOPb"
     assert script.feed(1, check_stops=False)[0] == "ST"
-    assert script.feed(2)[0] == "OPc"  # a match must not use characters from before
+    assert script.feed(2)[0] == "OPc"  # a match must not use earlier characters
     assert script.output.matched is None
     assert script.feed(3)[0] == ""
     assert script.output.matched == "STOP"
 
 
-def test_the_replacement_of_a_broken_end_may_be_a_stop():
+def test_a_replacement_character_at_the_end_may_match():
     script = Script(b"a", b"\xe2", stop=["\N{REPLACEMENT CHARACTER}"])
     assert script.run() == ("a", [(0, 0)])
     assert script.output.matched is not None
 
 
-def test_finish_twice_is_finish_once():
+def test_finish_may_be_called_twice():
     script = Script(b"\xe2")
     script.feed(0)
     assert script.finish()[0] == "\N{REPLACEMENT CHARACTER}"
@@ -159,7 +159,7 @@ def test_an_entry_keeps_its_values():
     include=st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
-def test_streamed_is_whole_and_entries_reach_as_far_as_the_text(tokens, stop, include):
+def test_streamed_output_equals_whole_output(tokens, stop, include):
     whole = Script(*tokens, stop=stop, include_stop=include).run()
     script = Script(*tokens, stop=stop, include_stop=include)
     text, entries = "", []

@@ -16,7 +16,7 @@ small_text = st.text(alphabet="<|ab>", max_size=15)
     text=small_text,
 )
 @settings(max_examples=200, deadline=None)
-def test_no_special_text_is_left_whole_and_nothing_else_is_cut(specials, text):
+def test_special_text_is_split_and_other_text_is_not(specials, text):
     special = SpecialText(specials)
     marked = special.marked(text, MARK)
     assert marked.replace(MARK, "") == text
@@ -24,7 +24,7 @@ def test_no_special_text_is_left_whole_and_nothing_else_is_cut(specials, text):
     assert special.occurs_in(text) == any(one in text for one in specials) == (marked != text)
 
 
-def test_strings_are_found_wherever_they_are():
+def test_special_text_is_found_in_nested_values():
     special = SpecialText(["<s>"])
     for value in ("a<s>", {"<s>": 1}, {"a": ["b", {"c": "<s>"}]}, ("<s>",)):
         assert special.occurs_in(value)
@@ -33,7 +33,7 @@ def test_strings_are_found_wherever_they_are():
     assert marked == {"<#s>": [1, None, ["<#s>", True]]}
 
 
-def test_without_special_tokens_nothing_is_special():
+def test_without_special_tokens_nothing_is_marked():
     special = SpecialText(["", "x"])
     assert not special.occurs_in("x")
     assert special.marked("x", MARK) == "x"
@@ -44,7 +44,7 @@ def test_marks_differ_and_are_digits():
     assert new_mark().isdecimal()
 
 
-def test_many_special_tokens_and_hostile_text_cost_little():
+def test_hostile_text_is_searched_in_linear_time():
     special = SpecialText([f"<unused{number}>" for number in range(6000)])
     text = "<unused" * 30_000 + "<unused77>"
     started = time.process_time()

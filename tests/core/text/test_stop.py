@@ -18,7 +18,7 @@ def stream(stops, pieces, *, include=False):
 
 
 def reference(stops, text, *, include):
-    """Look at every prefix of the text, as if checked after every character."""
+    """Check every prefix of the text."""
     for end in range(1, len(text) + 1):
         for stop in stops:
             if text[:end].endswith(stop):
@@ -32,7 +32,7 @@ some_stops = st.lists(st.text(alphabet="ab", min_size=1, max_size=5), min_size=1
 
 @given(stops=some_stops, text=small_text, cuts=st.lists(st.integers(0, 12)), include=st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_every_split_gives_what_the_whole_text_gives(stops, text, cuts, include):
+def test_every_split_of_the_text_gives_the_same(stops, text, cuts, include):
     edges = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
     assert stream(stops, pieces, include=include) == reference(stops, text, include=include)
@@ -40,7 +40,7 @@ def test_every_split_gives_what_the_whole_text_gives(stops, text, cuts, include)
 
 @given(stops=some_stops, text=small_text)
 @settings(max_examples=200, deadline=None)
-def test_no_more_is_held_than_may_be_the_beginning_of_a_stop(stops, text):
+def test_only_text_that_may_start_a_match_is_held_back(stops, text):
     matcher = StopMatcher(stops)
     released = ""
     for end, character in enumerate(text, 1):
@@ -59,8 +59,8 @@ def test_no_more_is_held_than_may_be_the_beginning_of_a_stop(stops, text):
         (["STOP"], ["a ST", "AY"], "a STAY", None),
         (["STOP"], ["a STO"], "a STO", None),
         (["late", "b"], ["a b late"], "a ", "b"),
-        (["bcd", "c"], ["abcd"], "ab", "c"),  # the one that ends first, though it begins later
-        (["bc", "abc"], ["abc"], "a", "bc"),  # both end at once: the first in the list
+        (["bcd", "c"], ["abcd"], "ab", "c"),  # ends first, begins later
+        (["bc", "abc"], ["abc"], "a", "bc"),  # end at the same place: the first in the list
         (["abc", "bc"], ["abc"], "", "abc"),
         (["aab"], ["aa", "a", "b"], "a", "aab"),
         (["\n\n"], ["x\n", "\ny"], "x", "\n\n"),
@@ -71,18 +71,18 @@ def test_examples(stops, pieces, text, matched):
     assert stream(stops, pieces) == (text, matched)
 
 
-def test_an_included_match_is_kept_and_what_follows_is_not():
+def test_an_included_match_is_kept_and_later_text_is_dropped():
     assert stream(["ST"], ["a S", "Tb"], include=True) == ("a ST", "ST")
 
 
-def test_nothing_comes_after_a_match():
+def test_no_text_follows_a_match():
     matcher = StopMatcher(["x"])
     assert matcher.feed("ax") == "a"
     assert matcher.feed("more") == ""
     assert matcher.finish() == ""
 
 
-def test_a_huge_stop_string_costs_little():
+def test_a_huge_stop_string_is_matched_in_linear_time():
     matcher = StopMatcher(["ab" * 500_000 + "c", "b" * 1_000_000])
     started = time.process_time()
     for _ in range(20_000):

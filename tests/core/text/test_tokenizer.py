@@ -46,12 +46,12 @@ def test_a_saved_tokenizer_is_loaded(tmp_path, build):
         assert loaded.chat_template == build().chat_template
 
 
-def test_the_models_vocabulary_is_the_one_that_counts():
+def test_the_vocabulary_size_is_that_of_the_model():
     assert Tokenizer(byte_level(), vocab_size=300).vocab_size == 300
     assert Tokenizer(byte_level()).vocab_size == len(byte_level())
 
 
-def test_what_cannot_be_loaded_is_told_in_one_line(tmp_path):
+def test_load_errors_are_one_line(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -77,14 +77,14 @@ def test_a_chat_template_is_a_file_or_jinja(tmp_path):
         Tokenizer.load(tmp_path, chat_template="{% if %}")
 
 
-def test_a_template_that_refuses_the_trial_is_still_served(tmp_path):
+def test_a_template_that_refuses_the_trial_conversation_is_loaded(tmp_path):
     byte_level().save_pretrained(tmp_path)
     loaded = Tokenizer.load(tmp_path, chat_template="{{ raise_exception('never') }}")
     with pytest.raises(InvalidRequest, match="never"):
         loaded.render_chat([user("hi")])
 
 
-def test_importing_needs_neither_transformers_nor_torch():
+def test_importing_loads_neither_transformers_nor_torch():
     program = (
         "import sys, core.text.tokenizer, core.text.output;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'tokenizers')))"
@@ -98,20 +98,20 @@ def test_importing_needs_neither_transformers_nor_torch():
 
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 @settings(max_examples=100, deadline=None)
-def test_a_byte_level_tokenizer_gives_every_text_back(tokenizer, text):
+def test_a_byte_level_tokenizer_round_trips_every_text(tokenizer, text):
     ids = tokenizer.encode(text, add_special_tokens=True)
     assert ids == byte_level().encode(text)
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
     assert b"".join(map(tokenizer.token_bytes, ids)).decode() == text
 
 
-def test_special_tokens_around_a_text_are_asked_for(llama):
+def test_special_tokens_around_a_text_are_optional(llama):
     bos = llama.bos_token_id
     assert llama.encode("the", add_special_tokens=True)[0] == bos
     assert bos not in llama.encode("the", add_special_tokens=False)
 
 
-def test_truncation_of_a_tokenizer_file_is_forgotten():
+def test_truncation_of_a_tokenizer_file_is_disabled():
     backend = Backend.from_str(byte_level().backend_tokenizer.to_str())
     backend.enable_truncation(4)
     backend.enable_padding(length=16)
@@ -136,7 +136,7 @@ def test_fragments_are_shown_escaped(tokenizer):
     assert tokenizer.token_text(511) == ""
 
 
-def test_an_empty_prompt_begins_a_document(tokenizer, llama):
+def test_an_empty_prompt_is_one_start_token(tokenizer, llama):
     assert llama.start_token_ids() == [llama.bos_token_id]
     assert tokenizer.start_token_ids() == [tokenizer.eos_token_id]
     with pytest.raises(InvalidRequest) as caught:
@@ -155,7 +155,7 @@ def test_fill_in_tokens_are_found_by_name(tokenizer, llama):
     assert llama.fim_token_ids() is None
 
 
-def test_many_threads_may_encode_at_once(tokenizer):
+def test_threads_may_encode_concurrently(tokenizer):
     texts = [f"the quick fox {number} 🙂" * 50 for number in range(8)]
     results = {}
 
@@ -174,7 +174,7 @@ def test_many_threads_may_encode_at_once(tokenizer):
 # -- chat ------------------------------------------------------------------------------------
 
 
-def test_messages_are_written_as_the_template_says(tokenizer):
+def test_messages_are_rendered_by_the_template(tokenizer):
     rendered = tokenizer.render_chat(
         [{"role": "system", "content": "S"}, user("U")],
         tools=[{"type": "function"}],
@@ -194,7 +194,7 @@ def test_the_last_message_may_be_continued(tokenizer):
     assert rendered.endswith("<|im_start|>assistant\nSo")
 
 
-def test_plain_messages_tokenise_as_transformers_does(tokenizer, llama):
+def test_plain_messages_have_the_ids_of_transformers(tokenizer, llama):
     messages = [user("the <b>fox</b> <| é 🙂 <tool_call>"), {"role": "assistant", "content": "a"}]
     for wrapped, original in ((tokenizer, byte_level()), (llama, byte_fallback())):
         expected = original.apply_chat_template(
@@ -203,7 +203,7 @@ def test_plain_messages_tokenise_as_transformers_does(tokenizer, llama):
         assert wrapped.encode_chat(messages) == expected
 
 
-def test_there_is_one_bos(llama):
+def test_a_chat_has_one_bos(llama):
     ids = llama.encode_chat([user("the fox")])
     assert ids.count(llama.bos_token_id) == 1
     assert ids[0] == llama.bos_token_id
@@ -233,7 +233,7 @@ def test_special_text_in_a_message_stays_text(build):
 
 @given(content=st.lists(st.sampled_from(["<|im_end|>", "<|", "im_end", "|>", " ", "7", "é"])))
 @settings(max_examples=100, deadline=None)
-def test_no_arrangement_of_special_text_makes_a_special_token(tokenizer, content):
+def test_no_content_makes_a_special_token(tokenizer, content):
     ids = tokenizer.encode_chat([user("".join(content))])
     special = [token_id for token_id in ids if token_id in tokenizer.special_ids]
     assert [tokenizer.token_text(token_id) for token_id in special] == [
@@ -246,7 +246,7 @@ def test_no_arrangement_of_special_text_makes_a_special_token(tokenizer, content
     )
 
 
-def test_special_text_is_found_in_every_part_of_a_request(tokenizer):
+def test_special_text_stays_text_in_every_part_of_a_request(tokenizer):
     evil = "x<|im_end|>y"
     call = {"type": "function", "function": {"name": "f", "arguments": {evil: [evil]}}}
     messages = [
@@ -263,14 +263,14 @@ def test_special_text_is_found_in_every_part_of_a_request(tokenizer):
     )
 
 
-def test_continuing_a_message_with_special_text(tokenizer):
+def test_a_continued_message_may_contain_special_text(tokenizer):
     messages = [user("U"), {"role": "assistant", "content": "So <|im_end|> "}]
     ids = tokenizer.encode_chat(messages, add_generation_prompt=False, continue_final_message=True)
     assert tokenizer.decode(ids, skip_special_tokens=False).endswith("assistant\nSo <|im_end|> ")
     assert [tokenizer.token_text(i) for i in ids].count("<|im_end|>") == 1
 
 
-def test_added_tokens_that_are_not_special_are_made_of_text(tokenizer):
+def test_added_tokens_that_are_not_special_are_recognised(tokenizer):
     ids = tokenizer.encode_chat([user("<tool_call>")])
     assert "<tool_call>" in [tokenizer.token_text(token_id) for token_id in ids]
 
@@ -287,14 +287,14 @@ def test_added_tokens_that_are_not_special_are_made_of_text(tokenizer):
         ([user("x")], {"template_kwargs": {"messages": []}}, "chat_template_kwargs", "messages"),
     ],
 )
-def test_what_a_template_refuses_is_the_clients_fault(tokenizer, messages, arguments, param, words):
+def test_template_errors_are_invalid_requests(tokenizer, messages, arguments, param, words):
     with pytest.raises(InvalidRequest, match=words) as caught:
         tokenizer.encode_chat(messages, **arguments)
     assert caught.value.param == param
     assert caught.value.code is None
 
 
-def test_endless_nesting_is_refused(tokenizer):
+def test_deep_nesting_is_refused(tokenizer):
     nested = "x"
     for _ in range(100_000):
         nested = [nested]
@@ -302,7 +302,7 @@ def test_endless_nesting_is_refused(tokenizer):
         tokenizer.encode_chat([user(nested)])
 
 
-def test_without_a_template_there_is_no_chat():
+def test_a_chat_needs_a_template():
     tokenizer = Tokenizer(word_piece())
     with pytest.raises(InvalidRequest, match="no chat template") as caught:
         tokenizer.encode_chat([user("hi")])
@@ -310,7 +310,7 @@ def test_without_a_template_there_is_no_chat():
     assert tokenizer.render_chat([user("hi")], chat_template="{{ messages[0].content }}") == "hi"
 
 
-def test_named_templates_have_a_default():
+def test_named_templates_use_the_default():
     original = PreTrainedTokenizerFast(
         tokenizer_object=byte_level().backend_tokenizer,
         chat_template={"default": CHATML, "tool_use": "tools!"},
@@ -320,7 +320,7 @@ def test_named_templates_have_a_default():
     assert tokenizer.render_chat([user("x")], tools=[{"type": "function"}]) == "tools!"
 
 
-def test_special_text_of_a_tokenizer_that_changes_text_stays_text():
+def test_special_text_stays_text_with_a_normalizer():
     backend = Backend.from_str(
         json.dumps(
             json.loads(byte_level().backend_tokenizer.to_str()) | {"normalizer": {"type": "NFC"}}

@@ -13,19 +13,19 @@ EXACT = [byte_level, byte_fallback, metaspace]
 
 
 @pytest.mark.parametrize("build", EXACT)
-def test_known_decoders_are_described_exactly(build):
+def test_supported_decoders_are_exact(build):
     assert Vocabulary.of(build()).is_exact
 
 
 @pytest.mark.parametrize("build", [word_piece, pure_python])
-def test_other_tokenizers_are_not(build):
+def test_other_tokenizers_are_not_exact(build):
     vocabulary = Vocabulary.of(build())
     assert not vocabulary.is_exact
     text = vocabulary.decode([5])
     assert vocabulary.token_bytes(5) == text.encode()
 
 
-def test_a_byte_level_decoder_is_the_same_even_where_bytes_are_not_utf8():
+def test_byte_level_bytes_match_the_decoder_for_invalid_utf8():
     tokenizer = byte_level()
     vocabulary = Vocabulary.of(tokenizer)
 
@@ -41,7 +41,7 @@ def test_a_byte_level_decoder_is_the_same_even_where_bytes_are_not_utf8():
 @pytest.mark.parametrize("build", EXACT)
 @given(text=st.text(alphabet=st.sampled_from("the fox é日.,<0>"), max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_encoding_and_joining_bytes_gives_the_text_back(build, text):
+def test_joined_bytes_of_encoded_text_are_the_text(build, text):
     tokenizer = build()
     vocabulary = Vocabulary.of(tokenizer)
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -54,7 +54,7 @@ def test_encoding_and_joining_bytes_gives_the_text_back(build, text):
         assert joined.removeprefix(" " if vocabulary.strips_leading_space else "") == text
 
 
-def test_tokens_outside_the_byte_alphabet_stand_for_themselves():
+def test_tokens_outside_the_byte_alphabet_are_plain_text():
     tokenizer = byte_level()
     token_id = tokenizer.convert_tokens_to_ids("日本 mark")
     assert Vocabulary.of(tokenizer).token_bytes(token_id) == "日本 mark".encode()
@@ -100,14 +100,14 @@ def test_special_ids_are_the_special_added_tokens_only():
         decoders.Sequence([decoders.Fuse(), decoders.Metaspace()]),
     ],
 )
-def test_unknown_decoders_are_given_up(decoder):
+def test_unsupported_decoders_are_not_exact(decoder):
     backend = Tokenizer(models.WordLevel({"a": 0, "▁b": 1, "x": 2}, unk_token="a"))
     if decoder is not None:
         backend.decoder = decoder
     assert not Vocabulary.of(PreTrainedTokenizerFast(tokenizer_object=backend)).is_exact
 
 
-def test_a_description_that_differs_from_the_tokenizer_is_given_up():
+def test_a_decoder_that_differs_from_its_description_is_not_exact():
     class Shouting(PreTrainedTokenizerFast):
         def _decode(self, *args, **kwargs):
             return super()._decode(*args, **kwargs).upper()

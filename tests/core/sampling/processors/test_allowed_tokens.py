@@ -7,7 +7,7 @@ from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
 
 
-def test_all_others_are_masked():
+def test_other_tokens_are_masked():
     logits = make_logits(3, 20)
     before = logits.clone()
     sequences = [make_sequence(allowed_token_ids=(4, 4, 9)), make_sequence(allowed_token_ids=(0,))]
@@ -25,7 +25,7 @@ def test_only_allowed_tokens_are_drawn():
     assert {result.token_ids[0] for result in results} == {5, 6, 7}
 
 
-def test_a_row_whose_allowed_tokens_do_not_exist_fails_alone():
+def test_a_row_with_unknown_allowed_tokens_fails_alone():
     sequences = [make_sequence(allowed_token_ids=(99,)), make_sequence(allowed_token_ids=(1,))]
     unknown, known = Sampler()(make_logits(2, 50), sequences)
     assert unknown.failed

@@ -7,7 +7,7 @@ from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
 
 
-def test_each_token_gets_its_bias():
+def test_each_listed_token_gets_its_bias():
     logits = make_logits(3, 20)
     before = logits.clone()
     sequences = [make_sequence(logit_bias={3: 1.5, 7: -2.0}), make_sequence(logit_bias={19: 0.25})]
@@ -19,7 +19,7 @@ def test_each_token_gets_its_bias():
     assert torch.equal(logits, expected)
 
 
-def test_a_hundred_forces_and_forbids():
+def test_a_bias_of_100_forces_or_bans_a_token():
     logits = make_logits(2, 100)
     best = int(logits[0].argmax())
     sequences = [
@@ -31,7 +31,7 @@ def test_a_hundred_forces_and_forbids():
     assert forced.token_ids == [55]
 
 
-def test_tokens_that_do_not_exist_change_nothing():
+def test_unknown_tokens_are_ignored():
     logits = make_logits(1, 20)
     before = logits.clone()
     sequence = make_sequence(logit_bias={20: 1.0, -1: 1.0, 10**30: 1.0})

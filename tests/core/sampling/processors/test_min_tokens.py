@@ -19,7 +19,7 @@ from tests.core.sampling.builders import make_logits, make_sequence
         (0, {"min_tokens": 1, "stop_token_ids": (1, 500)}, {0, 1}),
     ],
 )
-def test_end_tokens_are_masked_while_it_is_too_short(num_output, params, masked):
+def test_end_tokens_are_masked_while_the_output_is_too_short(num_output, params, masked):
     logits = make_logits(2, 12)
     before = logits.clone()
     MinTokens((0, 1)).apply(logits, [1], [make_sequence(output=(5,) * num_output, **params)])
@@ -28,7 +28,7 @@ def test_end_tokens_are_masked_while_it_is_too_short(num_output, params, masked)
     assert torch.equal(logits, expected)
 
 
-def test_a_prompt_that_ends_at_once_goes_on():
+def test_generation_continues_until_min_tokens():
     sampler = Sampler((0,))
     sequence = make_sequence(temperature=0.0, min_tokens=10)
     while sequence.token_ids[-1] != 0:

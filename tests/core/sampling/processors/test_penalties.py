@@ -14,7 +14,7 @@ VOCAB_SIZE = 30
 
 
 def penalised(logits, sequence):
-    """One logit at a time, from the definition."""
+    """The definition, one logit at a time."""
     params = sequence.params
     output = sequence.token_ids[sequence.num_prompt_tokens :]
     result = []
@@ -48,7 +48,7 @@ request = st.fixed_dictionaries(
     requests=st.lists(request, min_size=1, max_size=4),
     steps=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=4),
 )
-def test_it_matches_the_definition_step_after_step(requests, steps):
+def test_penalties_match_the_definition_in_every_step(requests, steps):
     sequences = [make_sequence(**fields) for fields in requests]
     penalties = Penalties()
     for token in [None, *steps]:
@@ -71,7 +71,7 @@ def test_many_distinct_tokens():
     np.testing.assert_allclose(logits[0].numpy(), np.array(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_a_sequence_that_was_away_is_counted_again():
+def test_a_sequence_that_left_the_batch_is_counted_again():
     one, other = (make_sequence(output=(4,), frequency_penalty=1.0) for _ in range(2))
     penalties = Penalties()
     logits = torch.zeros(2, 10)
@@ -84,14 +84,14 @@ def test_a_sequence_that_was_away_is_counted_again():
     assert logits[:, 4].tolist() == [-3, -2]
 
 
-def test_what_ended_is_forgotten():
+def test_counts_of_finished_sequences_are_dropped():
     penalties = Penalties()
     for _ in range(5):
         penalties.apply(torch.zeros(1, 10), [0], [make_sequence(frequency_penalty=1.0)])
     assert len(penalties._counts) == 1
 
 
-def test_nothing_to_penalise_yet():
+def test_an_empty_output_changes_nothing():
     logits = make_logits(1, 10)
     before = logits.clone()
     Penalties().apply(logits, [0], [make_sequence(presence_penalty=1.0)])
@@ -99,7 +99,7 @@ def test_nothing_to_penalise_yet():
 
 
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
-def test_masked_and_broken_logits_stay_so(value):
+def test_masked_and_nan_logits_are_not_changed(value):
     logits = torch.full((1, 10), value)
     sequence = make_sequence(output=(4,), repetition_penalty=2.0, presence_penalty=1.0)
     Penalties().apply(logits, [0], [sequence])
@@ -107,7 +107,7 @@ def test_masked_and_broken_logits_stay_so(value):
     assert not logits.isfinite().any()
 
 
-def test_a_loop_is_left():
+def test_a_frequency_penalty_ends_a_loop():
     sampler = Sampler()
     counts = []
     for penalty in (0.0, 2.0):
