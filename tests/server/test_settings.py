@@ -241,11 +241,12 @@ def test_settings_are_frozen():
     assert msgspec.structs.replace(Settings(), port=1).port == 1
 
 
-def test_a_wrong_flag_is_reported_before_torch_is_imported():
+@pytest.mark.parametrize("arguments", [["serve", "--port", "x"], ["bench", "--timeout", "x"]])
+def test_a_wrong_flag_is_reported_before_torch_is_imported(arguments):
     code = (
         "import sys\n"
         "from server.__main__ import main\n"
-        "try: main(['serve', '--port', 'x'])\n"
+        f"try: main({arguments})\n"
         "except SystemExit as e: code = e.code\n"
         "print(code, {'torch', 'transformers', 'litestar'} & set(sys.modules))"
     )
