@@ -108,8 +108,7 @@ SERVER_LAYERS = (
 )
 """A file in one of these folders imports no folder of a later layer, and no other of its own."""
 
-FOLDER_CYCLES = {
-}
+FOLDER_CYCLES = {}
 """Folders whose direct children may import one another in a circle."""
 
 NO_TORCH = (

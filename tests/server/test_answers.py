@@ -8,11 +8,11 @@ from core.contract.errors import GenerationFailed
 from core.text.tokenizer import Tokenizer
 from server import sse
 from server.answers import StreamAnswer, WholeAnswer
-from server.response_stream import BUFFERED_OUTPUTS
 from server.render.base import Head
 from server.render.chat import ChatOptions, ChatRenderer
 from server.render.envelope import Envelope
 from server.render.text import TextRenderer
+from server.response_stream import BUFFERED_OUTPUTS
 from tests.support.asgi import Exchange
 from tests.support.engines import last, out, request, settle
 from tests.support.tokenizers import byte_level

@@ -1,12 +1,15 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import msgspec
 import pytest
 
+from core.attention.base import backend_factory
 from core.builtin_model import MODEL_ID
-from core.contract.config import EngineConfig, ModelConfig
+from core.contract.config import AttentionBackendName, EngineConfig, ModelConfig
+from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
 from server.settings import Settings, parse_settings
 
@@ -233,6 +236,12 @@ def test_help_of_the_program_names_the_commands(capsys):
         parse_command(["--help"], {})
     assert caught.value.code == 0
     assert "serve" in capsys.readouterr().out
+
+
+def test_the_attention_backends_of_the_flag_are_those_that_exist():
+    with pytest.raises(ModelLoadError) as caught:
+        backend_factory("missing")
+    assert str(caught.value).endswith(f"choose {', '.join(get_args(AttentionBackendName))}")
 
 
 def test_settings_are_frozen():
