@@ -1,7 +1,7 @@
-"""Responses that own their request while they are sent. A client that leaves frees its blocks.
+"""Responses that own their requests while they are sent. A disconnect aborts the requests.
 
 Both are ASGI applications inside a Litestar ``Response``. One ``async with`` around the whole
-sending aborts the request in every case: the end, an error, a disconnect (also while ``send``
+sending ends them in every case: the last output, an error, a disconnect (also while ``send``
 blocks), and server shutdown.
 """
 

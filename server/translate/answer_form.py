@@ -21,8 +21,8 @@ class AnswerForm:
     """What one model may answer to one request.
 
     The text must match ``text_format``, which the request's field ``format_param`` contains.
-    ``tools`` has no callable ones if a call could not be told from text. ``thinking`` is None if
-    tags in the output are plain text.
+    ``tools`` has no callable ones if the family's markup of calls is unknown. ``thinking`` is None
+    if tags in the output are plain text.
     """
 
     families: Families

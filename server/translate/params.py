@@ -24,10 +24,10 @@ def sampling_params(
 ) -> SamplingParams:
     """Translate the fields that the APIs share. Raises InvalidRequest naming the field.
 
-    Fields that the request leaves open get the model's defaults (generation_config), then
-    OpenAI's. ``echo_logprobs`` is the number of alternatives of an echoed prompt. ``grammar`` has
-    passed ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a
-    parser looks for them.
+    Missing fields get the model's defaults (generation_config), then OpenAI's. ``echo_logprobs``
+    is the number of alternatives of an echoed prompt. ``grammar`` has passed
+    ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
+    looks for them.
     """
     defaults = info.default_sampling
     params = SamplingParams(

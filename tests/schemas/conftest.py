@@ -19,7 +19,7 @@ BODIES = {
     TokenizeRequest: {"prompt": "hi"},
     DetokenizeRequest: {"tokens": [1]},
 }
-"""The smallest body of every request."""
+"""The minimal body of every request."""
 
 
 def subclasses(base: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
@@ -33,7 +33,7 @@ def subclasses(base: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 
 def pytest_generate_tests(metafunc):
-    """Give a test every request body, every Struct, or every optional field of a request."""
+    """Parametrize over request bodies, Structs, or optional fields of requests."""
     names = metafunc.fixturenames
     if "optional_field" in names:
         cases = [

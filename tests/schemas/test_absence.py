@@ -1,4 +1,4 @@
-"""Null is "not given", zero is a value, unknown keys are ignored; from the Structs' own fields."""
+"""Null means "not given", zero is a value, unknown keys are ignored; for all Structs."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ def alternatives(kind):
 
 
 def empty_value(kind):
-    """The zero of a type, or None where the type does not admit it."""
+    """The zero of a type, or None if the type has none."""
     match kind:
         case inspect.IntType(ge=low, gt=None) | inspect.FloatType(ge=low, gt=None):
             return 0 if low is None or low <= 0 else None
@@ -39,7 +39,7 @@ def test_optional_fields_default_to_none_and_accept_null(owner, optional_field):
     assert any(isinstance(one, inspect.NoneType | inspect.AnyType) for one in members)
 
 
-def test_every_null_reads_as_absent(request_type, body):
+def test_null_equals_a_missing_field(request_type, body):
     absent = msgspec.convert(body, request_type)
     optional = [field.name for field in inspect.type_info(request_type).fields]
     nulls = dict.fromkeys(optional) | body
@@ -66,12 +66,12 @@ def test_zero_is_a_value(request_type, body):
     ("field", "value"),
     [("temperature", 0), ("seed", 0), ("top_logprobs", 0), ("top_k", 0), ("min_tokens", 0)],
 )
-def test_named_zeros_of_chat(chat, field, value):
+def test_zeros_in_a_chat_request(chat, field, value):
     assert getattr(chat(**{field: value}), field) == value
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "logprobs", "best_of"])
-def test_named_zeros_of_completions(completion, field):
+def test_zeros_in_a_completion_request(completion, field):
     assert getattr(completion(**{field: 0}), field) == 0
 
 

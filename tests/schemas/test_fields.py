@@ -1,4 +1,4 @@
-"""No field a client may send goes unseen: what is not declared is ignored in silence."""
+"""Every field that a client may send is declared, because undeclared fields are ignored."""
 
 import itertools
 
@@ -91,7 +91,7 @@ def test_every_extension_is_declared():
     assert {*EXTENSIONS, "echo"} <= set(CompletionRequest.__struct_fields__)
 
 
-def test_groups_can_be_told_apart_by_their_names():
+def test_each_base_adds_fields():
     chain = [LlamaCppSamplingFields, LlamaCppFields, ConstraintFields, SamplingFields]
     sizes = [len(group.__struct_fields__) for group in chain]
     assert sizes == sorted(set(sizes))
@@ -99,7 +99,7 @@ def test_groups_can_be_told_apart_by_their_names():
         assert set(smaller.__struct_fields__) < set(larger.__struct_fields__)
 
 
-def test_structs_are_frozen_and_say_what_they_are(any_struct):
+def test_structs_are_frozen_and_documented(any_struct):
     assert any_struct.__struct_config__.frozen
     assert not any_struct.__struct_config__.gc
     assert any_struct.__doc__

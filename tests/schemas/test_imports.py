@@ -1,4 +1,4 @@
-"""The package stands alone: msgspec and the standard library."""
+"""The package needs only msgspec and the standard library."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""Static ranges: each edge is accepted, the value beyond it is refused with the field's path."""
+"""Static ranges: each limit is accepted, values beyond it are refused with the field's path."""
 
 import msgspec
 import pytest
@@ -65,7 +65,7 @@ COMPLETION = [
     ("logprobs", [0, 20], [-1, 21]),
     ("best_of", [0, 20], [-1, 21]),
 ]
-# Faults inside a value, with the path they are reported at.
+# Errors inside a value and their paths.
 INSIDE = [
     ("stop", ["ok", ""], "$.stop[1]"),
     ("stop", ["x" * 1025], "$.stop[0]"),
@@ -93,7 +93,7 @@ WRONG_TYPES = [
 
 
 def spread(table):
-    """One test case a value."""
+    """One test case per value."""
     return [(field, value) for field, values in table for value in values]
 
 
@@ -112,27 +112,27 @@ def check_refused(decode, field, value, path=None):
 
 
 @pytest.mark.parametrize(("field", "value"), accepted(BOTH + CHAT))
-def test_chat_accepts_the_edge(chat, field, value):
+def test_chat_accepts_the_limit(chat, field, value):
     assert getattr(chat(**{field: value}), field) is not None
 
 
 @pytest.mark.parametrize(("field", "value"), refused(BOTH + CHAT))
-def test_chat_refuses_beyond_the_edge(chat, field, value):
+def test_chat_refuses_values_beyond_the_limit(chat, field, value):
     check_refused(chat, field, value)
 
 
 @pytest.mark.parametrize(("field", "value"), accepted(BOTH + COMPLETION))
-def test_completions_accept_the_edge(completion, field, value):
+def test_completions_accept_the_limit(completion, field, value):
     assert getattr(completion(**{field: value}), field) == value
 
 
 @pytest.mark.parametrize(("field", "value"), refused(BOTH + COMPLETION))
-def test_completions_refuse_beyond_the_edge(completion, field, value):
+def test_completions_refuse_values_beyond_the_limit(completion, field, value):
     check_refused(completion, field, value)
 
 
 @pytest.mark.parametrize(("field", "value", "path"), INSIDE)
-def test_faults_inside_a_value_carry_their_path(chat, completion, field, value, path):
+def test_errors_inside_a_value_name_the_path(chat, completion, field, value, path):
     check_refused(chat, field, value, path)
     check_refused(completion, field, value, path)
 
@@ -143,7 +143,7 @@ def test_wrong_types_are_refused(chat, completion, field, value):
     check_refused(completion, field, value)
 
 
-def test_logprobs_differ_between_the_endpoints(chat, completion):
+def test_logprobs_differ_between_the_apis(chat, completion):
     assert chat(logprobs=True).logprobs is True
     check_refused(chat, "logprobs", 1)
     check_refused(completion, "logprobs", True)
@@ -169,6 +169,6 @@ def test_tool_names_follow_the_pattern(chat, name):
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 64, "get_weather-2", "A9"])
-def test_tool_names_accepted(chat, name):
+def test_valid_tool_names_are_accepted(chat, name):
     (tool,) = chat(tools=[{"type": "function", "function": {"name": name}}]).tools
     assert tool.function.name == name

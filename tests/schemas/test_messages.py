@@ -1,4 +1,4 @@
-"""Messages are a union tagged by role, content parts one tagged by type."""
+"""Messages are a union tagged by role, content parts a union tagged by type."""
 
 import msgspec
 import pytest
@@ -89,28 +89,28 @@ def test_type_selects_the_part(chat, part):
     assert msgspec.to_builtins(decoded) == part
 
 
-def test_plain_strings_may_stand_among_parts(chat):
+def test_strings_are_accepted_among_parts(chat):
     content = ["a", {"type": "text", "text": "b"}]
     (message,) = chat(messages=[{"role": "user", "content": content}]).messages
     assert message.content == ["a", m.TextPart(text="b")]
 
 
 @pytest.mark.parametrize("arguments", ["", "{", None])
-def test_arguments_of_history_are_text_that_is_not_parsed(chat, arguments):
+def test_arguments_in_the_history_stay_text(chat, arguments):
     call = CALL | {"function": {"name": "f", "arguments": arguments}}
     (message,) = chat(messages=[{"role": "assistant", "tool_calls": [call]}]).messages
     assert message.tool_calls[0].function.arguments == arguments
 
 
 @pytest.mark.parametrize(("message", "text", "path"), REFUSED)
-def test_faulty_messages_are_refused_with_their_index(chat, message, text, path):
+def test_errors_name_the_index_of_the_message(chat, message, text, path):
     good = {"role": "user", "content": "x"}
     with pytest.raises(msgspec.ValidationError) as caught:
         chat(messages=[good, message])
     assert str(caught.value) == f"{text} - at `$.messages[1]{path}`"
 
 
-def test_a_role_that_is_not_text_is_refused():
+def test_a_role_that_is_not_a_string_is_refused():
     body = b'{"messages":[{"role":3,"content":"x"}]}'
     with pytest.raises(msgspec.ValidationError, match=r"at `\$\.messages\[0\]\.role`"):
         msgspec.json.decode(body, type=ChatCompletionRequest)

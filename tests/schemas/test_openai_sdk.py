@@ -1,4 +1,4 @@
-"""The official SDK's types accept what is encoded here, in pydantic's strict mode."""
+"""The official SDK's types accept our responses in pydantic's strict mode."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The types can be described: by Litestar for its document, and by msgspec with every limit."""
+"""Litestar and msgspec can describe the types; msgspec keeps all limits."""
 
 import json
 

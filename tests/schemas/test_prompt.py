@@ -8,7 +8,7 @@ import pytest
     "prompt",
     ["", "x", [], ["x", "y"], [""], [1, 2], [[1, 2], [3]], [[]], [1, "mixed"], [-1], None],
 )
-def test_every_form_decodes_to_itself(completion, prompt):
+def test_every_form_is_decoded_unchanged(completion, prompt):
     assert completion(prompt=prompt).prompt == prompt
 
 

@@ -1,4 +1,4 @@
-"""Encoded answers, byte for byte."""
+"""Encoded responses, byte for byte."""
 
 from typing import get_args, get_type_hints
 
@@ -214,11 +214,11 @@ def test_encoding_is_exact(value, text):
 
 
 @pytest.mark.parametrize(("value", "text"), CASES, ids=lambda case: type(case).__name__)
-def test_encoding_reads_back_as_the_same_value(value, text):
+def test_decoding_restores_the_value(value, text):
     assert msgspec.json.decode(text, type=type(value)) == value
 
 
-def test_keys_that_may_be_missing_are_missing_by_default(response):
+def test_optional_keys_are_missing_by_default(response):
     hints = get_type_hints(response)
     for field in msgspec.structs.fields(response):
         may_be_missing = msgspec.UnsetType in get_args(hints[field.name])

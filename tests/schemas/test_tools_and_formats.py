@@ -16,7 +16,7 @@ def test_function_tool(chat):
     )
 
 
-def test_custom_tool_decodes_so_that_it_can_be_refused(chat):
+def test_custom_tools_are_decoded(chat):
     grammar = {"type": "grammar", "grammar": {"definition": "x", "syntax": "lark"}}
     custom = {"name": "c", "format": grammar}
     (tool,) = chat(tools=[{"type": "custom", "custom": custom}]).tools
@@ -66,7 +66,7 @@ def test_response_formats(chat, completion, response_format, struct):
         assert type(decode(response_format=response_format).response_format) is struct
 
 
-def test_schemas_stay_plain_data_in_the_order_sent(chat):
+def test_schemas_keep_the_order_of_keys(chat):
     given = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"b": 1, "a": [None]}}}
     schema = chat(response_format=given).response_format.json_schema.schema
     assert list(schema.items()) == [("b", 1), ("a", [None])]
@@ -106,7 +106,7 @@ def test_schemas_stay_plain_data_in_the_order_sent(chat):
         ({"guided_choice": []}, "$.guided_choice"),
     ],
 )
-def test_faults_carry_their_path(chat, fields, path):
+def test_errors_name_the_path(chat, fields, path):
     with pytest.raises(msgspec.ValidationError) as caught:
         chat(**fields)
     assert str(caught.value).endswith(f" - at `{path}`")

@@ -19,13 +19,13 @@ def anyio_backend():
 
 @pytest.fixture
 def soon():
-    """A block that must not take long."""
+    """A context manager that fails after DEADLINE seconds."""
     return lambda: anyio.fail_after(DEADLINE)
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _fast_collections():
-    """Collections need not look at torch: they run after every test that opens streams."""
+    """Exclude torch from the garbage collections after each test."""
     gc.collect()
     gc.freeze()
     yield
@@ -41,7 +41,7 @@ async def engine():
 
 @pytest.fixture
 async def start_bridge(soon):
-    """Start bridges, wait until they are ready, and stop their threads in the end."""
+    """Start bridges, wait until they are ready, and stop their threads at the end."""
     bridges = []
 
     async def start(engine, *, max_in_flight=8):
@@ -63,7 +63,7 @@ async def start_bridge(soon):
         if isinstance(engine, GatedEngine):
             engine.free()
         assert bridge.close()
-    gc.collect()  # an unclosed stream would warn now
+    gc.collect()  # an unclosed stream would warn here
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def bridge(start_bridge, engine):
 
 @pytest.fixture
 async def start_app(soon):
-    """Start applications whose engine is the given one, or says ``Hi there!`` in two tokens."""
+    """Start applications. The default engine generates ``Hi there!`` in two tokens."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(engine=None, *, tokenizer=None, info=None, **settings):

@@ -23,7 +23,7 @@ TINY = 1e-3
 
 
 class LineRenderer:
-    """The simplest format that shows where everything went."""
+    """A minimal format that shows where each output went."""
 
     media_type = sse.MEDIA_TYPE
     keep_alive = sse.COMMENT
@@ -47,7 +47,7 @@ class LineRenderer:
 
 @pytest.fixture
 def respond(bridge, engine):
-    """Send an answer to a client; what is left of the request in the end is checked."""
+    """Send a response to a client, then check that nothing of the request is left."""
 
     @asynccontextmanager
     async def respond(make, *requests, **options):
@@ -63,7 +63,7 @@ def respond(bridge, engine):
             await exchange.done()
         assert bridge.num_in_flight == 0
         assert not bridge._streams
-        if engine.live:  # the abort is behind the step under way
+        if engine.live:  # the running step delays the abort
             engine.step_with()
             await engine.until(lambda e: not e.live)
 
@@ -89,7 +89,7 @@ def chat_renderer(*requests, **wanted):
 
 
 class TestWhole:
-    async def test_is_sent_when_every_choice_has_ended(self, respond, say):
+    async def test_is_sent_when_every_choice_has_finished(self, respond, say):
         async with respond(WholeAnswer, request("a"), request("b")) as exchange:
             await say(out("a", "A"), last("b", "B"))
             assert exchange.messages == []
@@ -113,9 +113,9 @@ class TestWhole:
         assert isinstance(exchange.failure, GenerationFailed)
         assert str(exchange.failure) == "The engine failed."
         assert exchange.messages == []
-        assert engine.aborted == ["b"]  # the other choice is of no use any more
+        assert engine.aborted == ["b"]  # the other choice is useless now
 
-    async def test_a_client_that_leaves_before_it_aborts(self, respond, say, engine):
+    async def test_a_disconnect_aborts_the_requests(self, respond, say, engine):
         async with respond(WholeAnswer) as exchange:
             await say(out(text="x"))
             exchange.disconnect()
@@ -123,7 +123,7 @@ class TestWhole:
         assert exchange.messages == []
         assert engine.aborted == ["r"]
 
-    async def test_a_client_that_left_before_the_handler_was_done(self, bridge, engine):
+    async def test_a_client_that_disconnected_before_the_response_was_sent(self, bridge, engine):
         exchange = Exchange(chunks=())
         exchange.disconnect()
         answer = WholeAnswer(bridge.open([request()]), LineRenderer())
@@ -131,7 +131,7 @@ class TestWhole:
         assert exchange.failure is None
         assert bridge.num_in_flight == 0
 
-    async def test_the_server_gives_up_while_send_is_blocked(self, respond, say, bridge):
+    async def test_the_server_cancels_a_blocked_send(self, respond, say, bridge):
         async with respond(WholeAnswer) as exchange:
             exchange.block()
             await say(last(text="x"))
@@ -142,9 +142,9 @@ class TestWhole:
 
 
 class TestStream:
-    async def test_the_first_output_leaves_at_once(self, respond, say):
+    async def test_the_first_output_is_sent_at_once(self, respond, say):
         async with respond(StreamAnswer) as exchange:
-            assert exchange.messages == []  # a request that fails now can still say so
+            assert exchange.messages == []  # a failure could still set the status
             await say(out(text="x"))
             assert exchange.writes == [b"<0x;"]
             await say(out(text="y"))
@@ -190,7 +190,7 @@ class TestStream:
         ]
         assert exchange.has_ended
 
-    async def test_the_last_write_ends_the_body_too(self, respond, say):
+    async def test_the_last_write_ends_the_body(self, respond, say):
         async with respond(StreamAnswer) as exchange:
             await say(out(text="x"))
             await say(last(text="y"))
@@ -206,7 +206,7 @@ class TestStream:
         assert exchange.writes == [b"<0x;>"]
         assert exchange.has_ended
 
-    async def test_what_waits_leaves_in_one_write(self, respond, say):
+    async def test_pending_outputs_are_one_write(self, respond, say):
         async with respond(StreamAnswer) as exchange:
             await say(out(text="1"))
             exchange.block()
@@ -217,7 +217,7 @@ class TestStream:
             exchange.unblock()
         assert exchange.writes == [b"<01;", b"02;", b"03;04;05;06;>"]
 
-    async def test_what_is_there_already_leaves_with_the_first(self, bridge, engine):
+    async def test_outputs_before_the_first_write_are_one_write(self, bridge, engine):
         stream = bridge.open([request()])
         await engine.admit(1)
         await engine.say(out(text="1"))
@@ -228,7 +228,7 @@ class TestStream:
         assert exchange.writes == [b"<01;02;03;>"]
         assert exchange.has_ended
 
-    async def test_a_reader_far_behind_gets_merged_pieces(self, respond, engine):
+    async def test_outputs_for_a_slow_reader_are_merged(self, respond, engine):
         n = 3 * BUFFERED_OUTPUTS
         async with respond(StreamAnswer) as exchange:
             exchange.block()
@@ -247,7 +247,7 @@ class TestStream:
         assert isinstance(exchange.failure, GenerationFailed)
         assert exchange.messages == []
 
-    async def test_an_error_in_mid_stream_is_an_event_and_never_a_finish(self, respond, say):
+    async def test_an_error_in_mid_stream_is_an_event_without_a_finish_reason(self, respond, say):
         requests = [request("a"), request("b")]
         renderer = chat_renderer(*requests, include_usage=True)
         async with respond(StreamAnswer, *requests, renderer=renderer) as exchange:
@@ -272,7 +272,7 @@ class TestStream:
         assert exchange.writes == [b"<0x;", b"0y;", b"!no"]
         assert exchange.has_ended
 
-    async def test_text_that_waits_with_an_error_is_not_lost(self, respond, say):
+    async def test_text_pending_with_an_error_is_sent(self, respond, say):
         async with respond(StreamAnswer) as exchange:
             await say(out(text="x"))
             exchange.block()
@@ -284,7 +284,7 @@ class TestStream:
         assert exchange.has_ended
 
     @pytest.mark.parametrize("phase", ["before the first output", "in mid-stream", "blocked"])
-    async def test_a_client_that_leaves_aborts(self, phase, respond, say, engine):
+    async def test_a_disconnect_aborts_the_request(self, phase, respond, say, engine):
         async with respond(StreamAnswer) as exchange:
             if phase != "before the first output":
                 await say(out(text="x"))
@@ -297,7 +297,7 @@ class TestStream:
         assert not exchange.has_ended
         assert engine.aborted == ["r"]
 
-    async def test_a_client_that_leaves_during_the_last_write(self, respond, say, engine):
+    async def test_a_disconnect_during_the_last_write(self, respond, say, engine):
         async with respond(StreamAnswer) as exchange:
             await say(out(text="x"))
             exchange.block()
@@ -306,7 +306,7 @@ class TestStream:
         assert exchange.failure is None
         assert engine.aborted == []
 
-    async def test_the_server_gives_up_while_send_is_blocked(self, respond, say, bridge, engine):
+    async def test_the_server_cancels_a_blocked_send(self, respond, say, bridge, engine):
         async with respond(StreamAnswer) as exchange:
             exchange.block()
             await say(out(text="x"))
@@ -316,7 +316,7 @@ class TestStream:
         assert not exchange.has_ended
         assert engine.aborted == ["r"]
 
-    async def test_a_failure_of_ours_is_raised_as_itself(self, respond, say, engine):
+    async def test_an_exception_of_the_renderer_is_raised_as_itself(self, respond, say, engine):
         class BrokenRenderer(LineRenderer):
             def feed(self, index, output):
                 raise ZeroDivisionError
@@ -328,7 +328,7 @@ class TestStream:
 
 
 class TestKeepAlive:
-    async def test_a_long_wait_for_the_first_output(self, respond, say):
+    async def test_comments_before_the_first_output(self, respond, say):
         async with respond(StreamAnswer, keep_alive_interval=TINY) as exchange:
             await exchange.until(lambda e: len(e.writes) >= 3)
             await say(last(text="x"))
@@ -336,7 +336,7 @@ class TestKeepAlive:
         assert set(exchange.writes[1:-1]) == {sse.COMMENT}
         assert exchange.writes[-1] == b"0x;>"
 
-    async def test_a_long_silence_in_mid_stream(self, respond, say):
+    async def test_comments_in_mid_stream(self, respond, say):
         async with respond(StreamAnswer, keep_alive_interval=0.02) as exchange:
             await say(out(text="x"))
             num_writes = len(exchange.writes)
@@ -346,15 +346,15 @@ class TestKeepAlive:
         assert exchange.body.replace(sse.COMMENT, b"") == b"<0x;0y;>"
         assert exchange.writes[-1] == b"0y;>"
 
-    async def test_outputs_wait_for_a_blocked_comment(self, respond, say):
-        """Two sends at once are for no server to sort out: the comment could come after the end."""
+    async def test_an_output_waits_for_a_blocked_comment(self, respond, say):
+        """Two concurrent sends could put the comment after the end."""
         async with respond(StreamAnswer, keep_alive_interval=0.02) as exchange:
             await say(out(text="x"))
             exchange.block()
             await exchange.until(lambda e: e.is_blocked)
             await say(last(text="y"))
             exchange.unblock()
-        assert exchange.failure is None  # the exchange takes no two sends at once
+        assert exchange.failure is None  # the exchange rejects concurrent sends
         assert exchange.writes[-2:] == [sse.COMMENT, b"0y;>"]
 
     async def test_an_error_after_a_comment_is_an_event(self, respond, say):
@@ -364,7 +364,7 @@ class TestKeepAlive:
         assert exchange.writes[-1] == b"!no"
         assert exchange.has_ended
 
-    async def test_an_interval_of_zero_means_never(self, respond, say):
+    async def test_an_interval_of_zero_sends_no_comments(self, respond, say):
         async with respond(StreamAnswer, keep_alive_interval=0) as exchange:
             await settle()
             assert exchange.messages == []
@@ -381,13 +381,13 @@ class TestRawText:
         assert exchange.has_ended
         assert exchange.headers["content-type"] == "text/plain; charset=utf-8"
 
-    async def test_an_error_cuts_the_body(self, respond, say):
+    async def test_an_error_leaves_the_body_incomplete(self, respond, say):
         async with respond(StreamAnswer, renderer=TextRenderer("p")) as exchange:
             await say(out(text="x"))
             await say(out(error="no"))
         assert exchange.failure is None
         assert exchange.writes == [b"x"]
-        assert not exchange.has_ended  # nobody takes this for the whole text
+        assert not exchange.has_ended  # so clients see that the text is incomplete
 
     async def test_an_error_before_any_text_is_raised(self, respond, say):
         async with respond(StreamAnswer, renderer=TextRenderer("p")) as exchange:

@@ -1,4 +1,4 @@
-"""The application as a whole, over ASGI: what the ancestor did right, and what it did not."""
+"""The whole application over ASGI. ``ancestor`` tests keep behaviour of the ancestor project."""
 
 import threading
 
@@ -38,7 +38,7 @@ async def test_ancestor_manager_is_made_once_per_app(start_app, answering):
         ).status == 200
     assert app.litestar.state.serving is serving
     assert serving.bridge is app.bridge
-    assert len(answering.requests) == 4  # whole answers go through the engine as well
+    assert len(answering.requests) == 4  # also those that are not streamed
     names = [thread.name for thread in threading.enumerate()]
     assert names.count("roseinfer-core") == 1
 
@@ -60,7 +60,7 @@ async def test_ancestor_pre_tokenized_prompts_are_accepted(start_app, answering)
 
 
 async def test_ancestor_tokenizer_workers(start_app, answering, monkeypatch):
-    """Prompts are tokenized off the event loop, as many at once as there are workers."""
+    """Worker threads tokenize prompts, as many at once as there are workers."""
     app = await start_app(answering, tokenizer_workers=2)
     all_busy, names = threading.Barrier(2, timeout=10), []
     encode = Tokenizer.encode
@@ -79,7 +79,7 @@ async def test_ancestor_tokenizer_workers(start_app, answering, monkeypatch):
     assert "roseinfer-core" not in names
 
 
-async def test_ancestor_consumer_that_leaves_discards_its_request(start_app, engine):
+async def test_ancestor_a_disconnect_discards_the_request(start_app, engine):
     app = await start_app(engine)
     for stream in (False, True):
         engine.added.clear()
@@ -120,7 +120,7 @@ async def test_ancestor_a_dead_engine_is_not_healthy(start_app, engine, soon):
     assert (await ask(app, "POST", CHAT, {"messages": USER})).status == 503
 
 
-async def test_ancestor_closing_ends_every_live_stream(start_app, engine):
+async def test_ancestor_closing_ends_every_open_stream(start_app, engine):
     app = await start_app(engine)
     body = msgspec.json.encode({"messages": USER, "stream": True})
     exchange = Exchange("POST", CHAT, chunks=[body])
@@ -137,14 +137,14 @@ async def test_ancestor_closing_ends_every_live_stream(start_app, engine):
 
 
 async def test_health_while_loading_and_after_a_failed_load(soon):
-    gate, events, told = threading.Event(), [], anyio.Event()
+    gate, events, notified = threading.Event(), [], anyio.Event()
 
     def load():
         gate.wait()
         raise ModelLoadError("no such model")
 
     app = create_app(
-        Settings(), load=load, on_event=lambda event: (events.append(event), told.set())
+        Settings(), load=load, on_event=lambda event: (events.append(event), notified.set())
     )
     async with app.lifespan():
         exchange = await ask(app, "GET", "/health")
@@ -158,7 +158,7 @@ async def test_health_while_loading_and_after_a_failed_load(soon):
             assert exchange.headers["retry-after"] == "1"
         gate.set()
         with soon():
-            await told.wait()
+            await notified.wait()
         exchange = await ask(app, "GET", "/health")
         assert (exchange.status, exchange.json["status"]) == (503, "failed")
     assert events[0].is_load_error
@@ -223,7 +223,9 @@ class TestChat:
             ({"logit_bias": {"x": 1}, "stream": True}, "logit_bias"),
         ],
     )
-    async def test_what_is_refused_before_any_byte(self, start_app, answering, fields, param):
+    async def test_invalid_fields_are_refused_before_any_byte(
+        self, start_app, answering, fields, param
+    ):
         exchange = await ask(await start_app(answering), "POST", CHAT, {"messages": USER} | fields)
         assert (exchange.status, exchange.json["error"]["param"]) == (400, param)
         assert answering.requests == []
@@ -244,7 +246,7 @@ class TestChat:
         assert (await ask(app, "POST", CHAT, {"messages": USER} | fields)).status == 200
         assert answering.requests[0].params.logprobs == logprobs
 
-    async def test_streamed_and_whole_say_the_same(self, start_app, answering):
+    async def test_the_stream_equals_the_whole_response(self, start_app, answering):
         app = await start_app(answering)
         body = {"messages": USER, "n": 2}
         whole = (await ask(app, "POST", CHAT, body)).json
@@ -309,13 +311,13 @@ class TestCompletions:
 
     async def test_echo_is_verbatim(self, start_app):
         app = await start_app(AnsweringEngine(words("!")), tokenizer=byte_fallback())
-        body = {"prompt": "  the\tZ", "echo": True}  # not what decoding its ids would give
+        body = {"prompt": "  the\tZ", "echo": True}  # decoding its ids would give another text
         assert (await ask(app, "POST", COMPLETIONS, body)).json["choices"][0]["text"] == "  the\tZ!"
 
-    async def test_more_than_there_can_be_room_for_is_refused_before_it_is_made(
+    async def test_too_many_requests_are_refused_before_they_are_created(
         self, start_app, answering, monkeypatch
     ):
-        """A small body must not keep the event loop busy, nor fill the memory."""
+        """A small body must neither block the event loop nor fill the memory."""
         app = await start_app(answering)
 
         def not_to_be_called(*_args, **_kwargs):
@@ -327,7 +329,7 @@ class TestCompletions:
         assert exchange.status == 400
         assert "131072 generations" in exchange.json["error"]["message"]
 
-    async def test_prompts_have_limits_of_their_own(self, start_app, answering):
+    async def test_each_prompt_has_its_own_limits(self, start_app, answering):
         app = await start_app(answering)
         body = {"prompt": [[5] * 500, [5]], "bad_words": ["fox"], "min_tokens": 5}
         assert (await ask(app, "POST", COMPLETIONS, body)).status == 200
@@ -353,7 +355,7 @@ class TestCompletions:
             ({"logprobs": True}, "logprobs"),
         ],
     )
-    async def test_what_is_refused(self, start_app, answering, fields, param):
+    async def test_invalid_fields_are_refused(self, start_app, answering, fields, param):
         app = await start_app(answering)
         exchange = await ask(app, "POST", COMPLETIONS, {"prompt": "x"} | fields)
         assert (exchange.status, exchange.json["error"]["param"]) == (400, param)
@@ -366,7 +368,7 @@ class TestCompletions:
             ({"logprobs": 0}, 0, None, 1),
             ({"logprobs": 0, "echo": True}, 0, 0, 1),
             ({"logprobs": 3, "echo": True}, 3, 3, 1),
-            ({"best_of": 3}, 0, None, 3),  # ranking needs them
+            ({"best_of": 3}, 0, None, 3),  # needed for ranking
             ({"best_of": 3, "logprobs": 2}, 2, None, 3),
             ({"best_of": 2, "n": 2}, None, None, 2),
             ({"best_of": 1, "stream": True}, None, None, 1),
@@ -430,7 +432,7 @@ class TestGenerate:
         assert (await ask(app, "POST", "/generate", {"prompt": "x"} | fields)).status == 200
         assert getattr(answering.requests[0].params, name) == value
 
-    async def test_an_error_in_mid_stream_cuts_the_body(self, start_app, engine):
+    async def test_an_error_in_mid_stream_leaves_the_body_incomplete(self, start_app, engine):
         app = await start_app(engine)
         exchange = Exchange("POST", "/generate", chunks=[b'{"prompt":"x","stream":true}'])
         async with anyio.create_task_group() as tasks:
@@ -444,7 +446,7 @@ class TestGenerate:
         assert not exchange.has_ended
 
 
-async def test_stats(start_app, engine):
+async def test_stats_have_exactly_these_bytes(start_app, engine):
     app = await start_app(engine)
     stream = app.bridge.open([request()])
     await engine.admit(1)

@@ -15,7 +15,7 @@ def bearer(token, scheme="Bearer"):
 
 
 @pytest.mark.parametrize("headers", [bearer(KEY), bearer(KEY, "bearer"), bearer(f" {KEY}")])
-async def test_a_right_key(start_app, headers):
+async def test_a_valid_key_is_accepted(start_app, headers):
     app = await start_app(api_keys=("other", KEY))
     assert (await ask(app, "GET", "/v1/models", headers=headers)).status == 200
 
@@ -35,7 +35,7 @@ async def test_a_right_key(start_app, headers):
         ({"authorization": KEY}, None),
     ],
 )
-async def test_no_key_or_a_wrong_one(start_app, headers, code):
+async def test_a_missing_or_wrong_key_is_401(start_app, headers, code):
     app = await start_app(api_keys=(KEY,))
     for method, path in [("GET", "/v1/models"), ("GET", "/v1/models/x"), ("POST", CHAT)]:
         exchange = await ask(app, method, path, b"not even JSON", headers)
@@ -52,7 +52,7 @@ async def test_no_key_or_a_wrong_one(start_app, headers, code):
         assert KEY not in error["message"]
 
 
-async def test_every_route_but_the_public_ones_asks_for_a_key(start_app):
+async def test_every_route_but_the_public_ones_needs_a_key(start_app):
     app = await start_app(api_keys=(KEY,))
     public = {"/health", "/v1/health", "/stats", "/openapi.json", "/v1/openapi.json"}
     seen = set()
@@ -65,7 +65,7 @@ async def test_every_route_but_the_public_ones_asks_for_a_key(start_app):
     assert seen > public
 
 
-async def test_no_keys_no_guard(start_app):
+async def test_a_server_without_keys_needs_none(start_app):
     assert (await ask(await start_app(), "GET", "/v1/models")).status == 200
 
 
@@ -91,7 +91,7 @@ async def test_options_needs_no_key(start_app):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_answers_and_errors_carry_the_allowed_origin(start_app, stream):
+async def test_responses_and_errors_carry_the_allowed_origin(start_app, stream):
     app = await start_app(api_keys=(KEY,), allowed_origins=(ORIGIN,))
     body = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
     for headers, status in [(bearer(KEY), 200), ({}, 401)]:

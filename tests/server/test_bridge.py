@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def read_all(stream):
-    """Every output of a response, in the order of arrival."""
+    """Every output of a response in order."""
     outputs = []
     while not stream.is_finished:
         outputs += await stream.receive()
@@ -53,19 +53,19 @@ class TestAdmission:
         def load():
             raise ModelLoadError("no such model")
 
-        events, told = [], anyio.Event()
+        events, notified = [], anyio.Event()
         bridge = EngineBridge(
-            load, max_in_flight=8, on_event=lambda event: (events.append(event), told.set())
+            load, max_in_flight=8, on_event=lambda event: (events.append(event), notified.set())
         )
         bridge.start()
         with soon():
-            await told.wait()
+            await notified.wait()
         assert events == [Died("no such model", is_load_error=True)]
         assert bridge.state is State.FAILED
         with pytest.raises(Unavailable, match="failed"):
             bridge.open([request()])
         assert bridge.close()
-        assert bridge.state is State.FAILED  # closing does not hide it
+        assert bridge.state is State.FAILED  # also after closing
 
     async def test_ancestor_in_flight_limit(self, bridge):
         streams = [bridge.open([request(f"{i}a"), request(f"{i}b")]) for i in range(4)]
@@ -78,7 +78,7 @@ class TestAdmission:
             stream.close()
         assert bridge.num_in_flight == 0
 
-    async def test_part_of_a_response_is_never_admitted(self, bridge, engine):
+    async def test_a_response_is_admitted_as_a_whole(self, bridge, engine):
         streams = [bridge.open([request(f"{i}") for i in range(6)])]
         with pytest.raises(QueueFull):
             bridge.open([request(f"b{i}") for i in range(3)])
@@ -87,11 +87,11 @@ class TestAdmission:
         for stream in streams:
             stream.close()
 
-    async def test_more_than_could_ever_be_admitted_is_the_request_s_fault(self, bridge):
+    async def test_more_than_the_limit_is_an_invalid_request(self, bridge):
         with pytest.raises(InvalidRequest, match=r"9 generations.*at most 8"):
             bridge.open([request(str(i)) for i in range(9)])
 
-    async def test_a_finished_request_makes_room(self, bridge, engine, soon):
+    async def test_a_finished_request_frees_its_place(self, bridge, engine, soon):
         stream = bridge.open([request(str(i)) for i in range(8)])
         engine.step_with(last("3"))
         with soon():
@@ -102,7 +102,7 @@ class TestAdmission:
     async def test_ancestor_add_returns_an_id_without_waiting_for_a_step(self, bridge, engine):
         first = bridge.open([request("first")])
         await engine.until(lambda e: e.added)
-        # The core thread is inside a step now, which will not end before the test says so.
+        # The core thread is now inside a step that ends when the test says so.
         second = bridge.open([request("second")])
         assert [r.request_id for r in second.requests] == ["second"]
         assert engine.num_steps == 0
@@ -157,7 +157,7 @@ class TestRouting:
         stream.close()
         assert engine.thread_names == {"roseinfer-core"}
 
-    async def test_outputs_of_a_gone_request_are_dropped(self, bridge, engine, soon):
+    async def test_outputs_of_an_aborted_request_are_dropped(self, bridge, engine, soon):
         gone, stays = bridge.open([request("gone")]), bridge.open([request("stays")])
         await engine.admit(2)
         gone.close()
@@ -167,7 +167,7 @@ class TestRouting:
             assert [o.text for _, o in await read_all(stays)] == ["ok"]
         stays.close()
 
-    async def test_ancestor_consumer_that_leaves_discards_its_request(self, bridge, engine):
+    async def test_ancestor_a_closed_stream_discards_its_request(self, bridge, engine):
         async with bridge.open([request("a"), request("b")]) as stream:
             await engine.admit(2)
             num_steps = engine.num_steps
@@ -176,18 +176,18 @@ class TestRouting:
             assert [o.text for _, o in await stream.receive()] == ["x", "y"]
         engine.step_with()
         await engine.until(lambda e: e.aborted)
-        assert engine.aborted == ["a"]  # what had ended needs no abort
+        assert engine.aborted == ["a"]  # finished requests are not aborted
         assert not engine.live
         assert bridge.num_in_flight == 0
 
-    async def test_leaving_twice_aborts_once(self, bridge, engine):
+    async def test_closing_twice_aborts_once(self, bridge, engine):
         stream = bridge.open([request("a")])
         for _ in range(3):
             stream.close()
         other = bridge.open([request("b")])
         engine.step_with()
         await engine.until(lambda e: "b" in e.live)
-        assert engine.aborted in ([], ["a"])  # added and aborted in one sweep of the inbox
+        assert engine.aborted in ([], ["a"])  # both commands may be drained at once
         assert "a" not in engine.live
         other.close()
 
@@ -203,7 +203,7 @@ class TestRouting:
         await engine.until(lambda e: e.aborted == ["a"])
 
     async def test_nothing_is_lost_when_a_wait_is_cancelled(self, bridge):
-        """Whichever comes first in one turn of the loop, the output or the end of patience."""
+        """In either order of output and cancellation within one turn of the loop."""
         stream = bridge.open([request()])
         for output_first in (True, False):
             received = []
@@ -223,8 +223,8 @@ class TestRouting:
             assert [o.text for _, o in received] == ["x"]
         stream.close()
 
-    async def test_all_that_came_is_one_wait(self, bridge):
-        """A reader is woken once by a step, and once by all steps that it was too late for."""
+    async def test_one_wait_returns_all_outputs(self, bridge):
+        """A reader is woken once per step, or once for all steps that it missed."""
         stream = bridge.open([request("a"), request("b")])
         batches = []
 
@@ -242,7 +242,7 @@ class TestRouting:
         assert batches == [["1", "2", "3"], ["4"]]
         stream.close()
 
-    async def test_a_nudge_wakes_who_waits_and_nobody_else(self, bridge):
+    async def test_a_nudge_wakes_only_a_waiting_reader(self, bridge):
         stream = bridge.open([request()])
         batches = []
 
@@ -250,7 +250,7 @@ class TestRouting:
             while len(batches) < 2:
                 batches.append(await stream.receive())
 
-        stream.nudge()  # nobody waits yet
+        stream.nudge()  # without a waiting reader
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             await settle()
@@ -273,31 +273,31 @@ class TestSlowReaders:
             engine.step_with(out(text=f"{i},", num_output_tokens=i + 1))
         engine.step_with(last(num_output_tokens=n + 1))
         await engine.until(lambda e: e._num_delivered == n + 1)
-        await settle()  # all is there, and nothing has been read yet
+        await settle()  # all outputs are buffered
         with soon():
             outputs = [o for _, o in await read_all(stream)]
         assert "".join(o.text for o in outputs) == "".join(f"{i}," for i in range(n))
-        assert len(outputs) == BUFFERED_OUTPUTS + 1  # the rest came as one
+        assert len(outputs) == BUFFERED_OUTPUTS + 1  # the rest is merged
         assert outputs[-1].finish_reason == "stop"
         assert outputs[-1].num_output_tokens == n + 1
         stream.close()
 
-    async def test_the_order_within_a_choice_is_kept_across_buffer_and_backlog(self, bridge):
+    async def test_buffer_and_backlog_keep_the_order_within_a_choice(self, bridge):
         stream = bridge.open([request("a"), request("b")])
         n = BUFFERED_OUTPUTS + 3
         for i in range(n):
             stream.push(i % 2, out("ab"[i % 2], f"{i},"))
         outputs = stream.take()
-        assert len(outputs) == BUFFERED_OUTPUTS + 2  # of each choice the last ones came as one
+        assert len(outputs) == BUFFERED_OUTPUTS + 2  # the last ones of each choice are merged
         for index in range(2):
             text = "".join(o.text for i, o in outputs if i == index)
             assert text == "".join(f"{i}," for i in range(index, n, 2))
         assert stream.take() == []
-        stream.push(1, out("b", "again"))  # caught up: not merged with anything
+        stream.push(1, out("b", "again"))  # the backlog is empty, so it is not merged
         assert [(i, o.text) for i, o in stream.take()] == [(1, "again")]
         stream.close()
 
-    async def test_an_error_behind_a_backlog_keeps_the_text_before_it(self, bridge):
+    async def test_an_error_after_a_backlog_keeps_the_text_before_it(self, bridge):
         stream = bridge.open([request()])
         for _ in range(BUFFERED_OUTPUTS):
             stream.push(0, out())
@@ -310,7 +310,7 @@ class TestSlowReaders:
 
     @pytest.mark.parametrize("seed", range(25))
     async def test_nothing_is_lost_under_random_interleavings(self, seed, bridge, engine, soon):
-        """Readers that sleep, poll and wait; outputs in bursts; some leave early."""
+        """Readers sleep, poll and wait; outputs come in bursts; some readers close early."""
         rng = random.Random(seed)
         streams = {}
         for name in "xyz"[: rng.randint(1, 3)]:
@@ -361,7 +361,7 @@ class TestSlowReaders:
         assert bridge.num_in_flight == 0
 
 
-class TestTheEnd:
+class TestShutdown:
     async def test_fail_all_ends_every_choice_once_and_aborts_it(self, bridge, engine, soon):
         streams = [bridge.open([request("a"), request("b")]), bridge.open([request("c")])]
         await engine.admit(3)
@@ -387,7 +387,7 @@ class TestTheEnd:
             with soon():
                 assert [o.text for _, o in await read_all(stream)] == ["in time"]
             await settle()
-            assert len(tasks._tasks) == 1  # all is generated, but not all is sent
+            assert len(tasks._tasks) == 1  # everything is generated, not everything sent
             stream.close()
         assert not engine.aborted
 
@@ -396,7 +396,7 @@ class TestTheEnd:
             await bridge.drain(1000)
         assert bridge.state is State.DRAINING
 
-    async def test_drain_after_its_time_ends_what_is_open(self, bridge, engine, soon):
+    async def test_drain_ends_open_responses_after_the_timeout(self, bridge, engine, soon):
         stream = bridge.open([request()])
         outputs = []
 
@@ -410,7 +410,7 @@ class TestTheEnd:
                 await bridge.drain(0)
         assert [o.error for _, o in outputs] == ["The server is shutting down."]
 
-    async def test_drain_cancels_a_response_that_nobody_reads(self, bridge, soon, monkeypatch):
+    async def test_drain_cancels_a_response_that_is_not_read(self, bridge, soon, monkeypatch):
         monkeypatch.setattr("server.bridge.CLOSE_TIMEOUT", 0.01)
         stream = bridge.open([request()])
         was_cancelled = False
@@ -420,7 +420,7 @@ class TestTheEnd:
             async with stream:
                 with anyio.CancelScope() as scope:
                     stream.bind(scope)
-                    await anyio.sleep_forever()  # a send that is blocked
+                    await anyio.sleep_forever()  # a blocked send
                 was_cancelled = scope.cancelled_caught
 
         async with anyio.create_task_group() as tasks:
@@ -431,7 +431,7 @@ class TestTheEnd:
         assert was_cancelled
         assert bridge.num_in_flight == 0
 
-    async def test_drain_keeps_a_failure_visible(self, bridge, engine, soon):
+    async def test_drain_keeps_the_failed_state(self, bridge, engine, soon):
         stream = bridge.open([request()])
         engine.crash()
         with soon():
@@ -440,7 +440,7 @@ class TestTheEnd:
             await bridge.drain(1)
         assert bridge.state is State.FAILED
 
-    async def test_ancestor_close_twice_is_harmless_and_ends_every_live_stream(
+    async def test_ancestor_close_is_idempotent_and_ends_every_open_stream(
         self, bridge, engine, soon
     ):
         stream = bridge.open([request()])
@@ -450,16 +450,14 @@ class TestTheEnd:
         with soon():
             [(_, output)] = await read_all(stream)
         assert output.error == "The server is shutting down."
-        assert output.finish_reason is None  # never a false stop
+        assert output.finish_reason is None  # an error is not a stop
         stream.close()
 
     async def test_close_before_start(self):
         bridge = EngineBridge(GatedEngine, max_in_flight=1)
         assert bridge.close()
 
-    async def test_close_does_not_wait_for_a_step_that_does_not_end(
-        self, bridge, engine, monkeypatch
-    ):
+    async def test_close_does_not_wait_for_a_step_that_hangs(self, bridge, engine, monkeypatch):
         monkeypatch.setattr("server.bridge.CLOSE_TIMEOUT", 0.01)
         stream = bridge.open([request()])
         await engine.until(lambda e: e.added)
@@ -481,12 +479,12 @@ class TestTheEnd:
                 stream.close()
         assert bridge.state is State.FAILED
         assert bridge.num_in_flight == 0
-        assert "secret" in bridge.failure  # for the operator's log only
+        assert "secret" in bridge.failure  # only in the operator's log
         with pytest.raises(Unavailable, match=r"^The engine has failed\.$"):
             bridge.open([request()])
 
     @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
-    async def test_whatever_ends_the_core_thread_is_told(self, error, bridge, engine, soon):
+    async def test_every_end_of_the_core_thread_is_reported(self, error, bridge, engine, soon):
         class PoisonedError(Exception):
             pass
 
@@ -507,11 +505,11 @@ class TestTheEnd:
         assert bridge.state is State.FAILED
         stream.close()
 
-    async def test_a_request_that_meets_a_dying_engine_is_told(self, bridge, engine, soon):
+    async def test_a_request_to_a_dying_engine_fails(self, bridge, engine, soon):
         first = bridge.open([request("first")])
         await engine.until(lambda e: e.added)
         engine.crash()
-        bridge._core._thread.join(10)  # dead, and the loop has not heard of it yet
+        bridge._core._thread.join(10)  # dead, but the loop does not know yet
         assert bridge.state is State.READY
         second = bridge.open([request("second")])
         with soon():

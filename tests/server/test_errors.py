@@ -118,19 +118,19 @@ class TestTable:
         assert found.headers == headers
         assert found.error.message
 
-    def test_no_error_of_the_engine_is_forgotten(self):
-        on_the_wire = subclasses(RoseInferError) - {ModelLoadError}  # ends the process instead
+    def test_every_engine_error_is_in_the_table(self):
+        on_the_wire = subclasses(RoseInferError) - {ModelLoadError}  # it ends the process
         assert {
             cls for cls in on_the_wire if cls.__module__ == "core.contract.errors"
         } <= self.CASES.keys()
 
     @pytest.mark.parametrize("error", [NotFoundException("/etc/x"), InternalServerException("0x1")])
-    def test_words_of_the_framework_are_not_repeated(self, error):
+    def test_framework_messages_are_not_passed_on(self, error):
         assert to_api_error(error).error.message in {"There is no such route.", FAILED}
 
     @settings(deadline=None)
     @given(st.text())
-    def test_arbitrary_exceptions_leak_nothing(self, text):
+    def test_unknown_exceptions_reveal_nothing(self, text):
         secret = f"{text} /usr/lib/x.py <object at 0x7f0012> Traceback"
         error = to_api_error(RuntimeError(secret)).error
         assert error.message == FAILED
@@ -138,7 +138,7 @@ class TestTable:
 
     @settings(deadline=None)
     @given(st.text(min_size=MAX_MESSAGE_LENGTH))
-    def test_messages_are_of_bounded_length(self, text):
+    def test_messages_have_a_limited_length(self, text):
         for error in (
             to_api_error(InvalidRequest(text)).error,
             to_api_error(APIError(400, text)).error,
@@ -157,7 +157,7 @@ def part(**fields):
 
 
 class TestInvalidBodies:
-    """Every form of message that msgspec has, and what becomes of it."""
+    """Every form of msgspec's messages."""
 
     @pytest.mark.parametrize(
         ("fields", "param", "code"),
@@ -278,7 +278,7 @@ class TestInvalidBodies:
         if not says.startswith("Invalid"):
             assert (error.param, error.code) == (None, None)
 
-    def test_a_missing_field_at_the_top(self):
+    def test_a_missing_top_level_field(self):
         error = decode_error(b"{}")
         assert (error.param, error.code) == ("messages", "missing_required_parameter")
 
@@ -288,7 +288,7 @@ class TestInvalidBodies:
 
     @settings(deadline=None)
     @given(st.text(min_size=1))
-    def test_what_the_client_wrote_decides_neither_param_nor_code(self, text):
+    def test_client_text_changes_neither_param_nor_code(self, text):
         for value in (text, f"{text}` - at `$.evil", f"{text}' - at `$.evil`"):
             if value in {"low", "medium", "high"}:
                 continue
@@ -302,7 +302,7 @@ class TestInvalidBodies:
 
 
 def decode_error(body, type_=ChatCompletionRequest):
-    """The error object that a body leads to."""
+    """The error object of an invalid body."""
     try:
         msgspec.json.decode(body, type=type_)
     except Exception as error:  # noqa: BLE001 - whatever msgspec raises
@@ -314,7 +314,7 @@ def decode_error(body, type_=ChatCompletionRequest):
 
 
 def check_shape(exchange, status, *, retried=False):
-    """OpenAI's error object, and what every error has."""
+    """Check what all errors have and return the error object."""
     assert exchange.status == status
     assert exchange.headers["content-type"] == "application/json"
     assert exchange.headers["x-request-id"]
@@ -451,7 +451,7 @@ class TestOverTheApplication:
             "code": None,
         }
 
-    async def test_a_bug_of_ours_leaks_nothing_and_is_logged(self, start_app, caplog, monkeypatch):
+    async def test_a_bug_reveals_nothing_and_is_logged(self, start_app, caplog, monkeypatch):
         app = await start_app()
 
         def broken(*_args, **_kwargs):
@@ -463,7 +463,9 @@ class TestOverTheApplication:
         assert check_shape(exchange, 500)["message"] == FAILED
         assert "secret.py" in caplog.text
 
-    async def test_a_client_that_leaves_while_it_uploads_is_no_failure(self, start_app, caplog):
+    async def test_a_disconnect_during_the_upload_is_not_logged_as_a_failure(
+        self, start_app, caplog
+    ):
         app = await start_app()
         exchange = Exchange("POST", CHAT, chunks=[b'{"mess'], headers=JSON, is_complete=False)
         exchange.disconnect()

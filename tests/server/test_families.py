@@ -33,12 +33,12 @@ def families(template, **settings):
         (None, None, None),
     ],
 )
-def test_found_from_the_template(template, name, thinking):
+def test_families_are_detected_from_the_template(template, name, thinking):
     found = families(template)
     assert (found.tool, found.reasoning) == (name, thinking)
 
 
-def test_the_operator_s_choice():
+def test_the_operator_s_choice_overrides_detection():
     found = families(HERMES, tool_call_parser="pythonic", reasoning_parser="think")
     assert (found.tool, found.reasoning) == ("pythonic", "think")
     found = families(HERMES + "<think>", tool_call_parser="none", reasoning_parser="none")
@@ -53,7 +53,7 @@ def test_markup_and_parser_belong_together(name):
     assert found.markup == tool.tool_parser(name).markup_for(HERMES)
 
 
-def test_without_a_family_calls_are_written_as_by_most():
+def test_without_a_family_calls_use_the_fallback():
     found = families(PLAIN)
     assert found.call_parser is tool.tool_parser(FALLBACK_TOOLS)
     assert found.markup == tool.tool_parser(FALLBACK_TOOLS).markup

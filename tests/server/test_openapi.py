@@ -1,4 +1,4 @@
-"""The document says of the routes what is true of them."""
+"""The document describes the routes correctly."""
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -69,23 +69,23 @@ def limits(schema, *names):
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
-def test_it_is_a_valid_document(has_keys):
+def test_the_document_is_valid(has_keys):
     document = describe(CONTROLLERS, has_keys=has_keys)
     assert document["openapi"].startswith("3.1")
     OpenAPIV31SpecValidator(document).validate()
 
 
-def test_every_reference_leads_somewhere(document, schemas):
+def test_every_reference_is_defined(document, schemas):
     found = set(references(document))
     assert len(found) > 30
     assert {reference.removeprefix("#/components/schemas/") for reference in found} <= set(schemas)
 
 
-def test_every_route_is_there(document):
+def test_every_expected_route_is_described(document):
     assert set(operations(document)) >= set(ROUTES.items())
 
 
-def test_every_route_of_the_application_is_there(document):
+def test_every_route_of_the_application_is_described(document):
     app = create_app(Settings())
     served = {
         (route.path_format, method.lower())
@@ -126,7 +126,7 @@ def test_every_error_is_openais(document):
         )
 
 
-def test_answers_have_their_types(document):
+def test_responses_have_their_types(document):
     def content(path):
         return operations(document)[path, ROUTES[path]]["responses"]["200"]["content"]
 
@@ -146,12 +146,12 @@ def test_answers_have_their_types(document):
     assert "ChatCompletionChunk" in document["components"]["schemas"]
 
 
-def test_the_name_of_a_model_is_a_parameter_of_the_path(document):
+def test_the_model_id_is_a_path_parameter(document):
     (parameter,) = operations(document)["/v1/models/{model_id}", "get"]["parameters"]
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("model_id", "path", True)
 
 
-def test_limits_are_kept_also_those_of_zero(schemas):
+def test_limits_are_kept_also_zero(schemas):
     chat = schemas["ChatCompletionRequest"]["properties"]
     assert limits(chat["temperature"], "minimum", "maximum") == (0, 2)
     assert limits(chat["top_logprobs"], "minimum", "maximum") == (0, 20)
@@ -178,7 +178,7 @@ def test_keys_that_are_always_written_are_required(schemas):
 
 
 @pytest.mark.parametrize("name", ["ChatCompletionRequest", "CompletionRequest"])
-def test_what_is_refused_is_said_to_be(schemas, name):
+def test_refused_fields_are_described_as_null(schemas, name):
     properties = schemas[name]["properties"]
     refused = {
         key for key, value in properties.items() if value.get("description") == NOT_SUPPORTED
@@ -188,11 +188,11 @@ def test_what_is_refused_is_said_to_be(schemas, name):
     assert all(properties[key]["type"] == "null" for key in refused)
 
 
-def test_requests_without_a_table_of_refusals_refuse_nothing():
+def test_other_types_have_no_refused_fields():
     assert refused_fields(Settings) == {}
 
 
-def test_keys_are_asked_for_where_the_server_has_some(document, guarded):
+def test_a_server_with_keys_describes_them(document, guarded):
     assert "securitySchemes" not in document["components"]
     assert guarded["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     for (path, _), operation in operations(guarded).items():
@@ -202,7 +202,7 @@ def test_keys_are_asked_for_where_the_server_has_some(document, guarded):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/openapi.json", "/v1/openapi.json"])
-async def test_it_is_served_to_anyone(start_app, path, guarded):
+async def test_the_document_needs_no_key(start_app, path, guarded):
     app = await start_app(api_keys=("secret",))
     exchange = await ask(app, "GET", path)
     assert exchange.status == 200
@@ -212,7 +212,7 @@ async def test_it_is_served_to_anyone(start_app, path, guarded):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/docs", "/schema", "/schema/swagger", "/redoc", "/"])
-async def test_there_are_no_pages_that_load_from_other_hosts(start_app, path):
+async def test_no_documentation_pages_are_served(start_app, path):
     exchange = await ask(await start_app(), "GET", path)
     assert exchange.status == 404
     assert exchange.json["error"]["code"] == "unknown_url"

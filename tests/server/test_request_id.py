@@ -22,7 +22,7 @@ USER = [{"role": "user", "content": "hi"}]
         ("GET", CHAT, b"", 405),
     ],
 )
-async def test_every_answer_has_an_id_of_its_own(start_app, method, path, body, status):
+async def test_every_response_has_its_own_id(start_app, method, path, body, status):
     app = await start_app()
     ids = set()
     for _ in range(3):
@@ -36,18 +36,18 @@ async def test_every_answer_has_an_id_of_its_own(start_app, method, path, body, 
 
 
 @pytest.mark.parametrize("own", ["a", "req_12-3.4", "x" * 128])
-async def test_a_plain_id_of_the_client_is_kept(start_app, own):
+async def test_a_safe_client_id_is_kept(start_app, own):
     exchange = await ask(await start_app(), "GET", "/health", headers={"X-Request-Id": own})
     assert exchange.headers["x-request-id"] == own
 
 
 @pytest.mark.parametrize("own", ["", "x" * 129, "a b", "a\r\nset-cookie: x", "é", "a;b", "a\n"])
-async def test_any_other_id_of_the_client_is_not(start_app, own):
+async def test_an_unsafe_client_id_is_replaced(start_app, own):
     exchange = await ask(await start_app(), "GET", "/health", headers={"x-request-id": own})
     assert len(exchange.headers["x-request-id"]) == 32
 
 
-async def test_one_line_in_the_log_for_each_request(start_app, caplog):
+async def test_each_request_is_one_log_line(start_app, caplog):
     app = await start_app()
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="roseinfer.access"):
@@ -59,7 +59,7 @@ async def test_one_line_in_the_log_for_each_request(start_app, caplog):
     assert line.endswith(f" ms {exchange.headers['x-request-id']}")
 
 
-async def test_a_client_that_left_without_an_answer_is_logged_as_499(start_app, engine, caplog):
+async def test_a_disconnect_before_the_response_is_logged_as_499(start_app, engine, caplog):
     app = await start_app(engine)
     exchange = Exchange("POST", "/generate", chunks=[b'{"prompt": "x"}'])
     exchange.disconnect()
@@ -69,7 +69,7 @@ async def test_a_client_that_left_without_an_answer_is_logged_as_499(start_app, 
     assert "POST /generate 499 " in caplog.records[-1].getMessage()
 
 
-async def test_what_is_not_http_passes_through():
+async def test_other_protocols_pass_through():
     seen = []
 
     async def app(scope, receive, send):

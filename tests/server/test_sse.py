@@ -34,13 +34,13 @@ def test_separators_that_some_clients_split_at_are_escaped():
     assert msgspec.json.decode(data[6:]) == {"text": "a\u2028b\u2029c\u2026\u2027"}
 
 
-def test_everything_else_is_left_as_it_is():
+def test_other_text_is_unchanged():
     assert sse.frame(Chunk("é日🙂")) == 'data: {"text":"é日🙂"}\n\n'.encode()
 
 
 @settings(deadline=None)
 @given(st.lists(st.text() | st.just('\u2028"\\\0')))
-def test_a_template_gives_what_a_frame_is(texts):
+def test_a_filled_template_equals_the_frame(texts):
     template = sse.Template(sse.frame(Twice(sse.PLACEHOLDER, 7, sse.PLACEHOLDER)))
     for text in texts:
         assert template.fill(text) == sse.frame(Twice(text, 7, text))
@@ -54,7 +54,7 @@ def test_errors_are_frames():
     )
 
 
-def test_the_end_and_comments():
+def test_end_marker_and_comments():
     assert sse.DONE == b"data: [DONE]\n\n"
     assert sse.COMMENT.startswith(b":")
     assert sse.COMMENT.endswith(b"\n\n")

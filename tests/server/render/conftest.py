@@ -29,7 +29,7 @@ def head():
 
 @pytest.fixture
 def envelope(head, tokenizer):
-    """The envelope of a response, and the options in ``wanted`` that it does not have."""
+    """Make an envelope; also return the options in ``wanted`` that it does not have."""
 
     def envelope(requests, *, num_choices, **wanted):
         own = {name: wanted.pop(name) for name in Envelope.__slots__ if name in wanted}
@@ -95,7 +95,7 @@ def rng(request):
 
 @pytest.fixture
 def split(rng):
-    """Merge neighbouring outputs at random, as a slow reader gets them."""
+    """Merge adjacent outputs at random, as for a slow reader."""
 
     def split(outputs):
         pieces = [outputs[0]]
@@ -111,7 +111,7 @@ def split(rng):
 
 @pytest.fixture
 def stream(rng):
-    """Render the choices' outputs interleaved at random; returns the chunks."""
+    """Render the choices' outputs, interleaved at random, and return the chunks."""
 
     def stream(renderer, choices):
         data = renderer.begin()
@@ -129,7 +129,7 @@ def stream(rng):
 
 @pytest.fixture
 def whole_of():
-    """One output of everything that a choice gave."""
+    """All outputs of a choice merged into one."""
 
     def whole_of(outputs):
         result = outputs[0]
@@ -158,12 +158,12 @@ KINDS = {"chat.completion.chunk": ChatCompletionChunk, "text_completion": Comple
 
 
 def chunks_of(data):
-    """The events of a stream but the last, which is the end marker. They keep to the schema."""
+    """The chunks of a stream, checked against the schema."""
     *events, done, nothing = data.split(b"\n\n")
     assert (done, nothing) == (b"data: [DONE]", b"")
     assert all(event.startswith(b"data: ") for event in events)
     chunks = [msgspec.json.decode(event[6:]) for event in events]
     for event, chunk in zip(events, chunks, strict=True):
         typed = msgspec.json.decode(event[6:], type=KINDS[chunk["object"]])
-        assert sse.frame(typed) == event + b"\n\n"  # made in one piece or from a template
+        assert sse.frame(typed) == event + b"\n\n"  # also if a template made it
     return chunks

@@ -16,7 +16,7 @@ def make(envelope):
 
 @pytest.mark.parametrize("num_top", [None, 0, 2])
 @pytest.mark.parametrize("return_token_ids", [False, True])
-def test_streamed_is_whole(
+def test_the_stream_equals_the_whole_response(
     make, asked, generate, split, stream, whole_of, num_top, return_token_ids
 ):
     requests = asked(n=3)
@@ -59,7 +59,7 @@ def test_streamed_is_whole(
     assert set(map(str, prompts[1:])) == {"None"}
 
 
-def test_the_object(make, asked, generate, whole_of):
+def test_the_whole_response(make, asked, generate, whole_of):
     renderer = make(asked())
     [output] = [whole_of(generate())]
     assert msgspec.json.decode(renderer.whole([output])) == {
@@ -86,18 +86,18 @@ def test_the_object(make, asked, generate, whole_of):
     }
 
 
-def test_indexes_first_appear_in_order(make, asked, generate, stream):
+def test_choices_first_appear_in_order(make, asked, generate, stream):
     chunks = stream(make(asked(n=4)), [generate(f"id-{i}") for i in range(4)])
     indexes = [chunk["choices"][0]["index"] for chunk in chunks]
     assert list(dict.fromkeys(indexes)) == [0, 1, 2, 3]
 
 
-def test_without_include_usage_no_chunk_has_the_key(make, asked, generate, stream):
+def test_without_include_usage_no_chunk_has_usage(make, asked, generate, stream):
     chunks = stream(make(asked()), [generate()])
     assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
 
 
-def test_with_include_usage_it_is_null_until_the_end(make, asked, generate, stream):
+def test_with_include_usage_it_is_null_until_the_last_chunk(make, asked, generate, stream):
     *chunks, last = stream(make(asked(), include_usage=True), [generate()])
     assert {str(chunk["usage"]) for chunk in chunks} == {"None"}
     assert last["usage"]["total_tokens"] > 0
@@ -112,14 +112,14 @@ def test_continuous_usage_grows(make, asked, generate, stream):
     assert chunks[-2]["usage"] == chunks[-1]["usage"]
 
 
-def test_an_error(make, asked):
+def test_an_error_is_an_event_and_the_end_marker(make, asked):
     assert make(asked()).error("It failed.") == (
         b'data: {"error":{"message":"It failed.","type":"server_error","param":null,"code":null}}'
         b"\n\ndata: [DONE]\n\n"
     )
 
 
-def test_prompt_logprobs_and_ids_as_tokens(make, asked, generate, whole_of):
+def test_prompt_logprobs_and_tokens_as_ids(make, asked, generate, whole_of):
     prompt = [TokenLogprob(1, None), TokenLogprob(2, -4.0, ((7, -0.5), (8, -1.0)))]
     renderer = make(asked(), num_top=1, num_prompt_top=1, tokens_as_ids=True)
     whole = msgspec.json.decode(renderer.whole([whole_of(generate(prompt=prompt))]))

@@ -58,7 +58,7 @@ def make(envelope):
 
 @pytest.fixture
 def whole(make, asked, generate, whole_of):
-    """The first choice of an answer in one piece."""
+    """A whole response with this text."""
 
     def whole(text, *, finish_reason="stop", logprobs=True, **wanted):
         output = whole_of(generate("id-0", text, finish_reason=finish_reason, logprobs=logprobs))
@@ -75,7 +75,7 @@ def calls_of(message):
 
 
 def rebuilt(choices):
-    """What the deltas of one choice add up to; every delta says one thing."""
+    """Content, reasoning and calls that the deltas add up to. Each delta has one of them."""
     first, *middle, last = choices
     assert first["delta"] == {"role": "assistant", "content": None, "refusal": None}
     assert last["delta"] == {}
@@ -109,7 +109,7 @@ def rebuilt(choices):
 
 
 @pytest.mark.parametrize(("text", "thought", "content", "calls"), TEXTS)
-def test_the_object(whole, text, thought, content, calls):
+def test_the_message(whole, text, thought, content, calls):
     [choice] = whole(text)["choices"]
     message = choice["message"]
     assert message["content"] == (text if content is ... else content)
@@ -123,7 +123,7 @@ def test_the_object(whole, text, thought, content, calls):
 
 @pytest.mark.parametrize(("text", "thought", "content", "calls"), TEXTS)
 @pytest.mark.parametrize("shows_reasoning", [True, False])
-def test_streamed_is_whole(
+def test_the_stream_equals_the_whole_response(
     make, asked, generate, split, stream, whole_of, text, thought, content, calls, shows_reasoning
 ):
     requests = asked(n=2)
@@ -153,11 +153,11 @@ def test_streamed_is_whole(
         assert entries == choice["logprobs"]["content"]
         ids = [i for c in own for i in c.get("token_ids", [])]
         assert ids == choice["token_ids"]
-        told = b""  # what is held back waits, and its tokens with it
+        sent = b""  # tokens of text that is held back are held back too
         for chunk in own[1:-1]:
-            told += bytes(b for e in chunk["logprobs"]["content"] for b in e["bytes"])
+            sent += bytes(b for e in chunk["logprobs"]["content"] for b in e["bytes"])
             delta = chunk["delta"]
-            assert (delta.get("content") or delta.get("reasoning") or "").encode() in told
+            assert (delta.get("content") or delta.get("reasoning") or "").encode() in sent
 
 
 @pytest.mark.parametrize(
@@ -184,39 +184,39 @@ def test_finish_reasons(
     assert chunks[-1]["choices"][0]["finish_reason"] == expected
 
 
-def test_only_the_first_call(whole):
+def test_without_parallel_calls_only_the_first_is_reported(whole):
     message = whole(f"{CALL}\n{PING}", new_parser=functools.partial(new_parser, parallel=False))[
         "choices"
     ][0]["message"]
     assert calls_of(message) == [WEATHER]
 
 
-def test_hidden_thinking_leaves_content_and_counts(whole):
+def test_hidden_thinking_is_counted(whole):
     body = whole(f"<think>{THOUGHT}</think>Hello!", shows_reasoning=False)
     message = body["choices"][0]["message"]
     assert message == {"role": "assistant", "content": "Hello!", "refusal": None}
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
-def test_no_markup_is_ever_shown(make, asked, generate, stream):
+def test_no_chunk_contains_markup(make, asked, generate, stream):
     text = f"<think>{THOUGHT}</think>Well.\n{CALL}\n{PING}"
     for chunk in stream(make(asked()), [generate("id-0", text, logprobs=False)]):
         assert "tool_call>" not in json.dumps(chunk)
         assert "think>" not in json.dumps(chunk)
 
 
-def test_arguments_come_piece_by_piece(make, asked, generate, stream):
+def test_arguments_are_streamed(make, asked, generate, stream):
     chunks = stream(make(asked()), [generate("id-0", CALL, logprobs=False)])
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert sum("tool_calls" in delta for delta in deltas) > 4
 
 
-def test_where_no_call_can_come_the_role_chunk_has_text(make, asked, generate, stream):
+def test_without_tools_the_role_chunk_has_empty_content(make, asked, generate, stream):
     chunks = stream(make(asked(), new_parser=None), [generate("id-0", "x", logprobs=False)])
     assert chunks[0]["choices"][0]["delta"]["content"] == ""
 
 
-def test_a_stream_that_fails_gives_what_was_held_back(make, asked, generate):
+def test_a_stream_that_fails_does_not_show_partial_markup(make, asked, generate):
     renderer = make(asked())
     data = renderer.begin()
     for output in generate("id-0", "Hi <tool_c", logprobs=False)[:-1]:

@@ -17,7 +17,7 @@ def make(envelope):
 
 @pytest.fixture
 def scored(tokenizer):
-    """Ids of a prompt, and their scores."""
+    """Ids of a prompt and their log-probabilities."""
 
     def scored(text):
         ids = tokenizer.encode(text, add_special_tokens=False)
@@ -31,7 +31,7 @@ def scored(tokenizer):
 @pytest.mark.parametrize("num_top", [None, 0, 2])
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("return_token_ids", [False, True])
-def test_streamed_is_whole(
+def test_the_stream_equals_the_whole_response(
     make, asked, generate, scored, split, stream, whole_of, num_top, echo, return_token_ids
 ):
     texts = ["the fox", "é🙂 x"]
@@ -59,7 +59,7 @@ def test_streamed_is_whole(
     *chunks, usage = stream(make(requests, **wanted), [split(o) for o in outputs])
     assert usage["choices"] == []
     assert usage["usage"] == whole["usage"]
-    assert whole["usage"]["prompt_tokens"] == sum(map(len, prompts))  # each of the two prompts once
+    assert whole["usage"]["prompt_tokens"] == sum(map(len, prompts))  # both prompts once
     assert {chunk["object"] for chunk in chunks} == {"text_completion"}
     for index, choice in enumerate(whole["choices"]):
         own = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
@@ -93,13 +93,13 @@ def test_token_ids_of_hidden_text_are_streamed(make, asked):
     }
 
 
-def test_nothing_new_is_no_chunk(make, asked):
+def test_an_output_without_news_is_no_chunk(make, asked):
     renderer = make(asked())
     assert renderer.begin() == b""
     assert renderer.feed(0, out("id-0", token_ids=(7,))) == b""
 
 
-def test_an_echo_is_sent_with_the_first_output_even_without_text(make, asked):
+def test_the_echo_is_sent_with_the_first_output_even_without_text(make, asked):
     renderer = make(asked(), echoes=["the prompt"])
     [chunk] = chunks(renderer.feed(0, out("id-0")))
     assert chunk["choices"][0]["text"] == "the prompt"
@@ -107,8 +107,8 @@ def test_an_echo_is_sent_with_the_first_output_even_without_text(make, asked):
     assert chunk["choices"][0]["text"] == "!"
 
 
-def test_scoring(make, asked, scored):
-    """echo, logprobs and no new tokens: what evaluation harnesses ask for."""
+def test_scoring_a_prompt_without_new_tokens(make, asked, scored):
+    """Evaluation harnesses use echo with logprobs and max_tokens 0."""
     ids, scores = scored("é the fox")
     renderer = make(asked([ids]), num_top=1, echoes=["é the fox"])
     output = last("id-0", prompt_logprobs=tuple(scores), num_prompt_tokens=len(ids))
@@ -139,7 +139,7 @@ def test_offsets_count_code_points_from_the_start_of_the_text(
     assert offsets[len(ids)] == len("the é fox")
 
 
-def test_hidden_tokens_of_the_prompt_add_no_length(make, asked, tokenizer):
+def test_hidden_prompt_tokens_do_not_move_offsets(make, asked, tokenizer):
     ids = [tokenizer.eos_token_id, *tokenizer.encode("fox", add_special_tokens=False)]
     scores = [TokenLogprob(ids[0], None), *(TokenLogprob(i, -1.0) for i in ids[1:])]
     renderer = make(asked([ids]), num_top=0, echoes=["fox"])
@@ -160,14 +160,14 @@ def test_best_of_returns_the_candidates_with_the_best_mean(make, asked):
         candidate(1, -1.0, -1.0, -1.0, -1.0),  # the mean counts, not the sum
         candidate(2, -2.0),
         candidate(3, -1.0),
-        candidate(4),  # nothing generated, nothing to rank by
+        candidate(4),  # no tokens to rank by
         candidate(5, -2.0),
     ]
     whole = msgspec.json.decode(renderer.whole(outputs))
     assert [choice["text"] for choice in whole["choices"]] == ["1", "2", "3", "5"]
     assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2, 3]
     assert {str(choice["logprobs"]) for choice in whole["choices"]} == {"None"}
-    assert whole["usage"]["completion_tokens"] == 54  # every candidate was generated
+    assert whole["usage"]["completion_tokens"] == 54  # all candidates count
     assert whole["usage"]["prompt_tokens"] == 6
 
 
@@ -177,7 +177,7 @@ def test_without_best_of_the_order_is_as_generated(make, asked):
     assert [choice["text"] for choice in whole["choices"]] == ["0", "1", "2"]
 
 
-def test_an_error(make, asked):
+def test_an_error_is_an_event_and_the_end_marker(make, asked):
     assert make(asked()).error("no").endswith(b"\n\ndata: [DONE]\n\n")
 
 

@@ -17,7 +17,7 @@ def name(tokenizer):
 
 @pytest.fixture
 def smile(tokenizer):
-    """Ids of a character of several tokens."""
+    """Ids of a character that is several tokens."""
     return tokenizer.encode("é", add_special_tokens=False) + tokenizer.encode(
         "\U0001f9ff", add_special_tokens=False
     )
@@ -27,7 +27,7 @@ def builtins(value):
     return msgspec.to_builtins(value)
 
 
-def test_raw_bytes_of_fragments(tokenizer, name, smile):
+def test_parts_of_a_character_have_raw_bytes(tokenizer, name, smile):
     entries = [TokenLogprob(token_id, -1.0) for token_id in smile]
     found = builtins(chat_logprobs(entries, tokenizer, name, 0))
     assert found["refusal"] is None
@@ -36,7 +36,7 @@ def test_raw_bytes_of_fragments(tokenizer, name, smile):
     assert all(e["top_logprobs"] == [] for e in found["content"])
 
 
-def test_no_more_alternatives_than_asked_for(tokenizer, name):
+def test_no_more_alternatives_than_requested(tokenizer, name):
     entry = TokenLogprob(9, -3.0, ((5, -0.1), (6, -0.2), (7, -0.3)))
     for num_top in range(4):
         [found] = builtins(chat_logprobs([entry], tokenizer, name, num_top))["content"]
@@ -47,22 +47,22 @@ def test_no_more_alternatives_than_asked_for(tokenizer, name):
         assert found[name(9)] == -3.0
 
 
-def test_the_actual_token_has_its_own_value_under_its_own_key(name):
+def test_the_sampled_token_keeps_its_own_value(name):
     entry = TokenLogprob(5, -0.1, ((5, -0.1), (6, -0.2)))
     assert completion_logprobs([entry], name, 2).top_logprobs == [{name(5): -0.1, name(6): -0.2}]
 
 
-def test_two_ids_of_one_text(tokenizer):
+def test_two_tokens_with_the_same_text(tokenizer):
     entry = TokenLogprob(7, -0.3, ((5, -0.1), (6, -0.2), (7, -0.3)))
     same = {5: "x", 6: "x", 7: "y", 8: "x"}.__getitem__
     assert completion_logprobs([entry], same, 3).top_logprobs == [{"x": -0.1, "y": -0.3}]
     actual = TokenLogprob(8, -4.0, ((5, -0.1),))
     found = completion_logprobs([actual], same, 1)
-    assert found.top_logprobs == [{"x": -4.0}]  # never instead of the actual token's
+    assert found.top_logprobs == [{"x": -4.0}]  # the sampled token's
     assert found.token_logprobs == [-4.0]
 
 
-def test_offsets_of_prompt_and_answer(name):
+def test_offsets_of_prompt_and_generated_text(name):
     entries = [TokenLogprob(1, None), TokenLogprob(2, -1.0), TokenLogprob(3, -1.0, (), 4)]
     found = completion_logprobs(entries, name, 0, offsets=[0, 2], offset=5)
     assert found.text_offset == [0, 2, 9]
@@ -80,6 +80,6 @@ def test_prompt_logprobs(tokenizer):
     assert only.keys() == {6}
 
 
-def test_names_as_ids(tokenizer):
+def test_tokens_as_ids(tokenizer):
     assert token_names(tokenizer, as_ids=True)(17) == "token_id:17"
     assert token_names(tokenizer, as_ids=False)(17) == tokenizer.token_text(17)

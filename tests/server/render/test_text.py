@@ -2,7 +2,7 @@ from server.render.text import TextRenderer
 from tests.support.engines import last, out
 
 
-def test_plain_text():
+def test_raw_text_and_whole_response():
     renderer = TextRenderer("pré ")
     assert renderer.begin() == renderer.end() == b""
     assert renderer.feed(0, out(text="é")) == "é".encode()

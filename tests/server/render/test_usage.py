@@ -14,14 +14,14 @@ def totals(prompt, cached, output):
     return out(num_prompt_tokens=prompt, num_cached_tokens=cached, num_output_tokens=output)
 
 
-def test_totals_replace_each_other():
+def test_later_totals_replace_earlier_ones():
     usage = counted(1, (0, totals(7, 3, 1)), (0, totals(7, 3, 2)))
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 2, 9)
     assert usage.prompt_tokens_details.cached_tokens == 3
     assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
-def test_a_prompt_counts_once_and_every_choice_s_tokens_count():
+def test_a_prompt_counts_once_and_tokens_of_all_choices_count():
     usage = counted(
         2,
         (0, totals(7, 0, 4)),
@@ -33,7 +33,7 @@ def test_a_prompt_counts_once_and_every_choice_s_tokens_count():
     assert usage.prompt_tokens_details.cached_tokens == 2
 
 
-def test_nothing_yet():
+def test_without_outputs_the_counts_are_zero():
     assert counted(1).total_tokens == 0
 
 

@@ -88,7 +88,7 @@ class Model:
         return message["content"], message.get("reasoning"), calls
 
 
-def test_nothing_special():
+def test_a_model_without_tools_and_thinking():
     job = Model(PLAIN).translate()
     assert job.new_parser is None
     assert job.params.grammar is None
@@ -96,7 +96,7 @@ def test_nothing_special():
     assert job.params.skip_special_tokens
 
 
-def test_a_format():
+def test_a_response_format_is_the_grammar():
     assert Model(PLAIN).translate(**FORMAT).params.grammar == json_object()
 
 
@@ -109,13 +109,12 @@ class TestTools:
         assert first is not second
         assert isinstance(first.feed(CALL)[0], CallBegin)
 
-    def test_auto_where_no_way_is_known(self):
-        """Nobody knows how a call would begin: what comes is text."""
+    def test_auto_without_a_known_markup_returns_text(self):
         job = Model("{{ tools }}" + PLAIN).translate(tools=[TOOL])
         assert job.params.grammar is None
         assert job.new_parser is None
 
-    def test_required_where_no_way_is_known(self):
+    def test_required_without_a_known_markup_uses_the_fallback(self):
         model = Model("{{ tools }}" + PLAIN)
         job = model.translate(**REQUIRED)
         assert job.params.grammar == tool_calls(_specs(model), model.markup)
@@ -128,26 +127,26 @@ class TestTools:
         job = model.translate(tools=[TOOL], chat_template=HERMES, allow_template=True)
         assert "ping" in model.tokenizer.decode(job.prompt)
 
-    def test_none(self):
+    def test_choice_none(self):
         job = Model(HERMES).translate(tools=[TOOL], tool_choice="none")
         assert job.new_parser is None
         assert job.params.grammar is None
         assert job.params.skip_special_tokens
 
-    def test_tools_are_shown(self):
+    def test_tools_are_in_the_prompt(self):
         model = Model(HERMES)
         prompt = model.tokenizer.decode(model.translate(tools=[TOOL]).prompt)
         assert '"name": "ping"' in prompt
         prompt = model.tokenizer.decode(model.translate(tools=[TOOL], tool_choice="none").prompt)
         assert "ping" not in prompt
 
-    def test_special_tokens_are_shown_where_calls_are_made_of_them(self):
+    def test_special_tokens_stay_in_the_text_if_calls_contain_them(self):
         model = Model(HERMES, special=["<tool_call>"])
         assert not model.translate(tools=[TOOL]).params.skip_special_tokens
         assert model.translate().params.skip_special_tokens
         assert Model(HERMES).translate(tools=[TOOL]).params.skip_special_tokens
 
-    def test_which_of_the_two_is_at_fault(self):
+    def test_errors_name_the_tools_or_the_format(self):
         model = Model(HERMES)
         bad = {"type": "object", "properties": {"a": {"type": "thing"}}}
         tool = {"type": "function", "function": {"name": "f", "parameters": bad, "strict": True}}
@@ -164,7 +163,7 @@ def _specs(model):
 
 
 class TestThinking:
-    def test_where_the_prompt_opens_it(self):
+    def test_opened_by_the_prompt(self):
         model = Model(OPEN)
         job = model.translate(thinking_token_budget=7, **FORMAT)
         end_token_ids = model.tokenizer.encode("</think>", add_special_tokens=False)
@@ -179,13 +178,13 @@ class TestThinking:
         assert job.params.grammar == After("</think>", json_object())
         assert model.message("Hm.</think>{}") == ("{}", "Hm.", [])
 
-    def test_where_the_model_may_open_it(self):
+    def test_opened_by_the_model(self):
         job = Model(BY_DEFAULT).translate(**FORMAT)
         assert job.params.thinking is not None
         assert not job.params.thinking.is_open
         assert job.params.grammar == After("</think>", json_object(), begin="<think>")
 
-    def test_where_it_was_not_asked_for(self):
+    def test_not_turned_on(self):
         model = Model(ON_DEMAND)
         job = model.translate(**FORMAT)
         assert job.params.thinking is None
@@ -194,19 +193,19 @@ class TestThinking:
         assert model.message("<think>Hm.</think>{}", **FORMAT) == ("<think>Hm.</think>{}", None, [])
         assert model.translate(reasoning_effort="low").params.thinking.is_open
 
-    def test_where_it_comes_although_it_was_not_asked_for(self):
+    def test_thinking_that_was_not_turned_on_is_still_reported(self):
         model = Model(ON_DEMAND)
         thinking = model.translate().params.thinking
         assert (thinking.is_expected, thinking.is_separate) == (False, True)
         assert model.message("<think>Hm.</think>Hi") == ("Hi", "Hm.", [])
         assert model.translate(separate_reasoning=False).params.thinking is None
 
-    def test_where_the_prompt_has_ended_it(self):
+    def test_ended_by_the_prompt(self):
         job = Model(BY_DEFAULT).translate(**OFF, **FORMAT)
         assert job.params.thinking is None
         assert job.params.grammar == json_object()
 
-    def test_calls_come_after_it(self):
+    def test_calls_come_after_the_thinking(self):
         model = Model(BY_DEFAULT)
         calls = tool_calls(_specs(model), model.markup)
         assert model.translate(**REQUIRED).params.grammar == After(
@@ -215,18 +214,18 @@ class TestThinking:
         text = f"<think>{CALL}</think>{CALL}"
         assert model.message(text, **REQUIRED) == (None, CALL, ["ping"])
 
-    def test_unseparated(self):
+    def test_without_separation_it_stays_in_the_text(self):
         model = Model(OPEN)
         job = model.translate(separate_reasoning=False)
         assert job.params.thinking is not None
         text = "Hm.</think>\nHi"
         assert model.message(text, separate_reasoning=False) == (text, None, [])
 
-    def test_hidden(self):
+    def test_hidden_thinking_is_removed(self):
         text = "Hm.</think>\nHi"
         assert Model(OPEN).message(text, include_reasoning=False) == ("Hi", None, [])
 
-    def test_special_tokens_are_shown_where_its_tags_are_such(self):
+    def test_special_tokens_stay_in_the_text_if_they_are_tags(self):
         template = PLAIN + "[THINK][/THINK]"
         model = Model(template, special=["[THINK]", "[/THINK]"], reasoning_parser="mistral")
         job = model.translate(chat_template=OPEN.replace("<think>", "[THINK]"), allow_template=True)
@@ -235,18 +234,18 @@ class TestThinking:
         assert Model(OPEN).translate().params.skip_special_tokens
 
     @pytest.mark.parametrize("budget", [None, -1])
-    def test_no_budget(self, budget):
+    def test_without_a_budget(self, budget):
         assert Model(OPEN).translate(thinking_token_budget=budget).params.thinking.budget is None
         assert Model(PLAIN).translate(thinking_token_budget=budget).params.thinking is None
 
-    def test_a_budget_for_a_model_that_does_not_think(self):
+    def test_a_budget_for_a_model_that_does_not_think_is_refused(self):
         Model(PLAIN).refused("thinking_token_budget", thinking_token_budget=5)
         Model(OPEN, reasoning_parser="none").refused(
             "thinking_token_budget", thinking_token_budget=5
         )
 
 
-def test_length():
+def test_max_tokens():
     model = Model(PLAIN)
     job = model.translate()
     assert job.params.max_tokens == 512 - len(job.prompt)

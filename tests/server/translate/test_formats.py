@@ -99,11 +99,11 @@ def test_spellings(ask, name, value, expected):
         {"guided_decoding_backend": "outlines"},
     ],
 )
-def test_what_asks_for_nothing(ask, fields):
+def test_values_without_a_constraint(ask, fields):
     assert ask(**fields) == (None, None)
 
 
-def test_free_text_and_one_constraint(ask):
+def test_free_text_beside_a_constraint(ask):
     assert ask(response_format={"type": "text"}, regex="a") == (grammar.regex("a"), "regex")
 
 
@@ -159,14 +159,14 @@ def test_the_order_of_keys_is_kept(ask):
         ),
     ],
 )
-def test_what_is_refused(ask, fields, param, code):
+def test_invalid_constraints_are_refused(ask, fields, param, code):
     with pytest.raises(InvalidRequest) as caught:
         ask(**fields)
     assert caught.value.param == param
     assert caught.value.code == (code or caught.value.code)
 
 
-def test_no_constraint_is_forgotten():
-    """Every field that constrains is either read here or refused by name."""
+def test_every_constraint_is_read_or_refused():
+    """Every constraint is either read here or refused by name."""
     own = set(ConstraintFields.__annotations__)
     assert own == set(_FIELDS) | (own & set(_SAMPLING)) | {"guided_decoding_backend"}

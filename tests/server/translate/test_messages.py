@@ -25,7 +25,7 @@ def call(arguments: Any = "{}", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
-def test_plain(role):
+def test_plain_messages(role):
     assert translate({"role": role, "content": "x"}) == [{"role": role, "content": "x"}]
 
 
@@ -35,7 +35,7 @@ def test_developer_is_system():
     ]
 
 
-def test_names_are_kept_and_unknown_keys_are_not():
+def test_names_are_kept_and_unknown_keys_are_dropped():
     message = {"role": "user", "content": "x", "name": "n", "type": "text", "cache_control": {}}
     assert translate(message) == [{"role": "user", "content": "x", "name": "n"}]
 
@@ -54,7 +54,7 @@ def test_names_are_kept_and_unknown_keys_are_not():
         ([{"type": "text", "text": "a", "prompt_cache_breakpoint": {}}], "a"),
     ],
 )
-def test_parts_are_one_text(parts, text):
+def test_text_parts_are_joined(parts, text):
     for role in ("user", "system", "developer", "assistant"):
         assert translate({"role": role, "content": parts})[0]["content"] == text
     tool = {"role": "tool", "content": parts, "tool_call_id": "1"}
@@ -63,7 +63,7 @@ def test_parts_are_one_text(parts, text):
 
 @pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
 @pytest.mark.parametrize("value", [{"url": "x"}, "x", None])
-def test_parts_that_are_not_text_are_refused_by_name(kind, value):
+def test_other_parts_are_refused_by_name(kind, value):
     part = {"type": kind, kind: value}
     error = refused({"role": "user", "content": "x"}, {"role": "user", "content": ["text", part]})
     assert error.param == "messages[1].content[1].type"
@@ -89,11 +89,11 @@ class TestAssistant:
         ]
 
     @pytest.mark.parametrize("text", ["", None, "{", "[1]", "null", "5", "[" * 10**5, '{"a":NaN}'])
-    def test_broken_arguments_in_history_do_not_make_it_unusable(self, text):
+    def test_invalid_arguments_become_an_empty_mapping(self, text):
         [message] = translate({"role": "assistant", "tool_calls": [call(text)]})
         assert message["tool_calls"][0]["function"]["arguments"] == {}
 
-    def test_no_calls_no_key(self):
+    def test_without_calls_there_is_no_key(self):
         [message] = translate({"role": "assistant", "content": "x", "tool_calls": []})
         assert message == {"role": "assistant", "content": "x"}
 
@@ -110,21 +110,21 @@ class TestAssistant:
         ]
 
     @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
-    def test_reasoning_goes_on_under_both_names(self, key):
+    def test_reasoning_gets_both_names(self, key):
         [message] = translate({"role": "assistant", "content": "x", key: "hm"})
         assert message["reasoning_content"] == message["reasoning"] == "hm"
 
-    def test_a_refusal_is_what_was_said(self):
+    def test_a_refusal_becomes_the_content(self):
         [message] = translate({"role": "assistant", "refusal": "no"})
         assert message == {"role": "assistant", "content": "no"}
 
     @pytest.mark.parametrize("content", [{}, {"content": None}, {"tool_calls": []}])
-    def test_saying_nothing_at_all(self, content):
+    def test_a_message_without_content_is_refused(self, content):
         error = refused({"role": "user", "content": "x"}, {"role": "assistant", **content})
         assert error.param == "messages[1].content"
         assert error.code == "missing_required_parameter"
 
-    def test_an_empty_text_is_a_text(self):
+    def test_empty_content_is_accepted(self):
         assert translate({"role": "assistant", "content": ""})[0]["content"] == ""
 
 

@@ -40,11 +40,11 @@ def refused(translate, param, code, **fields):
     return caught.value.message
 
 
-def test_a_bare_request_gets_openai_s_defaults(translate):
+def test_an_empty_request_gets_openai_s_defaults(translate):
     assert translate() == SamplingParams(max_tokens=10, temperature=1.0, top_p=1.0, top_k=0)
 
 
-# field on the wire, value there, field of SamplingParams, value there
+# field and value of the request, field and value of SamplingParams
 GIVEN = [
     ("temperature", 0.5, "temperature", 0.5),
     ("temperature", 0, "temperature", 0.0),
@@ -84,12 +84,12 @@ GIVEN = [
 
 
 @pytest.mark.parametrize(("field", "given", "name", "value"), GIVEN)
-def test_a_value_is_kept_zero_too(translate, field, given, name, value):
+def test_given_values_are_kept_also_zero(translate, field, given, name, value):
     assert getattr(translate(**{field: given}), name) == value
 
 
 @pytest.mark.parametrize("field", sorted({field for field, *_ in GIVEN}))
-def test_null_is_as_absent(translate, field):
+def test_null_equals_a_missing_field(translate, field):
     assert translate(**{field: None}) == translate()
 
 
@@ -104,29 +104,29 @@ def test_null_is_as_absent(translate, field):
         ("repetition_penalty", 1.1, 1),
     ],
 )
-def test_the_model_s_defaults_fill_what_is_left_open(translate, field, default, given):
+def test_missing_fields_get_the_model_s_defaults(translate, field, default, given):
     assert getattr(translate({field: default}), field) == default
     assert getattr(translate({field: default}, **{field: None}), field) == default
     assert getattr(translate({field: default}, **{field: given}), field) == max(given, 0)
 
 
-def test_the_spelling_of_vllm_wins_over_sglang_s(translate):
+def test_vllm_s_spelling_overrides_sglang_s(translate):
     params = translate(include_stop_str_in_output=False, no_stop_trim=True)
     assert params.include_stop_str_in_output is False
 
 
 @pytest.mark.parametrize("key", ["abc", "-1", "400", "1.5", "", "٣", "1e2", "9" * 5000, " 1"])
-def test_logit_bias_of_no_token(translate, key):
+def test_logit_bias_of_invalid_tokens_is_refused(translate, key):
     message = refused(translate, "logit_bias", "invalid_value", logit_bias={key: 1})
     assert len(message) < 200
 
 
 @pytest.mark.parametrize("field", ["allowed_token_ids", "stop_token_ids"])
-def test_ids_of_no_token(translate, field):
+def test_ids_outside_the_vocabulary_are_refused(translate, field):
     assert "400" in refused(translate, field, "invalid_value", **{field: [1, 400]})
 
 
-def test_min_tokens_above_max_tokens(translate):
+def test_min_tokens_above_max_tokens_are_refused(translate):
     refused(translate, "min_tokens", "invalid_parameter_combination", min_tokens=11)
 
 
@@ -144,7 +144,7 @@ def test_prompt_logprobs(translate):
     )
 
 
-def test_bad_words_stand_at_the_start_and_after_a_space(translate, tokenizer):
+def test_bad_words_apply_at_the_start_and_after_a_space(translate, tokenizer):
     words = translate(bad_words=["fox"]).bad_words_ids
     expected = [tokenizer.encode(text, add_special_tokens=False) for text in (" fox", "fox")]
     assert sorted(words) == sorted(map(tuple, expected))
@@ -154,7 +154,7 @@ def test_bad_words_stand_at_the_start_and_after_a_space(translate, tokenizer):
     ("num_prompt", "wanted", "granted"),
     [(10, None, 90), (10, 90, 90), (10, 5, 5), (99, None, 1), (100, 0, 0), (10, 0, 0)],
 )
-def test_what_fits_the_context(info, num_prompt, wanted, granted):
+def test_answer_length_within_the_context(info, num_prompt, wanted, granted):
     assert answer_length(num_prompt, wanted, info(), param="prompt") == granted
 
 
@@ -162,7 +162,7 @@ def test_what_fits_the_context(info, num_prompt, wanted, granted):
     ("num_prompt", "wanted", "shown"),
     [(100, None, "100"), (100, 1, "100"), (101, 0, "101"), (5000, None, "5000"), (10, 91, "91")],
 )
-def test_what_does_not_names_both_numbers(info, num_prompt, wanted, shown):
+def test_an_error_beyond_the_context_names_both_numbers(info, num_prompt, wanted, shown):
     with pytest.raises(ContextLengthExceeded) as caught:
         answer_length(num_prompt, wanted, info(), param="messages")
     assert caught.value.param == "messages"
@@ -179,7 +179,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("fields", IMPOSSIBLE)
-def test_a_request_that_would_run_out_of_tokens_is_refused(translate, fields):
+def test_a_request_without_a_token_to_sample_is_refused(translate, fields):
     refused(translate, "allowed_token_ids", "invalid_parameter_combination", **fields)
     assert translate(**(fields | {"min_tokens": 0}))
     assert translate(**(fields | {"allowed_token_ids": [2, 5, 7]}))
@@ -209,7 +209,7 @@ def test_bad_words_must_leave_an_allowed_token(translate, tokenizer, words):
         ("stop_token_ids", {"stop_token_ids": [1], "min_tokens": 1}),
     ],
 )
-def test_nothing_may_forbid_the_only_token_that_a_grammar_leaves(translate, name, fields):
+def test_fields_that_could_exclude_the_grammar_s_only_token_are_refused(translate, name, fields):
     in_text = structural_tags([("<f>", {}, "</f>")], ["<f>"])
     refused(translate, name, "invalid_parameter_combination", grammar=in_text, **fields)
     assert translate(**fields)

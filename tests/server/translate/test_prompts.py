@@ -52,12 +52,12 @@ class TestCompletionPrompts:
         assert ids([5, 0, 399, 5]) == [[5, 0, 399, 5]]
         assert ids([[5], [6, 7]]) == [[5], [6, 7]]
         with_bos = Tokenizer(byte_fallback())
-        assert ids([5, 6], using=with_bos) == [[5, 6]]  # nothing is put before them
+        assert ids([5, 6], using=with_bos) == [[5, 6]]  # no BOS
 
     def test_texts_keep_their_order(self, tokenizer, ids):
         assert [tokenizer.decode(p) for p in ids(["a", "b", "a"])] == ["a", "b", "a"]
 
-    def test_bos_is_added_to_texts_unless_they_do_not_want_it(self, ids):
+    def test_bos_is_added_to_texts_unless_disabled(self, ids):
         with_bos = Tokenizer(byte_fallback())
         [prompt] = ids("the", using=with_bos)
         assert prompt[0] == with_bos.bos_token_id
@@ -71,10 +71,10 @@ class TestCompletionPrompts:
         assert ids(prompt, using=with_bos) == [[with_bos.bos_token_id]]
         assert ids(prompt, using=with_bos, add_special_tokens=False) == [[with_bos.bos_token_id]]
 
-    def test_an_empty_prompt_where_there_is_no_such_token(self, ids):
+    def test_an_empty_prompt_without_eos_or_bos_is_refused(self, ids):
         refused(lambda: ids("", using=Tokenizer(metaspace())), "prompt", None)
 
-    def test_absent_is_as_null(self, tokenizer):
+    def test_a_missing_prompt_equals_null(self, tokenizer):
         [prompt] = completion_prompts(completion(), tokenizer)
         assert prompt.token_ids == [tokenizer.eos_token_id]
         assert prompt.text == ""
@@ -94,7 +94,7 @@ class TestCompletionPrompts:
             ([[1]] * (MAX_PROMPTS + 1), "array_above_max_length"),
         ],
     )
-    def test_what_is_no_prompt(self, ids, prompt, code):
+    def test_invalid_prompts_are_refused(self, ids, prompt, code):
         message = refused(lambda: ids(prompt), "prompt", code)
         assert len(message) < 200
 
@@ -133,11 +133,11 @@ class TestTruncation:
             (-1, None, -5, [4]),
         ],
     )
-    def test_kept(self, wanted, side, room, kept):
+    def test_tokens_are_kept_on_the_requested_side(self, wanted, side, room, kept):
         request = completion(truncate_prompt_tokens=wanted, truncation_side=side)
         assert list(truncate(self.IDS, request, room=room)) == kept
 
-    def test_nothing_is_no_prompt(self):
+    def test_truncation_to_zero_tokens_is_refused(self):
         request = completion(truncate_prompt_tokens=0)
         refused(
             lambda: truncate(self.IDS, request, room=9),
@@ -157,14 +157,14 @@ def render(tokenizer):
 
 
 class TestChatPrompt:
-    def test_template(self, render):
+    def test_the_template_is_rendered(self, render):
         assert render() == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
     @pytest.mark.parametrize("given", [None, True])
-    def test_generation_prompt_is_added(self, render, given):
+    def test_the_generation_prompt_is_added(self, render, given):
         assert render(add_generation_prompt=given).endswith("<|im_start|>assistant\n")
 
-    def test_or_not(self, render):
+    def test_the_generation_prompt_can_be_disabled(self, render):
         assert render(add_generation_prompt=False) == "<|im_start|>user\nhi<|im_end|>\n"
 
     @pytest.mark.parametrize("add", [None, False])
@@ -172,7 +172,7 @@ class TestChatPrompt:
         shown = render(USER, ASSISTANT, continue_final_message=True, add_generation_prompt=add)
         assert shown.endswith("<|im_start|>assistant\nwell")
 
-    def test_both_at_once(self, render):
+    def test_continuing_with_a_generation_prompt_is_refused(self, render):
         refused(
             lambda: render(
                 USER, ASSISTANT, continue_final_message=True, add_generation_prompt=True
@@ -189,7 +189,7 @@ class TestChatPrompt:
             ASSISTANT | {"tool_calls": [{"id": "1", "function": {"name": "f"}}]},
         ],
     )
-    def test_nothing_to_continue(self, render, last):
+    def test_without_a_message_to_continue_it_is_refused(self, render, last):
         refused(
             lambda: render(USER, last, continue_final_message=True), "messages[1]", "invalid_value"
         )
@@ -205,18 +205,18 @@ class TestChatPrompt:
             reasoning_effort="low", chat_template_kwargs={"enable_thinking": False}
         )
 
-    def test_a_template_of_the_request_s_own(self, render):
+    def test_a_chat_template_in_the_request(self, render):
         own = "{{ messages[0].content }}!"
         refused(lambda: render(chat_template=own), "chat_template", "unsupported_parameter")
         assert render(chat_template=own, allow_template=True) == "hi!"
 
-    def test_what_the_template_refuses(self, tokenizer):
+    def test_messages_that_the_template_refuses(self, tokenizer):
         own = "{{ raise_exception('not today') }}"
         with pytest.raises(InvalidRequest, match="not today") as caught:
             chat_prompt(chat(chat_template=own), tokenizer, allow_template=True)
         assert caught.value.param == "messages"
 
-    def test_special_text_of_a_user_stays_text(self, tokenizer):
+    def test_special_tokens_in_user_text_stay_text(self, tokenizer):
         request = chat({"role": "user", "content": "<|im_end|>"})
         ids = chat_prompt(request, tokenizer, allow_template=False)
-        assert ids.count(tokenizer.eos_token_id) == 1  # the template's own
+        assert ids.count(tokenizer.eos_token_id) == 1  # the template's

@@ -17,6 +17,6 @@ def test_stream_options_need_stream(stream):
     assert caught.value.param == "stream_options"
 
 
-def test_stream_options_with_stream():
+def test_stream_options_with_stream_are_accepted():
     check_stream_options(decode(stream=True, stream_options={"include_obfuscation": True}))
     check_stream_options(decode(stream_options=None))

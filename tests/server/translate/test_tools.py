@@ -80,11 +80,11 @@ def test_choices(choice, parallel, callable_names, must_call, is_named, is_paral
     assert [tool["function"]["name"] for tool in found.shown] == ["f", "g", "h"]
 
 
-def test_none_shows_none():
+def test_choice_none_shows_no_tools():
     assert select(tools=TOOLS, tool_choice="none") == ToolSelection()
 
 
-def test_what_is_shown():
+def test_the_template_gets_name_description_and_parameters():
     assert select(tools=TOOLS).shown == [
         {
             "type": "function",
@@ -128,7 +128,7 @@ def test_what_is_shown():
         ),
     ],
 )
-def test_what_is_refused(fields, param, code):
+def test_invalid_choices_are_refused(fields, param, code):
     with pytest.raises(InvalidRequest) as caught:
         select(**fields)
     assert (caught.value.param, caught.value.code) == (param, code)
@@ -141,7 +141,7 @@ class TestGrammar:
     def markup(self, request):
         return tool_parser(request.param).markup
 
-    def test_nothing_callable(self, markup):
+    def test_without_callable_tools(self, markup):
         assert ToolSelection().grammar(markup, None) is None
         assert ToolSelection().grammar(markup, json_object()) == json_object()
 

@@ -1,4 +1,4 @@
-"""No field is ignored by accident: it is read, refused by name, or known to ask for nothing."""
+"""Every field is read, refused by name, or known to have no effect."""
 
 import ast
 import functools
@@ -19,7 +19,7 @@ from server.translate import completions as translate_completions
 from server.translate.unsupported import refuse_unsupported, refused_fields
 
 WITHOUT_EFFECT = {
-    # who asks, and how to bill or cache it
+    # identity, billing and caching
     "user",
     "safety_identifier",
     "metadata",
@@ -30,7 +30,7 @@ WITHOUT_EFFECT = {
     "prompt_cache_options",
     "request_id",
     "rid",
-    # hints that may not change the text
+    # hints that do not change the text
     "prediction",
     "verbosity",
     "cache_prompt",
@@ -38,7 +38,7 @@ WITHOUT_EFFECT = {
     "sse_ping_interval",
     "timings_per_token",
     "return_progress",
-    # which of several programs that do the same is to be used
+    # choice of an implementation
     "guided_decoding_backend",
 }
 SHARED = [params, prompts.truncate, response]
@@ -79,9 +79,9 @@ UNUSUAL = {
     "samplers": [],
     "documents": [{"text": "x"}],
 }
-"""Something that each refused field may not say; for others a value of its type is made up."""
+"""A value that each of these fields refuses. Others refuse any value of their type."""
 
-HARMLESS = {
+NEUTRAL = {
     "use_beam_search": False,
     "length_penalty": 1.0,
     "thinking_token_budget": -1,
@@ -115,7 +115,7 @@ def names_read(*sources):
 
 
 def made_up(cls, name):
-    """A value of the field's type."""
+    """A value that the field refuses."""
     if name in UNUSUAL:
         return UNUSUAL[name]
     field = next(f for f in msgspec.inspect.type_info(cls).fields if f.name == name)
@@ -166,7 +166,7 @@ def test_a_refused_field_is_named(cls, name):
 @pytest.mark.parametrize(
     ("cls", "name"), [(cls, name) for cls in READERS for name in refused_fields(cls)]
 )
-def test_null_asks_for_nothing(cls, name):
+def test_null_is_accepted(cls, name):
     if name != "messages" or cls is not ChatCompletionRequest:
         refuse_unsupported(decode(cls, **{name: None}))
 
@@ -175,12 +175,12 @@ def test_null_asks_for_nothing(cls, name):
     ("cls", "name"),
     [(cls, name) for cls in READERS for name, some in refused_fields(cls).items() if some],
 )
-def test_a_value_that_asks_for_nothing_is_accepted(cls, name):
-    refuse_unsupported(decode(cls, **{name: HARMLESS[name]}))
+def test_a_value_without_effect_is_accepted(cls, name):
+    refuse_unsupported(decode(cls, **{name: NEUTRAL[name]}))
 
 
 @pytest.mark.parametrize("cls", READERS)
-def test_a_request_without_any_of_them_passes(cls):
+def test_a_request_without_these_fields_is_accepted(cls):
     refuse_unsupported(decode(cls))
 
 
