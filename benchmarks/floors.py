@@ -1,20 +1,20 @@
-"""The least time in which a machine can do a scenario: a floor that no server gets under.
+"""The least time a machine needs for a scenario: a lower bound for every server.
 
 Every step reads all weights once, and the keys and values of each sequence's context once (those of
-a shared prefix once for all). Every token costs two operations for each matrix element and four for
-each element of a query's head and token attended to; the head's matrix works only where a token is
-sampled. So, for any piece of work,
+a shared prefix once for all sequences). Every token costs two operations per matrix element, and
+four per element of a query head and token attended to. The output layer works only for sampled
+tokens. So the lower bound of any piece of work is
 
     floor = max(bytes / read bandwidth, operations / operation rate)
 
-with the bandwidth and the rate that were measured on the machine in the same run, all threads.
-A scenario's bytes are those of the fewest steps it can be done in (as many requests together as
-there are, prompts computed in the steps in which others decode); its operations do not depend on
-the steps. An open load cannot end before its last request has come and been answered alone.
+with the bandwidth and the rate measured on the machine in the same run, on all threads. The bytes
+of a scenario are those of the fewest steps it needs (the batch is as large as possible, prompts are
+computed in steps that also decode). Its operations do not depend on the number of steps. An open
+load ends no earlier than its last request, if that one is answered alone.
 
-Left out, so that real servers need more: norms, activations, sampling, writing the cache, reading
-and writing activations, tokenizing, HTTP. A last-level cache that holds a part of the weights from
-step to step could beat the floor by that part.
+Not counted, so that every real server is slower: norms, activations, sampling, writes to the KV
+cache, reads and writes of activations, tokenization, HTTP. A last-level cache that keeps a part of
+the weights between steps can beat the floor by that part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.shapes import Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """``read_rate`` in bytes a second, ``operation_rate`` in operations a second."""
+    """``read_rate`` in bytes per second, ``operation_rate`` in operations per second."""
 
     read_rate: float
     operation_rate: float
@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes to be read and operations to be done."""
+    """Bytes to read and operations to compute."""
 
     num_bytes: float = 0.0
     operations: float = 0.0
@@ -48,26 +48,26 @@ class Work:
         return Work(self.num_bytes * times, self.operations * times)
 
     def seconds(self, machine: Machine) -> float:
-        """The least time this takes."""
+        """The lower bound of the time."""
         return max(self.num_bytes / machine.read_rate, self.operations / machine.operation_rate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a model's work is made of. ``weight_bytes`` and ``kv_bytes`` are sizes of an element."""
+    """Computes a model's work. ``weight_bytes`` and ``kv_bytes`` are sizes of one element."""
 
     shape: Shape
     weight_bytes: float
     kv_bytes: float
 
     def weights(self) -> Work:
-        """Reading every matrix once."""
+        """Read every matrix once."""
         return Work(self.weight_bytes * (self.shape.layer_params + self.shape.head_params))
 
     def decode(self, batch: int, context: float, shared: float = 0.0) -> Work:
-        """One step of ``batch`` sequences, but for reading the weights.
+        """One step of ``batch`` sequences, without reading the weights.
 
-        Each attends to ``context`` tokens of its own and to ``shared`` ones, the same for all.
+        Each sequence attends to ``context`` tokens of its own and to ``shared`` common tokens.
         """
         shape = self.shape
         matrices = 2.0 * batch * (shape.layer_params + shape.head_params)
@@ -76,9 +76,9 @@ class Cost:
         return Work(read, matrices + attention)
 
     def prefill(self, num_tokens: float, before: float = 0.0) -> Work:
-        """``num_tokens`` of a prompt after ``before`` known ones, and one sampled token.
+        """``num_tokens`` of a prompt after ``before`` cached ones, and one sampled token.
 
-        But for reading the weights.
+        Does not count reading the weights.
         """
         shape = self.shape
         matrices = 2.0 * (num_tokens * shape.layer_params + shape.head_params)
@@ -88,9 +88,9 @@ class Cost:
 
 
 def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]:
-    """Floors of the figures that a scenario is judged by.
+    """The bounds of a scenario's main figures, by their names in the results.
 
-    Those are times (``_ms``), and ``tok_s``, generated tokens a second, whose floor is a ceiling.
+    Lower bounds for times (``_ms``), an upper bound for ``tok_s``, generated tokens per second.
     """
     batch, out = min(scenario.concurrency, scenario.num_requests), scenario.max_tokens
     shared = scenario.prefix_words if scenario.shares_prefix else 0
@@ -117,10 +117,10 @@ def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]
     seconds = work.seconds(machine)
     if scenario.kind == "open":
         alone = cost.weights() + cost.decode(1, own + out / 2)
-        came = (scenario.num_requests - 1) * scenario.interval
-        last = came + first.seconds(machine) + (out - 1) * alone.seconds(machine)
+        arrival = (scenario.num_requests - 1) * scenario.interval
+        last = arrival + first.seconds(machine) + (out - 1) * alone.seconds(machine)
         seconds = max(seconds, last)
     result = {"tok_s": scenario.num_requests * out / seconds}
-    if shared:  # the first request has to compute the prefix
+    if shared:  # the first request computes the prefix
         result["ttft_p99_ms"] = 1e3 * first.seconds(machine)
     return result

@@ -1,39 +1,39 @@
-"""Everything that only a GPU can tell: is it right, and how fast is it.
+"""Checks and measures everything that needs a GPU.
 
     python -m benchmarks.gpu_check                                # all parts, about 25 minutes
     python -m benchmarks.gpu_check --parts machine,attention,texts --json results.jsonl
     python -m benchmarks.gpu_check --device cpu --tiny            # a rehearsal, within minutes
 
-Every part runs in a process of its own with a limit of time, and tells its results as they come: a
-line for people, and a line of JSON in the file of ``--json``. A part that fails, crashes or takes
-too long does not keep the others from running. Exits with 1 if a check failed.
+Every part runs in its own process with a time limit and reports its results as they come: a line
+for people, and a line of JSON in the file of ``--json``. A part that fails, crashes or takes too
+long does not stop the others. Exits with code 1 if a check failed.
 
 tests      pytest -m gpu
-machine    bytes copied and products multiplied a second, from which all floors follow
-attention  every backend against the torch backend in float32 on the CPU
-texts      equal tokens in any batch, with and without CUDA graphs, steps launched ahead, other
-           attention, a small pool; and those of transformers' generate
-sampling   shares of many draws; milliseconds a batch, in one launch and by torch's operations
-memory     what is taken of the device; a step that runs out of memory
+machine    copy bandwidth and matrix product rate; floors follow from them
+attention  every attention backend against the torch backend in float32
+texts      the same tokens in any batch, with and without CUDA graphs, async scheduling and other
+           attention backends, with a small pool, and in transformers' generate
+sampling   frequencies of many draws; milliseconds per batch, in one kernel and by torch
+memory     memory in use; a step that runs out of memory
 gpt2       64 requests 20 ms apart; 128 at once, 256 in, 64 out; one stream
 small      Qwen3-0.6B: one stream; 128 at once
 large      Qwen3-8B: one stream; 1, 8, 32 and 128 at a time, 1,024 in, 256 out
-shared     Qwen3-8B: 2,048 tokens in common; a prompt of 16,000 beside 16 streams
+shared     Qwen3-8B: 2,048 tokens in common; a prompt of 16,000 while 16 streams run
 fp8        Qwen3-8B with an fp8 KV cache
-weights    products with matrices in int8 and fp8; Qwen3-8B with them and without: one stream, 32
-gaps       how long the device waits between steps, by torch's profiler
-peer       transformers' continuous batching on the same models and loads
-http       the same loads through the server, to be compared with gpt2 and large
+weights    products with int8 and fp8 matrices; Qwen3-8B with and without them: one stream, 32
+gaps       idle time of the device between steps, from torch's profiler
+peer       transformers' continuous batching with the same models and loads
+http       the loads of gpt2 and large through the server
 
-Models have random weights and are made in the model cache of ``roseinfer bench`` when first
-needed (16 GB for Qwen3-8B); ``--make-models`` does nothing else.
+Models have random weights. They are made in the model cache of ``roseinfer bench`` on first use
+(16 GB for Qwen3-8B); ``--make-models`` only makes them.
 
-It needs this repository, torch with CUDA, Triton (and a C compiler for it), transformers, and
-msgspec, llguidance and tqdm; the part ``http`` the server's packages as well, ``tests`` pytest and
-hypothesis, else they are skipped.
+Needs this repository, torch with CUDA, Triton (and a C compiler for it), transformers, msgspec,
+llguidance and tqdm. The part ``http`` also needs the server's packages, ``tests`` needs pytest and
+hypothesis; without them these parts are skipped.
 
-Where a machine is lent for half an hour, ten minutes a command, with torch but without a network:
-carry what is missing as wheels (the folder is ignored by git), for its Python and platform, such as
+On a machine with torch but no network, carry the other packages as wheels for its Python and
+platform (git ignores the folder), for example
 
     python -m pip download --dest wheels --no-deps --only-binary=:all: --python-version 3.12
         --implementation cp --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64
@@ -41,15 +41,16 @@ carry what is missing as wheels (the folder is ignored by git), for its Python a
         msgspec litestar litestar-htmx uvicorn httptools httpx multipart polyfactory faker
         rich-click sniffio
 
-(without 2_31 an llguidance too old is found) and say ``--within 570``, so that what was not
-reached is told before the command is ended. One machine held throughout makes the models once::
+(without 2_31, pip selects an llguidance that is too old). If commands there have a time limit of
+ten minutes, pass ``--within 570``, so that the parts that were not reached are reported before the
+command ends::
 
     pip install --no-index --no-deps --target packages wheels/*.whl
     export PYTHONPATH=packages
     check="python -m benchmarks.gpu_check --within 570 --json results.jsonl --parts"
-    $check machine,attention,texts,sampling,memory,gaps    # 1: is it right
-    $check gpt2,small,large,shared                         # 2: what the targets are about
-    $check http,peer                                       # 3: beside others
+    $check machine,attention,texts,sampling,memory,gaps    # 1: correctness
+    $check gpt2,small,large,shared                         # 2: the main figures
+    $check http,peer                                       # 3: other paths
     $check fp8,weights,tests                               # 4
     python -m benchmarks.gpu_table results.jsonl --into benchmarks/RESULTS.md
 """
@@ -70,10 +71,10 @@ from pathlib import Path
 from typing import Any
 
 DEFAULT_LIMIT = 540.0
-"""Seconds for one part."""
+"""Seconds per part."""
 
-SHORTEST = 20.0
-"""Seconds in which a part has hardly begun."""
+MIN_SECONDS = 20.0
+"""With less time left a part is not started."""
 
 NAMES = (
     "tests",
@@ -96,11 +97,11 @@ NAMES = (
 MODELS = ("tiny", "gpt2", "qwen3-0.6b", "qwen3-8b")
 
 MARK = "gpu-check-row:"
-"""What a row begins with in the output of a part's process."""
+"""The start of a line with a row in the output of a part's process."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the parts; 1 if a check failed."""
+    """Run the parts. Returns 1 if a check failed."""
     options = _parser().parse_args(argv)
     if options.make_models:
         return _make_models(tiny=options.tiny)
@@ -125,15 +126,15 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--parts", type=_parts, default=NAMES, help="some, joined by commas")
+    parser.add_argument("--parts", type=_parts, default=NAMES, help="comma-separated")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="a tiny model and few requests")
-    parser.add_argument("--limit", type=float, default=DEFAULT_LIMIT, help="seconds for one part")
+    parser.add_argument("--limit", type=float, default=DEFAULT_LIMIT, help="seconds per part")
     parser.add_argument(
         "--within", type=float, default=math.inf, help="seconds for all parts together"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append results to this file")
-    parser.add_argument("--make-models", action="store_true", help="make the models, no more")
+    parser.add_argument("--make-models", action="store_true", help="only make the models")
     parser.add_argument("--inside", choices=NAMES, help=argparse.SUPPRESS)
     return parser
 
@@ -149,8 +150,8 @@ def _parts(text: str) -> tuple[str, ...]:
 def _run_outside(
     part: str, options: argparse.Namespace, seconds_left: float
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a part in a process of its own, and one that says how it went if not well."""
-    if seconds_left < SHORTEST:
+    """Run a part in its own process. Yields its rows, and one more if the part failed."""
+    if seconds_left < MIN_SECONDS:
         yield {"name": part, "skipped": "no time left"}
         return
     limit = min(options.limit, seconds_left)
@@ -160,10 +161,10 @@ def _run_outside(
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True, errors="replace"
     )
-    was_late = threading.Event()
+    timed_out = threading.Event()
 
     def end() -> None:
-        was_late.set()
+        timed_out.set()
         os.killpg(process.pid, signal.SIGKILL)
 
     timer = threading.Timer(limit, end)
@@ -182,16 +183,16 @@ def _run_outside(
             timer.cancel()
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    if was_late.is_set():
-        yield {"name": part, "ok": False, "says": f"not over after {limit:.3g} s"}
+    if timed_out.is_set():
+        yield {"name": part, "ok": False, "says": f"not finished after {limit:.3g} s"}
     elif status:
-        yield {"name": part, "ok": False, "says": f"ended with status {status}"}
+        yield {"name": part, "ok": False, "says": f"exited with status {status}"}
     else:
         yield {"name": f"{part} took", "seconds": time.monotonic() - start}
 
 
 def _run_inside(options: argparse.Namespace) -> int:
-    """One part, in this process."""
+    """Run one part in this process and print its rows."""
     from benchmarks.gpu.options import Options  # noqa: PLC0415 - imports torch
     from benchmarks.gpu.parts import PARTS  # noqa: PLC0415 - imports torch
 
@@ -211,7 +212,7 @@ def _make_models(*, tiny: bool) -> int:
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no NaN."""
+    """Replace NaN and infinity by None: JSON has neither."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
@@ -219,7 +220,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """A row as text."""
     shown = {key: value for key, value in row.items() if key not in {"name", "ok"}}
     mark = {True: "ok", False: "FAILED", None: ""}[row.get("ok")]
     if "skipped" in row:

@@ -1,9 +1,9 @@
-"""A section of RESULTS.md from the lines that ``benchmarks.gpu_check --json`` wrote.
+"""Makes a section of RESULTS.md from the lines of ``benchmarks.gpu_check --json``.
 
     python -m benchmarks.gpu_table results.jsonl [more.jsonl] [--into benchmarks/RESULTS.md]
 
-Prints it, or puts it between two marks of a document, which are added at its end if it has none.
-What was run more than once is told as it was the last time.
+Prints the section, or replaces the text between two marks of a document; a document without the
+marks gets them at its end. If a measurement was repeated, the last one counts.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ TITLES = {
     "floor_tok_s": "limit tok/s",
     "num_cached_tokens": "cached",
 }
-"""Columns of the parts that run a load; times in milliseconds."""
+"""Columns of parts that run a load. Times are in milliseconds."""
 
 HIDDEN = {"part", "at", "name", "ok"}
 
 
 def section(rows: Iterable[Row]) -> str:
-    """Markdown: the machine, then every part."""
+    """Markdown of the machine, then of every part."""
     last = {(row["part"], row["name"]): row for row in rows if not row["name"].endswith(" took")}
     parts: dict[str, list[Row]] = {}
     for (part, _), row in last.items():
         parts.setdefault(part, []).append(row)
     if not parts:
-        return "Nothing was measured."
+        return "No results."
     day = time.strftime("%Y-%m-%d", time.gmtime(max(row["at"] for row in last.values())))
     machine = parts.pop("machine", [])
     lines = [f"**{day}**" + "".join(f", {_figures(row)}" for row in machine), ""]
@@ -89,11 +89,11 @@ def _name(row: Row) -> str:
 
 def _figures(row: Row) -> str:
     shown = {key: value for key, value in row.items() if key not in HIDDEN}
-    return ", ".join(f"{key} {_number(value)}" for key, value in shown.items()) or "fine"
+    return ", ".join(f"{key} {_number(value)}" for key, value in shown.items()) or "ok"
 
 
 def _number(value: Any) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

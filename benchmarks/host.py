@@ -1,4 +1,4 @@
-"""What the machine is, and what it is doing: processors, memory, and who uses them. Linux."""
+"""Describes the machine and measures its CPU use through /proc. Linux."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 QUIET = 0.12
-"""Cores in use below which a machine is called quiet."""
+"""A machine that uses fewer cores than this is quiet."""
 
-TOLD_FEATURES = (
+FEATURES = (
     "avx2",
     "fma",
     "avx512f",
@@ -27,11 +27,11 @@ TOLD_FEATURES = (
     "bf16",
     "sve",
 )
-"""Instruction sets that decide how fast a model runs."""
+"""Instruction sets that matter for the speed of a model."""
 
 
 def describe() -> dict[str, Any]:
-    """Processor, cores, memory, system: what a reader needs to judge a figure."""
+    """CPU, cores, memory, system and Python version."""
     cpu = _read("/proc/cpuinfo")
     flags = set()
     for line in cpu.splitlines():
@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": _field(cpu, "model name") or platform.processor() or platform.machine(),
         "cpu_family": f"{_field(cpu, 'cpu family')}/{_field(cpu, 'model')}",
-        "features": [name for name in TOLD_FEATURES if name in flags],
+        "features": [name for name in FEATURES if name in flags],
         "cores": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_gib": round(int(memory[1]) / 2**20, 1) if memory else None,
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
@@ -52,11 +52,11 @@ def describe() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Seconds of processor time so far, at a moment of ``time.perf_counter()``.
+    """Total CPU seconds at the time ``at`` (``time.perf_counter()``).
 
-    ``busy`` is the whole machine's, ``stolen`` what others took from it, ``tree`` that of one
-    process and all below it, ``own`` that of this process. ``resident_mb`` is the tree's resident
-    memory in 10^6 bytes.
+    ``busy``: of the whole machine. ``stolen``: taken by other virtual machines. ``tree``: of one
+    process and its descendants. ``own``: of this process. ``resident_mb``: resident memory of the
+    tree in 10^6 bytes.
     """
 
     at: float
@@ -68,7 +68,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """A snapshot, with the tree below ``pid``."""
+    """A snapshot; ``pid`` is the root of the process tree."""
     busy, stolen = machine_seconds()
     tree, resident = tree_usage(pid)
     own = os.times()
@@ -83,7 +83,7 @@ def usage(pid: int) -> Usage:
 
 
 def between(before: Usage, after: Usage) -> dict[str, float]:
-    """What happened in between, in percent of one core."""
+    """The CPU use between two snapshots, in percent of one core."""
     span = after.at - before.at
 
     def percent(seconds: float) -> float:
@@ -100,9 +100,9 @@ def between(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def wait_quiet(limit: float, window: float = 1.0) -> bool:
-    """Wait until nothing has run for ``window`` seconds; False if that was not so in time.
+    """Wait until the machine was quiet for ``window`` seconds; False after ``limit`` seconds.
 
-    A ``limit`` of 0 does not look.
+    Returns False at once if ``limit`` is 0.
     """
     if not limit:
         return False
@@ -117,7 +117,7 @@ def wait_quiet(limit: float, window: float = 1.0) -> bool:
 
 
 def machine_seconds() -> tuple[float, float]:
-    """Processor seconds that were used, and those that were stolen; zeros without a /proc."""
+    """Busy and stolen CPU seconds of the machine; zeros without /proc."""
     first = _read("/proc/stat").partition("\n")[0].split()[1:]
     if not first:
         return 0.0, 0.0
@@ -127,7 +127,7 @@ def machine_seconds() -> tuple[float, float]:
 
 
 def tree_usage(pid: int) -> tuple[float, int]:
-    """Processor seconds and resident bytes of a process and all below it."""
+    """CPU seconds and resident bytes of a process and its descendants."""
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     seconds, resident = 0.0, 0
     for member in tree(pid):
@@ -139,7 +139,7 @@ def tree_usage(pid: int) -> tuple[float, int]:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all below it."""
+    """The ids of a process and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
@@ -152,7 +152,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on, which may follow any name."""
+    """The fields of /proc/PID/stat from the third on; the second, a name, may contain spaces."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

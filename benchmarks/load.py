@@ -1,9 +1,9 @@
-"""Runs one scenario against one client and says what it saw, in flat figures.
+"""Runs one scenario against one client and returns a flat dict of figures.
 
-A run that is not over after its limit is cut: its requests are given up, and its figures are those
-of the time until then, with tokens counted by pieces where no usage record came, and with a request
-that still waits for its first token taken as if that came at the cut. So a rate is about right,
-and times are too good. ``is_cut`` says so.
+A run that exceeds its time limit is cut: its requests are cancelled and its figures cover the time
+until then. Tokens of a request without a usage record are counted by its pieces of text. A request
+without a first token counts as if the token came at the cut. So the rate of a cut run is about
+right, and its times are too low. ``is_cut`` marks such a run.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ OnToken = Callable[[RequestRecord], None]
 
 
 class Client(Protocol):
-    """Something that answers prompts."""
+    """Answers prompts: a server over HTTP, or an engine in this process."""
 
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
     ) -> RequestRecord:
-        """Generate exactly ``max_tokens``, greedily; whatever goes wrong is in the record."""
+        """Generate exactly ``max_tokens`` tokens, greedy. The record holds any error."""
 
 
 @dataclass(kw_only=True)
 class Sent:
-    """One request, as far as it has come. Times are ``time.perf_counter()`` seconds."""
+    """The progress of one request. Times are ``time.perf_counter()`` seconds."""
 
     submit: float
     record: RequestRecord = field(default_factory=RequestRecord)
@@ -42,12 +42,12 @@ class Sent:
 
     @property
     def times(self) -> list[float]:
-        """When pieces of text came."""
+        """Arrival times of the pieces of text."""
         return self.record.token_times
 
     @property
     def num_tokens(self) -> int:
-        """Generated tokens, as far as they are known."""
+        """Tokens generated so far; an estimate until the request has ended."""
         return self.record.completion_tokens if self.is_over else len(self.times)
 
 
@@ -61,7 +61,7 @@ class Load:
     long: Sent | None = None
 
     async def run(self, prompts: Sequence[str], long_prompt: str) -> None:
-        """Send everything and wait for the answers."""
+        """Send all requests and wait for their answers."""
         match self.scenario.kind:
             case "closed":
                 await self._closed(prompts)
@@ -117,10 +117,10 @@ class Load:
                 are_streaming.set()
 
         async with asyncio.TaskGroup() as group:
-            both = [self._send() for _ in prompts]
+            streams = [self._send() for _ in prompts]
             tasks = [
                 group.create_task(self._follow(sent, prompt, scenario.max_tokens, on_token))
-                for sent, prompt in zip(both, prompts, strict=True)
+                for sent, prompt in zip(streams, prompts, strict=True)
             ]
             waiting = group.create_task(are_streaming.wait())
             await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,7 +132,7 @@ class Load:
 async def run_scenario(
     client: Client, scenario: Scenario, *, seed: str, limit: float
 ) -> dict[str, Any]:
-    """Run it once, for at most ``limit`` seconds. Prompts depend on nothing but the seed."""
+    """Run a scenario once, for at most ``limit`` seconds. The seed determines the prompts."""
     prompts, long_prompt = make_prompts(scenario, seed)
     load = Load(client, scenario)
     is_cut = False
@@ -145,7 +145,7 @@ async def run_scenario(
 
 
 def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
-    """The prompts of a run, and the long one of an interfering load."""
+    """The prompts of a run, and the long prompt of an interfering load."""
     rng = random.Random(f"{seed} {scenario.name}")
     prefix = random_prompt(rng, scenario.prefix_words)
     prompts = []
@@ -157,7 +157,7 @@ def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
 
 
 def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float) -> dict[str, Any]:
-    """What a run amounts to. Times are in milliseconds, those of an empty set are NaN."""
+    """The figures of a run. Times are in milliseconds; a figure without values is NaN."""
     errors = [s.record.error for s in [*sent, *([long] if long else [])] if s.record.error]
     good = [s for s in sent if s.record.error is None]
     start = min(s.submit for s in sent)
@@ -195,7 +195,7 @@ def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float
 
 
 def _interference(sent: Sequence[Sent], long: Sent, now: float) -> dict[str, Any]:
-    """How long the long prompt took, and the gaps of the streams beside it and before it."""
+    """The TTFT of the long prompt, and the streams' gaps between tokens during and before it."""
     begin, end = long.submit, long.times[0] if long.times else now
     quiet, during = [], []
     all_stream = max((s.times[0] for s in sent if s.times), default=now)

@@ -1,15 +1,15 @@
-"""The five loads that servers are compared under, and their smaller versions for slow machines.
+"""The five loads of the server comparison, and smaller versions of them for slow machines.
 
 S1  one stream at a time: 32 tokens in, 128 out
-S2  64 requests, one each 20 ms: 1 to 8 in, 128 out
-S3  32 at a time, 64 in all: 256 in, 128 out (``s3-16``: 16 at a time, 32 in all)
-S4  8 at a time, 32 in all, sharing a prefix of 1,024 tokens (700 where the context is no longer
-    than 1,024): 32 more in, 32 out (``s4-unshared``: 16 in all, prefixes of their own)
-S5  8 streams, 32 in, 256 out; once each has 16, a prompt of 900 tokens arrives
+S2  64 requests, one every 20 ms: 1 to 8 tokens in, 128 out
+S3  64 requests, 32 at a time: 256 in, 128 out (``s3-16``: 32 requests, 16 at a time)
+S4  32 requests, 8 at a time, with a common prefix of 1,024 tokens (700 if the model's context is
+    1,024 or less): 32 more in, 32 out (``s4-unshared``: 16 requests, each with its own prefix)
+S5  8 streams, 32 in, 256 out; a prompt of 900 tokens arrives once each stream has 16 tokens
 
-Everything is greedy and runs to its ``max_tokens``. Prompts are words of the random models'
-tokenizer, one token each; every run has prompts of its own, so that no prefix cache can answer for
-an earlier run.
+All requests are greedy and run to their ``max_tokens``. Prompts consist of words of the random
+models' tokenizer, one token each. Every run draws new prompts, so that no prefix cache can answer
+for an earlier run.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["closed", "open", "interfere"]
 
 SHORT_CONTEXT = 1024
-"""Models of this context or less get the short prefix."""
+"""Models with this context or less get the short prefix."""
+
+SHORT_PREFIX, LONG_PREFIX = 700, 1024
 
 MIN_TOKENS = 16
-"""A scaled run generates at least as many tokens a request: fewer would measure prefill alone."""
+"""The fewest tokens a scaled request generates; with fewer, a run would measure prefill alone."""
 
 DEFAULT = ("s1", "s2", "s3", "s4", "s5")
 
 WARM_UP = "warm-up"
-"""One short request, before anything is measured."""
+"""One short request, before the measurements."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Which requests are sent when. Words are tokens.
+    """Which requests are sent, and when. One word is one token.
 
-    ``closed``: ``concurrency`` clients, each starts its next request when its last has ended.
-    ``open``: a request each ``interval`` seconds. ``interfere``: all at once, and a request of
-    ``long_words`` when each has ``start_after`` tokens.
+    ``closed``: ``concurrency`` clients; each starts its next request when its last has ended.
+    ``open``: one request every ``interval`` seconds. ``interfere``: all requests at once, and one
+    of ``long_words`` when each stream has ``start_after`` tokens.
     """
 
     name: str
@@ -55,15 +57,15 @@ class Scenario:
 
     @property
     def mean_prompt(self) -> float:
-        """Tokens of a prompt without its prefix, on average."""
+        """Mean number of tokens of a prompt, without its prefix."""
         return sum(self.prompt_words) / 2
 
     def scaled(self, scale: float) -> Scenario:
-        """About ``scale`` of the work, and the same load while it lasts.
+        """About ``scale`` of the work at the same concurrency.
 
-        First there are fewer requests, but as many at a time; what is left of the factor goes
-        into their ``max_tokens``. Open and interfering loads keep all requests: their number is
-        the batch.
+        A closed load first gets fewer requests, at least ``concurrency``; the rest of the factor
+        reduces ``max_tokens``. Open and interfering loads keep all requests, because their number
+        is the batch size.
         """
         num_requests = self.num_requests
         if self.kind == "closed":
@@ -74,79 +76,69 @@ class Scenario:
         return replace(self, num_requests=num_requests, max_tokens=min(max_tokens, self.max_tokens))
 
 
+_S1 = Scenario(
+    name="s1",
+    kind="closed",
+    num_requests=4,
+    concurrency=1,
+    prompt_words=(32, 32),
+    max_tokens=128,
+)
+_S2 = Scenario(
+    name="s2",
+    kind="open",
+    num_requests=64,
+    concurrency=64,
+    interval=0.02,
+    prompt_words=(1, 8),
+    max_tokens=128,
+)
+_S3 = Scenario(
+    name="s3",
+    kind="closed",
+    num_requests=64,
+    concurrency=32,
+    prompt_words=(256, 256),
+    max_tokens=128,
+)
+_S4 = Scenario(
+    name="s4",
+    kind="closed",
+    num_requests=32,
+    concurrency=8,
+    prompt_words=(32, 32),
+    max_tokens=32,
+    prefix_words=LONG_PREFIX,
+    shares_prefix=True,
+)
+_S5 = Scenario(
+    name="s5",
+    kind="interfere",
+    num_requests=8,
+    concurrency=8,
+    prompt_words=(32, 32),
+    max_tokens=256,
+    start_after=16,
+    long_words=900,
+)
+
+_ALL = (
+    replace(_S1, name=WARM_UP, num_requests=1, prompt_words=(16, 16), max_tokens=8),
+    _S1,
+    _S2,
+    replace(_S3, name="s3-16", num_requests=32, concurrency=16),
+    _S3,
+    _S4,
+    replace(_S4, name="s4-unshared", num_requests=16, shares_prefix=False),
+    _S5,
+)
+
+
 def scenarios(max_model_len: int, scale: float = 1.0) -> dict[str, Scenario]:
-    """All of them, by name, for a model of this context."""
-    prefix = 700 if max_model_len <= SHORT_CONTEXT else 1024
-    found = [
-        Scenario(
-            name=WARM_UP,
-            kind="closed",
-            num_requests=1,
-            concurrency=1,
-            prompt_words=(16, 16),
-            max_tokens=8,
-        ),
-        Scenario(
-            name="s1",
-            kind="closed",
-            num_requests=4,
-            concurrency=1,
-            prompt_words=(32, 32),
-            max_tokens=128,
-        ),
-        Scenario(
-            name="s2",
-            kind="open",
-            num_requests=64,
-            concurrency=64,
-            interval=0.02,
-            prompt_words=(1, 8),
-            max_tokens=128,
-        ),
-        Scenario(
-            name="s3-16",
-            kind="closed",
-            num_requests=32,
-            concurrency=16,
-            prompt_words=(256, 256),
-            max_tokens=128,
-        ),
-        Scenario(
-            name="s3",
-            kind="closed",
-            num_requests=64,
-            concurrency=32,
-            prompt_words=(256, 256),
-            max_tokens=128,
-        ),
-        Scenario(
-            name="s4",
-            kind="closed",
-            num_requests=32,
-            concurrency=8,
-            prompt_words=(32, 32),
-            max_tokens=32,
-            prefix_words=prefix,
-            shares_prefix=True,
-        ),
-        Scenario(
-            name="s4-unshared",
-            kind="closed",
-            num_requests=16,
-            concurrency=8,
-            prompt_words=(32, 32),
-            max_tokens=32,
-            prefix_words=prefix,
-        ),
-        Scenario(
-            name="s5",
-            kind="interfere",
-            num_requests=8,
-            concurrency=8,
-            prompt_words=(32, 32),
-            max_tokens=256,
-            start_after=16,
-            long_words=900,
-        ),
-    ]
-    return {scenario.name: scenario.scaled(scale) for scenario in found}
+    """All scenarios by name, for a model with this context length."""
+    found = {}
+    for scenario in _ALL:
+        if scenario.prefix_words and max_model_len <= SHORT_CONTEXT:
+            scenario = replace(scenario, prefix_words=SHORT_PREFIX)  # noqa: PLW2901
+        found[scenario.name] = scenario.scaled(scale)
+    return found

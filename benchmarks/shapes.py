@@ -1,4 +1,4 @@
-"""The shape of a model: what a decode step has to read and a token to compute."""
+"""The matrices and heads of a model: the work of a step follows from them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 class Shape:
     """Matrices and heads of a dense decoder.
 
-    ``layer_matrices`` is name -> (rows out, columns in) of one layer, with the projections that
-    share an input counted as one.
+    ``layer_matrices`` is name -> (output features, input features) of one layer; projections
+    with a common input count as one matrix.
     """
 
     num_layers: int
@@ -31,12 +31,12 @@ class Shape:
 
     @property
     def head_params(self) -> int:
-        """Elements of the matrix that makes logits."""
+        """Elements of the output layer's matrix."""
         return self.head_matrix[0] * self.head_matrix[1]
 
     @property
     def kv_elements(self) -> int:
-        """Keys and values of one token in all layers."""
+        """Elements of the keys and values of one token in all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
     @property
@@ -46,12 +46,12 @@ class Shape:
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
-        """All kinds of matrix, the head's last."""
+        """The matrices of a layer, then the output layer's."""
         return self.layer_matrices | {"head": self.head_matrix}
 
 
 def shape_of(model: Path) -> Shape:
-    """The shape that a model directory's config.json says. Raises KeyError for other families."""
+    """Read the shape from a model directory's config.json. Raises KeyError for other families."""
     config: dict[str, Any] = json.loads((model / "config.json").read_text("utf-8"))
     return _gpt2(config) if config["model_type"] == "gpt2" else _gated(config)
 
@@ -76,7 +76,7 @@ def _gpt2(config: dict[str, Any]) -> Shape:
 
 
 def _gated(config: dict[str, Any]) -> Shape:
-    """Llama and its kin: grouped heads, a gated feed-forward."""
+    """Llama and similar families: grouped-query attention and a gated feed-forward block."""
     hidden, num_heads = config["hidden_size"], config["num_attention_heads"]
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     head_dim = config.get("head_dim") or hidden // num_heads

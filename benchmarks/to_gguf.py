@@ -2,10 +2,11 @@
 
     python to_gguf.py LLAMA_TREE MODEL_DIRECTORY OUTPUT.gguf bf16|q8_0
 
-Runs the converter of a llama.cpp source tree, in this process. That one knows a tokenizer by a hash
-of what it does to a text, and has not seen ours; how ours cuts text is how GPT-2's does, so that is
-what it is told. It also wants ``n_ctx`` of a GPT-2, which newer configurations call
-``n_positions``. Needs torch, transformers, numpy and sentencepiece; nothing of ours.
+Runs the converter of a llama.cpp source tree in this process. The converter recognizes a tokenizer
+by the hash of its output for a sample text, and does not know the random models' tokenizer, which
+splits text like GPT-2's; so this script reports that one. The converter also expects ``n_ctx`` in a
+GPT-2 configuration; newer ones call it ``n_positions``. Needs torch, transformers, numpy and
+sentencepiece, but not roseinfer.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def main() -> None:
     base = importlib.import_module("conversion.base")
     for value in list(vars(base).values()):
         if isinstance(value, type):
-            _teach(value)
+            _patch(value)
     sys.argv = ["convert_hf_to_gguf.py", model, "--outfile", output, "--outtype", kind]
     runpy.run_path(str(Path(tree) / "convert_hf_to_gguf.py"), run_name="__main__")
 
 
-def _teach(kind: Any) -> None:
-    """Replace what the converter's base classes would find out wrongly."""
+def _patch(kind: Any) -> None:
+    """Replace the methods of the converter's base classes that fail for a random model."""
     if "get_vocab_base_pre" in vars(kind):
         kind.get_vocab_base_pre = lambda _self, _tokenizer: "gpt-2"
     if "load_hparams" in vars(kind):

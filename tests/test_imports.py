@@ -35,7 +35,6 @@ KERNEL = "a Triton kernel is one function"
 BEING_SPLIT = "being split"
 
 LONG_FILES = {
-    "benchmarks/front_end.py": BEING_SPLIT,
     "training/corpus/fact_tables.py": "tables of facts; data, not code",
 }
 
@@ -44,22 +43,12 @@ LONG_FUNCTIONS = {
     "core/kernels/triton/attention/chunk.py:_chunk_kernel": KERNEL,
     "core/kernels/triton/attention/decode.py:_decode_kernel": KERNEL,
     "core/kernels/triton/quantised_linear.py:_quantised_kernel": KERNEL,
-    "benchmarks/scenarios.py:scenarios": BEING_SPLIT,
 }
 
 MANY_IMPORTS = {
     "core/assembly.py": BEING_SPLIT,
     "core/build.py": BEING_SPLIT,
     "core/model/loader.py": BEING_SPLIT,
-    "benchmarks/compare.py": BEING_SPLIT,
-    "benchmarks/front_end.py": BEING_SPLIT,
-    "benchmarks/gpu/http.py": BEING_SPLIT,
-    "benchmarks/gpu/parts.py": BEING_SPLIT,
-    "benchmarks/host_step.py": BEING_SPLIT,
-    "benchmarks/in_process.py": BEING_SPLIT,
-    "benchmarks/limits.py": BEING_SPLIT,
-    "benchmarks/running.py": BEING_SPLIT,
-    "benchmarks/structured.py": BEING_SPLIT,
 }
 
 PACKAGE_IMPORTS = {
@@ -74,7 +63,6 @@ PACKAGE_IMPORTS = {
 
 PACKAGE_EXCEPTIONS = {
     "server/__main__.py": ("bench", "the CLI entry of `roseinfer bench`"),
-    "benchmarks/structured.py": ("tests compat_tests", BEING_SPLIT),
 }
 """File: the packages that it also imports, and why."""
 

@@ -1,4 +1,4 @@
-"""A load on an engine in this thread: no event loop, no core thread, nothing but its steps."""
+"""Runs a load on an engine in this thread, without an event loop or a core thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.contract.params import SamplingParams
 
 
 class Drive:
-    """One run of a scenario. Its figures are those of ``benchmarks.load``."""
+    """One run of a scenario; the figures are those of ``benchmarks.load``."""
 
     def __init__(self, loaded: LoadedEngine, scenario: Scenario, *, seed: str) -> None:
         encode = loaded.tokenizer.encode
@@ -28,7 +28,6 @@ class Drive:
         self._long: Sent | None = None
 
     def run(self) -> dict[str, Any]:
-        """Run it to its end."""
         start = time.perf_counter()
         while self._waiting or self._engine.has_work:
             self._add(time.perf_counter() - start)
@@ -43,7 +42,7 @@ class Drive:
         return figures(sent, self._long, is_cut=False, now=time.perf_counter())
 
     def _add(self, elapsed: float) -> None:
-        """Send what is due."""
+        """Add the requests that are due."""
         scenario = self._scenario
         while self._waiting and self._is_due(elapsed):
             self._send(self._waiting.popleft(), scenario.max_tokens)
@@ -83,5 +82,5 @@ class Drive:
 
 
 def drive(loaded: LoadedEngine, scenario: Scenario, *, seed: str) -> dict[str, Any]:
-    """The figures of one run."""
+    """Run a scenario once; returns its figures."""
     return Drive(loaded, scenario, seed=seed).run()

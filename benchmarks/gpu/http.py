@@ -1,8 +1,7 @@
-"""The same loads over HTTP: what the front end costs is the difference to the engine alone."""
+"""The loads of the other parts over HTTP; the difference is the cost of the front end."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import sys
 import tempfile
@@ -10,34 +9,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.client import CompletionClient
-from benchmarks.gpu.options import MAX_NUM_SEQS, Options
-from benchmarks.load import run_scenario
+from benchmarks.gpu import loads
+from benchmarks.gpu.options import LARGE, MAX_NUM_SEQS, Options
+from benchmarks.gpu.rows import Row, row_of
 from benchmarks.peers import BenchModel, Roseinfer
 from benchmarks.running import Running
-from benchmarks.scenarios import Scenario
 from benchmarks.shapes import shape_of
 
 NEEDS = ("litestar", "uvicorn", "httptools", "anyio")
 
 START_TIMEOUT = 300.0
+RUN_TIMEOUT = 120.0
 
 
-def missing() -> list[str]:
-    """Packages that the server needs and that are not installed."""
-    return [name for name in NEEDS if importlib.util.find_spec(name) is None]
+def over_http(options: Options) -> Iterator[Row]:
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        yield {"name": "http", "skipped": f"not installed: {', '.join(missing)}"}
+        return
+    for name, scenarios in (
+        ("gpt2", (loads.STAGGERED, loads.OFFLINE, loads.SINGLE)),
+        (LARGE, loads.CONCURRENT),
+    ):
+        with _served(options, name) as server:
+            warm_up = loads.fit(loads.WARM_UP, tiny=options.tiny)
+            server.measure(warm_up, seed="warm-up", limit=RUN_TIMEOUT)
+            for scenario in scenarios:
+                load = loads.fit(scenario, tiny=options.tiny)
+                found = server.measure(load, seed="http", limit=RUN_TIMEOUT)
+                yield {"name": f"{name} {load.name}", **row_of(found)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Served(Roseinfer):
+class _OnDevice(Roseinfer):
     """This repository's server on the device of the check."""
 
     options: Options
 
     def command(self, model: BenchModel, port: int) -> list[str]:
-        """``serve`` with what the engines of the other parts have."""
+        """``serve`` with the limits of the other parts' engines."""
         options = self.options
         serve = [sys.executable, "-m", "server", "serve", str(model.directory)]
         serve += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"]
@@ -46,27 +57,13 @@ class _Served(Roseinfer):
         return [*serve, "--kv-cache-memory", "128MiB"] if options.tiny else serve
 
 
-class Server(Running):
-    """A running server."""
-
-    def measure(self, scenario: Scenario, *, seed: str) -> dict[str, Any]:
-        """The figures of one run."""
-        client = CompletionClient(
-            f"http://127.0.0.1:{self._port}/v1",
-            self.contender.model_name(self.model),
-            extra=self.contender.extra,
-        )
-        return asyncio.run(run_scenario(client, scenario, seed=seed, limit=120.0))
-
-
 @contextmanager
-def served(options: Options, name: str) -> Iterator[Server]:
-    """A server of this model, until the block is left."""
+def _served(options: Options, name: str) -> Iterator[Running]:
     directory = options.model(name)
     model = BenchModel(name=name, directory=directory, shape=shape_of(directory))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Server(_Served(options=options), model, Path(folder) / "log") as server,
+        Running(_OnDevice(options=options), model, Path(folder) / "log") as server,
     ):
         server.wait_ready(START_TIMEOUT)
         yield server

@@ -1,4 +1,4 @@
-"""How long the device waits between steps, seen in a profiler's trace of its kernels."""
+"""The time between a step's last kernel and the next step's first one, from a profiler trace."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.words import random_prompt
 from benchmarks.gpu.options import Options
+from benchmarks.gpu.rows import Row
 from core.build import LoadedEngine
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -16,21 +17,24 @@ from core.contract.params import SamplingParams
 NUM_STEPS = 40
 
 
-def idle(options: Options, name: str, num_seqs: int) -> Iterator[dict[str, Any]]:
-    """With and without launching ahead and CUDA graphs."""
-    variants: dict[str, dict[str, Any]] = {
-        "graphs, launched ahead": {},
-        "graphs": {"async_scheduling": False},
-        "eager, launched ahead": {"enforce_eager": True},
-        "eager": {"enforce_eager": True, "async_scheduling": False},
-    }
-    for variant, limits in variants.items():
-        with options.engine(name, **limits) as loaded:
-            row = _measure(loaded, options, num_seqs)
-        yield {"name": f"{name}, {num_seqs} streams, {variant}", **row}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "graphs, async": {},
+    "graphs": {"async_scheduling": False},
+    "eager, async": {"enforce_eager": True},
+    "eager": {"enforce_eager": True, "async_scheduling": False},
+}
+"""With and without CUDA graphs and async scheduling."""
 
 
-def _measure(loaded: LoadedEngine, options: Options, num_seqs: int) -> dict[str, Any]:
+def idle(options: Options) -> Iterator[Row]:
+    for name, num_seqs in (("gpt2", 1), ("qwen3-0.6b", 8)):
+        for variant, limits in VARIANTS.items():
+            with options.engine(name, **limits) as loaded:
+                row = _measure(loaded, options, num_seqs)
+            yield {"name": f"{name}, {num_seqs} streams, {variant}", **row}
+
+
+def _measure(loaded: LoadedEngine, options: Options, num_seqs: int) -> Row:
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - slow to import
 
     rng, engine = random.Random(0), loaded.engine
@@ -49,16 +53,16 @@ def _measure(loaded: LoadedEngine, options: Options, num_seqs: int) -> dict[str,
         for event in trace.events()
         if ("CUDA" in str(event.device_type)) == is_cuda
     )
-    engine.fail_all("enough")
+    engine.fail_all("measured")
     if not spans:
-        return {"skipped": "the profiler saw no kernels"}
+        return {"skipped": "the profiler recorded no kernels"}
     return gaps(spans, NUM_STEPS)
 
 
-def gaps(spans: list[tuple[float, float]], num_steps: int) -> dict[str, Any]:
-    """What of the time between the first and the last span, in microseconds, is in none.
+def gaps(spans: list[tuple[float, float]], num_steps: int) -> Row:
+    """The idle time between the first and the last span; spans are (start, end) in microseconds.
 
-    The largest gaps, one for each step but the last, are taken to be those between steps.
+    The ``num_steps - 1`` largest gaps count as the gaps between steps.
     """
     between, end = [], spans[0][1]
     for start, stop in spans:

@@ -1,4 +1,4 @@
-"""The loads of a GPU: what is asked of which model, how many at a time."""
+"""The loads of a check on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CONCURRENCIES = (1, 8, 32, 128)
 
 
 def closed(name: str, num_requests: int, concurrency: int, words: int, out: int) -> Scenario:
-    """So many requests, so many at a time, all of one size."""
+    """A closed load of equal requests."""
     return Scenario(
         name=name,
         kind="closed",
@@ -56,7 +56,7 @@ WARM_UP = closed("warm-up", 12, 12, 40, 8)
 
 
 def fit(scenario: Scenario, *, tiny: bool) -> Scenario:
-    """The scenario, or a few seconds of it for a CPU and the tiny model."""
+    """The scenario, or if ``tiny`` a version that takes a CPU seconds."""
     if not tiny:
         return scenario
     concurrency = min(scenario.concurrency, 4)

@@ -1,4 +1,4 @@
-"""What all parts of a check on a GPU share: the device, the models, and engines over them."""
+"""The device, models and engines of a check on a GPU."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ from core.contract.config import EngineConfig, ModelConfig, Quantization
 
 MAX_NUM_SEQS = 128
 
+LARGE = "qwen3-8b"
+"""The large model of the check."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``tiny``: a model and loads so small that a CPU runs all parts within a minute."""
+    """``tiny``: use a tiny model and small loads, for a rehearsal on a CPU."""
 
     device: str
     tiny: bool
 
     def model(self, name: str) -> Path:
-        """The directory of a random model of this shape, made now if it never was."""
+        """The directory of a random model of this shape. Makes the model if it does not exist."""
         return cached_random_model("tiny" if self.tiny else name)
 
     def dtype(self) -> str:
-        """What is measured in; a CPU without our kernels is slow at anything else."""
+        """The type of the measurements; a CPU may be slow in bfloat16."""
         return "float32" if self.tiny else "bfloat16"
 
     def cost(
         self, name: str, *, has_fp8_cache: bool = False, quantization: Quantization = "none"
     ) -> Cost:
-        """What the work of this model is made of."""
+        """The cost model of this model, for floors."""
         size = 4 if self.dtype() == "float32" else 2
         return Cost(
             shape=shape_of(self.model(name)),
@@ -55,7 +58,7 @@ class Options:
         quantization: Quantization = "none",
         **limits: Any,
     ) -> Iterator[LoadedEngine]:
-        """An engine that is gone, with its memory, when the block is left."""
+        """An engine; leaving the block frees its memory."""
         if self.tiny:
             limits = {"kv_cache_memory": 2**27, **limits}
         model: Any = {"device": self.device, "dtype": dtype or self.dtype()}
@@ -67,12 +70,12 @@ class Options:
         try:
             yield loaded
         finally:
-            engine.__dict__.clear()  # whoever asked for it holds it still
+            engine.__dict__.clear()  # the caller still holds a reference
             free_memory()
 
 
 def free_memory() -> None:
-    """Give back what nobody holds any more."""
+    """Collect garbage and return unused device memory."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

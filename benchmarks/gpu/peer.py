@@ -1,19 +1,42 @@
-"""transformers' own continuous batching, under the same loads, all requests at once."""
+"""transformers' continuous batching under the same loads, all requests at once."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from benchmarks.gpu.options import Options, free_memory
+from benchmarks.gpu import loads
+from benchmarks.gpu.options import LARGE, Options, free_memory
+from benchmarks.gpu.rows import Row, row_of
 from benchmarks.load import Sent, figures, make_prompts
 from benchmarks.scenarios import Scenario
 
 
+def peer(options: Options) -> Iterator[Row]:
+    """Run the loads whose requests come all at once."""
+    for name, scenarios in (("gpt2", (loads.OFFLINE,)), (LARGE, loads.CONCURRENT)):
+        model = Peer(options, name)
+        for scenario in scenarios:
+            load = loads.fit(_at_once(scenario), tiny=options.tiny)
+            try:
+                yield {"name": f"{name} {load.name}", **row_of(model.run(load, seed="peer"))}
+            except Exception as error:  # noqa: BLE001 - other people's code; the next load may work
+                yield {"name": f"{name} {load.name}", "skipped": f"{type(error).__name__}: {error}"}
+        model.close()
+
+
+def _at_once(scenario: Scenario) -> Scenario:
+    """The scenario with as many requests as it runs concurrently."""
+    if scenario.num_requests <= scenario.concurrency:
+        return scenario
+    return loads.closed(scenario.name, scenario.concurrency, scenario.concurrency, 1024, 256)
+
+
 class Peer:
-    """A model that transformers batches continuously. Its memory is freed by ``close``."""
+    """A model under transformers' continuous batching; ``close`` frees its memory."""
 
     def __init__(self, options: Options, name: str) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow
@@ -26,10 +49,10 @@ class Peer:
         self._model = self._model.to(options.device).eval()
 
     def run(self, scenario: Scenario, *, seed: str) -> dict[str, Any]:
-        """The figures of a scenario whose requests come all at once; its second run is measured.
+        """The figures of a scenario whose requests come all at once.
 
-        The manager, with its graphs and its cache, is made for these requests and kept for the
-        second run, which has other prompts.
+        Runs it twice, with different prompts, and measures the second run: the first one captures
+        CUDA graphs and allocates the cache.
         """
         assert scenario.num_requests <= scenario.concurrency
         try:
@@ -57,7 +80,6 @@ class Peer:
         return [_sent(answer) for answer in answers.values()]
 
     def close(self) -> None:
-        """Free the memory."""
         del self._model
         free_memory()
 

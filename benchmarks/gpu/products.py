@@ -1,4 +1,4 @@
-"""Products with matrices in 8 bits, at the sizes of Qwen3-8B: right, and how fast beside dense."""
+"""Checks and times matrix products with 8-bit weights at the sizes of Qwen3-8B."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TINY_MATRICES = {"tiny": (96, 160)}
 TINY_NUM_ROWS = (1, 40)
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-"""Largest error, in units of the largest output."""
+"""Largest error relative to the largest output."""
 
 _BYTES = 2**28
-"""So much is read in turn, that no cache keeps a matrix until it is read again."""
+"""Bytes of matrices that a timing cycles through; more than the caches hold."""
 
 _REPLAYS = 5
 
 
 def products(options: Options) -> Iterator[dict[str, Any]]:
-    """A row for each matrix and format: its error, and microseconds by the number of rows."""
+    """One row per matrix and format: the error, and microseconds by number of rows."""
     if not _can_run(options.device):
         yield {"name": "products", "skipped": "needs Triton, and a GPU or its interpreter"}
         return
@@ -68,7 +68,7 @@ def _can_run(device: str) -> bool:
 
 
 def _error(dense: torch.Tensor, stored_in: torch.dtype, rows: tuple[int, ...]) -> float:
-    """Against float32 over the same 8 bits."""
+    """The error against a float32 product of the dequantised matrix."""
     codes, scale = quantise(dense, stored_in)
     exact = codes.float() * scale[:, None]
     weight = QuantisedWeight([(dense, None)], stored_in)
@@ -86,7 +86,7 @@ def _num_copies(nbytes: int) -> int:
 
 
 def _times(each: list[Product], dense: torch.Tensor) -> dict[str, float]:
-    """Microseconds of one product, by rows: all in turn, in a CUDA graph, the best of some."""
+    """Microseconds of one product by number of rows: all in one CUDA graph, the fastest replay."""
     found = {}
     for num_rows in NUM_ROWS:
         x = torch.randn(num_rows, dense.shape[1], device=dense.device).to(dense.dtype)

@@ -1,22 +1,32 @@
-"""What the device can do at most: bytes copied and products multiplied in a second."""
+"""The device's limits: bytes copied and operations of a matrix product per second."""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 from benchmarks.floors import Machine
 from benchmarks.gpu.options import Options, free_memory
+from benchmarks.gpu.rows import Row
 
 COPY_BYTES = 4 * 2**30
 MATRIX_SIZE = 8192
 
 
+def machine(options: Options) -> Iterator[Row]:
+    """The device and its limits; floors follow from them."""
+    found = measure(options)
+    row: Row = {"name": "limits", "torch": torch.__version__}
+    if options.device == "cuda":
+        row |= {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    yield row | {"copy_gbs": found.read_rate / 1e9, "tflops": found.operation_rate / 1e12}
+
+
 def measure(options: Options) -> Machine:
-    """Best of several: read rate (of a copy, both ways counted) and rate of a large product."""
+    """The best of several copies (reads and writes count) and of several large products."""
     scale = 64 if options.tiny else 1
     size = COPY_BYTES // scale
     source = torch.empty(size, dtype=torch.uint8, device=options.device)
@@ -29,14 +39,14 @@ def measure(options: Options) -> Machine:
     b = torch.randn(rows, rows, device=options.device).to(dtype)
     seconds = seconds_of(functools.partial(torch.matmul, a, b), options.device)
     del a, b
-    free_memory()  # whole: what comes next must not lie in pieces of it
+    free_memory()  # torch would otherwise place later tensors inside these large allocations
     return Machine(read_rate=copied, operation_rate=2 * rows**3 / seconds)
 
 
 def seconds_of(
     work: Callable[[], object], device: str, *, runs: int = 5, repeats: int = 5
 ) -> float:
-    """Seconds of one call, the best of several runs."""
+    """Seconds of one call: the fastest run, divided by its number of calls."""
 
     def wait() -> None:
         if device == "cuda":

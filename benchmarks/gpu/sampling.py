@@ -1,4 +1,4 @@
-"""Whether random rows are drawn as often as they should be, and what a batch of them costs."""
+"""Checks the distribution of sampled tokens, and times the sampling of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.sampling.draw import RowDraw, load_row_draw
 from core.sampling.sampler import Sampler
 from core.sequence import Sequence
 
-WAYS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "temperature": {"temperature": 0.8},
     "top_p": {"temperature": 0.8, "top_p": 0.9},
     "top_k": {"temperature": 0.8, "top_k": 40},
@@ -24,12 +24,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "top_k, top_p": {"temperature": 0.8, "top_k": 40, "top_p": 0.9},
 }
 NUM_DRAWS = 4096
-MOST_DEVIATIONS = 5.0
-"""Of the binomial distribution, for the worst of some hundred tokens."""
+MAX_DEVIATIONS = 5.0
+"""Standard deviations of the binomial distribution, for the worst of some hundred tokens."""
 
 
 def sampling(options: Options) -> Iterator[dict[str, Any]]:
-    """Shares of many draws from one row; then milliseconds a batch, beside torch's operations."""
+    """Compare frequencies with probabilities; then time the kernel and torch's operations."""
     device = torch.device(options.device)
     vocab_sizes = (1000,) if options.tiny else (50_257, 151_936)
     num_draws = NUM_DRAWS // 8 if options.tiny else NUM_DRAWS
@@ -38,25 +38,25 @@ def sampling(options: Options) -> Iterator[dict[str, Any]]:
         generator = torch.Generator(device).manual_seed(0)
         logits = 3 * torch.randn(vocab_size, generator=generator, device=device)
         draw = load_row_draw(vocab_size, dtype, device)
-        for name, way in WAYS.items():
-            worst = _worst_deviation(logits.to(dtype), way, draw, num_draws)
+        for name, setting in SETTINGS.items():
+            worst = _worst_deviation(logits.to(dtype), setting, draw, num_draws)
             yield {
                 "name": f"{name}, {vocab_size} tokens",
-                "ok": worst <= MOST_DEVIATIONS,
+                "ok": worst <= MAX_DEVIATIONS,
                 "deviations": worst,
-                **_milliseconds(logits.to(dtype), way, draw, options),
+                **_milliseconds(logits.to(dtype), setting, draw, options),
             }
 
 
 def _worst_deviation(
-    logits: torch.Tensor, way: dict[str, Any], draw: RowDraw | None, num_draws: int
+    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw | None, num_draws: int
 ) -> float:
-    """How far the tokens' shares are from what they should be, in standard deviations."""
-    results = Sampler(draw=draw)(logits.repeat(num_draws, 1), _sequences(num_draws, way))
+    """The largest deviation of a token's frequency, in standard deviations."""
+    results = Sampler(draw=draw)(logits.repeat(num_draws, 1), _sequences(num_draws, setting))
     tokens = torch.tensor([result.token_ids[0] for result in results])
-    expected = _shares(logits.double().cpu(), SamplingParams(max_tokens=1, **way))
+    expected = _probabilities(logits.double().cpu(), SamplingParams(max_tokens=1, **setting))
     counts = torch.bincount(tokens, minlength=len(logits))
-    if counts[expected == 0].sum() > 1:  # one: whose weight rounds to a limit
+    if counts[expected == 0].sum() > 1:  # one token may be at the boundary, by rounding
         return float("inf")
     likely = expected > 10 / num_draws
     mean = num_draws * expected[likely]
@@ -64,8 +64,8 @@ def _worst_deviation(
     return float(((counts[likely] - mean) / deviation).abs().max())
 
 
-def _shares(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """What min_p, then top_k, then top_p leave over, by sorting: [vocab_size] float64."""
+def _probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Probabilities after min_p, then top_k, then top_p: [vocab_size] float64."""
     weights = ((logits - logits.max()) / params.temperature).exp()
     weights[weights < params.min_p] = 0
     order = weights.argsort(descending=True, stable=True)
@@ -78,12 +78,12 @@ def _shares(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 
 def _milliseconds(
-    logits: torch.Tensor, way: dict[str, Any], draw: RowDraw | None, options: Options
+    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw | None, options: Options
 ) -> dict[str, float]:
-    """Of a step's sampling, the host's part and the waiting included."""
+    """Milliseconds of a step's sampling, including the host's part and synchronization."""
     found = {}
     for num_rows in (4,) if options.tiny else (1, 32, 128):
-        rows, sequences = logits.repeat(num_rows, 1), _sequences(num_rows, way)
+        rows, sequences = logits.repeat(num_rows, 1), _sequences(num_rows, setting)
         for label, kind in {"": draw, "torch_": None}.items():
             sampler = Sampler(draw=kind)
             step = functools.partial(sampler, rows, sequences)
@@ -91,7 +91,7 @@ def _milliseconds(
     return found
 
 
-def _sequences(num: int, way: dict[str, Any]) -> list[Sequence]:
-    params = SamplingParams(max_tokens=1, **way)
+def _sequences(num: int, setting: dict[str, Any]) -> list[Sequence]:
+    params = SamplingParams(max_tokens=1, **setting)
     request = EngineRequest(request_id="draw", prompt_token_ids=(1,), params=params)
     return [Sequence(request, seed=seed) for seed in range(num)]

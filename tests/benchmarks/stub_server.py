@@ -1,4 +1,4 @@
-"""A server that streams as many words as it is asked for: python stub_server.py PORT."""
+"""A server that streams max_tokens words: python stub_server.py PORT."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + json.dumps(what).encode() + b"\n\n")
 
     def log_message(self, form, *arguments):
-        """Nothing."""
+        pass
 
 
 class Server(ThreadingHTTPServer):

@@ -1,4 +1,4 @@
-"""Floors: arithmetic that can be done by hand."""
+"""Floors of models small enough for arithmetic by hand."""
 
 import json
 
@@ -37,57 +37,57 @@ def shape(tmp_path, config):
     return shape_of(tmp_path)
 
 
-def test_sizes():
+def test_parameters_and_cache_elements_of_a_shape():
     assert TINY.layer_params == 2 * (1000 + 1000)
     assert TINY.head_params == 3000
     assert TINY.kv_elements == 2 * 2 * 2 * 8
     assert TINY.attention_flops == 4 * 2 * 4 * 8
 
 
-def test_known_models(tmp_path):
+def test_parameters_of_known_models(tmp_path):
     gpt2 = shape(tmp_path, GPT2 | {"vocab_size": 50257})
-    # 124,439,808 parameters less positions, biases and norms
+    # 124,439,808 parameters without positions, biases and norms
     assert gpt2.layer_params + gpt2.head_params == 124_439_808 - 1024 * 768 - 121_344
     assert gpt2.kv_elements == 2 * 12 * 768
     qwen3 = shape(tmp_path, QWEN3 | {"vocab_size": 151936})
-    # 596,049,920 parameters less the norms
+    # 596,049,920 parameters without the norms
     assert qwen3.layer_params + qwen3.head_params == 596_049_920 - 65_536
     assert qwen3.max_model_len == 40960
 
 
-def test_the_slower_of_the_two_decides():
+def test_the_slower_of_memory_and_arithmetic_decides():
     work = Work(100, 1000)
     assert work.seconds(Machine(read_rate=10, operation_rate=1000)) == 10
     assert work.seconds(Machine(read_rate=100, operation_rate=100)) == 10
     assert (work + work * 2) == Work(300, 3000)
 
 
-def test_decode_step():
+def test_a_decode_step_reads_shared_keys_once():
     assert COST.weights() == Work(2 * 7000, 0)
     step = COST.decode(3, context=5, shared=7)
-    assert step.num_bytes == (3 * 5 + 7) * 64 * 2  # the shared ones are read once
+    assert step.num_bytes == (3 * 5 + 7) * 64 * 2
     assert step.operations == 3 * 2 * 7000 + 3 * 12 * 256
 
 
-def test_prefill_samples_once():
+def test_a_prefill_computes_one_logits_row():
     work = COST.prefill(4, before=10)
     assert work.num_bytes == 10 * 64 * 2
     assert work.operations == 2 * (4 * 4000 + 3000) + (4 * 10 + 1 + 2 + 3 + 4) * 256
 
 
-def test_prefill_in_parts_is_prefill():
+def test_two_chunks_cost_one_prefill_and_one_more_logits_row():
     whole = COST.prefill(10).operations
     parts = COST.prefill(6).operations + COST.prefill(4, before=6).operations
-    assert parts == whole + 2 * 3000  # but for the token that is sampled after the first part
+    assert parts == whole + 2 * 3000
 
 
 @pytest.fixture
 def reading():
-    """A machine that only reads."""
+    """A machine without limit to its arithmetic."""
     return Machine(read_rate=1e6, operation_rate=1e18)
 
 
-def test_one_stream(reading):
+def test_floors_of_one_stream(reading):
     found = floors(scenarios(1024)["s1"], COST, reading)
     assert found["tpot_p50_ms"] == pytest.approx((14_000 + (32 + 64) * 128) / 1e3)
     assert found["ttft_p50_ms"] == pytest.approx(14)
@@ -107,19 +107,19 @@ def test_a_shared_prefix_is_computed_once():
     assert shared["ttft_p99_ms"] == pytest.approx(COST.prefill(732).operations / 1e3)
 
 
-def test_an_open_load_waits_for_its_last_request():
+def test_an_open_load_ends_after_its_last_arrival():
     fast = Machine(read_rate=1e18, operation_rate=1e18)
     found = floors(scenarios(1024)["s2"], COST, fast)
     assert found["tok_s"] == pytest.approx(64 * 128 / (63 * 0.02), rel=1e-3)
 
 
-def test_interference(reading):
+def test_floors_of_a_long_prompt_among_streams(reading):
     found = floors(scenarios(1024)["s5"], COST, reading)
     assert found["gap_max_ms"] == pytest.approx((14_000 + 8 * (32 + 128) * 128) / 1e3)
     assert found["long_ttft_ms"] == pytest.approx(14)
 
 
-def test_shorter_weights_have_a_lower_floor(reading):
+def test_smaller_weights_raise_the_rate_limit(reading):
     short = Cost(shape=TINY, weight_bytes=1, kv_bytes=2)
     scenario = scenarios(1024)["s2"]
     assert floors(scenario, short, reading)["tok_s"] > floors(scenario, COST, reading)["tok_s"]

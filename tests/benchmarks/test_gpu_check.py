@@ -1,4 +1,4 @@
-"""The check for GPUs, rehearsed: a tiny model on a CPU."""
+"""The GPU check with a tiny model on a CPU."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ LOADS = (
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Where the random models of these tests are."""
+    """The folder of the random models of these tests."""
     return tmp_path_factory.mktemp("models")
 
 
@@ -36,12 +36,12 @@ def _own_models(models, monkeypatch):
     monkeypatch.setattr(random_model, "model_cache", lambda: models)
 
 
-def test_all_parts_are_named():
+def test_every_part_has_a_name_and_a_line_of_help():
     assert tuple(PARTS) == gpu_check.NAMES
     assert all(f"\n{name} " in gpu_check.__doc__ for name in PARTS)
 
 
-def test_loads_are_what_they_say():
+def test_concurrent_loads_have_1024_tokens_in_and_256_out():
     assert [scenario.concurrency for scenario in loads.CONCURRENT] == [1, 8, 32, 128]
     assert {scenario.prompt_words for scenario in loads.CONCURRENT} == {(1024, 1024)}
     assert {scenario.max_tokens for scenario in loads.CONCURRENT} == {256}
@@ -56,7 +56,7 @@ def loaded(models):
 
 
 @pytest.mark.parametrize("scenario", LOADS, ids=lambda scenario: scenario.name)
-def test_a_load_is_driven_to_its_end(loaded, scenario):
+def test_a_load_runs_to_its_end(loaded, scenario):
     what = loads.fit(scenario, tiny=True)
     found = drive(loaded, what, seed=scenario.name)
     assert found["num_errors"] == 0
@@ -74,7 +74,7 @@ def test_a_load_is_driven_to_its_end(loaded, scenario):
 @pytest.mark.parametrize(
     "part", ["machine", "attention", "sampling", "memory", "small", "fp8", "weights"]
 )
-def test_a_part(part, capsys):
+def test_a_part_reports_rows_and_passes(part, capsys):
     assert gpu_check.main(["--inside", part, "--device", "cpu", "--tiny"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [json.loads(line.partition(" ")[2]) for line in lines if line]
@@ -83,7 +83,7 @@ def test_a_part(part, capsys):
     assert all(row.get("ok", True) and row["name"] for row in rows)
 
 
-def test_gaps_of_a_trace():
+def test_idle_time_between_the_spans_of_a_trace():
     step = [(0.0, 10.0), (10.0, 18.0), (19.0, 20.0)]
     spans = [(start + 50.0 * i, end + 50.0 * i) for i in range(4) for start, end in step]
     found = gaps(spans, 4)
@@ -98,15 +98,15 @@ def test_gaps_of_a_trace():
     ("program", "row"),
     [
         ('print(MARK, \'{"name": "x", "ok": true}\')', {"name": "x", "ok": True}),
-        ("import os; os._exit(3)", {"name": "gpt2", "ok": False, "says": "ended with status 3"}),
+        ("import os; os._exit(3)", {"name": "gpt2", "ok": False, "says": "exited with status 3"}),
         (
             "import signal; signal.pause()",
-            {"name": "gpt2", "ok": False, "says": "not over after 2 s"},
+            {"name": "gpt2", "ok": False, "says": "not finished after 2 s"},
         ),
     ],
     ids=["good", "crash", "hangs"],
 )
-def test_every_part_has_a_process_of_its_own(program, row, monkeypatch, tmp_path, capsys):
+def test_a_part_that_crashes_or_hangs_is_reported(program, row, monkeypatch, tmp_path, capsys):
     fake = tmp_path / "python"
     fake.write_text(f"#!{sys.executable}\nMARK = {gpu_check.MARK!r}\n{program}\n")
     fake.chmod(0o700)
@@ -116,18 +116,18 @@ def test_every_part_has_a_process_of_its_own(program, row, monkeypatch, tmp_path
     arguments = ["--parts", "gpt2", "--json", str(results), "--limit", limit]
     status = gpu_check.main(arguments)
     assert status == (0 if row["ok"] else 1)
-    told = [json.loads(line) for line in results.read_text().splitlines()]
-    assert row.items() <= told[0].items()
-    assert told[0]["part"] == "gpt2"
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert row.items() <= rows[0].items()
+    assert rows[0]["part"] == "gpt2"
     assert "== gpt2" in capsys.readouterr().out
 
 
-def test_an_unknown_part_is_refused(capsys):
+def test_an_unknown_part_is_an_error(capsys):
     with pytest.raises(SystemExit):
         gpu_check.main(["--parts", "machine,none"])
     assert "no such part: none" in capsys.readouterr().err
 
 
-def test_what_there_is_no_time_for_is_told(capsys):
+def test_parts_without_time_left_are_reported_as_skipped(capsys):
     assert gpu_check.main(["--parts", "gpt2,large", "--within", "1"]) == 0
     assert capsys.readouterr().out.count("skipped=no time left") == 2

@@ -7,11 +7,11 @@ ROWS = [
     {"part": "large", "at": 3.0, "name": "c8", "ok": True, "tok_s": 1234.5, "itl_p50_ms": 6.512},
     {"part": "large", "at": 4.0, "name": "c32", "skipped": "no time"},
     {"part": "large", "at": 5.0, "name": "large took", "seconds": 3.0},
-    {"part": "large", "at": 6.0, "name": "large", "ok": False, "says": "not over after 9 s"},
+    {"part": "large", "at": 6.0, "name": "large", "ok": False, "says": "not finished after 9 s"},
 ]
 
 
-def test_a_section():
+def test_repeated_measurements_count_once_and_failures_are_listed():
     assert section(ROWS).splitlines() == [
         "**1970-01-01**, device some GPU, copy_gbs 3,012",
         "",
@@ -27,15 +27,15 @@ def test_a_section():
         "| --- | --: | --: |",
         "| c8 | 1,234 | 6.51 |",
         "| c32 | skipped no time |  |",
-        "| large **failed** | says not over after 9 s |  |",
+        "| large **failed** | says not finished after 9 s |  |",
     ]
 
 
-def test_nothing():
-    assert section([]) == "Nothing was measured."
+def test_a_section_without_rows():
+    assert section([]) == "No results."
 
 
-def test_it_is_put_where_it_was():
+def test_a_section_replaces_the_previous_one():
     first = put_into("# Results\n\nA.\n", "one")
     assert first == f"# Results\n\nA.\n\n{BEGIN}\n\none\n\n{END}\n"
     assert put_into(first + "\nB.\n", "two") == first.replace("one", "two") + "\nB.\n"

@@ -1,4 +1,4 @@
-"""The load generator, against a client that answers at once or not at all."""
+"""The load generator with a scripted client."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from benchmarks.scenarios import Scenario, scenarios
 
 
 class Answering:
-    """Gives a token each turn of the loop; counts who is there at the same time."""
+    """Yields a token per turn of the event loop, and counts concurrent requests."""
 
     def __init__(self, error=None, last=10**9):
         self.asked = []
@@ -45,7 +45,7 @@ def run(client, scenario, limit=60.0):
 
 
 @pytest.mark.parametrize("name", ["s1", "s3", "s4"])
-def test_a_closed_load_keeps_so_many_at_a_time(name):
+def test_a_closed_load_keeps_its_concurrency(name):
     client, scenario = Answering(), scenarios(1024)[name]
     found = run(client, scenario)
     assert client.most == scenario.concurrency
@@ -70,16 +70,16 @@ def test_an_open_load_does_not_wait_for_answers():
     assert client.most == 9
 
 
-def test_the_long_prompt_comes_when_all_stream():
+def test_the_long_prompt_is_sent_when_every_stream_has_tokens():
     client, scenario = Answering(), scenarios(1024)["s5"]
     found = run(client, scenario)
     assert client.asked == [(32, 256)] * 8 + [(900, 8)]
-    assert found["num_sent"] == 8  # the long one is no stream
+    assert found["num_sent"] == 8  # without the long prompt
     assert found["num_tokens"] == 8 * 256
     assert found["long_ttft_ms"] > 0
 
 
-def test_a_run_is_cut():
+def test_a_run_is_cut_at_its_limit():
     client = Answering(last=5)
     found = run(client, scenarios(1024)["s3-16"], limit=0.05)
     assert found["is_cut"]
@@ -88,7 +88,7 @@ def test_a_run_is_cut():
     assert found["wall_s"] >= 0.05
 
 
-def test_errors_are_counted_and_left_out():
+def test_failed_requests_are_counted_and_give_no_figures():
     found = run(Answering(error="no"), scenarios(1024)["s1"])
     assert found["num_errors"] == 4
     assert found["first_error"] == "no"
@@ -106,7 +106,7 @@ def sent(submit, *times, is_over=True):
     return Sent(submit=submit, record=record, is_over=is_over)
 
 
-def test_figures():
+def test_figures_of_two_requests():
     found = figures([sent(0, 1, 2, 4), sent(1, 3, 4)], None, is_cut=False, now=99)
     assert found["wall_s"] == 4
     assert found["tok_s"] == 5 / 4
@@ -124,8 +124,8 @@ def test_figures_of_a_cut_run_end_at_the_cut():
     assert found["ttft_max_ms"] == 8000
 
 
-def test_gaps_beside_a_long_prompt():
-    one = sent(0, 1, 2, 3, 7, 8)  # quiet before 4, 4 s beside it
+def test_gaps_before_and_during_a_long_prompt():
+    one = sent(0, 1, 2, 3, 7, 8)  # the long prompt starts at 4
     other = sent(0, 0.5, 2.5, 3.5, 8, 12)
     found = figures([one, other], sent(4, 6, 7), is_cut=False, now=99)
     assert found["long_ttft_ms"] == 2000

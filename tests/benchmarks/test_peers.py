@@ -1,12 +1,11 @@
-"""What peers are started with and asked for."""
+"""Command lines, environments and request fields of the contenders."""
 
 from pathlib import Path
 
 import pytest
 
-from benchmarks.compare import _parser as compare_parser
-from benchmarks.compare import bare, find_contenders, in_turn
-from benchmarks.limits import num_cores
+from benchmarks.compare import make_parser
+from benchmarks.contenders import find_contenders
 from benchmarks.peers import (
     SLOTS,
     BenchModel,
@@ -14,9 +13,12 @@ from benchmarks.peers import (
     Roseinfer,
     TransformersServe,
     Vllm,
-    clean_environment,
     cost_of,
 )
+from benchmarks.probe import num_cores
+from benchmarks.process import clean_environment
+from benchmarks.rounds import order_of_round
+from benchmarks.session import strip_paths
 from server.settings import parse_settings
 from tests.benchmarks.test_floors import TINY
 
@@ -29,10 +31,10 @@ def model(tmp_path):
 
 
 def contenders(*arguments, gemm=None):
-    return find_contenders(compare_parser().parse_args(arguments), gemm or {})
+    return find_contenders(make_parser().parse_args(arguments), gemm or {})
 
 
-def test_our_own_command_is_understood(model):
+def test_the_server_accepts_the_command_line_of_roseinfer(model):
     _, _, _, *flags = Roseinfer().command(model, 1234)
     settings = parse_settings(flags, {})
     assert settings.model.model == settings.served_model_name == "/models/gpt2"
@@ -40,7 +42,7 @@ def test_our_own_command_is_understood(model):
     assert Roseinfer().model_name(model) == settings.served_model_name
 
 
-def test_our_variants(model):
+def test_names_and_commands_of_the_variants(model):
     int8 = Roseinfer(quantization="int8")
     assert int8.name == "roseinfer int8"
     assert "--quantization" in int8.command(model, 1)
@@ -49,11 +51,11 @@ def test_our_variants(model):
     assert inside.command(model, 1)[2] == "benchmarks.in_process"
     assert "--port" not in inside.command(model, 1)
     assert Roseinfer(dtype="float32").name == "roseinfer float32"
-    assert int8.is_side_show
-    assert not Roseinfer().is_side_show
+    assert int8.is_variant
+    assert not Roseinfer().is_variant
 
 
-def test_llama_server(model):
+def test_llama_server_needs_a_gguf_file_and_gets_64_slots(model):
     llama = LlamaServer(program=Path("/bin/llama-server"))
     assert llama.missing(model) is not None
     model.gguf_file("bf16").touch()
@@ -64,7 +66,7 @@ def test_llama_server(model):
     assert LlamaServer(program=Path("x"), kind="q8_0").missing(model) is not None
 
 
-def test_transformers_is_not_asked_to_ignore_the_end(model):
+def test_requests_to_transformers_have_no_ignore_eos(model):
     peer = TransformersServe(program=Path("/venv/bin/transformers"), dtype="float32")
     assert peer.extra == {"temperature": 0.0}
     assert peer.command(model, 7)[:3] == ["/venv/bin/transformers", "serve", "/models/gpt2"]
@@ -73,14 +75,14 @@ def test_transformers_is_not_asked_to_ignore_the_end(model):
     assert peer.model_name(model) == "/models/gpt2"
 
 
-def test_vllm_gets_every_core(model):
+def test_vllm_runs_threads_on_every_core(model):
     peer = Vllm(program=Path("/venv/bin/vllm"))
     assert peer.environment(model)["VLLM_CPU_OMP_THREADS_BIND"] == f"0-{num_cores() - 1}"
     assert peer.environment(model)["VLLM_CPU_KVCACHE_SPACE"] == "4"
     assert peer.extra["ignore_eos"] is True
 
 
-def test_weights_decide_the_floor(model):
+def test_the_cost_model_follows_the_type_of_the_weights(model):
     assert cost_of(Roseinfer(), model).weight_bytes == 2
     assert cost_of(Roseinfer(quantization="int8"), model).weight_bytes == 1
     assert cost_of(LlamaServer(program=Path("x"), kind="q8_0"), model).weight_bytes == 34 / 32
@@ -88,14 +90,14 @@ def test_weights_decide_the_floor(model):
     assert (cost.weight_bytes, cost.kv_bytes) == (4, 4)
 
 
-def test_settings_of_this_shell_do_not_reach_the_servers(monkeypatch):
+def test_servers_do_not_inherit_settings_of_this_process(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("ROSEINFER_PORT", "1")
     assert not {"OMP_NUM_THREADS", "ROSEINFER_PORT"} & clean_environment().keys()
     assert "PATH" in clean_environment()
 
 
-def test_named_peers_take_part(monkeypatch):
+def test_peers_on_the_command_line_become_contenders(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert [c.name for c in contenders()] == ["roseinfer", "roseinfer int8", "roseinfer in process"]
     found = contenders("--llama-server", "x", "--transformers-bin", "y", "--vllm-bin", "z")
@@ -112,17 +114,17 @@ def test_named_peers_take_part(monkeypatch):
     assert [c.name for c in chosen] == ["roseinfer", "roseinfer int8"]
 
 
-def test_transformers_runs_in_the_type_that_is_fast_here():
+def test_transformers_runs_in_the_type_with_the_faster_products():
     found = contenders("--transformers-bin", "y", gemm={"bfloat16": 12, "float32": 150})
     assert "transformers serve float32" in [c.name for c in found]
 
 
-def test_results_name_no_folders():
-    text = bare(
+def test_published_commands_contain_no_absolute_paths():
+    text = strip_paths(
         "--gguf /a/b/c.d --out x/y.jsonl /usr/bin/c++ failed: /q/linear.cpp:96:29 1/2 http://h/v1/x"
     )
     assert text == "--gguf c.d --out x/y.jsonl c++ failed: linear.cpp:96:29 1/2 http://h/v1/x"
 
 
-def test_rounds_go_there_and_back():
-    assert [in_turn(["a", "b"], i) for i in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]
+def test_every_other_round_is_reversed():
+    assert [order_of_round(["a", "b"], i) for i in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]

@@ -1,4 +1,4 @@
-"""A whole comparison, of a server that is no model: processes, lines, and the table of them."""
+"""A comparison of stub servers, from the processes to the table."""
 
 import json
 import os
@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import compare, host, limits
-from benchmarks.compare import Session, _parser
+from benchmarks import host, probe
+from benchmarks.compare import make_parser
 from benchmarks.peers import BenchModel
-from benchmarks.running import DidNotStart, running
-from benchmarks.table import read_lines, tables
+from benchmarks.process import DidNotStart
+from benchmarks.results import read_lines
+from benchmarks.rounds import run_rounds
+from benchmarks.running import running
+from benchmarks.session import Session
+from benchmarks.table import tables
 from tests.benchmarks.test_floors import TINY
 
 STUB = Path(__file__).with_name("stub_server.py")
@@ -23,7 +27,7 @@ STUB = Path(__file__).with_name("stub_server.py")
 class Stub:
     name: str = "stub"
     weights: str = "bfloat16"
-    is_side_show: bool = False
+    is_variant: bool = False
     extra: dict = field(default_factory=lambda: {"temperature": 0})
     program: tuple = (str(STUB),)
 
@@ -48,7 +52,7 @@ def model(tmp_path):
     return BenchModel(name="tiny", directory=tmp_path, shape=TINY)
 
 
-def test_started_asked_and_stopped(model, tmp_path):
+def test_a_server_is_started_measured_and_stopped(model, tmp_path):
     with running(Stub(), model, tmp_path / "log") as server:
         server.wait_ready(60)
         pid = server.pid
@@ -61,7 +65,7 @@ def test_started_asked_and_stopped(model, tmp_path):
         os.kill(pid, 0)
 
 
-def test_who_does_not_start_says_why(model, tmp_path):
+def test_a_server_that_exits_raises_with_the_end_of_its_log(model, tmp_path):
     broken = Stub(program=("-c", "raise SystemExit('no such flag')"))
     with (
         running(broken, model, tmp_path / "log") as server,
@@ -71,13 +75,13 @@ def test_who_does_not_start_says_why(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_from_contenders_to_a_table(model, tmp_path, capsys):
+def test_rounds_write_lines_that_become_a_table(model, tmp_path, capsys):
     out = tmp_path / "results.jsonl"
     flags = ["--rounds", "2", "--scale", "0.1", "--wait-quiet", "0", "--out", str(out)]
-    options = _parser().parse_args([*flags, "--scenarios", "s1,s2", "--retries", "0"])
+    options = make_parser().parse_args([*flags, "--scenarios", "s1,s2", "--retries", "0"])
     session = Session(options=options, gemm={})
     broken = Stub(name="broken", program=("-c", "raise SystemExit(3)"))
-    compare.compare(session, model, [Stub(), broken], tmp_path)
+    run_rounds(session, model, [Stub(), broken], tmp_path)
     lines = read_lines([out])
     runs = [line for line in lines if line["kind"] == "run"]
     assert [(r["round"], r["scenario"]) for r in runs] == [
@@ -90,16 +94,16 @@ def test_from_contenders_to_a_table(model, tmp_path, capsys):
     assert "tiny 2 stub s2: tok_s" in capsys.readouterr().out
 
 
-def test_no_turn_begins_that_would_end_too_late(model, tmp_path):
-    options = _parser().parse_args(["--max-minutes", "10", "--out", str(tmp_path / "out")])
+def test_no_turn_starts_that_would_exceed_max_minutes(model, tmp_path):
+    options = make_parser().parse_args(["--max-minutes", "10", "--out", str(tmp_path / "out")])
     session = Session(options=options, gemm={})
     assert session.has_time_for(Stub(), model)
     session.turns["stub", "tiny"] = 601.0
     assert not session.has_time_for(Stub(), model)
 
 
-def test_the_program_that_measures_the_machine():
-    program = limits._compiled()
+def test_the_probe_compiles_and_prints_two_rates():
+    program = probe.compiled()
     if program is None:
         pytest.skip("no C compiler")
     read, fma = map(float, subprocess.check_output([program, "2", "8", "0.01"]).split())  # noqa: S603
@@ -108,13 +112,13 @@ def test_the_program_that_measures_the_machine():
     assert subprocess.call([program, "0", "8", "1"]) == 2  # noqa: S603
 
 
-def test_the_machine_is_described():
+def test_the_description_of_the_machine_is_json():
     found = host.describe()
     assert found["cores"] >= 1
     assert json.dumps(found)
 
 
-def test_the_tree_of_this_process():
+def test_cpu_and_memory_of_a_process_tree():
     assert os.getpid() in host.tree(os.getppid())
     before = host.usage(os.getpid())
     assert before.resident_mb > 1

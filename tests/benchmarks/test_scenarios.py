@@ -1,4 +1,4 @@
-"""Scenarios as they are defined, and smaller."""
+"""Definitions and scaling of the scenarios."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks.load import make_prompts
 from benchmarks.scenarios import DEFAULT, MIN_TOKENS, WARM_UP, scenarios
 
 
-def test_definitions():
+def test_requests_concurrency_and_tokens_of_each_scenario():
     found = scenarios(40960)
     assert set(DEFAULT) < set(found)
     sizes = {name: (s.num_requests, s.concurrency, s.max_tokens) for name, s in found.items()}
@@ -30,26 +30,26 @@ def test_a_short_context_gets_the_short_prefix(context, prefix):
 
 
 @pytest.mark.parametrize("context", [1024, 40960])
-def test_everything_fits_into_the_context(context):
+def test_every_request_fits_the_context(context):
     for s in scenarios(context).values():
         assert s.prefix_words + s.prompt_words[1] + s.max_tokens <= context
         assert s.long_words + s.long_max_tokens <= context
 
 
-def test_scale_takes_requests_first():
+def test_scaling_reduces_requests_before_tokens():
     s3 = scenarios(1024, 0.5)["s3"]
     assert (s3.num_requests, s3.concurrency, s3.max_tokens) == (32, 32, 128)
     s3 = scenarios(1024, 0.25)["s3"]
     assert (s3.num_requests, s3.concurrency, s3.max_tokens) == (32, 32, 64)
 
 
-def test_scale_keeps_the_batch_of_an_open_load():
+def test_scaling_keeps_the_requests_of_an_open_load():
     s2 = scenarios(1024, 0.25)["s2"]
     assert (s2.num_requests, s2.max_tokens) == (64, 32)
 
 
 @pytest.mark.parametrize("scale", [0.001, 0.1, 1.0, 3.0])
-def test_scaled_is_the_same_load(scale):
+def test_scaling_keeps_concurrency_and_prompts(scale):
     whole = scenarios(1024)
     for name, s in scenarios(1024, scale).items():
         assert s.concurrency == whole[name].concurrency <= s.num_requests
@@ -58,7 +58,7 @@ def test_scaled_is_the_same_load(scale):
     assert scenarios(1024, scale)["s5"].max_tokens > 3 * whole["s5"].start_after
 
 
-def test_prompts_have_the_words_they_should():
+def test_prompts_have_the_lengths_of_the_scenario():
     for s in scenarios(1024).values():
         prompts, long_prompt = make_prompts(s, "seed")
         low, high = s.prompt_words
@@ -67,7 +67,7 @@ def test_prompts_have_the_words_they_should():
         assert len(long_prompt.split()) == s.long_words
 
 
-def test_prompts_share_what_they_should():
+def test_prompts_share_a_prefix_only_where_the_scenario_does():
     found = scenarios(1024)
     shared, _ = make_prompts(found["s4"], "seed")
     assert len({tuple(p.split()[:700]) for p in shared}) == 1
@@ -76,7 +76,7 @@ def test_prompts_share_what_they_should():
     assert len({tuple(p.split()[:700]) for p in unshared}) == len(unshared)
 
 
-def test_prompts_depend_on_the_seed_alone():
+def test_the_seed_determines_the_prompts():
     s1 = scenarios(1024)["s1"]
     assert make_prompts(s1, "a") == make_prompts(s1, "a")
     assert not set(make_prompts(s1, "a")[0]) & set(make_prompts(s1, "b")[0])

@@ -1,17 +1,11 @@
-"""Tables from lines."""
+"""Tables of the results of a comparison."""
+
+from pathlib import Path
 
 import pytest
 
-from benchmarks.table import (
-    BEGIN,
-    END,
-    Results,
-    figures_table,
-    put_into,
-    ratios_table,
-    rounded,
-    tables,
-)
+from benchmarks.results import Results, read_lines, rounded
+from benchmarks.table import BEGIN, END, figures_table, put_into, ratios_table, tables
 
 SESSION = {
     "kind": "session",
@@ -40,7 +34,7 @@ def line(contender, scenario, **values):
         "scenario": scenario,
         "scale": 1.0,
         "weights": "bfloat16",
-        "is_side_show": contender == "roseinfer in process",
+        "is_variant": contender == "roseinfer in process",
         "is_disturbed": False,
         "is_cut": False,
         "num_errors": 0,
@@ -69,7 +63,7 @@ def rows(table):
     }
 
 
-def test_medians_and_limits():
+def test_cells_are_medians_and_floors_come_last():
     found = rows(figures_table(Results(LINES)))
     head = found[""]
     assert found["roseinfer"][head.index("S2 tok/s")] == "800"
@@ -85,21 +79,21 @@ def test_medians_and_limits():
     ]
 
 
-def test_ratios_above_one_are_better_whatever_the_figure():
+def test_a_ratio_above_one_is_better_for_rates_times_and_memory():
     found = rows(ratios_table(Results(LINES), "roseinfer", ["llama.cpp bf16"]))
     assert found["S2 tok/s"] == ["50%", "2.00x"]
     assert found["S1 TPOT"] == ["80%", "1.50x"]
     assert found["S2 resident MB"] == ["-", "3.00x"]
 
 
-def test_a_peer_that_gave_no_token_has_no_ratio():
+def test_a_peer_without_tokens_has_no_ratio():
     found = rows(
         ratios_table(Results([*LINES, line("x", "s2", tok_s=0, is_cut=True)]), "roseinfer", ["x"])
     )
     assert found["S2 tok/s"] == ["50%", "-"]
 
 
-def test_quantised_are_held_against_quantised():
+def test_quantized_weights_are_compared_with_quantized_weights():
     quantised = [
         line("roseinfer int8", "s1", tpot_p50_ms=5, weights="int8", floors={"tpot_p50_ms": 4}),
         line("llama.cpp q8_0", "s1", tpot_p50_ms=10, weights="q8_0"),
@@ -111,7 +105,7 @@ def test_quantised_are_held_against_quantised():
     assert "int8 against" not in tables(LINES)
 
 
-def test_disturbed_runs_count_only_where_there_is_nothing_else():
+def test_disturbed_runs_count_only_without_undisturbed_ones():
     runs = [
         line("roseinfer", "s2", tok_s=100, is_disturbed=True),
         line("roseinfer", "s2", tok_s=200),
@@ -123,18 +117,18 @@ def test_disturbed_runs_count_only_where_there_is_nothing_else():
     assert found["x"][place] == "50.0\\*"
 
 
-def test_cut_runs_are_marked():
+def test_figures_of_cut_runs_have_a_tilde():
     found = rows(figures_table(Results([line("x", "s3", tok_s=50, is_cut=True)])))
     assert found["x"][found[""].index("S3 tok/s")] == "~50.0"
 
 
-def test_failed_requests_are_left_out():
+def test_runs_with_errors_do_not_count():
     runs = [line("x", "s2", tok_s=50, num_errors=3), line("x", "s2", tok_s=60)]
     found = rows(figures_table(Results(runs)))
     assert found["x"][found[""].index("S2 tok/s")] == "60.0"
 
 
-def test_everything_together():
+def test_a_document_has_machine_versions_tables_and_messages():
     failure = {"kind": "failure", "model": "gpt2", "contender": "vLLM", "message": "exited with 1"}
     warning = failure | {"kind": "warning", "message": "no kernels"}
     text = tables([SESSION, *LINES, failure, warning, warning])
@@ -145,7 +139,7 @@ def test_everything_together():
     assert "python -m benchmarks.compare --rounds 3" in text
     assert "HTTP and its client cost 20.0% of the engine's rate in S2." in text
     assert "gpt2: vLLM did not run: exited with 1" in text
-    assert "### gpt2\n" in text
+    assert "### gpt2 (avx2, fma; 2 cores)\n" in text
     scaled = tables([line("x", "s1", tpot_p50_ms=1, scale=0.25)])
     assert "### gpt2, 0.25 of the work" in scaled
 
@@ -154,13 +148,32 @@ def test_everything_together():
     ("value", "shown"),
     [(0, "0"), (0.01234, "0.0123"), (1.2345, "1.23"), (12.345, "12.3"), (12345.6, "12,346")],
 )
-def test_rounded(value, shown):
+def test_three_significant_digits(value, shown):
     assert rounded(value) == shown
 
 
-def test_only_what_is_between_the_marks_is_replaced():
+def test_only_the_text_between_the_marks_is_replaced():
     document = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     assert put_into(document, "new\n") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
     assert put_into(put_into(document, "new"), "new") == put_into(document, "new")
     with pytest.raises(ValueError, match="has no"):
         put_into("nothing", "new")
+
+
+def test_machines_with_other_features_have_their_own_tables():
+    other = SESSION | {
+        "session": "later",
+        "machine": SESSION["machine"] | {"features": ["avx512f"]},
+    }
+    runs = [line("roseinfer", "s2", tok_s=9999, session="later")]
+    text = tables([SESSION, *LINES, other, *runs])
+    assert "### gpt2 (avx2, fma; 2 cores)\n" in text
+    assert "### gpt2 (avx512f; 2 cores)\n" in text
+    assert text.count("9,999") == 1
+    assert "| roseinfer | 30.0 | 10.0 | 800 |" in text
+
+
+def test_the_committed_tables_are_those_of_the_committed_results():
+    folder = Path(__file__).parents[2] / "benchmarks"
+    document = (folder / "RESULTS.md").read_text("utf-8")
+    assert put_into(document, tables(read_lines([folder / "results.jsonl"]))) == document

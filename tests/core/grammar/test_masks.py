@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import torch
 
+from benchmarks.structured.schemas import random_schema
 from core.contract.grammar import (
     after,
     choice,
@@ -24,7 +25,6 @@ from core.grammar.masks import Masks, apply
 from core.grammar.processor import GrammarProcessor
 from core.grammar.progress import Progress
 from tests.support.constrained import CPU, Decoder, builtin, tiny
-from tests.support.schemas import random_schema
 
 PERSON = {
     "type": "object",

@@ -1,13 +1,12 @@
-/* What this machine can do at most: limits THREADS MEGABYTES SECONDS
+/* Measures the limits of this machine: probe THREADS MEGABYTES SECONDS
  *
- * Prints two numbers: the rate at which THREADS threads together read a buffer of MEGABYTES
- * (10^6 bytes, which must be well above the last cache), in 10^9 bytes a second, best of the
- * passes that fit into SECONDS; and their rate of float32 multiply-adds held in registers, in
- * 10^9 floating point operations a second (one multiply-add is two), best of its passes.
+ * Prints two numbers. The first is the rate, in 10^9 bytes per second, at which THREADS threads
+ * together read a buffer of MEGABYTES (10^6 bytes; use far more than the last-level cache): the
+ * fastest pass within SECONDS. The second is their rate of float32 multiply-adds in registers, in
+ * 10^9 floating point operations per second (a multiply-add is two): the fastest of five passes.
  *
- * Vectors are GCC's, of the width that the compiler's target names, so that one source serves
- * AVX2, AVX-512 and ARM. Every thread counts its own passes between a common start and its own end;
- * a pass of all threads takes as long as the slowest.
+ * Vectors are those of GCC, as wide as the compiler's target, so that one source serves AVX2,
+ * AVX-512 and ARM. A pass of all threads takes as long as the slowest thread.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,7 +27,7 @@ typedef long long ints __attribute__((vector_size(WIDTH)));
 typedef float floats __attribute__((vector_size(WIDTH)));
 
 #define MAX_THREADS 256
-#define CHAINS 12 /* two units with a latency of four to five cycles want ten multiply-adds under way */
+#define CHAINS 12 /* two units with a latency of four to five cycles need ten multiply-adds in flight */
 #define ROUNDS 4000000L
 
 static int threads;
@@ -90,7 +89,7 @@ static double fma_pass(void) {
 static void *work(void *argument) {
     int self = (int)(size_t)argument;
     char *mine = buffer + self * bytes;
-    memset(mine, self + 1, bytes); /* its own pages, near it where memory has nodes */
+    memset(mine, self + 1, bytes); /* first touch: on a NUMA machine the pages are local to the thread */
     double total = 0, start, took;
     double end = now() + seconds;
     int go_on = 1;

@@ -1,4 +1,4 @@
-"""Random JSON Schemas of all enforced keywords, with outputs of bounded length."""
+"""Random JSON Schemas that use every enforced keyword and whose instances are finite."""
 
 from __future__ import annotations
 

@@ -1,0 +1,71 @@
+"""The contenders and models of a comparison, as the command line selects them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.random_model import cached_random_model
+from benchmarks.peers import (
+    BenchModel,
+    Contender,
+    LlamaServer,
+    Roseinfer,
+    TransformersServe,
+    Vllm,
+)
+from benchmarks.shapes import shape_of
+
+CONVERT = Path(__file__).with_name("to_gguf.py")
+
+GGUF_KINDS = ("bf16", "q8_0")
+
+
+def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list[Contender]:
+    """Roseinfer, then the peers that are given or on the path, then the variants."""
+    found: list[Contender] = [Roseinfer(dtype=options.dtype)]
+    llama = options.llama_server or _on_path("llama-server")
+    vllm = options.vllm_bin or _on_path("vllm")
+    if llama is not None:
+        found.append(LlamaServer(program=llama))
+    if vllm is not None:
+        found.append(Vllm(program=vllm))
+    if options.transformers_bin is not None:
+        dtype = options.transformers_dtype
+        if dtype == "auto":  # a CPU without bfloat16 instructions is very slow in bfloat16
+            dtype = max(("bfloat16", "float32"), key=lambda name: gemm.get(name, 0.0))
+        found.append(TransformersServe(program=options.transformers_bin, dtype=dtype))
+    found += [
+        Roseinfer(dtype=options.dtype, quantization="int8"),
+        Roseinfer(dtype=options.dtype, is_in_process=True),
+    ]
+    if llama is not None:
+        found.append(LlamaServer(program=llama, kind="q8_0"))
+    chosen = options.contenders
+    return [contender for contender in found if not chosen or contender.name in chosen]
+
+
+def find_model(name: str, options: argparse.Namespace) -> BenchModel:
+    """A model by its shape or directory. Makes missing GGUF files if ``--llama-tree`` is given."""
+    directory = Path(name) if (Path(name) / "config.json").is_file() else cached_random_model(name)
+    model = BenchModel(
+        name=Path(name).name, directory=directory, shape=shape_of(directory), gguf=options.gguf
+    )
+    if options.llama_tree is not None and options.gguf is not None:
+        options.gguf.mkdir(parents=True, exist_ok=True)
+        for kind in GGUF_KINDS:
+            file = model.gguf_file(kind)
+            if not file.is_file():
+                python = options.convert_python or sys.executable
+                print(f"making {file}", flush=True)
+                command = [python, str(CONVERT), str(options.llama_tree), str(directory)]
+                subprocess.run([*command, str(file), kind], check=True, capture_output=True)
+    return model
+
+
+def _on_path(name: str) -> Path | None:
+    found = shutil.which(name)
+    return Path(found) if found else None

@@ -1,0 +1,162 @@
+"""Rounds of a comparison: each contender has one turn per round and runs every scenario in it."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import host
+from benchmarks.floors import floors
+from benchmarks.peers import BenchModel, Contender, cost_of
+from benchmarks.probe import Rates, machine_of, probe
+from benchmarks.process import DidNotStart
+from benchmarks.running import Running, running
+from benchmarks.scenarios import WARM_UP, scenarios
+from benchmarks.session import Session, strip_paths
+
+ABORT_TIMEOUT = 5.0
+"""Seconds a server gets to notice that its clients have disconnected."""
+
+PRINTED = {
+    "s1": ("ttft_p50_ms", "tpot_p50_ms"),
+    "s2": ("tok_s", "ttft_p99_ms", "tpot_p50_ms", "rss_mb"),
+    "s3": ("tok_s", "ttft_p50_ms", "tpot_p50_ms"),
+    "s4": ("tok_s", "ttft_p50_ms", "ttft_p99_ms"),
+    "s5": ("long_ttft_ms", "gap_quiet_p50_ms", "gap_max_ms"),
+}
+"""Figures of the line that is printed for each run."""
+
+
+def run_rounds(
+    session: Session, model: BenchModel, contenders: list[Contender], logs: Path
+) -> None:
+    """Run all rounds with one model. A contender that does not start has no further turns."""
+    active = []
+    for contender in contenders:
+        reason = contender.missing(model)
+        if reason is None:
+            active.append(contender)
+        else:
+            print(f"{model.name}: {contender.name} is skipped: {reason}", flush=True)
+    for number in range(session.options.rounds):
+        for contender in order_of_round(active, number):
+            if not session.has_time_for(contender, model):
+                print(f"{model.name}: no time left for {contender.name} in round {number + 1}")
+                continue
+            start = time.monotonic()
+            try:
+                turn(session, contender, model, number, logs / "server.log")
+            except DidNotStart as error:
+                print(f"{model.name}: {contender.name}: {error}", flush=True)
+                message = strip_paths(str(error))
+                session.write(
+                    "failure", contender=contender.name, model=model.name, message=message
+                )
+                active.remove(contender)
+            session.turns[contender.name, model.name] = time.monotonic() - start
+
+
+def order_of_round(contenders: list[Contender], number: int) -> list[Contender]:
+    """Every other round is reversed, so that a slow drift of the machine favours no contender."""
+    return contenders[::-1] if number % 2 else contenders[:]
+
+
+def turn(session: Session, contender: Contender, model: BenchModel, number: int, log: Path) -> None:
+    """One contender's scenarios of one round.
+
+    After a cut run the server may still compute the cancelled requests. If it is not idle in time,
+    a new server runs the other scenarios.
+    """
+    options = session.options
+    wanted = options.variant_scenarios if contender.is_variant else options.scenarios
+    left = [name for name in options.scenarios if name in wanted]
+    while left:
+        host.wait_quiet(options.wait_quiet)
+        rates = probe()
+        start = time.monotonic()
+        with running(contender, model, log) as server:
+            server.wait_ready(options.start_timeout)
+            start_s = time.monotonic() - start
+            _report_warnings(session, server)
+            server.run(WARM_UP, scale=1.0, seed=_new_seed(), limit=options.limit)
+            while left:
+                known = {"round": number, "start_s": start_s, "probe": asdict(rates)}
+                is_cut = measure(session, server, rates, left.pop(0), known)["is_cut"]
+                if is_cut and left and not host.wait_quiet(ABORT_TIMEOUT):
+                    break
+
+
+def measure(
+    session: Session, server: Running, rates: Rates, scenario: str, known: dict[str, Any]
+) -> dict[str, Any]:
+    """Run a scenario, and repeat it while other processes disturb it.
+
+    Returns the line of the last run, which includes ``known``.
+    """
+    options, contender, model = session.options, server.contender, server.model
+    floor = floors(
+        scenarios(model.shape.max_model_len, options.scale)[scenario],
+        cost_of(contender, model),
+        machine_of(rates, session.gemm, contender.weights),
+    )
+    for attempt in range(options.retries + 1):
+        is_quiet = host.wait_quiet(options.wait_quiet)
+        before = host.usage(server.pid)
+        found = server.run(scenario, scale=options.scale, seed=_new_seed(), limit=options.limit)
+        cpu = host.between(before, host.usage(server.pid))
+        is_disturbed = cpu["other_cpu_pct"] + cpu["steal_pct"] > options.max_other
+        line = {
+            "contender": contender.name,
+            "model": model.name,
+            "scenario": scenario,
+            "scale": options.scale,
+            "attempt": attempt,
+            "was_quiet": is_quiet,
+            "is_disturbed": is_disturbed,
+            "is_variant": contender.is_variant,
+            "weights": contender.weights,
+            "floors": floor,
+            **known,
+            **found,
+            **cpu,
+        }
+        session.write("run", **line)
+        print(_printed(line), flush=True)
+        if not is_disturbed or found["is_cut"]:
+            break
+    return line
+
+
+def _report_warnings(session: Session, server: Running) -> None:
+    contender, model = server.contender.name, server.model.name
+    for warning in server.warnings():
+        session.write("warning", contender=contender, model=model, message=strip_paths(warning))
+        print(f"{contender} warns: {warning}", flush=True)
+
+
+def _new_seed() -> str:
+    """Every run gets its own prompts, so that no prefix cache answers for another run."""
+    return str(random.SystemRandom().getrandbits(64))
+
+
+def _printed(line: dict[str, Any]) -> str:
+    """A run in one line."""
+    marks = [name for name in ("disturbed", "cut") if line[f"is_{name}"]]
+    if line["num_errors"]:
+        marks.append(f"{line['num_errors']} ERRORS: {line['first_error']}")
+    shown = []
+    for figure in PRINTED.get(line["scenario"].partition("-")[0], ("tok_s",)):
+        value, floor = line.get(figure, math.nan), line["floors"].get(figure)
+        limit = f" (floor {floor:.4g})" if floor else ""
+        shown.append(f"{figure} {value:.4g}{limit}")
+    return (
+        f"{line['model']} {line['round'] + 1} {line['contender']} {line['scenario']}: "
+        f"{', '.join(shown)}; {line['wall_s']:.1f} s, server {line['server_cpu_pct']:.0f}% "
+        f"client {line['client_cpu_pct']:.0f}% other {line['other_cpu_pct']:.0f}% "
+        f"steal {line['steal_pct']:.0f}%, probe {line['probe']['read_gbs']:.0f} GB/s"
+        f"{' ' + ' '.join(marks).upper() if marks else ''}"
+    )
