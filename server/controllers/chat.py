@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 from schemas.chat import ChatCompletion, ChatCompletionRequest
 from schemas.chat_chunk import ChatCompletionChunk
 from server.controllers.answer import answer
-from server.openapi.responses import gives_or_streams
+from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.chat import translate_chat
 
@@ -22,7 +22,7 @@ class ChatController(Controller):
 
     @post(
         status_code=200,
-        responses=gives_or_streams(
+        responses=returns_or_streams(
             ChatCompletion, ChatCompletionChunk, 400, 404, 413, 415, 429, 500, 503
         ),
     )

@@ -10,7 +10,7 @@ from litestar.params import JSONBody
 
 from schemas.completions import Completion, CompletionRequest
 from server.controllers.answer import answer
-from server.openapi.responses import gives_or_streams
+from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.completions import translate_completion
 
@@ -21,7 +21,7 @@ class CompletionController(Controller):
 
     @post(
         status_code=200,
-        responses=gives_or_streams(Completion, Completion, 400, 404, 413, 415, 429, 500, 503),
+        responses=returns_or_streams(Completion, Completion, 400, 404, 413, 415, 429, 500, 503),
     )
     async def create(
         self, data: JSONBody[CompletionRequest], serving: NamedDependency[Serving]

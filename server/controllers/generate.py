@@ -10,7 +10,7 @@ from litestar.params import JSONBody
 
 from schemas.generate import GenerateRequest, GenerateResponse
 from server.controllers.answer import answer
-from server.openapi.responses import gives_or_streams
+from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.generate import translate_generate
 
@@ -21,7 +21,7 @@ class GenerateController(Controller):
 
     @post(
         status_code=200,
-        responses=gives_or_streams(GenerateResponse, None, 400, 413, 415, 429, 500, 503),
+        responses=returns_or_streams(GenerateResponse, None, 400, 413, 415, 429, 500, 503),
     )
     async def create(
         self, data: JSONBody[GenerateRequest], serving: NamedDependency[Serving]

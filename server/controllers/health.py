@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from schemas.health import HealthResponse
 from schemas.stats import EngineStats
 from server.bridge import State
-from server.openapi.responses import gives, gives_also
+from server.openapi.responses import also_returns, returns
 from server.serving import Serving
 
 
@@ -23,8 +23,8 @@ class HealthController(Controller):
     @get(
         ["/health", "/v1/health"],
         sync_to_thread=False,
-        responses=gives(HealthResponse, 500)
-        | gives_also(503, HealthResponse, "The server is loading, draining or failed."),
+        responses=returns(HealthResponse, 500)
+        | also_returns(503, HealthResponse, "The server is loading, draining or failed."),
     )
     def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """200 if the server accepts new work, else 503."""
@@ -34,7 +34,7 @@ class HealthController(Controller):
             status_code=200 if state is State.READY else 503,
         )
 
-    @get("/stats", sync_to_thread=False, responses=gives(EngineStats, 500))
+    @get("/stats", sync_to_thread=False, responses=returns(EngineStats, 500))
     def stats(self, serving: NamedDependency[Serving]) -> EngineStats:
         """The engine's counters after its last step."""
         return msgspec.convert(serving.bridge.stats, EngineStats, from_attributes=True)

@@ -7,7 +7,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from schemas.models import Model, ModelList
-from server.openapi.responses import gives
+from server.openapi.responses import returns
 from server.serving import Serving
 
 
@@ -15,12 +15,12 @@ class ModelController(Controller):
     path = "/v1/models"
     tags = ("Models",)
 
-    @get(sync_to_thread=False, responses=gives(ModelList, 500, 503))
+    @get(sync_to_thread=False, responses=returns(ModelList, 500, 503))
     def list_models(self, serving: NamedDependency[Serving]) -> ModelList:
         """List the served model."""
         return ModelList(data=[_model(serving)])
 
-    @get("/{model_id:path}", sync_to_thread=False, responses=gives(Model, 404, 500, 503))
+    @get("/{model_id:path}", sync_to_thread=False, responses=returns(Model, 404, 500, 503))
     def retrieve(self, model_id: FromPath[str], serving: NamedDependency[Serving]) -> Model:
         """Describe a model. Its id may contain slashes, encoded or not."""
         serving.check_model(str(model_id).removeprefix("/"))

@@ -12,7 +12,7 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from server.openapi.responses import gives
+from server.openapi.responses import returns
 from server.serving import Serving
 from server.translate.tokens import detokenize, tokenize
 
@@ -24,7 +24,7 @@ class TokenController(Controller):
     @post(
         ["/tokenize", "/v1/tokenize"],
         status_code=200,
-        responses=gives(TokenizeResponse, 400, 404, 413, 415, 500, 503),
+        responses=returns(TokenizeResponse, 400, 404, 413, 415, 500, 503),
     )
     async def tokenize(
         self, data: JSONBody[TokenizeRequest], serving: NamedDependency[Serving]
@@ -36,7 +36,7 @@ class TokenController(Controller):
     @post(
         ["/detokenize", "/v1/detokenize"],
         status_code=200,
-        responses=gives(DetokenizeResponse, 400, 404, 413, 415, 500, 503),
+        responses=returns(DetokenizeResponse, 400, 404, 413, 415, 500, 503),
     )
     async def detokenize(
         self, data: JSONBody[DetokenizeRequest], serving: NamedDependency[Serving]

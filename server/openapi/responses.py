@@ -1,4 +1,4 @@
-"""What handlers declare of their responses: ``@post(responses=gives(...))``."""
+"""What handlers declare of their responses: ``@post(responses=returns(...))``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StreamedSpec(ResponseSpec):
     event: type[msgspec.Struct] | None = None
 
 
-def gives(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
+def returns(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
     """Declare a JSON response and the statuses of its errors.
 
     Handlers do not declare 401. Every route that needs an API key has it.
@@ -39,7 +39,7 @@ def gives(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec
     return {200: _spec(success, "Success."), **_errors(errors)}
 
 
-def gives_or_streams(
+def returns_or_streams(
     success: type[msgspec.Struct], event: type[msgspec.Struct] | None, *errors: int
 ) -> dict[int, ResponseSpec]:
     """Declare a JSON response that may also be streamed as ``event``."""
@@ -47,7 +47,7 @@ def gives_or_streams(
     return {200: spec, **_errors(errors)}
 
 
-def gives_also(
+def also_returns(
     status: int, type_: type[msgspec.Struct], description: str
 ) -> dict[int, ResponseSpec]:
     """Declare one more status."""
