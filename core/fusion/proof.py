@@ -12,7 +12,7 @@ from torch import nn
 
 from core.contract.config import Quantization
 from core.layer_spec import LayerSpec
-from core.model.hook import causal_attention
+from core.model.causal_attention import causal_attention
 from core.model.plain import activation_dtype
 
 NUM_ROWS = 3

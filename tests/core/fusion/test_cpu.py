@@ -16,7 +16,8 @@ from core.fusion.joint import JointProduct
 from core.fusion.patterns import activation
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format, pack
-from core.model.hook import AttentionHook, causal_attention
+from core.model.causal_attention import causal_attention
+from core.model.hook import AttentionHook
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 
 KERNELS = kernels()

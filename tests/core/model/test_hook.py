@@ -1,4 +1,4 @@
-"""Which models can be served is found out by running them; the others are refused by name."""
+"""AttentionHook describes the attention of a model it supports and refuses any other by name."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
-def test_supported_family_is_described_layer_by_layer(family: str) -> None:
+def test_a_supported_family_is_described_layer_by_layer(family: str) -> None:
     model = tiny_model(family)
     hook = AttentionHook(model)
     assert len(hook.layers) == model.config.num_hidden_layers
@@ -52,7 +52,9 @@ def test_supported_family_is_described_layer_by_layer(family: str) -> None:
     ],
     ids=["soft-capping", "sinks", "own attention", "no attention"],
 )
-def test_unsupported_model_is_refused_by_name(config: PretrainedConfig, reason: str) -> None:
+def test_an_unsupported_model_is_refused_with_the_reason(
+    config: PretrainedConfig, reason: str
+) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(
@@ -61,7 +63,7 @@ def test_unsupported_model_is_refused_by_name(config: PretrainedConfig, reason: 
         AttentionHook(model)
 
 
-def test_model_that_changes_with_its_attention_replaced_is_refused() -> None:
+def test_a_model_whose_output_changes_with_the_attention_is_refused() -> None:
     model = AutoModelForCausalLM.from_config(CONFIGS["llama"]()).eval()
     layer = model.model.layers[0].self_attn
     inner = layer.forward
@@ -71,5 +73,5 @@ def test_model_that_changes_with_its_attention_replaced_is_refused() -> None:
         return (output * 3 if model.config._attn_implementation == "eager" else output), weights
 
     layer.forward = forward
-    with pytest.raises(ModelLoadError, match="computes something else"):
+    with pytest.raises(ModelLoadError, match="output changes when its attention is replaced"):
         AttentionHook(model)
