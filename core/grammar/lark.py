@@ -268,21 +268,21 @@ class _Writer:
     def _keywords(self, grammar: KeywordArguments) -> str:
         """Return a rule for ``name=value`` pairs, made from the last property to the first.
 
-        ``behind`` continues after another pair, ``alone`` where no pair was written yet.
+        ``later`` continues after another pair, ``first`` where there is none yet.
         """
         schema = json.loads(grammar.schema)
         properties = _properties(schema, is_strict=grammar.is_strict)
-        behind = ""
-        alone = ""
+        later = ""
+        first = ""
         for name, own, is_required in reversed(properties):
             item = f"{_quoted(name + '=')} {self._value(own, schema, grammar)}"
-            skip_behind, skip_alone = behind, alone
-            here = f"{item} {behind}"
-            alone = self._rule(here if is_required else f"{here} | {skip_alone or _quoted('')}")
-            behind = self._rule(
-                f'", " {here}' if is_required else f'", " {here} | {skip_behind or _quoted("")}'
+            skip_later, skip_first = later, first
+            here = f"{item} {later}"
+            first = self._rule(here if is_required else f"{here} | {skip_first or _quoted('')}")
+            later = self._rule(
+                f'", " {here}' if is_required else f'", " {here} | {skip_later or _quoted("")}'
             )
-        return alone
+        return first
 
     def _value(
         self, own: Any, schema: dict[str, Any], grammar: XmlArguments | KeywordArguments

@@ -44,7 +44,7 @@ def pack(logprobs: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> torch
     ``logprobs`` is [num_rows, vocab_size], ``token_ids`` int64 [num_rows]. A row of the result is
     the token's own value, then the best values, then their ids: [num_rows, 1 + 2 * num_top] (or
     fewer columns when the vocabulary is smaller). Every value of a row comes from ``logprobs``, so
-    a token has the same float wherever it stands.
+    a token has the same float as sampled token and as alternative.
     """
     own = logprobs.gather(1, token_ids[:, None])
     if num_top == 0:

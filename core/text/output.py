@@ -25,7 +25,7 @@ class OutputText:
     """Detokenizes, finds thinking and stop strings, and keeps log-probabilities with the text.
 
     Sans-IO and owned by one sequence: ``feed`` each sampled token, or ``feed_end`` the one that
-    ends it; ``finish`` when the sequence is over for whatever reason; ``take`` to get the output.
+    ends it; ``finish`` when the sequence is over; ``take`` to get the output.
     The cost is linear in the text.
 
     The entry of a token is released with the last character of its text, the entry of a token
