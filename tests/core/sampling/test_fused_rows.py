@@ -105,7 +105,7 @@ def test_shares_after_top_k_and_top_p(params):
     full = SamplingParams(max_tokens=1, temperature=1.0, **params)
     expected, probabilities = survivors(logits, full)
     assert len(expected) > 4
-    num = 30
+    num = 30 if len(params) == 1 else 16  # a bisection for each row is slow in the interpreter
     tokens = drawn(logits, num, **params)
     counts = np.array([(tokens == token).sum().item() for token in expected])
     assert counts.sum() == num
