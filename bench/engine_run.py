@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from bench.records import EngineRecord
+from bench.schedule_times import ScheduleTimes
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
@@ -16,7 +17,6 @@ from core.build import LoadedEngine
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.messages import Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
-from core.profiling import ScheduleTimes
 from core.thread import CoreThread
 
 

@@ -15,7 +15,7 @@ from bench.timetable import Timetable
 from bench.workload import Request
 
 if TYPE_CHECKING:
-    from core.profile_report import KindReport
+    from bench.profile_report import KindReport
 
 
 class EngineRunner:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 
 from bench.engine_run import EngineRun
 from bench.errors import BenchError
+from bench.instruments import Instruments
+from bench.profile_report import KindReport
 from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
-from core.build import EngineInfo, LoadedEngine, load_engine
+from core.build import LoadedEngine
+from core.contract.info import EngineInfo
 from core.contract.messages import EngineStats, StepOutput
-from core.profile_report import KindReport
-from core.profiling import ScheduleTimes, StepProfile
 from core.thread import CoreThread, Died, Event, SteppingEngine
 from server import heap
 
@@ -30,17 +31,15 @@ class EngineBench:
     ) -> None:
         """Load the engine; ``load`` builds another than the target names. Raises BenchError."""
         self._target = target
-        self._load = load or (lambda: load_engine(target.model, target.engine))
+        self._instruments = Instruments(target)
+        self._load = load or self._instruments.load
         self._loaded: LoadedEngine | None = None
-        self._profile = StepProfile() if target.profile else None
-        self._schedule_times = ScheduleTimes()
         self._run: EngineRun | None = None
         self._death: str | None = None
         self._is_started = threading.Event()
-        deliver = self._deliver
         self._core = CoreThread(
-            self._load_and_watch,
-            on_outputs=self._profile.timed_delivery(deliver) if self._profile else deliver,
+            self._load_and_observe,
+            on_outputs=self._deliver,
             on_event=self._handle,
         )
         self._core.start()
@@ -63,12 +62,11 @@ class EngineBench:
     @property
     def profile(self) -> tuple[KindReport, ...]:
         """Where the time of the steps went since ``clear_profile``."""
-        return self._profile.report() if self._profile is not None else ()
+        return self._instruments.report()
 
     def clear_profile(self) -> None:
         """Measure steps from here on. Between runs."""
-        if self._profile is not None:
-            self._profile.clear()
+        self._instruments.clear()
 
     def close(self) -> None:
         """Stop the core thread. Harmless when repeated."""
@@ -97,7 +95,7 @@ class EngineBench:
             sampling,
             chat=chat,
             concurrency=concurrency,
-            schedule_times=self._schedule_times,
+            schedule_times=self._instruments.schedule_times,
             on_end=on_end,
         )
         if self._death is not None:
@@ -106,11 +104,9 @@ class EngineBench:
 
     # What the core thread calls.
 
-    def _load_and_watch(self) -> SteppingEngine:
+    def _load_and_observe(self) -> SteppingEngine:
         self._loaded = self._load()
-        self._schedule_times.attach(self._loaded.engine)
-        if self._profile is not None:
-            self._profile.attach(self._loaded.engine)
+        self._instruments.attach(self._loaded)
         return self._loaded.engine
 
     def _deliver(self, outputs: list[StepOutput]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,8 +13,8 @@ import msgspec
 
 from bench.errors import BenchError
 from bench.figures import EngineSummary, Spread, Summary, median_of
+from bench.profile_report import KindReport, StageTime
 from bench.settings import BenchSettings, ServerTarget
-from core.profile_report import KindReport, StageTime
 
 _PACKAGES = ("roseinfer", "torch", "transformers")
 _COLUMNS = ("mean", "p50", "p95", "p99", "max")
@@ -218,14 +218,13 @@ def _profile(report: KindReport) -> list[str]:
         f"{report.num_sequences:.1f} sequences, {report.num_tokens:.1f} tokens a step",
         f"{report.overhead_ms:.3f} ms a step, about, go to measuring",
         f"{'':<32}{'ms':>10}{'share':>8}{'calls':>8}",
-        *_stages(report.stages),
+        *(line for stage in report.stages for line in _stage(stage)),
     ]
 
 
-def _stages(stages: Iterable[StageTime], indent: str = "") -> list[str]:
-    lines = []
-    for stage in stages:
-        calls = f"{stage.calls:8.1f}" if stage.calls else ""
-        lines.append(f"{indent + stage.name:<32}{stage.ms:10.3f}{stage.share:8.1%}{calls}")
-        lines += _stages(stage.parts, indent + "  ")
+def _stage(stage: StageTime) -> list[str]:
+    lines = [f"{stage.name:<32}{stage.ms:10.3f}{stage.share:8.1%}"]
+    for part in stage.parts:
+        calls = f"{part.calls:8.1f}" if part.calls else ""
+        lines.append(f"  {part.name:<30}{part.ms:10.3f}{part.share:8.1%}{calls}")
     return lines

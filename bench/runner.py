@@ -11,7 +11,7 @@ from bench.timetable import Timetable
 from bench.workload import Request
 
 if TYPE_CHECKING:
-    from core.profile_report import KindReport
+    from bench.profile_report import KindReport
 
 
 class Runner(Protocol):

@@ -6,41 +6,25 @@ import logging
 import time
 from dataclasses import dataclass
 
-import msgspec
-import torch
-
-from core.assembly import assemble
+from core.assembly.attention import Instrument
+from core.assembly.runner import build_runner
+from core.assembly.sampler import build_sampler
 from core.contract.config import EngineConfig, ModelConfig
+from core.contract.info import EngineInfo
 from core.engine import Engine
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.processor import GrammarProcessor
 from core.kv.manager import KVCacheManager
 from core.model.limits import Limits
-from core.model.loader import load_model, source_of
-from core.sampling.processors import default_processors
-from core.sampling.processors.thinking_budget import ThinkingBudget
+from core.model.loader import LoadedModel, load_model, source_of
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
 
 
-class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a front end has to know of a loaded engine. Counts are in tokens."""
-
-    max_model_len: int
-    max_num_seqs: int
-    vocab_size: int
-    num_kv_tokens: int
-    dtype: str
-    device: str
-    default_sampling: dict[str, float] = {}
-    eos_token_ids: tuple[int, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """An engine, the facts about it, and what it shares: both of that any thread may call.
+    """An engine, the facts about it, and what any thread may use: tokenizer and compiler.
 
     A request's grammar must have passed ``grammar_compiler.check``.
     """
@@ -51,7 +35,9 @@ class LoadedEngine:
     grammar_compiler: GrammarCompiler
 
 
-def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine:
+def load_engine(
+    model_config: ModelConfig, config: EngineConfig, *, instrument: Instrument | None = None
+) -> LoadedEngine:
     """Load everything, on the thread that will own it. Raises ModelLoadError."""
     start = time.monotonic()
     model = load_model(model_config)
@@ -62,49 +48,51 @@ def load_engine(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine
         vocab_size=model.vocab_size,
     )
     limits = Limits.of(model, config)
-    eos_token_ids = tuple(sorted(model.eos_token_ids))
-    compiler = GrammarCompiler(tokenizer.vocabulary, eos_token_ids, vocab_size=model.vocab_size)
-    processors = (
-        GrammarProcessor(compiler, model.device),
-        *default_processors(eos_token_ids),
-        ThinkingBudget(),
+    compiler = GrammarCompiler(
+        tokenizer.vocabulary, tuple(sorted(model.eos_token_ids)), vocab_size=model.vocab_size
     )
-    assembly = assemble(model, processors, limits, config, model_config.quantization)
+    sampler = build_sampler(model, compiler)
+    built = build_runner(model, sampler, limits, config, model_config.quantization, instrument)
     kv = KVCacheManager(
-        assembly.num_blocks, limits.block_size, enable_prefix_caching=config.enable_prefix_caching
+        built.num_blocks, limits.block_size, enable_prefix_caching=config.enable_prefix_caching
+    )
+    scheduler = Scheduler(
+        kv,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        prefill_chunk_size=limits.prefill_chunk_size,
     )
     engine = Engine(
-        assembly.runner,
-        Scheduler(
-            kv,
-            max_num_seqs=limits.max_num_seqs,
-            max_num_batched_tokens=limits.max_num_batched_tokens,
-            prefill_chunk_size=limits.prefill_chunk_size,
-        ),
+        built.runner,
+        scheduler,
         kv,
         tokenizer,
         eos_token_ids=model.eos_token_ids,
         seed=config.seed,
-        async_scheduling=assembly.async_scheduling,
+        async_scheduling=config.async_scheduling and model.device.type == "cuda",
+        timer=built.runner.timer,
     )
-    info = EngineInfo(
-        max_model_len=limits.max_model_len,
-        max_num_seqs=limits.max_num_seqs,
-        vocab_size=model.vocab_size,
-        num_kv_tokens=assembly.num_blocks * limits.block_size,
-        dtype=str(model.dtype).removeprefix("torch."),
-        device=str(model.device),
-        default_sampling=model.default_sampling,
-        eos_token_ids=eos_token_ids,
-    )
+    info = _info(model, limits, built.num_blocks)
     logger.info(
-        "loaded in %.1f s: %s on %s, %s, context %d, KV cache %d tokens, %d threads",
+        "loaded in %.1f s: %s on %s, %s, context %d, KV cache %d tokens",
         time.monotonic() - start,
         info.dtype,
         info.device,
-        assembly.description,
+        built.description,
         info.max_model_len,
         info.num_kv_tokens,
-        torch.get_num_threads(),
     )
     return LoadedEngine(engine, tokenizer, info, compiler)
+
+
+def _info(model: LoadedModel, limits: Limits, num_blocks: int) -> EngineInfo:
+    return EngineInfo(
+        max_model_len=limits.max_model_len,
+        max_num_seqs=limits.max_num_seqs,
+        vocab_size=model.vocab_size,
+        num_kv_tokens=num_blocks * limits.block_size,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=str(model.device),
+        default_sampling=model.default_sampling,
+        eos_token_ids=tuple(sorted(model.eos_token_ids)),
+    )

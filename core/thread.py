@@ -12,6 +12,7 @@ import msgspec
 
 from core.contract.errors import ModelLoadError
 from core.contract.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
+from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -37,6 +38,10 @@ class SteppingEngine(Protocol):
 
     def stats(self) -> EngineStats:
         """A snapshot of the counters."""
+
+    @property
+    def timer(self) -> StepTimer:
+        """Times the stages of a step, up to the delivery of its outputs."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -155,6 +160,7 @@ class CoreThread:
                 outputs = engine.step()
                 self._stats = engine.stats()
                 self._post(outputs)
+                engine.timer.lap("delivery")
             else:
                 self._stats = engine.stats()
                 self._wake.wait()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from core.build import EngineInfo, LoadedEngine
+from core.build import LoadedEngine
+from core.contract.info import EngineInfo
 from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from server.families import Families

@@ -46,9 +46,8 @@ LONG_FUNCTIONS = {
 }
 
 MANY_IMPORTS = {
-    "core/assembly.py": BEING_SPLIT,
-    "core/build.py": BEING_SPLIT,
     "core/model/loader.py": BEING_SPLIT,
+    "core/model/runner.py": BEING_SPLIT,
 }
 
 PACKAGE_IMPORTS = {
@@ -69,10 +68,11 @@ PACKAGE_EXCEPTIONS = {
 CORE_LAYERS = (
     {
         "core.contract.errors",
+        "core.contract.info",
         "core.contract.config",
         "core.layer_spec",
         "core.builtin_model",
-        "core.profile_report",
+        "core.step_timer",
     },
     {"core.kernels", "core.pinned"},
     {"core.contract"},
@@ -81,12 +81,14 @@ CORE_LAYERS = (
     {"core.model", "core.scheduler", "core.grammar"},
     {"core.fusion"},
     {"core.generation"},
-    {"core.engine"},
-    {"core.assembly", "core.build", "core.profiling"},
+    {"core.pipeline"},
+    {"core.engine", "core.failures"},
+    {"core.assembly"},
+    {"core.build"},
 )
 """A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 
-THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors"}
+THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors", "core.step_timer"}
 
 SERVER_LAYERS = (
     {"server.parsers"},

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from core.build import EngineInfo, LoadedEngine
+from benchmarks.front_end.counters import ThreadCounters
+from core.build import LoadedEngine
 from core.builtin_model import path as builtin_path
+from core.contract.info import EngineInfo
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.generation import Generation
 from core.grammar.compiler import GrammarCompiler
 from core.sampling.result import SampledTokens, SequenceResult
 from core.sequence import Sequence
+from core.step_timer import StepTimer
 from core.text.tokenizer import Tokenizer
 
 MARGIN = 20
@@ -23,30 +24,6 @@ MARGIN = 20
 
 TEXT = Path(__file__).parents[1] / "peers.md"
 """The text that the engine generates: prose, markup and code."""
-
-
-class ThreadCounters:
-    """The kernel's counters of the event loop's thread and of this one. Core thread only."""
-
-    def __init__(self) -> None:
-        loop = threading.main_thread()
-        assert loop.ident is not None
-        self._clock = time.pthread_getcpuclockid(loop.ident)
-        self._task = Path(f"/proc/self/task/{loop.native_id}")
-
-    def read(self) -> dict[str, float]:
-        """Totals so far: CPU seconds, wake-ups, writes."""
-        return {
-            "loop_cpu": time.clock_gettime(self._clock),
-            "loop_sleeps": self._number("status", "voluntary_ctxt_switches"),
-            "loop_writes": self._number("io", "syscw"),
-            "core_cpu": time.thread_time(),
-        }
-
-    def _number(self, file: str, name: str) -> int:
-        found = re.search(rf"^{name}:\s*(\d+)", (self._task / file).read_text(), re.MULTILINE)
-        assert found
-        return int(found[1])
 
 
 class PacedEngine:
@@ -66,6 +43,7 @@ class PacedEngine:
         self._next_step = 0.0
         self._text_cpu = 0.0
         self._first: dict[str, float] = {}
+        self.timer = StepTimer()
 
     @property
     def has_work(self) -> bool:

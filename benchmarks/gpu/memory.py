@@ -26,7 +26,7 @@ def memory(options: Options) -> Iterator[Row]:
             free, total = torch.cuda.mem_get_info()
             row |= {"total_gib": total / 2**30, "used_share": 1 - free / total}
         engine: Any = loaded.engine
-        runner = engine._runner  # noqa: SLF001 - to make a step fail
+        runner = engine._pipeline._runner  # noqa: SLF001 - to make a step fail
         launch = runner.launch
 
         def fail(*_arguments: object) -> None:

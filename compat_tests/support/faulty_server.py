@@ -21,8 +21,8 @@ from compat_tests.support.faults import (
 )
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from core.engine import InFlight, Runner
 from core.model.forward import Logits
+from core.pipeline import InFlight, Runner
 from core.scheduler import SchedulerOutput
 
 
@@ -31,16 +31,16 @@ class FaultyRunner:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._forward = runner.forward  # type: ignore[attr-defined]
+        self._forward = runner._forward  # type: ignore[attr-defined]
         self._rows_without_numbers: list[int] = []
-        runner.forward = self.forward  # type: ignore[attr-defined]
+        runner._forward = self.forward  # type: ignore[attr-defined]
 
     def clear(self, block_ids: Sequence[int]) -> None:
         self._runner.clear(block_ids)
 
-    def launch(self, plan: SchedulerOutput) -> InFlight:
+    def launch(self, scheduler_output: SchedulerOutput) -> InFlight:
         self._rows_without_numbers = []
-        for row, item in enumerate(plan.scheduled):
+        for row, item in enumerate(scheduler_output.scheduled):
             has_enough = item.sequence.num_output_tokens >= FAIL_AFTER
             match item.sequence.params.seed:
                 case seed if seed == FAIL_AT_ONCE:
@@ -51,7 +51,7 @@ class FaultyRunner:
                     threading.Event().wait(STALL_SECONDS)
                 case seed if seed == NO_NUMBERS and has_enough:
                     self._rows_without_numbers.append(row)
-        return self._runner.launch(plan)
+        return self._runner.launch(scheduler_output)
 
     def forward(self, batch: object) -> Logits:
         logits: torch.Tensor = self._forward(batch).values.clone()
@@ -63,7 +63,8 @@ class FaultyRunner:
 
 def load() -> LoadedEngine:
     loaded = load_engine(ModelConfig(), EngineConfig(max_model_len=1024))
-    loaded.engine._runner = FaultyRunner(loaded.engine._runner)
+    pipeline = loaded.engine._pipeline
+    pipeline._runner = FaultyRunner(pipeline._runner)
     return loaded
 
 

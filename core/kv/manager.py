@@ -128,10 +128,10 @@ class KVCacheManager:
         self._pool.release(reversed(sequence.block_table.clear()))
         sequence.num_computed_tokens = 0
 
-    def distrust(self, sequence: Sequence) -> list[int]:
+    def drop_cached(self, sequence: Sequence) -> list[int]:
         """Let nobody find this sequence's blocks any more: they may hold what is no number.
 
-        Whoever shares them computes with the same numbers, fails too and is distrusted in turn.
+        Whoever shares them computes with the same numbers, fails too and is dropped in turn.
         Returns the blocks.
         """
         block_ids: list[int] = sequence.block_table.view().tolist()

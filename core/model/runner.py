@@ -12,13 +12,14 @@ from core.contract.errors import GenerationFailed
 from core.kv.storage import KVStorage
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
-from core.model_input import ModelInput, build_model_input
+from core.model_input import build_model_input
 from core.pinned import upload
 from core.sampling.logprobs import PromptScores
 from core.sampling.result import PendingTokens, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
+from core.step_timer import StepTimer
 
 
 class ModelRunner:
@@ -39,6 +40,7 @@ class ModelRunner:
         self._sampler = sampler
         self._storage = storage
         self._last_tokens = last_tokens
+        self.timer = StepTimer()
 
     def clear(self, block_ids: Ids[int]) -> None:
         """Make blocks that nobody holds harmless: what is no number would spread through masks."""
@@ -48,17 +50,19 @@ class ModelRunner:
         """Tell the device to compute the step, without waiting for it."""
         sampling = [item.sequence for item in scheduler_output.scheduled if item.samples]
         self._sampler.prepare(sampling)
+        self.timer.lap("masks")
         with torch.inference_mode():
             wanted = _LogitsWanted.of(scheduler_output)
             last = self._last_tokens
-            logits = self.forward(
-                build_model_input(
-                    [(item.sequence, item.num_tokens) for item in scheduler_output.scheduled],
-                    wanted.token_indices,
-                    block_size=self._storage.block_size,
-                    rows_in_flight=None if last is None else last.rows,
-                )
+            batch = build_model_input(
+                [(item.sequence, item.num_tokens) for item in scheduler_output.scheduled],
+                wanted.token_indices,
+                block_size=self._storage.block_size,
+                rows_in_flight=None if last is None else last.rows,
             )
+            self.timer.lap("inputs")
+            logits = self._forward(batch)
+            self.timer.lap("forward")
             scores = [
                 _score_prompt(item, rows, logits.values) if rows else None
                 for item, rows in zip(scheduler_output.scheduled, wanted.scoring_rows, strict=True)
@@ -67,11 +71,8 @@ class ModelRunner:
             tokens = self._sample(logits, rows, sampling) if rows else None
             if last is not None and tokens is not None:
                 last.keep(sampling, tokens.tokens)
+            self.timer.lap("sampling")
             return StepInFlight(tokens, wanted.sampling_rows, scores)
-
-    def forward(self, batch: ModelInput) -> Logits:
-        """Logits of the wanted tokens."""
-        return self._forward(batch)
 
     def _sample(self, logits: Logits, rows: list[int], sequences: list[Sequence]) -> PendingTokens:
         values, best = logits.values, logits.best

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.build import EngineInfo
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import Grammar
+from core.contract.info import EngineInfo
 from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields

@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from core.engine import MAX_FAILED_STEPS, REQUEST_FAILED
+from core.engine import REQUEST_FAILED
+from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
 

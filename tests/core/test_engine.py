@@ -7,7 +7,8 @@ import torch
 
 from core.contract.messages import StepOutput
 from core.contract.params import Thinking
-from core.engine import MAX_FAILED_STEPS, REQUEST_FAILED
+from core.engine import REQUEST_FAILED
+from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from core.contract.errors import ModelLoadError
 from core.contract.messages import Abort, Add, EngineStats, StepOutput, Stop
+from core.step_timer import StepTimer
 from core.thread import CoreThread, Died, Ready
 from tests.support.builders import make_request
 from tests.support.scripted import Rig
@@ -26,6 +27,7 @@ class TinyEngine:
 
     def __init__(self):
         self.live = {}
+        self.timer = StepTimer()
         self.gate = threading.Event()
         self.gate.set()
         self.in_step = threading.Event()

@@ -11,10 +11,12 @@ import anyio
 import anyio.lowlevel
 from transformers import PreTrainedTokenizerBase
 
-from core.build import EngineInfo, LoadedEngine
+from core.build import LoadedEngine
+from core.contract.info import EngineInfo
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
+from core.step_timer import StepTimer
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 
@@ -54,6 +56,7 @@ class GatedEngine:
     """
 
     def __init__(self) -> None:
+        self.timer = StepTimer()
         self.live: dict[str, EngineRequest] = {}
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
@@ -159,6 +162,7 @@ class AnsweringEngine:
     def __init__(self, answer: Callable[[EngineRequest], Iterable[StepOutput]]) -> None:
         self.requests: list[EngineRequest] = []
         self.aborted: list[str] = []
+        self.timer = StepTimer()
         self._answer = answer
         self._live: dict[str, list[StepOutput]] = {}
 

@@ -224,7 +224,7 @@ def test_distrust_forgets_the_contents_of_one_sequence():
     kv = make_kv()
     bad = computed(kv, range(9))
     computed(kv, range(50, 59))
-    kv.distrust(bad)
+    kv.drop_cached(bad)
     assert kv.adopt(make_sequence(range(9))) == 0
     assert kv.adopt(make_sequence(range(50, 59))) == 8
 

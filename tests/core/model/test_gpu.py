@@ -61,11 +61,12 @@ def texts(engine: Engine, asked: list[EngineRequest]) -> dict[str, list[int]]:
 def test_graphs_and_async_scheduling_change_no_token():
     plain = engine_of(enforce_eager=True, async_scheduling=False)
     expected = texts(plain, requests())
-    assert isinstance(plain._runner._forward, EagerForward)
+    assert isinstance(plain._pipeline._runner._forward, EagerForward)
     for limits in ({}, {"enforce_eager": True}, {"kv_cache_memory": 2**23}):
         engine = engine_of(**limits)
-        assert engine._async_scheduling
-        assert isinstance(engine._runner._forward, GraphedForward) != ("enforce_eager" in limits)
+        assert engine._pipeline._async_scheduling
+        forward = engine._pipeline._runner._forward
+        assert isinstance(forward, GraphedForward) != ("enforce_eager" in limits)
         assert texts(engine, requests()) == expected
         assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
@@ -146,18 +147,18 @@ def test_quantised_weights_with_and_without_graphs(quantization: Quantization):
 
 def test_a_step_that_runs_out_of_memory_fails_only_its_requests():
     engine = engine_of()
-    forward = engine._runner._forward
+    forward = engine._pipeline._runner._forward
     first, *others = requests()
 
     def hungry(_batch: object) -> Logits:
         torch.empty(2**50, dtype=torch.uint8, device="cuda")
         raise AssertionError
 
-    engine._runner._forward = hungry
+    engine._pipeline._runner._forward = hungry
     engine.add(copy.copy(first))
     outputs = []
     while engine.has_work:
         outputs += engine.step()
     assert outputs[-1].error is not None
-    engine._runner._forward = forward
+    engine._pipeline._runner._forward = forward
     assert texts(engine, others)

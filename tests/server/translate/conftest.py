@@ -1,6 +1,6 @@
 import pytest
 
-from core.build import EngineInfo
+from core.contract.info import EngineInfo
 from core.text.tokenizer import Tokenizer
 from tests.support.tokenizers import byte_level
 

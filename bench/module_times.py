@@ -1,0 +1,102 @@
+"""ModuleTimes: the time of a forward pass by class of module."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.attention.base import AttentionBackend
+from core.model_input import ModelInput
+
+CALIBRATION_CALLS = 1000
+
+
+class ModuleTimes:
+    """Sums the time of a model's modules by their class, each without the modules inside it.
+
+    Attention is a part of its own: ``attention plan`` once a step, ``attention`` once a layer.
+    Core thread only, unless the engine is idle.
+    """
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], int] = time.perf_counter_ns
+        self.nanoseconds: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
+        self._stack: list[_Call] = []
+
+    def instrument(self, model: nn.Module, attention: AttentionBackend) -> AttentionBackend:
+        """Hook every module of a model; returns the attention, timed."""
+        for module in model.modules():
+            self.hook(module, type(module).__name__)
+        return _TimedAttention(attention, self)
+
+    def enter(self, name: str) -> None:
+        """A call begins."""
+        self._stack.append(_Call(name, self.clock()))
+
+    def leave(self) -> None:
+        """The innermost call ends."""
+        call = self._stack.pop()
+        spent = self.clock() - call.start
+        self.nanoseconds[call.name] = self.nanoseconds.get(call.name, 0) + spent - call.inner
+        self.calls[call.name] = self.calls.get(call.name, 0) + 1
+        if self._stack:
+            self._stack[-1].inner += spent
+
+    def hook(self, module: nn.Module, name: str) -> None:
+        """Time every call of a module."""
+        module.register_forward_pre_hook(lambda _module, _args: self.enter(name))
+        module.register_forward_hook(lambda _module, _args, _out: self.leave(), always_call=True)
+
+
+class _Call:
+    """A call that has not returned, and the nanoseconds of the calls inside it."""
+
+    __slots__ = ("inner", "name", "start")
+
+    def __init__(self, name: str, start: int) -> None:
+        self.name = name
+        self.start = start
+        self.inner = 0
+
+
+class _TimedAttention:
+    """An attention backend whose calls are timed."""
+
+    def __init__(self, attention: AttentionBackend, times: ModuleTimes) -> None:
+        self._attention = attention
+        self._times = times
+
+    def plan(self, batch: ModelInput) -> None:
+        self._times.enter("attention plan")
+        try:
+            self._attention.plan(batch)
+        finally:
+            self._times.leave()
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
+    ) -> torch.Tensor:
+        self._times.enter("attention")
+        try:
+            return self._attention.forward(query, key, value, layer)
+        finally:
+            self._times.leave()
+
+
+def hook_seconds() -> float:
+    """Measure what timing one call of a module costs."""
+    plain: Any = nn.Identity()
+    hooked = nn.Identity()
+    ModuleTimes().hook(hooked, "hooked")
+    costs = []
+    for module in (plain, hooked):
+        start = time.perf_counter()
+        for _ in range(CALIBRATION_CALLS):
+            module(None)
+        costs.append(time.perf_counter() - start)
+    return max(0.0, costs[1] - costs[0]) / CALIBRATION_CALLS

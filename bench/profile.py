@@ -1,0 +1,153 @@
+"""StepProfile: where the time of an engine's steps goes, by stage and class of module."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+
+from bench.module_times import ModuleTimes, hook_seconds
+from bench.profile_report import Kind, KindReport, PartTime, StageTime
+from core.scheduler import SchedulerOutput
+from core.step_timer import STAGES, Stage, StepTimer
+
+
+class StepProfile:
+    """Sums the stages of an engine's steps, for steps with and without prefill.
+
+    ``modules`` instruments the model when it is loaded, ``attach`` measures the engine's steps,
+    which must run eagerly and one at a time. Core thread only, unless the engine is idle.
+    """
+
+    def __init__(self) -> None:
+        self.modules = ModuleTimes()
+        self._timer = StepTimer()
+        self._call_seconds = 0.0
+        self._before = _Nanoseconds()
+        self._step: _Sums | None = None  # of the step under way
+        self._sums: dict[Kind, _Sums] = {}
+        self.clear()
+
+    def attach(self, timer: StepTimer, *, is_cuda: bool) -> None:
+        """Measure the steps that ``timer`` times; on CUDA each lap waits for the device."""
+        self._timer = timer
+        if is_cuda:
+            timer.clock = self.modules.clock = _device_clock
+        self._call_seconds = hook_seconds()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop what was measured."""
+        self._sums = {"decode": _Sums(), "prefill": _Sums()}
+        self._step = None
+        self._before = self._now()
+
+    def on_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        """Begin a step. Everything timed since the last call belongs to the step before."""
+        self._end_step()
+        items = scheduler_output.scheduled
+        if not items:
+            return
+        computes_prompt = any(
+            item.num_computed_tokens < item.sequence.num_prompt_tokens for item in items
+        )
+        self._step = self._sums["prefill" if computes_prompt else "decode"]
+        self._step.num_steps += 1
+        self._step.num_sequences += len(items)
+        self._step.num_tokens += scheduler_output.num_tokens
+
+    def report(self) -> tuple[KindReport, ...]:
+        """A report for each kind of steps that there were."""
+        self._end_step()
+        return tuple(
+            sums.report(kind, self._call_seconds)
+            for kind, sums in self._sums.items()
+            if sums.num_steps
+        )
+
+    def _end_step(self) -> None:
+        now = self._now()
+        if self._step is not None:
+            self._step.add(self._before, now)
+        self._before, self._step = now, None
+
+    def _now(self) -> _Nanoseconds:
+        modules = self.modules
+        return _Nanoseconds(self._timer.nanoseconds, modules.nanoseconds, modules.calls)
+
+
+class _Nanoseconds:
+    """Nanoseconds by stage and by part of the forward pass, and calls by part."""
+
+    def __init__(
+        self,
+        stages: Mapping[Stage, int] = {},
+        parts: Mapping[str, int] = {},
+        calls: Mapping[str, int] = {},
+    ) -> None:
+        self.stages = Counter[str](stages)
+        self.parts = Counter[str](parts)
+        self.calls = Counter[str](calls)
+
+
+class _Sums(_Nanoseconds):
+    """All steps of one kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_steps = 0
+        self.num_sequences = 0
+        self.num_tokens = 0
+
+    def add(self, before: _Nanoseconds, after: _Nanoseconds) -> None:
+        """Add what was timed between two readings."""
+        self.stages += after.stages - before.stages
+        self.parts += after.parts - before.parts
+        self.calls += after.calls - before.calls
+
+    def report(self, kind: Kind, call_seconds: float) -> KindReport:
+        """Means per step. ``call_seconds`` is what timing one call of a module costs."""
+        return KindReport(
+            kind=kind,
+            num_steps=self.num_steps,
+            step_ms=self._ms(self.stages.total()),
+            overhead_ms=self.calls.total() * call_seconds * 1e3 / self.num_steps,
+            num_sequences=self.num_sequences / self.num_steps,
+            num_tokens=self.num_tokens / self.num_steps,
+            stages=tuple(self._stage(name) for name in STAGES),
+        )
+
+    def _stage(self, name: Stage) -> StageTime:
+        return StageTime(
+            name=name,
+            ms=self._ms(self.stages[name]),
+            share=self._share(self.stages[name]),
+            parts=self._parts() if name == "forward" and self.parts else (),
+        )
+
+    def _parts(self) -> tuple[PartTime, ...]:
+        rest = self.stages["forward"] - self.parts.total()
+        parts = [
+            PartTime(
+                name=name,
+                ms=self._ms(nanoseconds),
+                share=self._share(nanoseconds),
+                calls=self.calls[name] / self.num_steps,
+            )
+            for name, nanoseconds in (self.parts + Counter(rest=rest)).items()
+        ]
+        return tuple(sorted(parts, key=lambda part: -part.ms))
+
+    def _ms(self, nanoseconds: int) -> float:
+        return nanoseconds / 1e6 / self.num_steps
+
+    def _share(self, nanoseconds: int) -> float:
+        return nanoseconds / (self.stages.total() or 1)
+
+
+def _device_clock() -> int:
+    """Nanoseconds after the device finished everything launched so far."""
+    torch.cuda.synchronize()
+    return time.perf_counter_ns()

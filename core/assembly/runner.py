@@ -1,0 +1,65 @@
+"""The runner of a loaded model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from core.assembly.attention import Instrument, attention_factory
+from core.assembly.forward import build_forward
+from core.contract.config import EngineConfig, Quantization
+from core.fusion.accelerate import accelerate
+from core.model.cache import make_cache
+from core.model.hook import AttentionHook
+from core.model.last_tokens import LastTokens
+from core.model.limits import Limits
+from core.model.loader import LoadedModel
+from core.model.runner import ModelRunner
+from core.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRunner:
+    """A runner, the size of its KV cache, and what it computes with, in words."""
+
+    runner: ModelRunner
+    num_blocks: int
+    description: str
+
+
+def build_runner(
+    model: LoadedModel,
+    sampler: Sampler,
+    limits: Limits,
+    config: EngineConfig,
+    quantization: Quantization,
+    instrument: Instrument | None = None,
+) -> BuiltRunner:
+    """Fuse the model's modules, allocate the KV cache, and hook attention into the model.
+
+    Raises ModelLoadError.
+    """
+    hook = AttentionHook(model.module)
+    acceleration = accelerate(model, hook, quantization)
+    backend: str = config.attention_backend
+    if backend == "auto":
+        backend = acceleration.attention_backend
+    make_attention = attention_factory(backend, model, config)
+    storage = make_cache(model, hook, make_attention, limits, config)
+    attention = make_attention(storage, hook.layers)
+    if instrument is not None:
+        attention = instrument(model.module, attention)
+    hook.install(attention.forward)
+    is_cuda = model.device.type == "cuda"
+    last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
+    forward = build_forward(model, attention, last_tokens, limits, config)
+    graphs = "" if forward is forward.eager else " in CUDA graphs"
+    return BuiltRunner(
+        runner=ModelRunner(forward, sampler, storage, last_tokens),
+        num_blocks=storage.num_blocks,
+        description=(
+            f"{acceleration.description}, attention {backend!r}{graphs}, "
+            f"{torch.get_num_threads()} threads"
+        ),
+    )

@@ -1,0 +1,18 @@
+"""EngineInfo: the facts about a loaded engine."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a front end needs to know of a loaded engine. Counts are in tokens."""
+
+    max_model_len: int
+    max_num_seqs: int
+    vocab_size: int
+    num_kv_tokens: int
+    dtype: str
+    device: str
+    default_sampling: dict[str, float] = {}
+    eos_token_ids: tuple[int, ...] = ()

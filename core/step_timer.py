@@ -1,0 +1,46 @@
+"""StepTimer: where the time of the engine's steps goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, TypeAlias, get_args
+
+Stage: TypeAlias = Literal[
+    "schedule", "masks", "inputs", "forward", "sampling", "results", "commit", "delivery"
+]
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""In order of time. ``masks`` is the sampler's work before the forward pass, ``results`` waits for
+the sampled tokens, ``commit`` appends them, decodes text and frees blocks, and ``delivery`` hands
+the outputs to their consumer."""
+
+
+class StepTimer:
+    """Sums the time of each stage over all steps. Core thread only, except ``seconds``.
+
+    It is always on: a stage costs one reading of the clock. Times are those of the host: on CUDA
+    the device computes a step while the host is in later stages.
+    """
+
+    __slots__ = ("_last", "clock", "nanoseconds")
+
+    def __init__(self) -> None:
+        self.clock: Callable[[], int] = time.perf_counter_ns
+        """Nanoseconds. A profile replaces it to wait for the device first."""
+        self.nanoseconds: dict[Stage, int] = dict.fromkeys(STAGES, 0)
+        self._last = 0
+
+    def start(self) -> None:
+        """Begin a step: the time since the last lap belongs to no stage."""
+        self._last = self.clock()
+
+    def lap(self, stage: Stage) -> None:
+        """Charge the time since the last call to ``stage``."""
+        now = self.clock()
+        self.nanoseconds[stage] += now - self._last
+        self._last = now
+
+    def seconds(self) -> dict[Stage, float]:
+        """Seconds of every stage so far. Any thread."""
+        return {stage: self.nanoseconds[stage] / 1e9 for stage in STAGES}
