@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 ARGS ?=
 
 PACKAGES := bench core schemas server
-SOURCES := pyproject.toml README.md $(wildcard LICENSE) \
+SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
 UNIT := not slow and not triton

@@ -80,6 +80,9 @@ def test_the_wheel_contains_every_file_of_the_shipped_packages_and_nothing_else(
 
 def test_the_wheel_names_its_license_and_its_program(unpacked, metadata):
     assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
+    (license_file,) = unpacked.glob("*.dist-info/licenses/LICENSE")
+    assert license_file.read_bytes() == (ROOT / "LICENSE").read_bytes()
     (entry_points,) = unpacked.glob("*.dist-info/entry_points.txt")
     parser = configparser.ConfigParser()
     parser.read(entry_points)

@@ -1,0 +1,224 @@
+"""Draws the comparison with other servers as an SVG, from the lines of ``benchmarks.compare``.
+
+    python -m benchmarks.chart [benchmarks/results.jsonl ...] [--out docs/images/benchmarks.svg]
+
+Shows the last machine of the files: for each model one row of bars per server, roseinfer first,
+then the servers with quantized weights. The bars of a column share a scale within a model. A tilde
+marks figures of runs that were cut at the time limit. The colors follow the reader's light or dark
+scheme. The same lines always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from benchmarks.results import (
+    INT8,
+    US,
+    Cell,
+    Figure,
+    Line,
+    Results,
+    groups_of,
+    machine_name,
+    read_lines,
+    rounded,
+)
+
+DEFAULT_RESULTS = Path("benchmarks/results.jsonl")
+DEFAULT_OUT = Path("docs/images/benchmarks.svg")
+
+MODELS = {"gpt2": "GPT-2", "qwen3-0.6b": "Qwen3-0.6B", "qwen3-8b": "Qwen3-8B"}
+
+WIDTH = 960
+MARGIN = 24
+LABEL_WIDTH = 176
+COLUMN_WIDTH = 245
+BAR_WIDTH = 168
+"""Length of the longest bar; its value stands beside it."""
+
+BAR_HEIGHT = 14
+ROW_HEIGHT = 22
+HEAD_HEIGHT = 92
+MODEL_HEIGHT = 34
+FOOT_HEIGHT = 58
+
+STYLE = """\
+  .card { fill: #ffffff; stroke: #d0d7de; }
+  text { fill: #1f2328; }
+  .note { fill: #59636e; font-size: 12px; }
+  .title { font-size: 17px; font-weight: bold; }
+  .head, .model, .us { font-weight: bold; }
+  .rule { stroke: #d0d7de; }
+  .bar-us { fill: #cf2f5b; }
+  .bar-int8 { fill: #e88ba3; }
+  .bar-peer { fill: #6b7d93; }
+  .bar-quantized { fill: #a9b6c6; }
+  @media (prefers-color-scheme: dark) {
+    .card { fill: #0d1117; stroke: #3d444d; }
+    text { fill: #f0f6fc; }
+    .note { fill: #9198a1; }
+    .rule { stroke: #3d444d; }
+    .bar-us { fill: #e5537b; }
+    .bar-int8 { fill: #9c3d57; }
+    .bar-peer { fill: #8b98a9; }
+    .bar-quantized { fill: #55606e; }
+  }
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A figure as a column of bars. ``per_second``: show 1000 / value of a time in ms."""
+
+    figure: Figure
+    title: str
+    note: str
+    per_second: bool = False
+
+    def value(self, cell: Cell) -> float:
+        return 1000 / cell.value if self.per_second else cell.value
+
+
+COLUMNS = (
+    Column(
+        figure=Figure(scenario="s1", key="tpot_p50_ms", title="TPOT"),
+        title="One stream, tokens/s",
+        note="higher is better",
+        per_second=True,
+    ),
+    Column(
+        figure=Figure(scenario="s2", key="tok_s", title="tok/s", is_rate=True),
+        title="64 requests, tokens/s",
+        note="20 ms apart; higher is better",
+    ),
+    Column(
+        figure=Figure(scenario="s2", key="rss_mb", title="resident MB"),
+        title="Resident memory, MB",
+        note="after 64 requests; lower is better",
+    ),
+)
+
+
+def chart(lines: Sequence[Line]) -> str:
+    """The SVG document. Raises IndexError without results."""
+    session = [line for line in lines if line["kind"] == "session"][-1]
+    machine = machine_name(session["machine"])
+    models = {
+        group.model: Results(runs)
+        for group, runs in groups_of(lines).items()
+        if group.machine == machine
+    }
+    body: list[str] = []
+    y = HEAD_HEIGHT
+    for model, results in models.items():
+        body += _model(MODELS.get(model, model), results, y)
+        y += MODEL_HEIGHT + ROW_HEIGHT * len(_contenders(results))
+    height = y + FOOT_HEIGHT
+    return "\n".join([*_head(height), *body, *_foot(session, y), "</svg>", ""])
+
+
+def _contenders(results: Results) -> list[str]:
+    """Plain weights first; within them roseinfer first."""
+    shown = [US, *results.peers(is_quantized=False), INT8, *results.peers(is_quantized=True)]
+    return [name for name in shown if name in results.contenders]
+
+
+def _head(height: int) -> list[str]:
+    title = "roseinfer and other servers on the same machine"
+    columns = "; ".join(column.title for column in COLUMNS)
+    font = 'font-family="Helvetica, Arial, sans-serif" font-size="14"'
+    box = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title desc"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} {font}>',
+        f'<title id="title">{title}</title>',
+        f'<desc id="desc">Bars by model and server: {columns}.</desc>',
+        f"<style>\n{STYLE}</style>",
+        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        _text(MARGIN, 34, title, "title"),
+    ]
+    for number, column in enumerate(COLUMNS):
+        parts.append(_text(_x(number), 66, column.title, "head"))
+        parts.append(_text(_x(number), 83, column.note, "note"))
+    return parts
+
+
+def _model(name: str, results: Results, y: int) -> list[str]:
+    parts = [
+        f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
+        _text(MARGIN, y + 22, name, "model"),
+    ]
+    contenders = _contenders(results)
+    for row, contender in enumerate(contenders):
+        baseline = y + MODEL_HEIGHT + ROW_HEIGHT * row + 11
+        label = f"roseinfer {results.weights(US)}" if contender == US else contender
+        parts.append(_text(MARGIN + 12, baseline, label, "us" if contender == US else ""))
+    for number, column in enumerate(COLUMNS):
+        cells = [results.cell(contender, column.figure) for contender in contenders]
+        longest = max((column.value(cell) for cell in cells if cell), default=1.0)
+        for row, (contender, cell) in enumerate(zip(contenders, cells, strict=True)):
+            top = y + MODEL_HEIGHT + ROW_HEIGHT * row
+            kind = _kind(contender, results)
+            parts += _bar(_x(number), top, column, cell, longest, kind)
+    return parts
+
+
+def _bar(
+    x: int, top: int, column: Column, cell: Cell | None, longest: float, kind: str
+) -> list[str]:
+    if cell is None:
+        return [_text(x, top + 11, "not measured", "note")]
+    value = column.value(cell)
+    width = max(1.0, BAR_WIDTH * value / longest)
+    shown = f"{'~' if cell.is_cut else ''}{rounded(value)}"
+    box = f'x="{x}" y="{top - 1}" width="{width:.1f}" height="{BAR_HEIGHT}" rx="2"'
+    return [
+        f'<rect class="bar-{kind}" {box}/>',
+        _text(round(x + width + 6), top + 11, shown, "us" if kind == "us" else ""),
+    ]
+
+
+def _kind(contender: str, results: Results) -> str:
+    if contender in {US, INT8}:
+        return "us" if contender == US else "int8"
+    return "quantized" if contender in results.peers(is_quantized=True) else "peer"
+
+
+def _foot(session: Line, y: int) -> list[str]:
+    machine = session["machine"]
+    where = f"{machine['cpu']} ({machine_name(machine)}), {session['session'][:10]}"
+    scale = "" if session["scale"] == 1 else f" {session['scale']:g} of each scenario's work."
+    notes = f"Medians.{scale} A tilde marks runs that were cut at the time limit."
+    return [
+        f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
+        _text(MARGIN, y + 24, f"{where}. {notes}", "note"),
+        _text(MARGIN, y + 42, "Versions, commands, floors: benchmarks/RESULTS.md", "note"),
+    ]
+
+
+def _x(column: int) -> int:
+    return MARGIN + LABEL_WIDTH + COLUMN_WIDTH * column
+
+
+def _text(x: int, y: int, text: str, kind: str) -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f'<text{attribute} x="{x}" y="{y}">{escape(text)}</text>'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path, default=[DEFAULT_RESULTS])
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(chart(read_lines(options.files)), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
