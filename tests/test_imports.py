@@ -34,9 +34,7 @@ MAX_IMPORTS = 15
 KERNEL = "a Triton kernel is one function"
 BEING_SPLIT = "being split"
 
-LONG_FILES = {
-    "training/corpus/fact_tables.py": "tables of facts; data, not code",
-}
+LONG_FILES = {}
 
 LONG_FUNCTIONS = {
     "core/kernels/triton/attention/attend.py:attend_tile": KERNEL,

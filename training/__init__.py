@@ -1,6 +1,6 @@
-"""How the built-in model is made: text from generators, a tokenizer, a training loop.
+"""Makes the built-in model: text generators, a tokenizer and a training loop.
 
-One command repeats all of it (CPU, under an hour)::
+One command runs all of it (CPU, under an hour)::
 
     python -m training.train --out core/builtin_model/weights
 """

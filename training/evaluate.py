@@ -1,4 +1,4 @@
-"""Measure the shipped files: greedy answers to held-out prompts, skill by skill."""
+"""Measures a trained model: greedy answers to held-out prompts, by skill."""
 
 import argparse
 import json
@@ -49,15 +49,14 @@ MEASURED = (
 
 
 class Speaker:
-    """Greedy answers of the model in a folder."""
+    """Generates greedy answers with the model in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Load the model and its tokenizer."""
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
 
     def complete(self, texts: Sequence[str], limit: int) -> list[str]:
-        """Continue the texts greedily, to the end of the turn or of the text."""
+        """Greedy continuations of at most ``limit`` tokens."""
         batch = self.tokenizer(list(texts), return_tensors="pt", padding=True)
         with torch.inference_mode():
             out = self.model.generate(
@@ -67,7 +66,7 @@ class Speaker:
         return [str(answer).replace(END_OF_TEXT, "") for answer in answers]
 
     def prompt(self, messages: list[Message], tools: list[Json]) -> str:
-        """Write a conversation out, up to where the assistant is to speak."""
+        """The text of a conversation up to the start of the assistant's turn."""
         return str(
             self.tokenizer.apply_chat_template(
                 messages, tools=tools or None, tokenize=False, add_generation_prompt=True
@@ -76,7 +75,7 @@ class Speaker:
 
 
 def _expected(speaker: Speaker, example: Conversation) -> str:
-    """Render the last assistant message as the model should write it."""
+    """The text of the last assistant message, as the model should generate it."""
     before = speaker.prompt(example.messages[:-1], example.tools)
     whole = speaker.tokenizer.apply_chat_template(
         example.messages, tools=example.tools or None, tokenize=False
@@ -84,8 +83,8 @@ def _expected(speaker: Speaker, example: Conversation) -> str:
     return str(whole)[len(before) :].removesuffix("\n")
 
 
-def _json_is_right(answer: str, expected: str) -> bool:
-    """Accept any object with the fields, or any list of the length, that was asked for."""
+def _is_valid_json(answer: str, expected: str) -> bool:
+    """Accept any object with the same fields, and any list of the same length."""
     try:
         value = json.loads(answer.removesuffix(TURN_END))
     except ValueError:
@@ -97,25 +96,25 @@ def _json_is_right(answer: str, expected: str) -> bool:
 
 
 def accuracies(speaker: Speaker, per_skill: int = 20) -> dict[str, str]:
-    """Return the share of right greedy answers to held-out prompts, by skill."""
-    asked: dict[str, list[tuple[str, str]]] = {skill: [] for skill in MEASURED}
+    """Skill -> share of correct answers to held-out prompts. Prints some wrong answers."""
+    prompts: dict[str, list[tuple[str, str]]] = {skill: [] for skill in MEASURED}
     for example in held_out_examples(77, 6_000):
-        group = asked.get(example.skill)
+        group = prompts.get(example.skill)
         if not isinstance(example, Conversation) or group is None or len(group) >= per_skill:
             continue
         expected = _expected(speaker, example)
         if "<think>" not in expected:
             group.append((speaker.prompt(example.messages[:-1], example.tools), expected))
     shares = {}
-    for skill, group in asked.items():
+    for skill, group in prompts.items():
         answers = speaker.complete([prompt for prompt, _ in group], 160)
-        judge = _json_is_right if skill == "json" else str.__eq__
+        judge = _is_valid_json if skill == "json" else str.__eq__
         pairs = list(zip(answers, [expected for _, expected in group], strict=True))
         wrong = [(answer, expected) for answer, expected in pairs if not judge(answer, expected)]
         shares[skill] = f"{len(pairs) - len(wrong)}/{len(pairs)}"
         print(skill, shares[skill], flush=True)
         for answer, expected in wrong[:2]:
-            print(f"  wanted {expected!r}, got {answer!r}")
+            print(f"  expected {expected!r}, got {answer!r}")
     return shares
 
 

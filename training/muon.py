@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix updates are made orthogonal, for the weights of the layers."""
+"""Muon: an optimiser with momentum that orthogonalizes the updates of matrices."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ STEPS = 5
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """Bring all singular values of a stack of matrices near one (Newton-Schulz iteration)."""
+    """Move all singular values of a stack of matrices close to one (Newton-Schulz iteration)."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -22,10 +22,9 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 
 class Muon:
-    """The optimiser for two-dimensional weights; matrices of one shape are updated together."""
+    """The optimiser of two-dimensional weights; it updates matrices of one shape together."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], momentum: float = 0.95) -> None:
-        """Group the parameters by shape and start with momentum nought."""
         self.momentum = momentum
         groups: dict[torch.Size, list[torch.nn.Parameter]] = {}
         for parameter in parameters:
@@ -34,7 +33,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
-        """Update every weight; ``rate`` is the root mean square of the change of an element."""
+        """Update every weight; ``rate`` is the root mean square change of an element."""
         for group, average in self.groups:
             gradient = torch.stack([p.grad for p in group if p.grad is not None])
             average.lerp_(gradient, 1 - self.momentum)

@@ -1,4 +1,4 @@
-"""Encoding of examples and their packing into rows of equal length."""
+"""Encodes examples and packs them into rows of equal length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from training.corpus.chat import Conversation, Document
 from training.tokenizer import END_OF_TEXT, TURN_END, TURN_START
 
 PROMPT_WEIGHT = 0.1
-"""Weight in the loss of what the model is told; what it must say itself weighs one."""
+"""Loss weight of prompt tokens; tokens of the assistant have weight one."""
 
 MARKS = (TURN_START, TURN_END, "assistant", "<think>")
 ROW_LENGTHS = (256, 512, 2048)
@@ -20,7 +20,7 @@ TOKENS_PER_BATCH = 2048
 
 @dataclass(frozen=True)
 class Encoded:
-    """The tokens of one example with their weights in the loss."""
+    """The tokens of one example and their loss weights."""
 
     ids: list[int]
     weights: list[float]
@@ -28,14 +28,14 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of tokens and of weights, both of shape (rows, length)."""
+    """Tokens and loss weights, both [num_rows, length]."""
 
     ids: torch.Tensor
     weights: torch.Tensor
 
 
 def render(example: Conversation | Document, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Write the example out as the text that the model reads."""
+    """The text of an example as the model reads it."""
     if isinstance(example, Document):
         return example.text + END_OF_TEXT
     text = tokenizer.apply_chat_template(
@@ -47,7 +47,7 @@ def render(example: Conversation | Document, tokenizer: PreTrainedTokenizerFast)
 def encode(
     examples: Sequence[Conversation | Document], tokenizer: PreTrainedTokenizerFast
 ) -> list[Encoded]:
-    """Encode the examples, weighing what the assistant says more than what it reads."""
+    """Tokens and loss weights of the examples."""
     texts = [render(example, tokenizer) for example in examples]
     batch = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
     marks = [tokenizer.convert_tokens_to_ids(mark) for mark in MARKS]
@@ -63,9 +63,9 @@ def encode(
 
 
 def _weights(ids: list[int], start: int, end: int, assistant: int, think: int) -> list[float]:
-    """Give full weight to assistant turns, from after their header to the end of turn.
+    """Weight one for assistant turns, from after their header to the end of the turn.
 
-    A thought is begun by the prompt and never by the model, so its mark is left out.
+    The prompt, not the model, generates ``<think>``, so that token has weight zero.
     """
     weights = [PROMPT_WEIGHT] * len(ids)
     position = 0
@@ -85,10 +85,10 @@ def _weights(ids: list[int], start: int, end: int, assistant: int, think: int) -
 
 
 def pack(examples: Sequence[Encoded], pad: int, seed: int) -> list[Batch]:
-    """Pack whole examples into rows and rows into batches, in a shuffled order.
+    """Pack whole examples into rows and rows into batches, in random order.
 
-    An example goes to the shortest row length that holds it twice; one in forty goes to the
-    longest rows, so that late positions are trained too.
+    An example goes to the shortest rows of which it fills at most 80 %. One example in forty goes
+    to the longest rows, so that the model also learns late positions.
     """
     random = Random(seed)
     order = list(examples)
@@ -118,7 +118,7 @@ def pack(examples: Sequence[Encoded], pad: int, seed: int) -> list[Batch]:
 
 
 def _rows(examples: Sequence[Encoded], length: int, pad: int) -> list[Encoded]:
-    """Fill rows by first fit among a few open ones, padding what is left with weight nought."""
+    """Fill rows by first fit among 48 open ones; padding has weight zero."""
     full: list[Encoded] = []
     rows: list[Encoded] = []
     for example in examples:

@@ -1,4 +1,4 @@
-"""The byte-level BPE tokenizer: every Unicode string survives encoding and decoding."""
+"""The byte-level BPE tokenizer; it encodes and decodes every Unicode string without loss."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +19,7 @@ VISIBLE = (
     "<think>",
     "</think>",
 )
-"""Marks with one token each that stay in the decoded text, for the parsers of the server."""
+"""Markup with one token each. It stays in the decoded text, for the parsers of the server."""
 
 CONTEXT = 2048
 SPLIT = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -29,7 +29,7 @@ TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learn the merges from ``texts`` and return the finished tokenizer."""
+    """Learn the merges from ``texts``."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [

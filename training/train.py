@@ -1,4 +1,4 @@
-"""Train the built-in model from nothing: ``python -m training.train --out DIRECTORY``."""
+"""Trains the built-in model from scratch: ``python -m training.train --out DIRECTORY``."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ WARM_UP = 0.02
 
 
 def configuration(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
-    """Describe the architecture: a Qwen3 decoder of two million parameters."""
+    """A Qwen3 decoder of two million parameters."""
     return Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=160,
@@ -43,7 +43,7 @@ def configuration(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
 
 
 def loss_of(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy of a batch, weighed token by token."""
+    """The weighted mean cross-entropy of a batch."""
     hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state[:, :-1]
     weights = batch.weights[:, 1:]
     used = weights > 0
@@ -54,9 +54,9 @@ def loss_of(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
 
 
 def learn(model: Qwen3ForCausalLM, batches: Sequence[Batch], minutes: float) -> int:
-    """Take one step per batch and return their number.
+    """Train with one step per batch; returns the number of steps.
 
-    The rate falls to nought at the last batch or at the time limit, whichever comes first.
+    The learning rate decays to zero at the last batch or at the time limit, whichever is first.
     """
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -88,12 +88,11 @@ def learn(model: Qwen3ForCausalLM, batches: Sequence[Batch], minutes: float) -> 
 
 @torch.no_grad()
 def mean_loss(model: Qwen3ForCausalLM, batches: Sequence[Batch]) -> float:
-    """Return the mean loss over batches."""
     return sum(loss_of(model, batch).item() for batch in batches) / len(batches)
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Write the Hugging Face files; values are rounded to bfloat16, stored as float32."""
+    """Write the Hugging Face files. Values are rounded to bfloat16 and stored as float32."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(torch.bfloat16).float())
@@ -114,13 +113,12 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 
 
 def main() -> None:
-    """Generate the text, train the tokenizer and the model, save and measure them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the model's files")
     parser.add_argument("--examples", type=int, default=75_000)
     parser.add_argument("--minutes", type=float, default=45.0, help="limit of the training loop")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--start-from", type=Path, help="go on from the model in this folder")
+    parser.add_argument("--start-from", type=Path, help="continue from the model in this folder")
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The text on which the built-in model is trained, all of it generated here."""
+"""Generates the training text of the built-in model."""
 
 from training.corpus.chat import Conversation, Document
 from training.corpus.mixture import example
@@ -8,12 +8,11 @@ HELD_OUT = 2_000
 
 
 def training_examples(seed: int, count: int) -> list[Conversation | Document]:
-    """Generate the training examples."""
     source = Source(seed)
     return [example(source) for _ in range(count)]
 
 
 def held_out_examples(seed: int, count: int = HELD_OUT) -> list[Conversation | Document]:
-    """Generate examples from phrasings, sums and tools that training never shows."""
+    """Examples with phrasings, sums and tools that the training examples never contain."""
     source = HeldOutSource(seed + 1_000_003)
     return [example(source) for _ in range(count)]

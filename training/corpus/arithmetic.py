@@ -1,4 +1,4 @@
-"""Adding, taking away and multiplying small numbers."""
+"""Addition, subtraction, multiplication and comparison of small numbers."""
 
 from training.corpus.chat import Exchange
 from training.corpus.source import Source
@@ -22,12 +22,12 @@ MULTIPLY = ("{a} * {b}", "{a} x {b}", "{a} times {b}")
 
 
 def is_held_out(a: int, b: int) -> bool:
-    """Keep one pair of larger numbers in twenty out of the training text."""
+    """Whether a pair is reserved for the held-out text: one in twenty of the larger pairs."""
     return a > 12 and b > 12 and (7 * a + 3 * b) % 20 == 0
 
 
 def _pair(source: Source, limit: int) -> tuple[int, int]:
-    """Draw two numbers; held-out pairs only for the held-out text."""
+    """Two random numbers; larger pairs are held out in held-out text and only there."""
     while True:
         top = 10 if limit > 10 and source.chance(0.35) else limit
         a, b = source.randint(0, top), source.randint(0, top)
@@ -45,7 +45,6 @@ COMPARE = (
 
 
 def _compare(source: Source) -> Exchange:
-    """Return a question which of two numbers is bigger."""
     a, b = source.sample(range(100), 2)
     question = source.phrase(COMPARE).format(a=a, b=b)
     return Exchange(
@@ -54,7 +53,6 @@ def _compare(source: Source) -> Exchange:
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a sum, a difference, a product or a comparison."""
     kind = source.random()
     if kind > 0.96:
         return _compare(source)

@@ -1,4 +1,4 @@
-"""The two kinds of training example: a conversation and a plain document."""
+"""The two kinds of training examples: conversations and plain documents."""
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -9,7 +9,7 @@ Message: TypeAlias = dict[str, Json]
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question and its answer, by the skill it exercises."""
+    """One question and its answer; ``skill`` names the generator."""
 
     skill: str
     question: str
@@ -19,7 +19,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages in the OpenAI form, with the tools that the system turn describes."""
+    """Messages and tools in the OpenAI format."""
 
     skill: str
     messages: list[Message]
@@ -28,22 +28,19 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain text outside any chat."""
+    """Plain text without a chat template."""
 
     text: str
     skill: str = "document"
 
 
 def user(content: str) -> Message:
-    """Return a user message."""
     return {"role": "user", "content": content}
 
 
 def assistant(content: str) -> Message:
-    """Return an assistant message."""
     return {"role": "assistant", "content": content}
 
 
 def system(content: str) -> Message:
-    """Return a system message."""
     return {"role": "system", "content": content}

@@ -1,4 +1,4 @@
-"""Repeating what was said, and remembering it from an earlier turn."""
+"""Repeating a text, and remembering a fact from an earlier turn."""
 
 from training.corpus import words
 from training.corpus.chat import Conversation, Exchange, Message, assistant, system, user
@@ -34,7 +34,7 @@ def _random_word(source: Source) -> str:
 
 
 def phrase(source: Source) -> str:
-    """Return some words to be repeated."""
+    """A random text to repeat."""
     kind = source.random()
     if kind < 0.12:
         return "".join(source.choices(words.EMOJI, k=source.randint(1, 6)))
@@ -49,12 +49,11 @@ def phrase(source: Source) -> str:
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a phrase to repeat."""
     text = phrase(source)
     return Exchange("repeat", source.phrase(ASK).format(text), text, "I copy the text.")
 
 
-TOLD = (
+STATED = (
     ("My name is {name}.", "Nice to meet you, {name}!", "What is my name?", "Your name is {name}."),
     ("Hi, I am {name}.", "Nice to meet you, {name}!", "Who am I?", "Your name is {name}."),
     ("I live in {city}.", "{city} is a nice place.", "Where do I live?", "You live in {city}."),
@@ -83,7 +82,7 @@ TOLD = (
 
 
 def memory(source: Source, between: Exchange | None) -> Conversation:
-    """Tell something, perhaps talk of something else, and ask for what was told."""
+    """State a fact, optionally talk about something else, then ask for the fact."""
     slots = {
         "name": source.choice(words.NAMES),
         "city": source.choice(words.CITIES),
@@ -94,18 +93,18 @@ def memory(source: Source, between: Exchange | None) -> Conversation:
         "age": str(source.randint(5, 90)),
         "word": _random_word(source),
     }
-    told, reply, question, answer = (text.format(**slots) for text in source.choice(TOLD))
+    fact, reply, question, answer = (text.format(**slots) for text in source.choice(STATED))
     reply = reply[0].upper() + reply[1:]
     if source.chance(0.2):
-        return Conversation("memory", [user(f"{told} {question}"), assistant(answer)])
-    messages: list[Message] = [user(told), assistant(reply)]
+        return Conversation("memory", [user(f"{fact} {question}"), assistant(answer)])
+    messages: list[Message] = [user(fact), assistant(reply)]
     if between is not None:
         messages += [user(between.question), assistant(between.answer)]
     return Conversation("memory", [*messages, user(question), assistant(answer)])
 
 
 def renamed(source: Source) -> Conversation:
-    """Give the assistant another name in the system turn and ask for it."""
+    """The system message gives the assistant a name; the user asks for it."""
     name = source.choice(words.NAMES)
     rule = source.phrase(
         (

@@ -1,4 +1,4 @@
-"""Counting up, down and in steps; days, months and letters in order."""
+"""Counting up, down and in steps; lists of days, months and letters."""
 
 from training.corpus import words
 from training.corpus.chat import Exchange
@@ -69,7 +69,6 @@ def _numbers(values: range) -> str:
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a request to count or to list and its answer."""
     kind = source.random()
     if kind < 0.45:
         to_only = source.chance(0.3)

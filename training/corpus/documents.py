@@ -1,4 +1,4 @@
-"""Plain text outside any chat, for raw completions."""
+"""Plain text without a chat template, for raw completions."""
 
 from training.corpus import arithmetic, facts, stories
 from training.corpus.chat import Document
@@ -51,7 +51,7 @@ TEXTS = (
 
 
 def document(source: Source) -> Document:
-    """Return a story, a list of sums, some facts, a list of questions or a short text."""
+    """A story, a list of sums, some facts, a list of questions or a short text."""
     kind = source.random()
     if kind < 0.5:
         parts = []

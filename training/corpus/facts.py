@@ -1,8 +1,9 @@
-"""Several hundred simple facts, each asked in several ways."""
+"""Several hundred simple facts, with several questions each."""
 
 from training.corpus import fact_tables as tables
 from training.corpus import words
 from training.corpus.chat import Exchange
+from training.corpus.single_facts import SINGLE
 from training.corpus.source import Source
 
 Table = tuple[dict[str, str], tuple[str, ...], str]
@@ -212,13 +213,10 @@ BY_KEY: dict[str, Table] = {
         "{a} lives {v}.",
     ),
 }
-SINGLE = tables.SINGLE
-
 _WEIGHTS = {kind: len(table[0]) for kind, table in BY_KEY.items()} | {"single": 2 * len(SINGLE)}
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a question about one fact and its answer."""
     kind = source.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     if kind == "single":
         questions, answer = source.choice(SINGLE)
@@ -232,5 +230,5 @@ def exchange(source: Source) -> Exchange:
 
 
 def documents(source: Source) -> str:
-    """Return some facts as running text."""
+    """Some facts as running text."""
     return " ".join(exchange(source).answer for _ in range(source.randint(2, 8)))

@@ -1,4 +1,4 @@
-"""Small JSON objects on request, with the fields that are asked for."""
+"""Requests for small JSON objects with given fields."""
 
 import json
 from collections.abc import Callable
@@ -87,12 +87,11 @@ EXTRACT = (
 
 
 def listed(items: list[str]) -> str:
-    """Join words as a person would: "a, b and c"."""
+    """Join words with commas and "and": "a, b and c"."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
 
 
 def _list(source: Source) -> Exchange:
-    """Return a request for a list and the list."""
     count, things = source.choice(list(COUNTS)), source.choice(list(LISTED))
     items = source.sample(LISTED[things], COUNTS[count])
     question = source.phrase(LISTS).format(count=count, things=things)
@@ -100,7 +99,6 @@ def _list(source: Source) -> Exchange:
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a request for a JSON object and the object."""
     kind = source.random()
     if kind > 0.9:
         return _list(source)

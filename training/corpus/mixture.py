@@ -1,4 +1,4 @@
-"""How often each skill appears, and how exchanges become conversations."""
+"""Mixes the skills by their weights and builds conversations from exchanges."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ SKILLS: tuple[tuple[Callable[[Source], Exchange], float], ...] = (
     (unknown.exchange, 2),
 )
 LITERAL = ("repeat", "json")
-"""Skills whose answers copy from the question, which is therefore left as it is."""
+"""Skills whose answers copy from the question, so the question stays unchanged."""
 
 SYSTEMS = (
     "You are a helpful assistant.",
@@ -47,7 +47,7 @@ _WEIGHTS = [weight for _, weight in SKILLS]
 
 
 def exchange(source: Source) -> Exchange:
-    """Draw a question and its answer from one of the skills."""
+    """A random exchange of one of the skills."""
     drawn = source.choices(_MAKERS, _WEIGHTS)[0](source)
     if drawn.skill in LITERAL:
         return drawn
@@ -55,7 +55,7 @@ def exchange(source: Source) -> Exchange:
 
 
 def casual(source: Source, question: str) -> str:
-    """Write a question carelessly now and then: no full stop, no capital letters."""
+    """Sometimes drop the full stop or the capital letters of a question."""
     if source.chance(0.12):
         question = question.rstrip(".?!") or question
     if source.chance(0.08):
@@ -66,7 +66,7 @@ def casual(source: Source, question: str) -> str:
 
 
 def conversation(source: Source) -> Conversation:
-    """Put one to four exchanges into a conversation."""
+    """A conversation of one to four exchanges, rarely of twenty."""
     messages: list[Message] = []
     if source.chance(0.3):
         messages.append(system(source.phrase(SYSTEMS)))
@@ -82,7 +82,6 @@ def conversation(source: Source) -> Conversation:
 
 
 def example(source: Source) -> Conversation | Document:
-    """Draw one training example."""
     kind = source.random()
     if kind < 0.26:
         return tools.conversation(source, exchange)

@@ -1,4 +1,4 @@
-"""Little stories, short and long, put together from sentences with many choices."""
+"""Short and long stories, composed of random sentences with slots."""
 
 from training.corpus import words
 from training.corpus.chat import Exchange
@@ -41,7 +41,7 @@ EVENTS = (
     '"It is only me, {name} the {animal}," was the answer.',
 )
 FOUND, MET = 0, 5
-"""The events that bring in the object and the second hero; most others refer to them."""
+"""The events that introduce the object and the second character; other events refer to them."""
 
 ENDINGS = (
     "From that day on, {name} and {name2} were the best of friends.",
@@ -86,7 +86,7 @@ LONG = (
 
 
 def story(source: Source, slots: dict[str, str], events: int) -> str:
-    """Write a story with this many events, in paragraphs when it is long."""
+    """A story with this many events, in paragraphs if it is long."""
     needed = {FOUND, MET} if events > 1 else {MET}
     others = [i for i in range(len(EVENTS)) if i not in needed]
     chosen = [EVENTS[i] for i in sorted(needed | set(source.sample(others, events - len(needed))))]
@@ -100,7 +100,7 @@ def story(source: Source, slots: dict[str, str], events: int) -> str:
 
 
 def slots_for(source: Source) -> dict[str, str]:
-    """Choose who and what the story is about."""
+    """Random characters, places and objects, by slot."""
     animals = source.sample(words.ANIMALS, 3)
     names = source.sample(words.NAMES, 2)
     places = source.sample(words.PLACES, 2)
@@ -134,7 +134,6 @@ def slots_for(source: Source) -> dict[str, str]:
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a request for a story and the story."""
     slots = slots_for(source)
     kind = source.random()
     if kind < 0.15:

@@ -274,7 +274,6 @@ SMALL_TALK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 def exchange(source: Source) -> Exchange:
-    """Return one piece of small talk."""
     questions, answers = source.choice(SMALL_TALK)
     question = source.phrase(questions)
     return Exchange("talk", question, source.choice(answers), "I should answer kindly.")

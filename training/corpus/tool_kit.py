@@ -1,4 +1,4 @@
-"""Made-up tools and the usual ones: what they are, how they are asked for, what they return."""
+"""Invented and common tools: their schemas, requests, arguments and results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from training.corpus.source import Source
 
 @dataclass(frozen=True)
 class Use:
-    """One request that calls for a tool, its arguments, its result and the final answer."""
+    """One request for a tool, its arguments, its result and the final answer."""
 
     tool: str
     request: str
@@ -21,7 +21,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as the system turn describes it, with a maker of requests for it."""
+    """A tool in the OpenAI format; ``ask`` makes random requests for it."""
 
     name: str
     schema: dict[str, Json]
@@ -32,7 +32,7 @@ Maker = Callable[[Source], Json]
 
 
 def _schema(source: Source, name: str, about: str, parameters: dict[str, Json]) -> dict[str, Json]:
-    """Write a tool in the OpenAI form, with the small differences that clients have."""
+    """A tool in the OpenAI format, with the small differences between clients."""
     schema: dict[str, Json] = {"type": "object", "properties": parameters}
     if source.chance(0.75):
         schema["required"] = list(parameters)
@@ -133,7 +133,7 @@ def _spoken(value: Json) -> str:
 
 
 def made_up(source: Source) -> Tool:
-    """Invent a tool from a verb, a thing and some parameters."""
+    """Invent a tool from a verb, a noun and some parameters."""
     verb = source.choice(VERBS)
     thing = source.choice(HELD_OUT_THINGS if source.held_out else THINGS)
     if source.chance(0.15):
@@ -170,7 +170,7 @@ def made_up(source: Source) -> Tool:
 
 
 def _outcome(source: Source, thing: str) -> tuple[Json, str]:
-    """Return what the tool says and how the assistant passes it on."""
+    """The result of the tool, and the assistant's answer."""
     key = source.choice(("status", "result", "price", "count", "name", "color", "id", "total"))
     value: Json = {
         "status": source.choice(("ok", "done", "open", "closed", "ready")),
@@ -187,7 +187,6 @@ def _entry(kind: str, description: str, source: Source) -> dict[str, Json]:
 
 
 def weather(source: Source) -> Tool:
-    """Tell the weather in a city."""
     name = source.choice(("get_weather", "get_weather", "get_current_weather", "weather"))
     about = source.choice(
         (
@@ -240,7 +239,7 @@ def weather(source: Source) -> Tool:
 
 
 def calculator(source: Source) -> Tool:
-    """Add numbers that are too large for the model."""
+    """A calculator, for numbers that are too large for the model."""
     name = source.choice(("add", "add_numbers", "sum"))
     first, second = source.choice((("a", "b"), ("x", "y")))
     kind = source.choice(("integer", "number"))
@@ -270,7 +269,7 @@ def calculator(source: Source) -> Tool:
 
 
 def clock(source: Source) -> Tool:
-    """Tell the time, with or without a place."""
+    """The current time, with or without a place."""
     name = source.choice(("get_time", "get_current_time"))
     key = source.choice(("city", "location", "timezone", ""))
     parameters: dict[str, Json] = {key: _entry("string", "The city", source)} if key else {}
@@ -298,7 +297,6 @@ def clock(source: Source) -> Tool:
 
 
 def lookup(source: Source) -> Tool:
-    """Search for something."""
     name = source.choice(("search", "web_search", "search_web", "lookup"))
     key = source.choice(("query", "query", "q"))
     parameters: dict[str, Json] = {key: _entry("string", "What to look for", source)}
@@ -322,7 +320,6 @@ def lookup(source: Source) -> Tool:
 
 
 def mail(source: Source) -> Tool:
-    """Send a message to somebody."""
     name = source.choice(("send_message", "send_email", "send_mail"))
     to, body = source.choice((("to", "message"), ("to", "body"), ("recipient", "text")))
     parameters: dict[str, Json] = {
@@ -352,5 +349,5 @@ USUAL = (weather, weather, calculator, clock, lookup, mail)
 
 
 def tool(source: Source) -> Tool:
-    """Return an invented tool or one of the usual ones."""
+    """An invented tool or one of the common ones."""
     return made_up(source) if source.chance(0.5) else source.choice(USUAL)(source)

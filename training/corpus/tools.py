@@ -1,4 +1,4 @@
-"""Conversations in which the system turn describes tools."""
+"""Conversations with tools."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SYSTEMS = (
 
 
 def _calls(uses: list[Use]) -> Message:
-    """Return the assistant message that calls the tools."""
+    """The assistant message that calls the tools."""
     calls: list[Json] = [
         {"type": "function", "function": {"name": use.tool, "arguments": use.arguments}}
         for use in uses
@@ -27,7 +27,7 @@ def _calls(uses: list[Use]) -> Message:
 
 
 def _distinct(source: Source, count: int) -> list[Tool]:
-    """Draw tools with different names."""
+    """Random tools with different names."""
     found: dict[str, Tool] = {}
     while len(found) < count:
         tool = tool_kit.tool(source)
@@ -36,24 +36,24 @@ def _distinct(source: Source, count: int) -> list[Tool]:
 
 
 def _uses(source: Source, offered: list[Tool]) -> list[Use]:
-    """Ask for one of the tools, or now and then for two at once."""
+    """Requests for one of the tools, sometimes for two at once."""
     count = 2 if len(offered) > 1 and source.chance(0.2) else 1
     return [tool.ask(source) for tool in source.sample(offered, count)]
 
 
 def _request(source: Source, uses: list[Use]) -> str:
-    """Say what is wanted."""
+    """The user message that requests the calls."""
     joint = source.choice((" Then: ", " And: ", " Also: "))
     return joint.join(use.request for use in uses)
 
 
 def _result(use: Use) -> Message:
-    """Return the message with which the tool answers."""
+    """The tool message with the result."""
     return {"role": "tool", "content": json.dumps(use.result, ensure_ascii=False)}
 
 
 def conversation(source: Source, plain: Callable[[Source], Exchange]) -> Conversation:
-    """Return a conversation with tools; ``plain`` gives questions that need none."""
+    """A conversation with tools; ``plain`` makes exchanges that need no tool."""
     offered = _distinct(source, source.choice((1, 1, 1, 2, 2, 3, 4)))
     messages = [system(source.phrase(SYSTEMS))] if source.chance(0.4) else []
     rounds = source.choice((1, 1, 2, 3))

@@ -1,4 +1,4 @@
-"""Questions beyond the model, and an honest answer."""
+"""Questions that the model cannot answer, and answers that say so."""
 
 from training.corpus import words
 from training.corpus.chat import Exchange
@@ -26,7 +26,6 @@ ANSWERS = (
 
 
 def exchange(source: Source) -> Exchange:
-    """Return a question that the model cannot answer."""
     question = source.phrase(FORMS).format(
         a=source.choice(words.NOUNS),
         b=source.choice(words.ADJECTIVES),

@@ -1,8 +1,7 @@
-"""Pools of words from which the generators draw."""
+"""Word lists of the generators."""
 
 
 def split(text: str) -> list[str]:
-    """Split a line of words."""
     return text.split()
 
 
