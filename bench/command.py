@@ -65,12 +65,12 @@ def _bar(name: str, total: int) -> Any:
 def _opened(settings: BenchSettings) -> Iterator[Runner]:
     target = settings.target
     if isinstance(target, ServerTarget):
-        from bench.server_runner import server_runner  # noqa: PLC0415 - only one of the two
+        from bench.over_http.runner import server_runner  # noqa: PLC0415 - only one of the two
 
         with server_runner(target, settings) as runner:
             yield runner
         return
-    from bench.engine_runner import engine_runner  # noqa: PLC0415 - imports torch
+    from bench.in_process.runner import engine_runner  # noqa: PLC0415 - imports torch
 
     print("roseinfer: loading the model ...", file=sys.stderr)
     with engine_runner(target, settings) as runner:

@@ -1,4 +1,4 @@
-"""The result of a profile: plain data."""
+"""KindReport: the result of a profile, as plain data."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _profile(report: KindReport) -> list[str]:
     return [
         f"profile of {report.num_steps} steps {what}: {report.step_ms:.3f} ms each",
         f"{report.num_sequences:.1f} sequences, {report.num_tokens:.1f} tokens a step",
-        f"{report.overhead_ms:.3f} ms a step, about, go to measuring",
+        f"profiling itself takes about {report.overhead_ms:.3f} ms a step",
         f"{'':<32}{'ms':>10}{'share':>8}{'calls':>8}",
         *(line for stage in report.stages for line in _stage(stage)),
     ]

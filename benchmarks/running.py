@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import IO, Any
 
-from bench.client import CompletionClient
+from bench.over_http.client import CompletionClient
 from benchmarks.load import run_scenario
 from benchmarks.peers import BenchModel, Contender
 from benchmarks.process import DidNotStart, ServerProcess

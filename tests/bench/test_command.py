@@ -6,9 +6,9 @@ import pytest
 from bench import command, random_model
 from bench.errors import BenchError
 from bench.figures import summarize
+from bench.over_http.runner import sampling_fields
 from bench.records import RequestRecord
 from bench.report import RunResult, make_report, render, write_json
-from bench.server_runner import sampling_fields
 from bench.settings import (
     BenchSettings,
     EngineTarget,

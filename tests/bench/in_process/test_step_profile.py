@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from bench.module_times import ModuleTimes, hook_seconds
-from bench.profile import StepProfile
+from bench.in_process.module_times import ModuleTimes, hook_seconds
+from bench.in_process.step_profile import StepProfile
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.step_timer import STAGES

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from bench.module_times import ModuleTimes, hook_seconds
+from bench.in_process.module_times import ModuleTimes, hook_seconds
 from bench.profile_report import Kind, KindReport, PartTime, StageTime
 from core.scheduler import SchedulerOutput
 from core.step_timer import STAGES, Stage, StepTimer
@@ -26,7 +26,7 @@ class StepProfile:
         self._timer = StepTimer()
         self._call_seconds = 0.0
         self._before = _Nanoseconds()
-        self._step: _Sums | None = None  # of the step under way
+        self._step: _Sums | None = None  # of the current step
         self._sums: dict[Kind, _Sums] = {}
         self.clear()
 
@@ -59,7 +59,7 @@ class StepProfile:
         self._step.num_tokens += scheduler_output.num_tokens
 
     def report(self) -> tuple[KindReport, ...]:
-        """A report for each kind of steps that there were."""
+        """Return a report for each kind of step that occurred."""
         self._end_step()
         return tuple(
             sums.report(kind, self._call_seconds)
@@ -108,7 +108,7 @@ class _Sums(_Nanoseconds):
         self.calls += after.calls - before.calls
 
     def report(self, kind: Kind, call_seconds: float) -> KindReport:
-        """Means per step. ``call_seconds`` is what timing one call of a module costs."""
+        """Return means per step. ``call_seconds`` is the cost of timing one call of a module."""
         return KindReport(
             kind=kind,
             num_steps=self.num_steps,
@@ -148,6 +148,6 @@ class _Sums(_Nanoseconds):
 
 
 def _device_clock() -> int:
-    """Nanoseconds after the device finished everything launched so far."""
+    """Return the time in nanoseconds once the device has finished all launched work."""
     torch.cuda.synchronize()
     return time.perf_counter_ns()

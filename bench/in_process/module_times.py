@@ -29,17 +29,17 @@ class ModuleTimes:
         self._stack: list[_Call] = []
 
     def instrument(self, model: nn.Module, attention: AttentionBackend) -> AttentionBackend:
-        """Hook every module of a model; returns the attention, timed."""
+        """Hook every module of a model; return the attention with timers around its calls."""
         for module in model.modules():
             self.hook(module, type(module).__name__)
         return _TimedAttention(attention, self)
 
     def enter(self, name: str) -> None:
-        """A call begins."""
+        """Begin a call."""
         self._stack.append(_Call(name, self.clock()))
 
     def leave(self) -> None:
-        """The innermost call ends."""
+        """End the innermost call."""
         call = self._stack.pop()
         spent = self.clock() - call.start
         self.nanoseconds[call.name] = self.nanoseconds.get(call.name, 0) + spent - call.inner
@@ -89,7 +89,7 @@ class _TimedAttention:
 
 
 def hook_seconds() -> float:
-    """Measure what timing one call of a module costs."""
+    """Measure the cost of timing one call of a module."""
     plain: Any = nn.Identity()
     hooked = nn.Identity()
     ModuleTimes().hook(hooked, "hooked")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bench.client import CompletionClient, served_model
-from bench.connection import ConnectionFailed
 from bench.errors import BenchError
 from bench.figures import summarize
-from bench.http_load import run_http
+from bench.over_http.client import CompletionClient, served_model
+from bench.over_http.connection import ConnectionFailed
+from bench.over_http.load import run_http
 from bench.report import RunResult
 from bench.runner import CpuShare
 from bench.settings import BenchSettings, Sampling, ServerTarget

@@ -1,13 +1,13 @@
-"""EngineBench: an engine in this process, to be loaded with one run after another."""
+"""InProcessEngine: an engine in this process, for one run after another."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 
-from bench.engine_run import EngineRun
 from bench.errors import BenchError
-from bench.instruments import Instruments
+from bench.in_process.instruments import Instruments
+from bench.in_process.run import EngineRun
 from bench.profile_report import KindReport
 from bench.records import EngineRecord
 from bench.settings import EngineTarget, Sampling
@@ -20,16 +20,16 @@ from core.thread import CoreThread, Died, Event, SteppingEngine
 from server import heap
 
 CLOSE_TIMEOUT = 10.0
-"""Seconds that the step under way gets to end."""
+"""Seconds that a running step gets to end."""
 
 
-class EngineBench:
+class InProcessEngine:
     """An engine and the thread that owns it. Main thread only."""
 
     def __init__(
         self, target: EngineTarget, *, load: Callable[[], LoadedEngine] | None = None
     ) -> None:
-        """Load the engine; ``load`` builds another than the target names. Raises BenchError."""
+        """Load the engine. ``load`` loads another one than the target's. Raises BenchError."""
         self._target = target
         self._instruments = Instruments(target)
         self._load = load or self._instruments.load
@@ -50,13 +50,12 @@ class EngineBench:
 
     @property
     def info(self) -> EngineInfo:
-        """The facts about the engine."""
         assert self._loaded is not None
         return self._loaded.info
 
     @property
     def stats(self) -> EngineStats:
-        """The engine's counters as of its last step."""
+        """The engine's counters after its last step."""
         return self._core.stats
 
     @property
@@ -65,11 +64,11 @@ class EngineBench:
         return self._instruments.report()
 
     def clear_profile(self) -> None:
-        """Measure steps from here on. Between runs."""
+        """Drop what was measured. Between runs only."""
         self._instruments.clear()
 
     def close(self) -> None:
-        """Stop the core thread. Harmless when repeated."""
+        """Stop the core thread. May be called again."""
         self._core.close(CLOSE_TIMEOUT)
 
     def run(
@@ -82,10 +81,11 @@ class EngineBench:
         concurrency: int | None = None,
         on_end: Callable[[], object] = lambda: None,
     ) -> list[EngineRecord]:
-        """Submit the requests as they are due; their records, in their order, when all have ended.
+        """Submit the requests as they are due; return their records once all have ended.
 
-        At most ``concurrency`` are in flight. ``on_end`` is called when one has ended, on any
-        thread. Raises BenchError if the engine has died before.
+        Records are in the order of requests. At most ``concurrency`` are in flight. ``on_end`` is
+        called when a request has ended, on any thread. Raises BenchError if the engine has died
+        in an earlier run.
         """
         assert self._loaded is not None
         self._run = EngineRun(
@@ -102,7 +102,7 @@ class EngineBench:
             raise BenchError(self._death)
         return self._run.go(requests, timetable)
 
-    # What the core thread calls.
+    # Called by the core thread.
 
     def _load_and_observe(self) -> SteppingEngine:
         self._loaded = self._load()

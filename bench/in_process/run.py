@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from bench.in_process.schedule_times import ScheduleTimes
 from bench.records import EngineRecord
-from bench.schedule_times import ScheduleTimes
 from bench.settings import EngineTarget, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request

@@ -1,4 +1,4 @@
-from bench.schedule_times import ScheduleTimes
+from bench.in_process.schedule_times import ScheduleTimes
 from tests.support.scripted import Rig
 
 

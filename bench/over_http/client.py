@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from bench.connection import ConnectionFailed, Endpoint, Exchange, exchange
-from bench.event_stream import EventStreamParser
+from bench.over_http.connection import ConnectionFailed, Endpoint, Exchange, exchange
+from bench.over_http.event_stream import EventStreamParser
 from bench.records import RequestRecord
 
 DEFAULT_TIMEOUT = 900.0

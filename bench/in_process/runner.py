@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bench.figures import summarize, summarize_engine
-from bench.in_process import EngineBench
+from bench.in_process.engine import InProcessEngine
 from bench.report import RunResult
 from bench.runner import CpuShare
 from bench.settings import BenchSettings, EngineTarget
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class EngineRunner:
     """See Runner."""
 
-    def __init__(self, engine: EngineBench, target: EngineTarget, settings: BenchSettings) -> None:
+    def __init__(
+        self, engine: InProcessEngine, target: EngineTarget, settings: BenchSettings
+    ) -> None:
         self._engine = engine
         self._settings = settings
         name = target.random_model or target.model.model or "the built-in model"
@@ -59,7 +61,7 @@ class EngineRunner:
 @contextmanager
 def engine_runner(target: EngineTarget, settings: BenchSettings) -> Iterator[EngineRunner]:
     """A runner and its engine. Raises BenchError."""
-    engine = EngineBench(target)
+    engine = InProcessEngine(target)
     try:
         yield EngineRunner(engine, target, settings)
     finally:

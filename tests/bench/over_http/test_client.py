@@ -4,8 +4,8 @@ import json
 import anyio
 import pytest
 
-from bench.client import CompletionClient, served_model
-from bench.connection import ConnectionFailed, Endpoint
+from bench.over_http.client import CompletionClient, served_model
+from bench.over_http.connection import ConnectionFailed, Endpoint
 
 pytestmark = pytest.mark.anyio
 

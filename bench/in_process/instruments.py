@@ -1,12 +1,12 @@
-"""Instruments: what a bench measures inside the engine."""
+"""Instruments: what a benchmark measures inside the engine."""
 
 from __future__ import annotations
 
 import msgspec
 
-from bench.profile import StepProfile
+from bench.in_process.schedule_times import ScheduleTimes
+from bench.in_process.step_profile import StepProfile
 from bench.profile_report import KindReport
-from bench.schedule_times import ScheduleTimes
 from bench.settings import EngineTarget
 from core.build import LoadedEngine, load_engine
 from core.scheduler import SchedulerOutput
@@ -40,7 +40,7 @@ class Instruments:
         return self._profile.report() if self._profile is not None else ()
 
     def clear(self) -> None:
-        """Drop what the profile measured. Between runs."""
+        """Drop what the profile measured. Between runs only."""
         if self._profile is not None:
             self._profile.clear()
 

@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
-from bench.engine_run import sampling_params
 from bench.errors import BenchError
-from bench.in_process import EngineBench
+from bench.in_process.engine import InProcessEngine
+from bench.in_process.run import sampling_params
 from bench.settings import EngineTarget, Pace, Sampling
 from bench.timetable import Timetable
 from bench.workload import Request
@@ -16,7 +16,7 @@ GREEDY = Sampling()
 
 @pytest.fixture(scope="module")
 def loaded(tiny):
-    """One engine for all benches: each has a thread of its own for it, one after another."""
+    """One engine for all tests; each runs it on a thread of its own, one after another."""
     engine = EngineConfig(max_model_len=128, max_num_seqs=4, kv_cache_memory=2**20)
     return load_engine(ModelConfig(model=str(tiny), dtype="float32"), engine)
 
@@ -26,7 +26,7 @@ def open_bench(loaded):
     benches = []
 
     def start(load=lambda: loaded, **target):
-        bench = EngineBench(EngineTarget(**target), load=load)
+        bench = InProcessEngine(EngineTarget(**target), load=load)
         benches.append(bench)
         return bench
 
@@ -57,7 +57,7 @@ def check(records):
         assert not record.estimated
 
 
-def test_a_run(open_bench):
+def test_every_request_of_a_run_is_recorded(open_bench):
     bench = open_bench()
     ended = []
     records = run(bench, *ASKED, on_end=lambda: ended.append(1))
@@ -71,13 +71,13 @@ def test_a_run(open_bench):
     assert bench.profile == ()
 
 
-def test_tokenized_before(open_bench):
+def test_with_pretok_prompts_are_not_tokenized_in_the_run(open_bench):
     records = run(open_bench(pretok=True), *ASKED)
     check(records)
     assert all(record.tokenize is None for record in records)
 
 
-def test_a_closed_loop(open_bench):
+def test_a_closed_loop_has_at_most_so_many_requests_in_flight(open_bench):
     records = run(open_bench(), *ASKED, pace=Pace(concurrency=2))
     check(records)
     for i, record in enumerate(records):
@@ -86,14 +86,14 @@ def test_a_closed_loop(open_bench):
         assert record.lag == 0
 
 
-def test_a_schedule_is_kept(open_bench):
+def test_requests_are_submitted_on_schedule(open_bench):
     records = run(open_bench(), *ASKED[:3], pace=Pace(interval=0.01))
     check(records)
     assert [round(r.due - records[0].due, 6) for r in records] == [0, 0.01, 0.02]
 
 
 @pytest.mark.parametrize("pretok", [False, True])
-def test_few_are_prefilled_at_once(open_bench, loaded, monkeypatch, pretok):
+def test_prefill_max_batch_size_limits_requests_in_prefill(open_bench, loaded, monkeypatch, pretok):
     scheduler = loaded.engine._scheduler
     most = 0
     schedule = scheduler.schedule
@@ -110,13 +110,13 @@ def test_few_are_prefilled_at_once(open_bench, loaded, monkeypatch, pretok):
     assert most == 1
 
 
-def test_pieces_of_several_tokens(open_bench):
+def test_the_stream_interval_sets_the_tokens_of_a_piece(open_bench):
     records = run(open_bench(), *ASKED, sampling=Sampling(stream_interval=5))
     check(records)
     assert all(len(record.token_times) == 2 for record in records)
 
 
-def test_what_does_not_fit_fails_alone(open_bench):
+def test_an_invalid_request_fails_alone(open_bench):
     good, bad, lone = run(open_bench(), ASKED[0], Request(" oak" * 100, 50), Request("\ud800", 6))
     check([good])
     assert "100 tokens and 50 new ones" in bad.error
@@ -125,13 +125,13 @@ def test_what_does_not_fit_fails_alone(open_bench):
     assert not bad.is_rejected
 
 
-def test_chat(open_bench):
+def test_chat_uses_the_chat_template(open_bench):
     (record,) = run(open_bench(), Request("oak", 3), chat=True)
     assert record.error is None
     assert record.prompt_tokens > 5
 
 
-def test_a_profile(open_bench):
+def test_a_profile_reports_both_kinds_of_steps(open_bench):
     bench = open_bench(profile=True)
     run(bench, *ASKED)
     bench.clear_profile()
@@ -141,12 +141,12 @@ def test_a_profile(open_bench):
     assert any(stage.name == "delivery" for stage in kinds["decode"].stages)
 
 
-def test_a_model_that_cannot_be_loaded(tmp_path):
+def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path):
     with pytest.raises(BenchError, match=str(tmp_path)):
-        EngineBench(EngineTarget(model=ModelConfig(model=str(tmp_path))))
+        InProcessEngine(EngineTarget(model=ModelConfig(model=str(tmp_path))))
 
 
-def test_an_engine_that_dies(open_bench, loaded, monkeypatch):
+def test_requests_of_an_engine_that_dies_fail(open_bench, loaded, monkeypatch):
     died = threading.Event()
 
     def step():
@@ -162,7 +162,7 @@ def test_an_engine_that_dies(open_bench, loaded, monkeypatch):
         run(bench, *ASKED)
 
 
-def test_sampling():
+def test_sampling_params_of_the_flags():
     assert sampling_params(GREEDY, 5).is_greedy
     drawn = sampling_params(Sampling(do_sample=True, top_k=4, top_p=0.5, ignore_eos=True), 5)
     assert (drawn.temperature, drawn.top_k, drawn.top_p, drawn.ignore_eos) == (1.0, 4, 0.5, True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.event_stream import EventStreamParser
+from bench.over_http.event_stream import EventStreamParser
 
 STREAM = (
     b": hello\n\ndata: one\n\nevent: x\ndata:two\ndata: lines\nid: 3\n\n"

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from bench.client import CompletionClient
+from bench.over_http.client import CompletionClient
 from bench.records import RequestRecord
 from bench.timetable import Timetable
 from bench.workload import Request

@@ -1,0 +1,1 @@
+"""Runs against an engine in this process, and what is measured inside it."""

@@ -1,0 +1,1 @@
+"""Runs against a server: a light HTTP client and its load."""
