@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 
 from core.contract.config import Quantization
 from core.layer_spec import LayerSpec
+from core.model.attention_interface import ModuleAttention
 from core.model.causal_attention import causal_attention
 from core.model.plain import activation_dtype
 
@@ -30,9 +30,6 @@ QUANTISED = {"int8": 5e-2, "fp8": 1e-1}
 """The same for products with quantised weights, by format."""
 
 T = TypeVar("T")
-
-Attend = Callable[..., torch.Tensor]
-"""What AttentionHook calls: query, key, value, attention module, keyword arguments."""
 
 
 class Proof:
@@ -125,22 +122,12 @@ def output_of(original: Callable[..., T], *args: Any, **kwargs: Any) -> T | None
     """Call the model's own code; None if it does not accept these arguments."""
     try:
         return original(*args, **kwargs)
+    except torch.OutOfMemoryError:
+        raise
     except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
         return None
 
 
-def plain_attention(spec: LayerSpec) -> Attend:
+def plain_attention(spec: LayerSpec) -> ModuleAttention:
     """Return causal attention of a prompt to itself, without a cache."""
     return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
-
-
-@contextmanager
-def attending(functions: Mapping[nn.Module, Attend]) -> Iterator[None]:
-    """Let attention modules compute with these functions, as AttentionHook does for the engine."""
-    for module, function in functions.items():
-        module.roseinfer_attention = function  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for module in functions:
-            del module.roseinfer_attention

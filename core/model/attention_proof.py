@@ -15,7 +15,6 @@ from core.contract.errors import ModelLoadError
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import ATTENTION_NAME, routed
 from core.model.causal_attention import causal_attention
-from core.model.float32_products import Float32Products
 from core.model.plain import activation_dtype
 
 PROMPT_LENGTH = 12
@@ -57,7 +56,7 @@ class AttentionProof:
         device = next(model.parameters()).device
         try:
             model.set_attn_implementation(implementation)
-            with torch.inference_mode(), Float32Products():
+            with torch.inference_mode():
                 output = model(
                     input_ids=ids[None].to(device),
                     position_ids=positions[None].to(device),

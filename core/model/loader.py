@@ -16,6 +16,7 @@ from core import builtin_model
 from core.contract.config import DType, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.kernels.cpu.library import kernels
+from core.model.layout import store_conv1d_by_column
 from core.model.memory import enough_memory
 from core.model.plain import COMPUTED, activation_dtype
 from core.model.prequantised import is_quantised, move, placement, quantisation_of
@@ -57,6 +58,8 @@ def load_model(config: ModelConfig) -> LoadedModel:
     with enough_memory("the weights"):
         module = move(module, device)
     module = module.eval().requires_grad_(requires_grad=False)
+    if device.type == "cpu":
+        store_conv1d_by_column(module)
     text_config = module.config.get_text_config()
     return LoadedModel(
         module=module,

@@ -1,6 +1,6 @@
-"""Checkpoints that come quantised: transformers loads them, with the library of their method.
+"""Checkpoints that come quantised. transformers loads them with the library of their method.
 
-Their quantised layers stay that library's; all else is ours as ever.
+Their quantised layers stay that library's; the rest of the model is treated like any other.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from core.contract.errors import ModelLoadError
 
 
 def quantisation_of(hf_config: Any) -> str | None:
-    """The name of the method that a checkpoint says it is quantised with.
+    """Return the name of the method that a checkpoint is quantised with, or None.
 
-    Raises ModelLoadError for one that transformers does not know: it would load what it finds.
+    Raises ModelLoadError if transformers does not know the method: it would ignore it.
     """
     from transformers import __version__  # noqa: PLC0415 - slow to import
     from transformers.quantizers import AutoHfQuantizer  # noqa: PLC0415
@@ -39,10 +39,10 @@ def quantisation_of(hf_config: Any) -> str | None:
 
 
 def placement(device: torch.device) -> dict[str, Any]:
-    """How ``from_pretrained`` is told to load a quantised model where it will be used.
+    """Arguments of ``from_pretrained`` that load a quantised model onto its device.
 
-    Some methods pack their weights for the device on the way. transformers needs accelerate for
-    it; without that the model is moved later, which the other methods allow.
+    Some methods pack their weights for the device while they load. transformers needs accelerate
+    for that; without it the model is moved after loading, which other methods allow.
     """
     if device.type == "cpu" or find_spec("accelerate") is None:
         return {}
@@ -50,7 +50,7 @@ def placement(device: torch.device) -> dict[str, Any]:
 
 
 def move(module: Any, device: torch.device) -> Any:
-    """The model on the device; not asked to move if it is there, which not every method allows."""
+    """Return the model on the device. Not every method allows a move, so it is avoided."""
     tensors = (*module.parameters(), *module.buffers())
     if all(tensor.device.type == device.type for tensor in tensors):
         return module
@@ -58,5 +58,5 @@ def move(module: Any, device: torch.device) -> Any:
 
 
 def is_quantised(module: Any) -> bool:
-    """Whether a loaded model has quantised layers of some library's in it."""
+    """Whether a loaded model has quantised layers of a library."""
     return bool(getattr(module, "is_quantized", False))

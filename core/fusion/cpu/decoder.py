@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.layer import ROTATION, FusedLayer
-from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention
+from core.model.attention_interface import routed
+from core.model.causal_attention import causal_attention
 
 _DECODERS = (
     ("embed_tokens", None, "layers", "norm", "rotary_emb"),
@@ -85,7 +87,10 @@ class DecoderCandidate:
         """See Candidate."""
         ids = torch.arange(NUM_ROWS)[None]
         batch = {"input_ids": ids, "position_ids": ids + 2, "use_cache": False}
-        with attending({module: plain_attention(spec) for module, spec in self._attention}):
+        specs = dict(self._attention)
+        with routed(
+            specs, lambda q, k, v, module, _kwargs: causal_attention(q, k, v, specs[module])
+        ):
             expected = output_of(self._decoder, **batch)
             actual = self._fused(**batch)
         return expected is not None and proof.is_close(

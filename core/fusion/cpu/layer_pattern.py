@@ -21,10 +21,11 @@ from core.fusion.patterns import (
     layer_names,
     matrix_of,
 )
-from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.proof import NUM_ROWS, Proof, output_of, plain_attention
 from core.fusion.rotary import applies_rope
 from core.fusion.visitor import AttentionSite, Place, place_of
 from core.layer_spec import LayerSpec
+from core.model.attention_interface import routed
 
 
 class LayerPattern:
@@ -100,7 +101,7 @@ class LayerCandidate:
         the original accepts such angles, both have to agree on them too.
         """
         spec = self._site.spec
-        with attending({self._site.attention: plain_attention(spec)}):
+        with routed([self._site.attention], plain_attention(spec)):
             original = proof.reference(self._place.module)
             x = proof.random(1, NUM_ROWS, self._fused.hidden_size)
             widths = (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,)

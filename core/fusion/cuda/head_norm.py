@@ -12,10 +12,11 @@ from core.fusion.cuda.norm import FusedRMSNorm
 from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.rotary import fused_rotation
 from core.fusion.patterns import HEAD_NORMS
-from core.fusion.proof import NUM_ROWS, Proof, attending, output_of
+from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.rotary import applies_rope, install_rotation, original_rotation
 from core.fusion.visitor import AttentionSite, Place
 from core.kernels.triton.head_norm import HeadNorm
+from core.model.attention_interface import routed
 
 
 class HeadNormCandidate:
@@ -90,5 +91,5 @@ def _query_and_key(
         return value.new_zeros(*query.shape[:2], value.shape[2])
 
     arguments = {"hidden_states": hidden, "position_embeddings": (cos, sin), "attention_mask": None}
-    with attending({attention: record}):
+    with routed([attention], record):
         return [] if output_of(attention, **arguments) is None else found

@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 from core.fusion.patterns import LLAMA_LAYER, layer_names, matrix_of
-from core.fusion.proof import NUM_ROWS, Proof, attending, output_of, plain_attention
+from core.fusion.proof import NUM_ROWS, Proof, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
+from core.model.attention_interface import routed
 
 
 class ResidualLinear(nn.Module):
@@ -59,7 +60,7 @@ class ResidualCandidate:
         cos, sin = (proof.random(1, NUM_ROWS, self._site.spec.head_dim) for _ in range(2))
         arguments = {"position_embeddings": (cos, sin), "attention_mask": None}
         originals = [place.module for place in self._places]
-        with attending({self._site.attention: plain_attention(self._site.spec)}):
+        with routed([self._site.attention], plain_attention(self._site.spec)):
             expected = output_of(self._layer, hidden.clone(), **arguments)
             self.install()
             actual = output_of(self._layer, hidden.clone(), **arguments)
