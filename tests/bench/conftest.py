@@ -16,9 +16,9 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 async def start_server():
-    """Start loopback servers that say the given bytes, piece by piece, and close or wait.
+    """Start loopback servers that send the given bytes, piece by piece, and close or wait.
 
-    What was asked is appended to ``server.requests``.
+    Each request is appended to ``server.requests``.
     """
     async with contextlib.AsyncExitStack() as stack:
 
@@ -37,7 +37,7 @@ async def start_server():
                     await writer.drain()
                     await asyncio.sleep(0)
                 if not is_closing:
-                    await reader.read()  # until the client leaves
+                    await reader.read()  # until the client closes
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
@@ -49,11 +49,11 @@ async def start_server():
             return server
 
         yield start
-    gc.collect()  # an unclosed transport would warn now
+    gc.collect()  # an unclosed transport would warn here
 
 
 @pytest.fixture
 def unused_port():
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]

@@ -119,7 +119,7 @@ def test_medians_over_runs():
     runs.append(summarize([record(times=(0.5,), estimated=True)] * 2))
     m = median_of(runs)
     assert m.requests == 2
-    assert m.itl_ms.max == pytest.approx(200)  # the run without gaps has no say
+    assert m.itl_ms.max == pytest.approx(200)  # a run without gaps is ignored
     assert m.estimated
     assert median_of([None, None]) is None
     assert median_of(["a", "b"]) == "a"

@@ -41,7 +41,7 @@ def run(bench, *asked, pace=None, sampling=GREEDY, **options):
     return bench.run(asked, timetable, sampling, concurrency=concurrency, **options)
 
 
-ASKED = [Request(f" {word}" * 5, 6) for word in ("oak", "ash", "fern", "moss", "reed", "ivy")]
+REQUESTS = [Request(f" {word}" * 5, 6) for word in ("oak", "ash", "fern", "moss", "reed", "ivy")]
 
 
 def check(records):
@@ -60,25 +60,25 @@ def check(records):
 def test_every_request_of_a_run_is_recorded(open_bench):
     bench = open_bench()
     ended = []
-    records = run(bench, *ASKED, on_end=lambda: ended.append(1))
+    records = run(bench, *REQUESTS, on_end=lambda: ended.append(1))
     check(records)
     assert all(record.tokenize > 0 and len(record.token_times) == 6 for record in records)
-    assert len(ended) == len(ASKED)
+    assert len(ended) == len(REQUESTS)
     assert bench.info.max_model_len == 128
     before = bench.stats.num_output_tokens
-    check(run(bench, *ASKED))
+    check(run(bench, *REQUESTS))
     assert bench.stats.num_output_tokens - before == 36
     assert bench.profile == ()
 
 
 def test_with_pretok_prompts_are_not_tokenized_in_the_run(open_bench):
-    records = run(open_bench(pretok=True), *ASKED)
+    records = run(open_bench(pretok=True), *REQUESTS)
     check(records)
     assert all(record.tokenize is None for record in records)
 
 
 def test_a_closed_loop_has_at_most_so_many_requests_in_flight(open_bench):
-    records = run(open_bench(), *ASKED, pace=Pace(concurrency=2))
+    records = run(open_bench(), *REQUESTS, pace=Pace(concurrency=2))
     check(records)
     for i, record in enumerate(records):
         in_flight = [r for r in records[:i] if r.end > record.submit]
@@ -87,7 +87,7 @@ def test_a_closed_loop_has_at_most_so_many_requests_in_flight(open_bench):
 
 
 def test_requests_are_submitted_on_schedule(open_bench):
-    records = run(open_bench(), *ASKED[:3], pace=Pace(interval=0.01))
+    records = run(open_bench(), *REQUESTS[:3], pace=Pace(interval=0.01))
     check(records)
     assert [round(r.due - records[0].due, 6) for r in records] == [0, 0.01, 0.02]
 
@@ -106,21 +106,22 @@ def test_prefill_max_batch_size_limits_requests_in_prefill(open_bench, loaded, m
         return plan
 
     monkeypatch.setattr(scheduler, "schedule", watch)
-    check(run(open_bench(prefill_max_batch_size=1, pretok=pretok), *ASKED))
+    check(run(open_bench(prefill_max_batch_size=1, pretok=pretok), *REQUESTS))
     assert most == 1
 
 
 def test_the_stream_interval_sets_the_tokens_of_a_piece(open_bench):
-    records = run(open_bench(), *ASKED, sampling=Sampling(stream_interval=5))
+    records = run(open_bench(), *REQUESTS, sampling=Sampling(stream_interval=5))
     check(records)
     assert all(len(record.token_times) == 2 for record in records)
 
 
 def test_an_invalid_request_fails_alone(open_bench):
-    good, bad, lone = run(open_bench(), ASKED[0], Request(" oak" * 100, 50), Request("\ud800", 6))
+    requests = REQUESTS[0], Request(" oak" * 100, 50), Request("\ud800", 6)
+    good, bad, surrogate = run(open_bench(), *requests)
     check([good])
     assert "100 tokens and 50 new ones" in bad.error
-    assert "not valid Unicode" in lone.error
+    assert "not valid Unicode" in surrogate.error
     assert not bad.is_completed
     assert not bad.is_rejected
 
@@ -133,9 +134,9 @@ def test_chat_uses_the_chat_template(open_bench):
 
 def test_a_profile_reports_both_kinds_of_steps(open_bench):
     bench = open_bench(profile=True)
-    run(bench, *ASKED)
+    run(bench, *REQUESTS)
     bench.clear_profile()
-    check(run(bench, *ASKED))
+    check(run(bench, *REQUESTS))
     kinds = {report.kind: report for report in bench.profile}
     assert kinds.keys() == {"prefill", "decode"}
     assert any(stage.name == "delivery" for stage in kinds["decode"].stages)
@@ -155,11 +156,11 @@ def test_requests_of_an_engine_that_dies_fail(open_bench, loaded, monkeypatch):
 
     bench = open_bench()
     monkeypatch.setattr(loaded.engine, "step", step)
-    records = run(bench, *ASKED, pace=Pace(concurrency=1))
+    records = run(bench, *REQUESTS, pace=Pace(concurrency=1))
     assert died.is_set()
     assert {record.error for record in records} == {"the engine died: out of luck"}
     with pytest.raises(BenchError, match="out of luck"):
-        run(bench, *ASKED)
+        run(bench, *REQUESTS)
 
 
 def test_sampling_params_of_the_flags():

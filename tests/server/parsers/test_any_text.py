@@ -1,4 +1,4 @@
-"""Random texts of markup and fragments: the properties hold for whatever a model writes."""
+"""Random texts of markup and fragments: the properties hold for any text that a model writes."""
 
 import json
 import time
