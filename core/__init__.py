@@ -1,7 +1,10 @@
-"""The engine: tokens in, tokens out. It knows nothing of HTTP, asyncio or OpenAI's dialect.
+"""The engine: token ids in, token ids and text out. It knows nothing of HTTP, asyncio or OpenAI.
 
-Imports inside core go one way only (a test holds this)::
+Imports inside core go one way; tests/test_imports.py holds the layers::
 
-    messages, params, config, errors <- sequence <- kv, sampling, text, attention
-        <- model, scheduler <- engine <- thread
+    contract, layer_spec, step_timer <- kernels, pinned <- sequence
+        <- kv, sampling, text, attention, model_input <- scheduler, model, grammar
+        <- generation, pipeline, fusion <- engine, failures <- assembly <- build
+
+``thread`` imports only messages, errors and the step timer.
 """

@@ -1,4 +1,4 @@
-"""BlockTable: the block ids of one sequence, in token order."""
+"""BlockTable: the KV cache blocks of one sequence, in token order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 class BlockTable:
-    """Block ids of one sequence, held so that a whole table copies in one go.
+    """Block ids of one sequence, in one array so that a table copies in one operation.
 
     Entry ``i`` holds tokens ``i * block_size`` to ``(i + 1) * block_size - 1``. Entries of
     computed tokens never change.
@@ -30,21 +30,21 @@ class BlockTable:
         self.length += 1
 
     def replace(self, index: int, block_id: int) -> int:
-        """Put another block where nothing is computed yet; returns the one that was there."""
+        """Replace a block in which no token is computed yet; returns the old block id."""
         old = int(self._ids[index])
         self._ids[index] = block_id
         return old
 
     def view(self) -> npt.NDArray[np.int32]:
-        """The ids, without a copy; valid until the next change."""
+        """All ids without a copy, valid until the next change."""
         return self._ids[: self.length]
 
     def first(self, num_blocks: int) -> npt.NDArray[np.int32]:
-        """The first ids, at most all there are, without a copy; valid until the next change."""
+        """At most ``num_blocks`` ids without a copy, valid until the next change."""
         return self._ids[:num_blocks]
 
     def clear(self) -> list[int]:
-        """Forget all blocks and return them in token order."""
+        """Remove all blocks; returns them in token order."""
         block_ids: list[int] = self._ids[: self.length].tolist()
         self.length = 0
         return block_ids

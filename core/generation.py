@@ -1,4 +1,4 @@
-"""Generation: the output side of one sequence, from sampled tokens to StepOutputs."""
+"""Generation: the output of one sequence, from sampled tokens to StepOutputs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from core.text.tokenizer import Tokenizer
 
 
 class Generation:
-    """Follows one sequence: appends its tokens, sees its end, reports at its interval.
+    """Appends the tokens of one sequence, detects its end and reports at its stream interval.
 
-    Owned by the core thread. ``finish_reason`` is set in the step that ends the sequence.
+    ``finish_reason`` is set in the step that ends the sequence. Core thread only.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Generation:
     def advance(
         self, result: SequenceResult, eos_token_ids: frozenset[int], *, num_computed_tokens: int
     ) -> None:
-        """Take in what a step computed, which was up to ``num_computed_tokens``."""
+        """Append the result of a step after which ``num_computed_tokens`` are computed."""
         if result.prompt_logprobs:
             self._take_prompt_logprobs(result.prompt_logprobs, num_computed_tokens)
         sampled = result.sampled
@@ -66,15 +66,15 @@ class Generation:
                 return
 
     def _end_text(self) -> None:
-        """Release what is held back; half a character at the end may complete a stop string."""
+        """Release held-back text; an incomplete character at the end may match a stop string."""
         self._text.finish()
         if self.finish_reason == "length" and self._text.matched is not None:
             self.finish_reason, self.stop_reason = "stop", self._text.matched
 
     def report(self) -> StepOutput | None:
-        """What to tell the client now, if anything.
+        """The output to send now, or None.
 
-        The first token and the end are told at once; between them, text at its interval.
+        The first token and the end are reported at once, other tokens at the stream interval.
         """
         sequence, num_reported = self.sequence, self._num_reported_tokens
         token_ids, num_prompt_tokens = sequence.token_ids, sequence.num_prompt_tokens
@@ -132,9 +132,9 @@ class Generation:
             self.finish_reason = "length"
 
     def _take_prompt_logprobs(self, entries: list[TokenLogprob], num_computed_tokens: int) -> None:
-        """Add the scores of a prompt chunk; a recomputed chunk brings some a second time."""
+        """Append the entries of a prompt chunk, without those that a recomputed chunk repeats."""
         if self._prompt_logprobs is not None:
-            # The last score of a chunk is that of the token after it.
+            # the last entry of a chunk is that of the token after it
             end = min(num_computed_tokens + 1, self.sequence.num_prompt_tokens)
             num_known = len(self._prompt_logprobs) - (end - len(entries))
             self._prompt_logprobs += entries[num_known:]

@@ -1,4 +1,4 @@
-"""LayerSpec: what one attention layer asks for."""
+"""LayerSpec: the shapes of one attention layer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """Shapes and numbers of one attention layer, as seen in the model's own forward pass.
+    """One attention layer, as observed in the model's own forward pass.
 
-    ``sliding_window`` is the number of tokens that a query sees, itself included, or None.
+    A query attends to the last ``sliding_window`` tokens including its own; None is all.
     """
 
     num_heads: int

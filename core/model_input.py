@@ -1,4 +1,4 @@
-"""ModelInput: the flattened arrays of one step."""
+"""ModelInput: the flattened tensors of one step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from core.sequence import Sequence
 class ModelInput:
     """All scheduled tokens of a step in one row, sequence after sequence.
 
-    Host arrays describe the sequences to the attention planner; the tensors are built on the host
-    as well, and ``on`` the model's device they are after one copy. Sequence ``i`` owns tokens
-    ``query_starts[i]`` to ``query_starts[i + 1]``, which are the last of its ``context_lens[i]``
-    tokens. A negative token id stands for a token that only the device knows: see LastTokens.
+    The NumPy arrays stay on the host for the attention plan; the tensors are built on the host,
+    and ``on`` copies them to a device. Sequence ``i`` has tokens ``query_starts[i]`` to
+    ``query_starts[i + 1]``, which are the last of its ``context_lens[i]`` tokens. A negative token
+    id is a token in flight: see LastTokens.
     """
 
     token_ids: torch.Tensor  # [num_tokens] int64
@@ -34,17 +34,16 @@ class ModelInput:
 
     @property
     def num_seqs(self) -> int:
-        """Sequences in the step."""
         return len(self.context_lens)
 
     @property
     def is_decode(self) -> bool:
-        """Whether every sequence computes one token and wants its logits."""
+        """Whether every sequence computes one token and samples."""
         num_seqs = self.num_seqs
         return len(self.token_ids) == num_seqs == len(self.logits_indices)
 
     def on(self, device: torch.device, uploads: Uploads | None = None) -> ModelInput:
-        """The same with its tensors on ``device``, without waiting for it."""
+        """A copy with its tensors on ``device``: one transfer, without waiting for it."""
         if device.type == "cpu":
             return self
         tensors = (self.token_ids, self.positions, self.slots, self.logits_indices)
@@ -72,9 +71,9 @@ def build_model_input(
     block_size: int,
     rows_in_flight: Mapping[Sequence, int] | None = None,
 ) -> ModelInput:
-    """Flatten (sequence, number of tokens) pairs, whose block tables are already long enough.
+    """Flatten (sequence, number of tokens) pairs. Their block tables must be long enough.
 
-    ``rows_in_flight`` says for a sequence whose last token is in flight where the device has it.
+    ``rows_in_flight`` has the row of LastTokens for each sequence with a token in flight.
     """
     token_ids: list[int] = []
     for sequence, count in scheduled:
@@ -86,7 +85,7 @@ def build_model_input(
 
     num_seqs = len(scheduled)
     computed = np.array([s.num_computed_tokens for s, _ in scheduled])
-    if len(token_ids) == num_seqs:  # one of each, as in most steps: nothing to repeat
+    if len(token_ids) == num_seqs:  # decode: nothing to repeat
         query_starts = np.arange(num_seqs + 1)
         rows, positions, context_lens = query_starts[:-1], computed, computed + 1
     else:
@@ -113,7 +112,7 @@ def build_model_input(
 def _block_tables(
     tables: list[BlockTable], context_lens: npt.NDArray[np.int64], block_size: int
 ) -> npt.NDArray[np.int64]:
-    """The blocks of each context, in one array."""
+    """The block ids of each context, [num_seqs, max_blocks], padded with 0."""
     num_blocks = -(-context_lens // block_size)
     filled = np.arange(num_blocks.max()) < num_blocks[:, None]
     block_tables = np.zeros(filled.shape, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Scheduler: decides who computes how many tokens in a step. Never imports torch."""
+"""Scheduler: decides which sequences compute how many tokens in a step. Never imports torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.sequence import Sequence, Status
 
 
 class ScheduledSequence:
-    """One sequence and how many of its pending tokens this step computes.
+    """A sequence and the number of its pending tokens that a step computes.
 
-    The sequence moves on while the step is in flight: what it was like when the step was decided
-    is kept. ``samples`` says whether the step reaches its last token, so that the next one can be
-    chosen.
+    ``num_computed_tokens`` is the sequence's count when the step was scheduled; the sequence
+    changes while the step is in flight. With ``samples`` the step computes the last pending token
+    and samples the next one.
     """
 
     __slots__ = ("_epoch", "num_computed_tokens", "num_tokens", "samples", "sequence")
@@ -29,55 +29,56 @@ class ScheduledSequence:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the sequence has ended or been preempted since."""
+        """Whether the sequence ended or was preempted after the step was scheduled."""
         return self._epoch != self.sequence.epoch
 
     @property
     def end(self) -> int:
-        """Tokens that are computed after the step."""
+        """Computed tokens of the sequence after the step."""
         return self.num_computed_tokens + self.num_tokens
 
     def launch(self) -> None:
-        """Count what the device was told to compute, and the token that will come of it."""
+        """Count the step's tokens as computed, and the token it samples as in flight."""
         self.sequence.num_computed_tokens += self.num_tokens
         self.sequence.num_in_flight += self.samples
 
     def land(self) -> None:
-        """The token is there, to be added to those that are known."""
+        """The sampled token is no longer in flight; the caller appends it."""
         self.sequence.num_in_flight -= self.samples
 
 
 @dataclass(slots=True)
 class SchedulerOutput:
-    """The decision for one step, and nothing else."""
+    """The sequences of one step."""
 
     scheduled: list[ScheduledSequence] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that the step computes."""
+        """Computed tokens of all sequences."""
         return sum(item.num_tokens for item in self.scheduled)
 
 
 class Scheduler:
-    """Streams keep flowing, and no request waits for another's whole prompt.
+    """Continuous batching with chunked prefill. Core thread only.
 
-    - Every sequence with a single pending token, which are those that are streaming, is in every
-      step. Beside them at most ``prefill_chunk_size`` tokens of longer ones are computed, so
-      that the gap between two tokens of a stream is one small chunk at worst. Where nobody
-      streams, the token budget of the step, ``max_num_batched_tokens``, is the only limit.
-    - Half of what is computed of prompts is kept for the oldest that has some left, so that
-      everyone's turn comes. All, the oldest too, are served from what is left: the shortest
-      remainder first, equal ones in order of age. So a short prompt passes long ones, which
-      takes at most half of their speed, and equal ones end one after the other, not all at last.
-    - A chunk that does not reach the last token ends with a block. Whoever has the same prefix
-      takes over all of it and goes on behind, in the same step: nothing is computed twice.
-    - Admission is first come first served. It does not wait for the budget, only for a seat and
-      for blocks: for all known tokens, and one to spare for each that will then run. When blocks
-      run out, the last admitted gives up its own and is recomputed later. Thanks to the spare
-      ones, nobody has to before he has run for as many steps as a block has tokens.
-
-    Owned by the core thread.
+    - Decode: every running sequence with one pending token is in every step. If there is such a
+      sequence, the step computes at most ``prefill_chunk_size`` tokens of prompts, which bounds
+      the time between two tokens of a stream. Otherwise only ``max_num_batched_tokens`` limits
+      the step.
+    - Prefill: half of the prompt tokens of a step are reserved for the oldest unfinished prompt,
+      so that none starves. The rest goes to all prompts, the shortest remainder first and equal
+      ones by age. So a short prompt overtakes long ones at the cost of at most half of their
+      speed, and equal prompts finish one after the other.
+    - Prefix sharing: a chunk that does not finish its prompt ends at a block boundary. A sequence
+      with the same prefix reuses these blocks and continues after them in the same step, so no
+      prefix is computed twice.
+    - Admission is first come, first served. A sequence is admitted if it fits ``max_num_seqs`` and
+      there are blocks for all its tokens, plus one spare block per running sequence. The token
+      budget does not delay it.
+    - Preemption: if blocks run out, the last admitted sequence frees its blocks and is recomputed
+      later. Because of the spare blocks, no sequence is preempted before it has run for as many
+      steps as a block has tokens.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class Scheduler:
         prefill_chunk_size: int | None = None,
         max_scored_tokens: int = 256,
     ) -> None:
-        """``max_scored_tokens`` bounds a chunk whose every position needs its logits.
+        """``max_scored_tokens`` limits a chunk with prompt log-probabilities.
 
-        Without ``prefill_chunk_size`` there is no limit beside streams but the token budget.
+        ``prefill_chunk_size`` defaults to ``max_num_batched_tokens``.
         """
         assert max_num_batched_tokens >= max_num_seqs
         self._kv = kv
@@ -100,30 +101,27 @@ class Scheduler:
         self._prefill_chunk_size = prefill_chunk_size or max_num_batched_tokens
         self._max_scored_tokens = max_scored_tokens
         self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # in order of arrival, and all came before the waiting
+        self._running: list[Sequence] = []  # in order of arrival, before all waiting ones
         self.num_preemptions = 0
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that hold no blocks."""
         return len(self._waiting)
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold blocks."""
         return len(self._running)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Every unfinished sequence."""
+        """All unfinished sequences."""
         yield from self._running
         yield from self._waiting
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a new sequence."""
         self._waiting.append(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and take its blocks back."""
+        """Remove a sequence and free its blocks."""
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
             self._kv.free(sequence)
@@ -133,76 +131,76 @@ class Scheduler:
         sequence.epoch += 1
 
     def schedule(self) -> SchedulerOutput:
-        """Decide the next step. Every sequence in it has its blocks.
+        """Schedule the next step and allocate its blocks.
 
-        All that may leave a sequence out of the step comes before the first is published: from
-        then on there are blocks to adopt that only this step computes. (A sequence whose last
-        token is in flight has nothing to compute, and nothing to adopt.)
+        Preemption and admission come first. After the first ``cache_blocks`` the prefix cache has
+        blocks that only this step computes, so every sequence that reuses one must be in the step.
+        (A sequence whose last token is in flight computes nothing and reuses nothing.)
         """
         for sequence in [s for s in self._running if s.num_pending_tokens > 1]:
-            self._adopt(sequence)
-        self._make_room()
+            self._reuse_cached(sequence)
+        self._allocate()
         self._admit()
-        single, longer = [], []
+        decodes, prefills = [], []
         for sequence in self._running:
             num_pending_tokens = sequence.num_pending_tokens
             if num_pending_tokens == 1:
-                single.append(sequence)
+                decodes.append(sequence)
             elif num_pending_tokens > 1:
-                longer.append(sequence)
-        self._kv.publish_singles(single)
-        scheduled = [ScheduledSequence(sequence, 1, samples=True) for sequence in single]
-        if longer:
+                prefills.append(sequence)
+        self._kv.cache_decoded_blocks(decodes)
+        scheduled = [ScheduledSequence(sequence, 1, samples=True) for sequence in decodes]
+        if prefills:
             budget = self._max_num_batched_tokens - len(scheduled)
             if scheduled:
                 budget = min(budget, self._prefill_chunk_size)
-            scheduled += self._share(budget, longer)
+            scheduled += self._schedule_prefills(prefills, budget)
         return SchedulerOutput(scheduled)
 
-    def _make_room(self) -> None:
-        """Give everyone who runs blocks for all tokens, the last admitted paying for it."""
+    def _allocate(self) -> None:
+        """Allocate blocks for all running sequences, preempting the last admitted if needed."""
         for sequence in self._kv.short_of_blocks(self._running):
             while sequence.status is Status.RUNNING and not self._kv.allocate(sequence):
                 self._preempt(self._running[-1])
 
     def _admit(self) -> None:
-        """Seat those who wait, in their order, as far as seats and blocks reach."""
+        """Admit waiting sequences in order, as far as ``max_num_seqs`` and blocks allow."""
         while self._waiting and len(self._running) < self._max_num_seqs:
             sequence = self._waiting[0]
             num_spare_blocks = len(self._running) + 1 if self._running else 0
             if not self._kv.has_room(sequence, num_spare_blocks=num_spare_blocks):
                 break
-            self._adopt(sequence)
+            self._reuse_cached(sequence)
             has_blocks = self._kv.allocate(sequence)
             assert has_blocks
             sequence.status = Status.RUNNING
             self._running.append(self._waiting.popleft())
 
-    def _share(self, budget: int, longer: list[Sequence]) -> list[ScheduledSequence]:
-        """Part the budget among sequences with more than one pending token, in order of age.
+    def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
+        """Divide the budget among prefills, which are in order of age.
 
-        Each takes something or is left out: a chunk too short to end with a block would take the
-        next one's place for nothing, and only the oldest must get on by all means.
+        A sequence is skipped if its chunk would neither finish its prompt nor fill a block. Only
+        the oldest always gets a chunk.
         """
         scheduled: list[ScheduledSequence] = []
-        oldest = longer[0]
-        kept = min(-(-budget // 2), self._longest_chunk(oldest))
-        for sequence in sorted(longer, key=_num_pending_tokens):  # equal ones: as they were
+        oldest = prefills[0]
+        reserved = min(-(-budget // 2), self._longest_chunk(oldest))
+        for sequence in sorted(prefills, key=_num_pending_tokens):  # stable: equal ones by age
             if sequence is oldest:
-                kept = 0
-            elif budget - kept < min(self._kv.block_size, self._longest_chunk(sequence)):
+                reserved = 0
+            elif budget - reserved < min(self._kv.block_size, self._longest_chunk(sequence)):
                 continue
-            scheduled.append(self._plan_chunk(sequence, budget - kept))
+            scheduled.append(self._schedule_chunk(sequence, budget - reserved))
             budget -= scheduled[-1].num_tokens
         return scheduled
 
-    def _plan_chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
-        self._adopt(sequence)  # also of what those before it in this step will have computed
+    def _schedule_chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
+        self._reuse_cached(sequence)  # also blocks that earlier chunks of this step compute
         start, num_pending_tokens = sequence.num_computed_tokens, sequence.num_pending_tokens
         end = start + min(budget, self._longest_chunk(sequence))
         if self._kv.block_size <= end - start < num_pending_tokens:
             end -= end % self._kv.block_size
-        self._kv.publish(sequence, end)
+        self._kv.cache_blocks(sequence, end)
         return ScheduledSequence(sequence, end - start, samples=end - start == num_pending_tokens)
 
     def _longest_chunk(self, sequence: Sequence) -> int:
@@ -210,16 +208,16 @@ class Scheduler:
             return sequence.num_pending_tokens
         return min(sequence.num_pending_tokens, self._max_scored_tokens)
 
-    def _adopt(self, sequence: Sequence) -> None:
-        num_cached_tokens = self._kv.adopt(sequence)
-        if sequence.num_preemptions == 0:  # recomputed tokens were not saved to the client
+    def _reuse_cached(self, sequence: Sequence) -> None:
+        num_cached_tokens = self._kv.reuse_cached(sequence)
+        if sequence.num_preemptions == 0:  # reuse after preemption saves the client nothing
             sequence.num_cached_tokens += num_cached_tokens
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._kv.free(sequence)
         sequence.epoch += 1
-        sequence.num_in_flight = 0  # the step in flight is stale; its token is sampled again
+        sequence.num_in_flight = 0  # the step in flight is stale: its token is sampled again
         self._waiting.appendleft(sequence)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1

@@ -1,4 +1,4 @@
-"""Sequence: one request while it runs. Private to core; owned by the core thread."""
+"""Sequence: the state of one request in the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.contract.params import SamplingParams
 
 
 class Status(enum.Enum):
-    """Where a sequence is. ``FINISHED`` is final."""
+    """``FINISHED`` is final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -18,16 +18,16 @@ class Status(enum.Enum):
 
 
 class Sequence:
-    """Tokens, counters and blocks of one request.
+    """Tokens, counters and blocks of one request. Core thread only.
 
-    ``token_ids`` is the prompt followed by every sampled token. The first
-    ``num_computed_tokens`` of them have their keys and values in the cache; the rest are
-    pending. A sequence samples its next token in the step that computes its last pending one,
-    which makes prefill, chunked prefill, decode and recompute after preemption one case.
+    ``token_ids`` is the prompt followed by every sampled token. The keys and values of the first
+    ``num_computed_tokens`` are in the KV cache; the others are pending. A sequence samples its
+    next token in the step that computes its last pending one, so prefill, chunked prefill, decode
+    and recompute after preemption are one case.
 
-    Where steps are launched before the last one's tokens are read back, the token that such a
-    step will have sampled is in flight: it counts as one of the sequence's, and is pending, but
-    only the device knows which it is. ``num_computed_tokens`` counts what launched steps compute.
+    With async scheduling a token is in flight between the launch of the step that samples it and
+    the collection of that step: it counts as a token of the sequence and is pending, but only the
+    device knows its id. ``num_computed_tokens`` includes the tokens of launched steps.
     """
 
     __slots__ = (
@@ -49,47 +49,46 @@ class Sequence:
     )
 
     def __init__(self, request: EngineRequest, *, seed: int) -> None:
-        """``seed`` is the request's own, or one drawn by the engine: always set."""
+        """``seed`` is the request's own, or one that the engine drew."""
         self.request = request
         self.params: SamplingParams = request.params
         self.seed = seed
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
-        self.num_cached_tokens = 0  # prompt tokens that other sequences had computed
+        self.num_cached_tokens = 0  # prompt tokens found in the prefix cache
         self.num_in_flight = 0
-        self.epoch = 0  # what was launched in an earlier one is of no use any more
+        self.epoch = 0  # a step launched in an earlier epoch is stale
         self.num_preemptions = 0
         self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_table = BlockTable()
-        self.block_hashes: list[bytes] = []  # of its full blocks; see core.kv.prefix
+        self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix
         self.status = Status.WAITING
 
     @property
     def request_id(self) -> str:
-        """The id of the request this sequence runs."""
         return self.request.request_id
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and sampled tokens, those in flight too."""
+        """Prompt and sampled tokens, including one in flight."""
         return len(self.token_ids) + self.num_in_flight
 
     @property
     def num_output_tokens(self) -> int:
-        """Sampled tokens that are known."""
+        """Sampled tokens, excluding one in flight."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Sampled tokens, those in flight too."""
+        """Sampled tokens, including one in flight."""
         return len(self.token_ids) + self.num_in_flight - self.num_prompt_tokens
 
     @property
     def num_pending_tokens(self) -> int:
-        """Tokens whose keys and values are not in the cache yet, and will be wanted there.
+        """Tokens that a step must still compute.
 
-        None are, if the token in flight is known to be the last.
+        None, if the token in flight reaches ``max_tokens``: no step needs its keys and values.
         """
         num_tokens = len(self.token_ids) + self.num_in_flight
         if self.num_in_flight and num_tokens - self.num_prompt_tokens >= self.params.max_tokens:

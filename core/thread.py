@@ -1,4 +1,4 @@
-"""CoreThread: the one thread that owns the engine, and the only way in and out of it."""
+"""CoreThread: the thread that owns the engine, and its interface to other threads."""
 
 from __future__ import annotations
 
@@ -18,41 +18,35 @@ logger = logging.getLogger("roseinfer.core")
 
 
 class SteppingEngine(Protocol):
-    """What the thread needs of an engine."""
+    """The interface of an engine to its thread."""
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
 
-    def add(self, request: EngineRequest) -> None:
-        """Take a request."""
+    def add(self, request: EngineRequest) -> None: ...
 
-    def abort(self, request_id: str) -> None:
-        """Forget a request."""
+    def abort(self, request_id: str) -> None: ...
 
     def step(self) -> list[StepOutput]:
-        """Run one step. An exception means that the engine cannot go on."""
+        """Run one step. Raises if the engine cannot continue."""
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
 
-    def stats(self) -> EngineStats:
-        """A snapshot of the counters."""
+    def stats(self) -> EngineStats: ...
 
     @property
     def timer(self) -> StepTimer:
-        """Times the stages of a step, up to the delivery of its outputs."""
+        """Times the stages of a step; the thread adds the delivery of its outputs."""
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The engine is loaded and takes requests."""
+    """The engine is loaded and accepts requests."""
 
 
 class Died(msgspec.Struct, frozen=True):
-    """There is no engine any more, or never was one; every live request is lost.
-
-    ``is_load_error`` says that the operator named something that cannot be served.
-    """
+    """The engine failed to load or died; every live request is lost."""
 
     message: str
     is_load_error: bool
@@ -62,14 +56,14 @@ Event: TypeAlias = Ready | Died
 
 
 class CoreThread:
-    """Drives an engine: drain the inbox, step while there is work, else sleep on one event.
+    """Drives an engine: drain the inbox, step while there is work, otherwise wait for an event.
 
-    ``load`` builds the engine on this thread, which owns it and everything below it. Outputs
-    leave through ``on_outputs``, at most one call a step, and the engine's life through
-    ``on_event``; both are called on this thread and must neither block nor raise.
+    ``load`` builds the engine on this thread, which owns it. ``on_outputs`` gets the outputs, with
+    at most one call per step, and ``on_event`` the state of the engine; both are called on this
+    thread and must neither block nor raise.
 
     No wake-up is lost: the event is cleared before the inbox is drained, so a command that
-    arrives in between leaves the event set and the next wait returns at once.
+    arrives in between sets the event again and the next wait returns at once.
     """
 
     def __init__(
@@ -95,25 +89,25 @@ class CoreThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still runs. Any thread."""
+        """Any thread."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin to load. Once only."""
+        """Start the thread, which loads the engine. Once only."""
         self._thread.start()
 
     def submit(self, command: Command) -> None:
-        """Hand over a command; returns at once, never waits for a step. Any thread."""
+        """Put a command into the inbox, without waiting for a step. Any thread."""
         self._inbox.append(command)
         self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Stop after the step under way and join for at most ``timeout`` seconds.
+        """Stop after the current step and join for at most ``timeout`` seconds.
 
-        Every live request ends with an error. Returns whether the thread is gone. Harmless
-        when repeated, or before the start.
+        Every live request ends with an error. Returns whether the thread has ended. May be
+        called repeatedly, and before ``start``.
         """
-        self._stopping = True  # also seen by a thread that has not begun to read its inbox
+        self._stopping = True  # a thread that still loads does not read its inbox
         self.submit(Stop())
         if self._thread.ident is not None:
             self._thread.join(timeout)
@@ -125,7 +119,7 @@ class CoreThread:
         except ModelLoadError as error:
             self._on_event(Died(str(error), is_load_error=True))
             return
-        except BaseException as error:  # SystemExit, a panic in Rust: the thread reports all
+        except BaseException as error:  # also SystemExit and a panic in Rust
             logger.exception("loading failed")
             self._on_event(Died(f"loading failed: {error}", is_load_error=True))
             return
@@ -135,14 +129,14 @@ class CoreThread:
                 self._on_event(Ready())
             self._loop(engine)
             self._end(engine, "The server is shutting down.")
-        except BaseException as error:  # SystemExit, a panic in Rust: the thread reports all
+        except BaseException as error:  # also SystemExit and a panic in Rust
             logger.exception("the engine died")
-            # first, so that nobody is told of a failure by a server that still looks healthy
+            # first: the server must be unhealthy before a client sees its request fail
             self._on_event(Died(f"the engine died: {error}", is_load_error=False))
             try:
                 self._end(engine, "The engine died.")
-            except BaseException:  # in whatever state the engine is, the event has been told
-                logger.exception("the requests of the dead engine could not be ended")
+            except BaseException:  # the dead engine may be in any state
+                logger.exception("cannot end the requests of the dead engine")
 
     def _end(self, engine: SteppingEngine, message: str) -> None:
         """End every request with an error."""

@@ -1,13 +1,13 @@
-"""The language model shipped inside the package, so that the first run needs no network.
+"""The built-in model: a small language model inside the package, so a first run needs no network.
 
-``path()`` is an ordinary Hugging Face model folder: the server loads it exactly as it loads any
-other. How it was made is told in the README beside this file and in ``training/``.
+``path()`` is a Hugging Face model folder and loads like any other. README.md beside this file and
+``training/`` document how it was trained.
 """
 
 from pathlib import Path
 
 MODEL_ID = "roseinfer-tiny"
-"""The name under which the model is served when no other model is asked for."""
+"""The served model name when no other model is configured."""
 
 
 def path() -> Path:

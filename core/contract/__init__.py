@@ -1,1 +1,1 @@
-"""Types and errors that cross threads or packages. Imports nothing else of core."""
+"""Types and errors that cross threads or packages. Imports no other part of core."""

@@ -1,4 +1,4 @@
-"""EngineConfig: every number that the engine needs and the operator may choose. Frozen."""
+"""ModelConfig and EngineConfig: what the operator chooses. Frozen."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the weights and the tokenizer come from and how they are held.
+    """Source of the weights and the tokenizer, and the types of the weights.
 
     ``model`` is a hub id, a directory in Hugging Face format, or a torch state-dict file (which
-    needs ``config`` and ``tokenizer``); None is the built-in model. ``quantization`` is what the
-    matrices are stored in, if not in ``dtype``.
+    needs ``config`` and ``tokenizer``); None is the built-in model. ``quantization`` is the
+    storage type of the linear layers; none is ``dtype``.
     """
 
     model: str | None = None
@@ -32,16 +32,17 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the engine. None means: decide from the model and the machine.
+    """Limits of the engine. None is derived from the model and the machine.
 
     ``max_model_len``, ``max_num_batched_tokens``, ``prefill_chunk_size`` and ``block_size`` count
-    tokens; ``kv_cache_memory`` counts bytes. ``seed`` makes requests without a seed of their own
-    repeatable as a sequence. ``attention_backend`` is a name of core.attention.base, or auto.
+    tokens; ``kv_cache_memory`` counts bytes. ``seed`` seeds the engine's generator, which
+    draws a seed for each request without one. ``attention_backend`` is a name of
+    core.attention.base; auto is the device's default.
 
-    On CUDA ``gpu_memory_utilization`` is the part of the device's memory that everything together
-    may take, if ``kv_cache_memory`` is not given. With ``enforce_eager`` decode steps do not run
-    as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is collected.
-    ``kv_cache_dtype`` is the type of keys and values in the cache; auto is the model's type.
+    On CUDA ``gpu_memory_utilization`` is the fraction of the device's memory for weights, KV cache
+    and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
+    run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
+    collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type.
     """
 
     max_model_len: int | None = None

@@ -1,23 +1,23 @@
-"""The error tree of the engine: whatever a client or an operator can cause.
+"""The errors of the engine: everything that a client or an operator can cause.
 
 ::
 
     RoseInferError
-    ├── InvalidRequest            the client asked for something impossible (400)
-    │   └── ContextLengthExceeded     ... more tokens than the window holds
-    ├── QueueFull                 no room for one more request now (429)
-    ├── Unavailable               loading, draining or dead: come back later (503)
-    ├── GenerationFailed          a step failed while this request was in it (500)
-    └── ModelLoadError            the operator named a model that cannot be served (exit code 2)
+    ├── InvalidRequest            the request can never succeed (400)
+    │   └── ContextLengthExceeded     ... more tokens than the context window (400)
+    ├── QueueFull                 too many requests are waiting (429)
+    ├── Unavailable               the engine is loading, draining or dead (503)
+    ├── GenerationFailed          the engine failed on this request (500)
+    └── ModelLoadError            the model cannot be served (exit code 2)
 
-``assert`` is for what only a bug of ours can cause; everything else is one of these.
+``assert`` is for internal bugs only.
 """
 
 from __future__ import annotations
 
 
 class RoseInferError(Exception):
-    """Base of every error that the engine raises on purpose."""
+    """Base class."""
 
 
 class InvalidRequest(RoseInferError):
@@ -31,23 +31,23 @@ class InvalidRequest(RoseInferError):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """The prompt, or the prompt and the tokens asked for, do not fit the context window."""
+    """The prompt, or the prompt plus ``max_tokens``, exceeds the context window."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
 
 
 class QueueFull(RoseInferError):
-    """As many requests are waiting as the operator allows."""
+    """The queue is full: the operator limits how many requests may wait."""
 
 
 class Unavailable(RoseInferError):
-    """The engine takes no new work: it is loading, draining, or has died."""
+    """The engine accepts no new requests: it is loading, draining or dead."""
 
 
 class GenerationFailed(RoseInferError):
-    """The engine failed while it worked on this request; the request is over."""
+    """The engine failed on this request, which has ended."""
 
 
 class ModelLoadError(RoseInferError):
-    """The model named by the operator cannot be served; the message is one clear line."""
+    """The model cannot be served; the message is one line for the operator."""

@@ -1,7 +1,7 @@
-"""Grammar: what an answer may look like. Plain text in frozen messages, made by pure functions.
+"""Grammar: a description of the output as plain text in frozen messages.
 
-Nothing here knows a tokenizer or checks anything: ``core.grammar.compiler`` does both, on a
-worker thread, before a request is admitted.
+Nothing here is checked, and no tokenizer is involved: ``core.grammar.compiler`` compiles and checks
+a grammar on a worker thread before the request is admitted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from core.contract.errors import InvalidRequest
 
 
 class Json(msgspec.Struct, frozen=True, tag="json"):
-    """A JSON value that a schema describes; ``schema`` is the schema's own JSON text.
+    """A JSON value that satisfies a schema; ``schema`` is JSON text.
 
-    ``is_strict`` decides about keywords that cannot be enforced: refused, or left out, which
-    makes the grammar wider and never narrower. ``is_closed`` takes objects that say nothing of
-    ``additionalProperties`` as if they forbade them.
+    Keywords that cannot be enforced are refused with ``is_strict``; otherwise they are ignored,
+    which can only widen the grammar. With ``is_closed`` the default of ``additionalProperties`` is
+    false.
     """
 
     schema: str
@@ -30,10 +30,10 @@ class Json(msgspec.Struct, frozen=True, tag="json"):
 
 
 class JsonCall(msgspec.Struct, frozen=True, tag="json_call"):
-    """One JSON object: the members of ``head``, an object's JSON text, then ``key`` and arguments.
+    """One JSON object: the members of ``head`` (JSON text), then ``key`` with the arguments.
 
-    It says what ``Markup`` around ``Json`` would, and goes together with other JSON that begins
-    in the same way.
+    It matches what ``Markup`` around ``Json`` would, but compiles to a single JSON schema, so it
+    can be an alternative to JSON that begins in the same way.
     """
 
     head: str
@@ -43,7 +43,7 @@ class JsonCall(msgspec.Struct, frozen=True, tag="json_call"):
 
 
 class Regex(msgspec.Struct, frozen=True, tag="regex"):
-    """Text that matches ``pattern`` from its first to its last character."""
+    """Text that matches all of ``pattern``."""
 
     pattern: str
 
@@ -61,13 +61,13 @@ class Lark(msgspec.Struct, frozen=True, tag="lark"):
 
 
 class Markup(msgspec.Struct, frozen=True, tag="markup"):
-    """Exactly this text. Special tokens of the model that stand in it are those tokens."""
+    """Exactly this text. Special tokens in it are matched as tokens."""
 
     text: str
 
 
 class Concat(msgspec.Struct, frozen=True, tag="concat"):
-    """One part after the other."""
+    """A sequence of grammars."""
 
     parts: tuple[Grammar, ...]
 
@@ -79,7 +79,7 @@ class Either(msgspec.Struct, frozen=True, tag="either"):
 
 
 class Repeat(msgspec.Struct, frozen=True, tag="repeat"):
-    """``first``, then as often as wanted ``between`` and ``item``."""
+    """``first``, then any number of ``between`` and ``item``."""
 
     item: Grammar
     between: Grammar
@@ -89,9 +89,9 @@ class Repeat(msgspec.Struct, frozen=True, tag="repeat"):
 class XmlArguments(msgspec.Struct, frozen=True, tag="xml"):
     """The properties of an object schema, each as ``before``, value, ``after``.
 
-    ``{name}`` in ``before`` stands for the property's name. Values are JSON, except where the
-    schema says ``type: string``: these are plain text up to ``after``. Properties come in the
-    schema's order, and those that are not required may be left out.
+    ``{name}`` in ``before`` stands for the property's name. Values are JSON, but those of
+    ``type: string`` are plain text up to ``after``. Properties come in the order of the schema;
+    those that are not required are optional.
     """
 
     schema: str
@@ -108,17 +108,17 @@ class KeywordArguments(msgspec.Struct, frozen=True, tag="keywords"):
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """What follows ``trigger`` in a text that is free otherwise."""
+    """In free text, ``trigger`` is followed by ``content``."""
 
     trigger: str
     content: Grammar
 
 
 class Tags(msgspec.Struct, frozen=True, tag="tags"):
-    """Free text, in which each trigger must be followed by the content of one of its tags.
+    """Free text in which the content of a tag must follow its trigger.
 
-    With ``is_single`` nothing follows the first tag. With ``only_at_start`` a trigger counts
-    only where the text begins, and free text may not begin with its first character.
+    With ``is_single`` nothing follows the first tag. With ``only_at_start`` a trigger applies
+    only at the start of the text, and free text may not begin with its first character.
     """
 
     tags: tuple[Tag, ...]
@@ -127,9 +127,9 @@ class Tags(msgspec.Struct, frozen=True, tag="tags"):
 
 
 class After(msgspec.Struct, frozen=True, tag="after"):
-    """Free text up to and including ``end``, then at most two line ends, then ``grammar``.
+    """Free text up to and including ``end``, at most two line breaks, then ``grammar``.
 
-    With ``begin`` that free part must start with it, and may be missing altogether.
+    With ``begin`` the free text starts with it and is optional.
     """
 
     end: str
@@ -155,14 +155,13 @@ Grammar: TypeAlias = (
 
 
 class CallMarkup(msgspec.Struct, frozen=True, kw_only=True):
-    """How a family of models writes tool calls.
+    """The tool call format of a family of models.
 
-    ``{name}`` in ``before`` stands for the tool's name. One or more calls are ``opening``, then
-    ``before`` arguments ``after`` for each with ``between`` in between, then ``closing``.
-    ``trigger`` is what opens a call in free text: where ``opening`` + ``before`` begins, the
-    same for every tool. With ``only_at_start`` it does so only where the answer begins.
-    ``arguments`` is one JSON object, or ``xml`` with ``xml_before`` and ``xml_after`` around each
-    value, or ``keywords`` as in Python.
+    ``{name}`` in ``before`` stands for the tool's name. Calls are ``opening``, then for each call
+    ``before``, its arguments and ``after``, separated by ``between``, then ``closing``. ``trigger``
+    opens a call in free text, with ``only_at_start`` only at the start of the output; it is a
+    prefix of ``opening`` + ``before`` that all tools share. ``arguments`` are one JSON object,
+    ``xml`` with ``xml_before`` and ``xml_after`` around each value, or ``keywords`` as in Python.
     """
 
     trigger: str
@@ -178,7 +177,7 @@ class CallMarkup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool to call. ``parameters`` is the JSON Schema of its arguments, None for no arguments."""
+    """A tool. ``parameters`` is the JSON Schema of its arguments; None is no arguments."""
 
     name: str
     parameters: Mapping[str, Any] | None = None
@@ -192,10 +191,10 @@ def json_schema(
     is_closed: bool = True,
     is_compact: bool = False,
 ) -> Grammar:
-    """A JSON value that satisfies ``schema``; keys in the schema's order, nothing around it.
+    """A JSON value that satisfies ``schema``, with its keys in the order of the schema.
 
-    Whitespace is at most one space or one indented line end where JSON allows any, or with
-    ``is_compact`` none at all.
+    Whitespace is at most one space or one indented line break where JSON allows it; with
+    ``is_compact`` there is none.
     """
     return Json(_text(schema), is_strict, is_closed, is_compact)
 
@@ -206,27 +205,25 @@ def json_object(*, is_compact: bool = False) -> Grammar:
 
 
 def regex(pattern: str) -> Grammar:
-    """Text that matches ``pattern`` as a whole."""
     return Regex(pattern)
 
 
 def choice(options: Sequence[str]) -> Grammar:
-    """One of ``options``."""
     return Choice(tuple(options))
 
 
 def lark(source: str) -> Grammar:
-    """A context-free grammar, in Lark (rules ``name: ...``) or GBNF (``name ::= ...``)."""
+    """A context-free grammar in Lark (``name: ...``) or GBNF (``name ::= ...``)."""
     return Lark(source)
 
 
 def structural_tags(
     tags: Sequence[tuple[str, Mapping[str, Any] | bool, str]], triggers: Sequence[str]
 ) -> Grammar:
-    """Free text until a trigger, then the tag that begins so: ``(begin, schema, end)`` each.
+    """Free text with tags ``(begin, schema, end)``, each after its trigger.
 
-    A tag belongs to the longest of ``triggers`` that it begins with; one that begins with none
-    is never reached, and refused when the grammar is checked.
+    A tag's trigger is the longest of ``triggers`` that is a prefix of ``begin``. A tag without a
+    trigger is refused when the grammar is checked.
     """
     found = []
     for begin, schema, end in tags:
@@ -246,10 +243,10 @@ def tool_calls(
 def tool_calls_in_text(
     tools: Sequence[ToolSpec], markup: CallMarkup, *, is_single: bool = False
 ) -> Grammar:
-    """Free text; what opens a call must become one. With ``is_single`` one call ends the text.
+    """Free text with calls of ``tools``; with ``is_single`` the text ends after one call.
 
-    Where calls are wrapped (``opening``, ``closing``) or stand ``only_at_start``, one such block
-    ends the text; else text and further calls may follow.
+    If calls have ``opening`` or ``closing`` or stand ``only_at_start``, the text ends after one
+    block of calls; otherwise text and more calls may follow.
     """
     is_block = bool(markup.opening or markup.closing or markup.only_at_start)
     content = _calls(tools, markup, is_single=is_single or not is_block, skip=markup.trigger)
@@ -263,19 +260,19 @@ def tool_calls_in_text(
 def after(grammar: Grammar, end: str = "</think>", *, begin: str | None = None) -> Grammar:
     """Anything up to and including ``end``, then ``grammar``.
 
-    Without ``begin`` the prompt has opened the thinking already, and it must be ended. With
-    ``begin`` the model may think, beginning so, or answer at once.
+    Without ``begin`` the output starts inside the thinking, which must end. With ``begin`` the
+    output starts with it and the thinking, or directly with ``grammar``.
     """
     return After(end, grammar, begin)
 
 
-def can_always_go_on(grammar: Grammar) -> bool:
-    """Whether no answer is so complete that only its end can follow."""
+def can_always_continue(grammar: Grammar) -> bool:
+    """Whether the output can be continued at every point."""
     match grammar:
         case Tags(is_single=is_single):
             return not is_single
         case After(grammar=inner):
-            return can_always_go_on(inner)
+            return can_always_continue(inner)
         case _:
             return False
 
@@ -283,7 +280,7 @@ def can_always_go_on(grammar: Grammar) -> bool:
 def _calls(
     tools: Sequence[ToolSpec], markup: CallMarkup, *, is_single: bool, skip: str = ""
 ) -> Grammar:
-    """The calls with all that is around them, without the ``skip`` that they begin with."""
+    """The calls with their markup, without its prefix ``skip``."""
     opening = markup.opening
     assert (opening + markup.before).startswith(skip)
     call = _call(tools, markup)
@@ -317,7 +314,7 @@ def _arguments(tool: ToolSpec, markup: CallMarkup) -> Grammar:
 
 
 def _schema_of(tool: ToolSpec) -> str:
-    """Arguments are an object, whether or not the schema says so."""
+    """JSON text of the schema of the arguments, which are always an object."""
     parameters = tool.parameters
     if parameters is None:
         return _text({"type": "object", "properties": {}, "additionalProperties": False})

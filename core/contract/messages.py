@@ -1,7 +1,7 @@
-"""All that crosses threads: commands into the core thread, outputs out of it. Frozen, plain data.
+"""Messages between threads: commands to the core thread, outputs from it. Frozen, plain data.
 
-Every message is a msgspec Struct of numbers, strings and tuples, so that a process boundary
-could be put where the thread boundary is without changing any of them.
+Every message is a msgspec Struct of numbers, strings and tuples, so it could also be sent to
+another process.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 from core.contract.params import SamplingParams
 
 FinishReason: TypeAlias = Literal["stop", "length"]
-"""The only two truthful ends of a generation. Everything else is an error."""
+"""Every other end of a generation is an error."""
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked: one prompt, one generation. ``n=4`` is four of these.
+    """One prompt, one generation. ``n=4`` is four of these.
 
-    ``stream_interval`` is how many tokens go into one output after the first, which always
-    leaves alone and at once; 0 means that only the end is reported. ``cache_salt`` keeps
-    prefixes of different tenants apart.
+    ``stream_interval`` is the number of tokens per output. The first token is always an output of
+    its own; 0 reports only the end. Requests share prefix cache blocks only if their
+    ``cache_salt`` is equal.
     """
 
     request_id: str
@@ -32,30 +32,30 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Add(msgspec.Struct, frozen=True):
-    """Take this request."""
+    """Add a request."""
 
     request: EngineRequest
 
 
 class Abort(msgspec.Struct, frozen=True):
-    """Forget this request; nothing more is reported about it. Unknown ids are fine."""
+    """Drop a request; nothing more is reported about it. Unknown ids are ignored."""
 
     request_id: str
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """End the core thread after the step under way."""
+    """Stop the core thread after the current step."""
 
 
 Command: TypeAlias = Add | Abort | Stop
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """Natural-log probabilities at one position, from the model's raw distribution.
+    """Natural-log probabilities at one position, from the raw distribution of the model.
 
-    ``logprob`` is None only for the first token of a prompt, which nothing precedes. ``top``
+    ``logprob`` is None only for the first token of a prompt. ``top``
     holds (token id, log-probability) pairs in descending order. ``text_offset`` counts code
-    points from the start of the generated text; for prompt tokens it is 0 and has no meaning.
+    points from the start of the generated text; it is 0 for prompt tokens.
     """
 
     token_id: int
@@ -65,14 +65,13 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What one or more steps gave one request.
+    """Output of one request since its last StepOutput.
 
-    ``text`` is complete UTF-8 that no stop string can still take back; ``thinking`` comes before
-    it and is empty unless ``Thinking.is_separate`` is set. ``token_ids`` are the
-    tokens sampled since the last output, whether or not their text is held back; ``logprobs``
-    belong to the released text. Counts are totals so far. Exactly one output of a request has
-    ``finish_reason`` or ``error``, and it is the last. ``stop_reason`` is the stop string or the
-    stop token id that ended it, None for the model's own end token.
+    ``text`` is complete UTF-8 and final: no stop string can still match in it. ``thinking`` comes
+    before it and is empty unless ``Thinking.is_separate`` is set. ``token_ids`` are all sampled
+    tokens, including those whose text is held back; ``logprobs`` belong to ``text``. Counts are
+    totals so far. Only the last output has ``finish_reason`` or ``error``. ``stop_reason`` is the
+    stop string or stop token id that ended the request, None for the model's own EOS token.
     """
 
     request_id: str
@@ -91,12 +90,11 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows for this request."""
         return self.finish_reason is not None or self.error is not None
 
 
 def merge(first: StepOutput, second: StepOutput) -> StepOutput:
-    """One output that says what two consecutive ones of the same request said."""
+    """Merge two consecutive outputs of one request into one."""
     assert first.request_id == second.request_id
     assert not first.is_last
     return StepOutput(
@@ -119,7 +117,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of the engine after a step; the core thread replaces it, any thread reads it."""
+    """Counters of the engine after a step. The core thread replaces it; any thread reads it."""
 
     num_running: int = 0
     num_waiting: int = 0

@@ -1,4 +1,4 @@
-"""SamplingParams: how tokens are chosen and when to stop. Valid by construction."""
+"""SamplingParams: how tokens are chosen and when a request ends. Valid by construction."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 import msgspec
 
 from core.contract.errors import InvalidRequest
-from core.contract.grammar import Grammar, can_always_go_on
+from core.contract.grammar import Grammar, can_always_continue
 
 MAX_TOP_LOGPROBS = 20
-"""Most alternatives reported for one position."""
+"""Limit of ``logprobs`` and ``prompt_logprobs``."""
 
 GREEDY_TEMPERATURE = 1e-5
-"""Below this temperature the best token is taken (dividing by less would overflow)."""
+"""Below this temperature sampling is greedy; logits divided by less would overflow."""
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model marks its thinking, and how much of it is allowed.
+    """The model's thinking: its markers and its token budget.
 
     Thinking stands at the start of the output. ``begin`` and ``end`` are its markers as text; if
     they are special tokens, ``skip_special_tokens`` must be False. ``end_token_ids`` are the tokens
@@ -38,30 +38,28 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     is_separate: bool = False
 
     def __post_init__(self) -> None:
-        """Check what a client can choose."""
+        """Check the field that a client chooses."""
         if self.budget is not None:
             _between("thinking_token_budget", self.budget, 0, math.inf)
 
 
 REPETITION_PENALTY_RANGE = (1e-3, 1e3)
-"""Beyond it nothing changes but that logits, or what is left of them, overflow."""
+"""A penalty outside this range has no further effect, but logits may overflow."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tokens of one request are chosen, and when it ends. Any thread may read it.
+    """Sampling and stop conditions of one request. Any thread may read it.
 
-    ``max_tokens`` is resolved by whoever builds it: it is never "until the window is full".
-    ``top_k`` 0 means off. ``logprobs`` and ``prompt_logprobs`` are numbers of alternatives;
-    ``None`` means that none are computed, 0 that only the chosen token's own value is.
-    ``stop_token_ids`` holds the request's own extra end tokens; the model's end tokens are known
-    to the engine and are left alone by ``ignore_eos``.
+    ``max_tokens`` fits the context window. ``top_k`` 0 is off. ``logprobs`` and
+    ``prompt_logprobs`` are numbers of alternatives: None computes nothing, 0 only the chosen
+    token's log-probability. ``stop_token_ids`` are end tokens besides the model's EOS tokens;
+    ``ignore_eos`` does not apply to them.
 
-    ``grammar`` limits what may be generated; it has been checked by a GrammarCompiler. The end
-    tokens are possible exactly where it is complete, and with ``ignore_eos`` anything may follow
-    the first of them. With ``thinking``, stop strings are looked for only outside the thinking,
-    in the text as it is shown.
+    ``grammar`` constrains the output; a GrammarCompiler has checked it. It allows EOS tokens
+    exactly where it is complete; with ``ignore_eos`` any token may follow the first of them. With
+    ``thinking`` stop strings apply as ``Thinking`` says.
 
-    Raises InvalidRequest from its constructor, naming the field.
+    The constructor raises InvalidRequest, which names the field.
     """
 
     max_tokens: int
@@ -88,7 +86,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
 
     def __post_init__(self) -> None:
-        """Check every range once, so that no later code has to."""
+        """Check every range."""
         _between("temperature", self.temperature, 0.0, math.inf)
         _between("top_p", self.top_p, 0.0, 1.0)
         _between("min_p", self.min_p, 0.0, 1.0)
@@ -104,9 +102,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 param="min_tokens",
                 code="invalid_parameter_combination",
             )
-        if self.min_tokens > 0 and self.grammar and not can_always_go_on(self.grammar):
+        if self.min_tokens > 0 and self.grammar and not can_always_continue(self.grammar):
             raise InvalidRequest(
-                "min_tokens cannot be used with an output format, which says itself when it ends.",
+                "min_tokens cannot be used with an output format that decides when it ends.",
                 param="min_tokens",
                 code="invalid_parameter_combination",
             )
@@ -127,12 +125,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the best token is taken, so that seed, top_k, top_p and min_p have no effect."""
+        """Whether the argmax is taken; seed, top_k, top_p and min_p have no effect then."""
         return self.temperature < GREEDY_TEMPERATURE
 
     @property
     def has_penalties(self) -> bool:
-        """Whether tokens that occurred before are treated differently."""
+        """Whether logits depend on the tokens so far."""
         return (
             self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0

@@ -1,1 +1,1 @@
-"""The paged key-value cache: bookkeeping in plain integers, tensors in ``storage``."""
+"""The paged KV cache: bookkeeping in plain integers, tensors in ``storage``."""

@@ -1,4 +1,4 @@
-"""BlockPool: the one owner of the free list, the reference counts and the hash index."""
+"""BlockPool: the free list, the reference counts and the prefix cache index of all blocks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 class BlockPool:
-    """Counts references to ``num_blocks`` blocks and finds cached ones by content hash.
+    """Counts references to ``num_blocks`` blocks and finds cached blocks by content hash.
 
-    A block that nobody refers to is free, but keeps its content and its place in the index
-    until it is handed out again, least recently freed first. Owned by the core thread.
+    A block without references is free. A free block keeps its content and its hash until it is
+    allocated again, least recently freed first. Core thread only.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -22,27 +22,26 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be handed out now, cached ones included."""
+        """Free blocks, cached ones included."""
         return len(self._free)
 
     def is_free(self, block_id: int) -> bool:
-        """Whether nobody refers to the block."""
         return self._num_refs[block_id] == 0
 
-    def is_held(self, block_hash: bytes) -> bool:
-        """Whether there is a block with this content and somebody refers to it."""
+    def is_cached_in_use(self, block_hash: bytes) -> bool:
+        """Whether a block with this content is cached and not free."""
         block_id = self._index.get(block_hash)
         return block_id is not None and self._num_refs[block_id] > 0
 
-    def take_free(self) -> int:
-        """Hand out the least valuable free block, forgetting what it held."""
+    def allocate(self) -> int:
+        """Take the least recently freed block and drop its content."""
         block_id, _ = self._free.popitem(last=False)
-        self._forget(block_id)
+        self._drop_cached(block_id)
         self._num_refs[block_id] = 1
         return block_id
 
-    def take_cached(self, block_hash: bytes) -> int | None:
-        """Add a reference to the block with this content, if there is one."""
+    def acquire_cached(self, block_hash: bytes) -> int | None:
+        """Add a reference to the cached block with this content, if there is one."""
         block_id = self._index.get(block_hash)
         if block_id is None:
             return None
@@ -51,15 +50,15 @@ class BlockPool:
         self._num_refs[block_id] += 1
         return block_id
 
-    def publish(self, block_id: int, block_hash: bytes) -> None:
-        """Make a block in use findable. The first block with a content stays the one found."""
+    def cache(self, block_id: int, block_hash: bytes) -> None:
+        """Cache a block in use, unless another block with this content is cached already."""
         assert self._num_refs[block_id] > 0
         if self._hashes[block_id] is None and block_hash not in self._index:
             self._hashes[block_id] = block_hash
             self._index[block_hash] = block_id
 
     def release(self, block_ids: Iterable[int]) -> None:
-        """Drop one reference to each. Those given first are reused first once they are free."""
+        """Remove one reference to each block. Blocks released first are allocated first."""
         for block_id in block_ids:
             assert self._num_refs[block_id] > 0
             self._num_refs[block_id] -= 1
@@ -68,23 +67,23 @@ class BlockPool:
                 if self._hashes[block_id] is None:
                     self._free.move_to_end(block_id, last=False)
 
-    def forget(self, block_ids: Iterable[int]) -> None:
-        """Take these out of the index: what they hold will not be found again."""
+    def drop_cached(self, block_ids: Iterable[int]) -> None:
+        """Drop these blocks from the index; references stay."""
         for block_id in block_ids:
-            self._forget(block_id)
+            self._drop_cached(block_id)
 
-    def forget_all(self) -> None:
-        """Empty the index: no content written so far will be found again."""
-        self.forget(list(self._index.values()))
+    def drop_all_cached(self) -> None:
+        """Empty the index; references stay."""
+        self.drop_cached(list(self._index.values()))
 
-    def _forget(self, block_id: int) -> None:
+    def _drop_cached(self, block_id: int) -> None:
         block_hash = self._hashes[block_id]
         if block_hash is not None:
             del self._index[block_hash]
             self._hashes[block_id] = None
 
     def check(self, tables: Iterable[Iterable[int]]) -> None:
-        """Assert that the given block tables are all the references there are."""
+        """Assert that these block tables hold all references."""
         expected = [0] * self.num_blocks
         for table in tables:
             for block_id in table:

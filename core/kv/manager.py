@@ -1,4 +1,4 @@
-"""KVCacheManager: the scheduler's only door to the cache. Integers only."""
+"""KVCacheManager: allocates KV cache blocks to sequences and shares prefixes. Integers only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from core.sequence import Sequence
 
 
 class KVCacheManager:
-    """Gives sequences their blocks, finds shared prefixes, takes blocks back.
+    """Allocates and frees the blocks of sequences, and manages the prefix cache.
 
-    Only full blocks are shared, so a block that is still being filled has one owner and never
-    needs a copy. A block is published when the step that fills it is scheduled: within a step
-    every layer writes all keys and values before any query reads them, so that sequences
-    admitted in one step already share. ``invalidate`` takes that promise back when the step
-    fails. Owned by the core thread.
+    Only full blocks are shared, so a block that is being filled has one owner and is never
+    copied. A block enters the prefix cache when the step that fills it is scheduled: every layer
+    of a step writes all keys and values before it reads any, so sequences of one step can share
+    it. If the step fails, ``invalidate`` drops such blocks. Core thread only.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool) -> None:
@@ -27,24 +26,23 @@ class KVCacheManager:
 
     @property
     def num_blocks(self) -> int:
-        """All blocks of the cache."""
         return self._pool.num_blocks
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that no sequence holds."""
+        """Blocks that no sequence uses, cached ones included."""
         return self._pool.num_free
 
-    def adopt(self, sequence: Sequence) -> int:
-        """Take over cached blocks at the sequence's frontier; returns the tokens thus saved.
+    def reuse_cached(self, sequence: Sequence) -> int:
+        """Extend the computed tokens by cached blocks; returns the number of tokens reused.
 
-        Serves a new sequence, one that resumes after preemption, and one whose next block was
-        meanwhile computed by another with the same prefix. It may be one that is computed only in
-        the step being planned: the adopter must then be in that step too, and fail if it fails.
-        The last token is always left to be computed, since its logits are wanted. Prompt
-        log-probabilities need every position.
+        Applies to a new sequence, to one that resumes after preemption, and to one whose next
+        blocks another sequence computed meanwhile. A cached block may be computed in the step
+        that is being scheduled: the sequence must then be in that step too, and fail with it.
+        The last token is never reused, because its logits are needed. A sequence with prompt
+        log-probabilities reuses nothing, because it needs the logits of every position.
         """
-        if not self._shares(sequence):
+        if not self._uses_prefix_cache(sequence):
             return 0
         size, table = self.block_size, sequence.block_table
         first, offset = divmod(sequence.num_computed_tokens, size)
@@ -52,7 +50,7 @@ class KVCacheManager:
             return 0
         index, end = first, _num_shareable_blocks(sequence, size)
         while index < end:
-            block_id = self._pool.take_cached(self._hash_of(sequence, index))
+            block_id = self._pool.acquire_cached(self._hash_of(sequence, index))
             if block_id is None:
                 break
             if index < len(table):
@@ -64,7 +62,7 @@ class KVCacheManager:
         return (index - first) * size
 
     def allocate(self, sequence: Sequence) -> bool:
-        """Make room for every pending token; False, and nothing changed, if there is too little."""
+        """Allocate blocks for all pending tokens, or none and return False if too few are free."""
         table = sequence.block_table
         num_tokens = sequence.num_computed_tokens + sequence.num_pending_tokens
         missing = -(-num_tokens // self.block_size) - len(table)
@@ -73,11 +71,11 @@ class KVCacheManager:
         if missing > self._pool.num_free:
             return False
         for _ in range(missing):
-            table.append(self._pool.take_free())
+            table.append(self._pool.allocate())
         return True
 
     def short_of_blocks(self, sequences: Iterable[Sequence]) -> list[Sequence]:
-        """Those that may have to ``allocate`` for their pending tokens, in their order."""
+        """The sequences whose blocks do not hold all their tokens, in their order."""
         size = self.block_size
         return [
             sequence
@@ -86,77 +84,77 @@ class KVCacheManager:
         ]
 
     def has_room(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
-        """Whether a sequence without blocks can adopt and allocate, and leave that many free.
+        """Whether a sequence without blocks fits and ``num_spare_blocks`` blocks stay free.
 
-        Changes nothing and looks no further than it must, since a waiting sequence is asked about
-        in every step: of what others computed it counts what they hold, from the first block on,
-        which takes no room. (One they hold behind one that they do not is rare, and not counted.)
+        Cached blocks that are in use cost nothing; they are counted from the first block up to
+        the first that is not in use, and only as far as needed, because this runs in every step
+        while a sequence waits.
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
         missing = num_blocks + num_spare_blocks - self._pool.num_free
-        if missing > 0 and self._shares(sequence):
+        if missing > 0 and self._uses_prefix_cache(sequence):
             most = min(missing, _num_shareable_blocks(sequence, self.block_size))
-            held = (self._pool.is_held(self._hash_of(sequence, index)) for index in range(most))
-            missing -= sum(takewhile(bool, held))
+            in_use = (
+                self._pool.is_cached_in_use(self._hash_of(sequence, index)) for index in range(most)
+            )
+            missing -= sum(takewhile(bool, in_use))
         return missing <= 0
 
-    def publish(self, sequence: Sequence, num_tokens: int) -> None:
-        """Make the full blocks among the first ``num_tokens`` tokens findable.
+    def cache_blocks(self, sequence: Sequence, num_tokens: int) -> None:
+        """Put the full blocks of the first ``num_tokens`` tokens into the prefix cache.
 
-        A block whose last token is in flight has no address yet. It follows when that is known,
-        which is why the last block that was computed is looked at again.
+        A block whose last token is in flight has no hash yet. The next call caches it, and
+        therefore begins with the last computed block.
         """
         first = max(sequence.num_computed_tokens - 1, 0) // self.block_size
         end = min(num_tokens, len(sequence.token_ids)) // self.block_size
         if first >= end or not self._enable_prefix_caching:
             return
         for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
-            self._pool.publish(block_id, self._hash_of(sequence, index))
+            self._pool.cache(block_id, self._hash_of(sequence, index))
 
-    def publish_singles(self, sequences: Iterable[Sequence]) -> None:
-        """``publish`` for sequences that compute one token, few of which have a block to show."""
+    def cache_decoded_blocks(self, sequences: Iterable[Sequence]) -> None:
+        """``cache_blocks`` for sequences that compute one token; few of them fill a block."""
         size = self.block_size
         for sequence in [
             sequence
             for sequence in sequences
             if len(sequence.token_ids) // size * size >= sequence.num_computed_tokens
         ]:
-            self.publish(sequence, sequence.num_computed_tokens + 1)
+            self.cache_blocks(sequence, sequence.num_computed_tokens + 1)
 
     def free(self, sequence: Sequence) -> None:
-        """Take all blocks back; the tail is reused first, since prefixes are worth more."""
+        """Free all blocks, the last first: the beginning of a prefix is the most useful."""
         self._pool.release(reversed(sequence.block_table.clear()))
         sequence.num_computed_tokens = 0
 
     def drop_cached(self, sequence: Sequence) -> list[int]:
-        """Let nobody find this sequence's blocks any more: they may hold what is no number.
+        """Drop this sequence's blocks from the prefix cache; they may contain NaN.
 
-        Whoever shares them computes with the same numbers, fails too and is dropped in turn.
-        Returns the blocks.
+        A sequence that shares such a block fails too. Returns the blocks.
         """
         block_ids: list[int] = sequence.block_table.view().tolist()
-        self._pool.forget(block_ids)
+        self._pool.drop_cached(block_ids)
         return block_ids
 
     def free_among(self, block_ids: Iterable[int]) -> list[int]:
-        """Those of the blocks that no sequence holds."""
+        """The free ones of these blocks."""
         return [block_id for block_id in block_ids if self._pool.is_free(block_id)]
 
     def invalidate(self) -> None:
-        """Trust no cached content any more (a step failed half-way)."""
-        self._pool.forget_all()
+        """Empty the prefix cache: a failed step may not have computed the blocks it cached."""
+        self._pool.drop_all_cached()
 
     def check(self, sequences: Iterable[Sequence]) -> None:
-        """Assert that these sequences hold all blocks in use."""
+        """Assert that these sequences use all blocks that are not free."""
         tables = [sequence.block_table.view().tolist() for sequence in sequences]
         self._pool.check(tables)
 
-    def _shares(self, sequence: Sequence) -> bool:
-        """Whether it may take over what others computed."""
+    def _uses_prefix_cache(self, sequence: Sequence) -> bool:
         return self._enable_prefix_caching and sequence.params.prompt_logprobs is None
 
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
-        """Address of block ``index``; computed once, since known tokens never change."""
+        """Hash of block ``index``, computed once: known tokens never change."""
         hashes = sequence.block_hashes
         while len(hashes) <= index:
             start = len(hashes) * self.block_size
@@ -166,5 +164,5 @@ class KVCacheManager:
 
 
 def _num_shareable_blocks(sequence: Sequence, block_size: int) -> int:
-    """Full blocks, without the one that holds the last token: its logits are wanted."""
+    """Full blocks without the last token, whose logits are needed."""
     return (sequence.num_tokens - 1) // block_size

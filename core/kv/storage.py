@@ -1,4 +1,4 @@
-"""KVStorage: the tensors behind the blocks."""
+"""KVStorage: the tensors of the KV cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from core.layer_spec import LayerSpec
 class KVStorage:
     """Keys and values of every layer, ``[num_blocks, num_kv_heads, block_size, head_dim]`` each.
 
-    All tokens of one (block, head) lie together, which is how attention reads them. Owned by
-    the core thread.
+    The tokens of one (block, head) are contiguous, as attention reads them. Core thread only.
     """
 
     def __init__(
@@ -36,22 +35,22 @@ class KVStorage:
             self.values.append(_zeros((*shape, layer.value_dim), dtype, device))
 
     def clear(self, block_ids: Sequence[int]) -> None:
-        """Write zeros over blocks that nobody holds."""
+        """Write zeros over free blocks."""
         index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
         for tensor in (*self.keys, *self.values):
-            tensor.view(torch.uint8).index_fill_(0, index, 0)  # 0 of every type, 8 bits too
+            tensor.view(torch.uint8).index_fill_(0, index, 0)  # all types: zero bytes are 0
 
 
 def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtype) -> int:
-    """Bytes that one block takes over all layers."""
+    """Bytes of one block in all layers."""
     num_values = sum(la.num_kv_heads * (la.head_dim + la.value_dim) for la in layers)
     return num_values * block_size * dtype.itemsize
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros, since a masked slot is multiplied by 0 and NaN * 0 is NaN.
+    """Zeros: a masked slot is multiplied by 0, and NaN * 0 is NaN.
 
-    On CPU they come from calloc, so that memory is taken only as blocks are first written.
+    On CPU they come from calloc, so the system allocates memory as blocks are first written.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

@@ -12,7 +12,7 @@ from core.contract.grammar import (
     CallMarkup,
     Either,
     ToolSpec,
-    can_always_go_on,
+    can_always_continue,
     choice,
     json_object,
     json_schema,
@@ -202,8 +202,8 @@ def test_text_may_continue_between_calls(decoder):
     grammar = tool_calls_in_text(TOOLS, HERMES)
     call = CALLS["hermes"][1]
     assert decoder.accepts(grammar, f"First {call} then {call} done.")
-    assert can_always_go_on(grammar)
-    assert not can_always_go_on(tool_calls(TOOLS, HERMES))
+    assert can_always_continue(grammar)
+    assert not can_always_continue(tool_calls(TOOLS, HERMES))
 
 
 def test_an_opened_call_is_completed(decoder):

@@ -9,24 +9,24 @@ def names(*letters):
     return [letter.encode() for letter in letters]
 
 
-def take_and_publish(pool, *hashes):
-    blocks = [pool.take_free() for _ in hashes]
+def allocate_and_cache(pool, *hashes):
+    blocks = [pool.allocate() for _ in hashes]
     for block, block_hash in zip(blocks, hashes, strict=True):
-        pool.publish(block, block_hash)
+        pool.cache(block, block_hash)
     return blocks
 
 
 def test_a_new_pool_hands_out_every_block_once():
     pool = BlockPool(3)
     assert pool.num_free == 3
-    assert sorted(pool.take_free() for _ in range(3)) == [0, 1, 2]
+    assert sorted(pool.allocate() for _ in range(3)) == [0, 1, 2]
     assert pool.num_free == 0
 
 
 def test_a_block_in_use_is_shared_by_counting():
     pool = BlockPool(2)
-    [block] = take_and_publish(pool, b"a")
-    assert pool.take_cached(b"a") == block
+    [block] = allocate_and_cache(pool, b"a")
+    assert pool.acquire_cached(b"a") == block
     pool.release([block])
     assert pool.num_free == 1
     pool.check([[block]])
@@ -36,110 +36,110 @@ def test_a_block_in_use_is_shared_by_counting():
 
 def test_a_free_block_keeps_its_content_until_it_is_handed_out():
     pool = BlockPool(1)
-    [block] = take_and_publish(pool, b"a")
+    [block] = allocate_and_cache(pool, b"a")
     pool.release([block])
-    assert pool.take_cached(b"a") == block
+    assert pool.acquire_cached(b"a") == block
     assert pool.num_free == 0
     pool.release([block])
-    assert pool.take_free() == block
-    assert pool.take_cached(b"a") is None
+    assert pool.allocate() == block
+    assert pool.acquire_cached(b"a") is None
 
 
 def test_an_unknown_content_is_not_found():
-    assert BlockPool(2).take_cached(b"?") is None
+    assert BlockPool(2).acquire_cached(b"?") is None
 
 
 def test_a_content_is_held_while_somebody_refers_to_its_block():
     pool = BlockPool(2)
-    [block] = take_and_publish(pool, b"a")
-    assert pool.is_held(b"a")
-    assert not pool.is_held(b"?")
+    [block] = allocate_and_cache(pool, b"a")
+    assert pool.is_cached_in_use(b"a")
+    assert not pool.is_cached_in_use(b"?")
     pool.release([block])
-    assert not pool.is_held(b"a")
-    assert pool.take_cached(b"a") == block
-    assert pool.is_held(b"a")
+    assert not pool.is_cached_in_use(b"a")
+    assert pool.acquire_cached(b"a") == block
+    assert pool.is_cached_in_use(b"a")
 
 
 def test_the_least_recently_freed_block_is_reused_first():
     pool = BlockPool(3)
-    blocks = take_and_publish(pool, *names("a", "b", "c"))
+    blocks = allocate_and_cache(pool, *names("a", "b", "c"))
     pool.release([blocks[1]])
     pool.release([blocks[2]])
     pool.release([blocks[0]])
-    assert [pool.take_free() for _ in range(3)] == [blocks[1], blocks[2], blocks[0]]
+    assert [pool.allocate() for _ in range(3)] == [blocks[1], blocks[2], blocks[0]]
 
 
 def test_being_found_again_makes_a_block_young():
     pool = BlockPool(2)
-    old, young = take_and_publish(pool, *names("a", "b"))
+    old, young = allocate_and_cache(pool, *names("a", "b"))
     pool.release([old])
     pool.release([young])
-    pool.take_cached(b"a")
+    pool.acquire_cached(b"a")
     pool.release([old])
-    assert pool.take_free() == young
+    assert pool.allocate() == young
 
 
 def test_blocks_without_findable_content_are_reused_before_all_others():
     pool = BlockPool(3)
-    [cached] = take_and_publish(pool, b"a")
-    plain = pool.take_free()
+    [cached] = allocate_and_cache(pool, b"a")
+    plain = pool.allocate()
     pool.release([cached])
     pool.release([plain])
-    assert pool.take_free() == plain
-    pool.take_free()
-    assert pool.take_free() == cached
+    assert pool.allocate() == plain
+    pool.allocate()
+    assert pool.allocate() == cached
 
 
 def test_the_first_block_with_a_content_stays_the_one_found():
     pool = BlockPool(3)
-    first, second = take_and_publish(pool, b"same", b"same")
-    assert pool.take_cached(b"same") == first
+    first, second = allocate_and_cache(pool, b"same", b"same")
+    assert pool.acquire_cached(b"same") == first
     pool.release([second])
-    assert pool.take_cached(b"same") == first
+    assert pool.acquire_cached(b"same") == first
     pool.release([first] * 3)
     pool.check([])
 
 
 def test_reusing_the_second_block_does_not_forget_the_first():
     pool = BlockPool(2)
-    first, second = take_and_publish(pool, b"same", b"same")
+    first, second = allocate_and_cache(pool, b"same", b"same")
     pool.release([second])
-    assert pool.take_free() == second
-    assert pool.take_cached(b"same") == first
+    assert pool.allocate() == second
+    assert pool.acquire_cached(b"same") == first
 
 
 def test_publishing_again_changes_nothing():
     pool = BlockPool(1)
-    [block] = take_and_publish(pool, b"a")
-    pool.publish(block, b"b")
-    assert pool.take_cached(b"b") is None
-    assert pool.take_cached(b"a") == block
+    [block] = allocate_and_cache(pool, b"a")
+    pool.cache(block, b"b")
+    assert pool.acquire_cached(b"b") is None
+    assert pool.acquire_cached(b"a") == block
 
 
 def test_forgetting_all_leaves_references_alone():
     pool = BlockPool(3)
-    used, free = take_and_publish(pool, *names("a", "b"))
+    used, free = allocate_and_cache(pool, *names("a", "b"))
     pool.release([free])
-    pool.forget_all()
-    assert pool.take_cached(b"a") is None
-    assert pool.take_cached(b"b") is None
+    pool.drop_all_cached()
+    assert pool.acquire_cached(b"a") is None
+    assert pool.acquire_cached(b"b") is None
     assert pool.num_free == 2
     pool.check([[used]])
-    pool.publish(used, b"c")
-    assert pool.take_cached(b"c") == used
+    pool.cache(used, b"c")
+    assert pool.acquire_cached(b"c") == used
 
 
 def test_forgetting_some_leaves_the_others_findable():
     pool = BlockPool(2)
-    a, b = take_and_publish(pool, *names("a", "b"))
-    pool.forget([a])
-    assert pool.take_cached(b"a") is None
-    assert pool.take_cached(b"b") == b
+    a, b = allocate_and_cache(pool, *names("a", "b"))
+    pool.drop_cached([a])
+    assert pool.acquire_cached(b"a") is None
+    assert pool.acquire_cached(b"b") == b
 
 
 def test_check_sees_a_leak_and_a_double_release():
     pool = BlockPool(2)
-    block = pool.take_free()
+    block = pool.allocate()
     with pytest.raises(AssertionError):
         pool.check([])
     pool.release([block])
@@ -154,15 +154,15 @@ def test_random_use_keeps_every_invariant():
     for _ in range(3_000):
         action = rng.randrange(5)
         if action == 0 and pool.num_free:
-            held.append(pool.take_free())
+            held.append(pool.allocate())
         elif action == 1 and held:
-            pool.publish(rng.choice(held), bytes([rng.randrange(10)]))
+            pool.cache(rng.choice(held), bytes([rng.randrange(10)]))
         elif action == 2:
-            found = pool.take_cached(bytes([rng.randrange(10)]))
+            found = pool.acquire_cached(bytes([rng.randrange(10)]))
             held += [] if found is None else [found]
         elif action == 3 and held:
             pool.release([held.pop(rng.randrange(len(held)))])
         elif action == 4 and rng.random() < 0.05:
-            pool.forget_all()
+            pool.drop_all_cached()
         pool.check([[block] for block in held])
         assert pool.num_free == 6 - len(set(held))

@@ -9,13 +9,13 @@ def compute(kv, sequence, num_tokens=None):
     """What scheduler and engine do with a sequence that runs: room, adoption, a step."""
     assert kv.allocate(sequence)
     num_tokens = sequence.num_pending_tokens if num_tokens is None else num_tokens
-    kv.publish(sequence, sequence.num_computed_tokens + num_tokens)
+    kv.cache_blocks(sequence, sequence.num_computed_tokens + num_tokens)
     sequence.num_computed_tokens += num_tokens
 
 
 def computed(kv, prompt, **fields):
     sequence = make_sequence(prompt, **fields)
-    kv.adopt(sequence)
+    kv.reuse_cached(sequence)
     compute(kv, sequence)
     return sequence
 
@@ -47,7 +47,7 @@ def test_an_equal_prefix_is_adopted_block_by_block():
     kv = make_kv()
     first = computed(kv, range(10))
     second = make_sequence([*range(8), 50, 51])
-    assert kv.adopt(second) == 8
+    assert kv.reuse_cached(second) == 8
     assert second.num_computed_tokens == 8
     assert blocks_of(second) == blocks_of(first)[:2]
     kv.check([first, second])
@@ -56,7 +56,7 @@ def test_an_equal_prefix_is_adopted_block_by_block():
 def test_only_full_blocks_are_shared():
     kv = make_kv()
     computed(kv, range(7))
-    assert kv.adopt(make_sequence(range(20))) == 4
+    assert kv.reuse_cached(make_sequence(range(20))) == 4
 
 
 def test_a_partial_block_has_one_owner():
@@ -66,45 +66,45 @@ def test_a_partial_block_has_one_owner():
     assert blocks_of(first)[2] != blocks_of(second)[2]
 
 
-@pytest.mark.parametrize(("num_tokens", "num_adopted"), [(4, 0), (5, 4), (8, 4), (9, 8), (12, 8)])
-def test_the_last_token_is_always_left_to_compute(num_tokens, num_adopted):
+@pytest.mark.parametrize(("num_tokens", "num_reused"), [(4, 0), (5, 4), (8, 4), (9, 8), (12, 8)])
+def test_the_last_token_is_always_left_to_compute(num_tokens, num_reused):
     kv = make_kv()
     computed(kv, range(num_tokens))
-    assert kv.adopt(make_sequence(range(num_tokens))) == num_adopted
+    assert kv.reuse_cached(make_sequence(range(num_tokens))) == num_reused
 
 
 def test_prefixes_end_where_tokens_differ():
     kv = make_kv()
     computed(kv, range(12))
-    assert kv.adopt(make_sequence([0, 1, 2, 3, 99, 5, 6, 7, 8])) == 4
-    assert kv.adopt(make_sequence([99, 1, 2, 3, 4, 5, 6, 7, 8])) == 0
+    assert kv.reuse_cached(make_sequence([0, 1, 2, 3, 99, 5, 6, 7, 8])) == 4
+    assert kv.reuse_cached(make_sequence([99, 1, 2, 3, 4, 5, 6, 7, 8])) == 0
 
 
 def test_a_block_is_no_prefix_without_its_own_prefix():
     kv = make_kv()
     computed(kv, [1, 1, 1, 1, 2, 2, 2, 2, 3])
-    assert kv.adopt(make_sequence([2, 2, 2, 2, 3])) == 0
+    assert kv.reuse_cached(make_sequence([2, 2, 2, 2, 3])) == 0
 
 
 def test_salts_keep_tenants_apart():
     kv = make_kv(num_blocks=20)
     computed(kv, range(10), cache_salt="alice")
-    assert kv.adopt(make_sequence(range(10), cache_salt="bob")) == 0
-    assert kv.adopt(make_sequence(range(10))) == 0
-    assert kv.adopt(make_sequence(range(10), cache_salt="alice")) == 8
+    assert kv.reuse_cached(make_sequence(range(10), cache_salt="bob")) == 0
+    assert kv.reuse_cached(make_sequence(range(10))) == 0
+    assert kv.reuse_cached(make_sequence(range(10), cache_salt="alice")) == 8
 
 
 def test_without_prefix_caching_nothing_is_shared():
     kv = make_kv(enable_prefix_caching=False)
     computed(kv, range(10))
-    assert kv.adopt(make_sequence(range(10))) == 0
+    assert kv.reuse_cached(make_sequence(range(10))) == 0
 
 
 def test_a_scored_prompt_adopts_nothing_but_is_found_by_others():
     kv = make_kv()
     computed(kv, range(10), prompt_logprobs=0)
-    assert kv.adopt(make_sequence(range(10), prompt_logprobs=0)) == 0
-    assert kv.adopt(make_sequence(range(10))) == 8
+    assert kv.reuse_cached(make_sequence(range(10), prompt_logprobs=0)) == 0
+    assert kv.reuse_cached(make_sequence(range(10))) == 8
 
 
 def test_generated_tokens_are_shared_like_prompt_tokens():
@@ -112,16 +112,16 @@ def test_generated_tokens_are_shared_like_prompt_tokens():
     sequence = computed(kv, range(6))
     sequence.token_ids += [60, 70, 80]
     compute(kv, sequence)
-    assert kv.adopt(make_sequence([0, 1, 2, 3, 4, 5, 60, 70, 99])) == 8
+    assert kv.reuse_cached(make_sequence([0, 1, 2, 3, 4, 5, 60, 70, 99])) == 8
 
 
 def test_a_block_published_in_a_step_is_shared_in_the_same_step():
     kv = make_kv()
     first, second = make_sequence(range(9)), make_sequence(range(9))
     assert kv.allocate(first)
-    kv.publish(first, 9)  # scheduled; nothing is computed yet
+    kv.cache_blocks(first, 9)  # scheduled; nothing is computed yet
     assert first.num_computed_tokens == 0
-    assert kv.adopt(second) == 8
+    assert kv.reuse_cached(second) == 8
     assert kv.allocate(second)
     kv.check([first, second])
 
@@ -130,8 +130,8 @@ def test_only_what_the_step_computes_is_published():
     kv = make_kv()
     first = make_sequence(range(12))
     assert kv.allocate(first)
-    kv.publish(first, 7)
-    assert kv.adopt(make_sequence(range(12))) == 4
+    kv.cache_blocks(first, 7)
+    assert kv.reuse_cached(make_sequence(range(12))) == 4
 
 
 def test_another_ones_block_replaces_an_uncomputed_one_at_the_frontier():
@@ -143,7 +143,7 @@ def test_another_ones_block_replaces_an_uncomputed_one_at_the_frontier():
     compute(kv, slow, 4)
     compute(kv, fast, 9)
     assert blocks_of(slow)[0] != blocks_of(fast)[0]  # both had computed it
-    assert kv.adopt(slow) == 4
+    assert kv.reuse_cached(slow) == 4
     assert slow.num_computed_tokens == 8
     assert blocks_of(slow)[1] == blocks_of(fast)[1]
     assert len(blocks_of(slow)) == 4
@@ -159,7 +159,7 @@ def test_within_a_block_nothing_is_adopted():
     compute(kv, slow, 6)
     compute(kv, fast)
     before = blocks_of(slow)
-    assert kv.adopt(slow) == 0
+    assert kv.reuse_cached(slow) == 0
     assert blocks_of(slow) == before
 
 
@@ -169,7 +169,7 @@ def test_free_takes_everything_back_and_keeps_the_content():
     kv.free(sequence)
     assert kv.num_free_blocks == kv.num_blocks
     assert sequence.num_computed_tokens == 0
-    assert kv.adopt(sequence) == 8
+    assert kv.reuse_cached(sequence) == 8
     kv.check([sequence])
 
 
@@ -186,7 +186,7 @@ def test_heads_of_prefixes_survive_longer_than_tails():
     kv.free(computed(kv, range(16)))
     other = make_sequence([70])
     assert kv.allocate(other)
-    assert kv.adopt(make_sequence(range(17))) == 12
+    assert kv.reuse_cached(make_sequence(range(17))) == 12
 
 
 def test_the_prefix_used_longest_ago_is_lost_first():
@@ -195,15 +195,15 @@ def test_the_prefix_used_longest_ago_is_lost_first():
     kv.free(two)
     kv.free(one)
     assert kv.allocate(make_sequence(range(200, 208)))
-    assert kv.adopt(make_sequence(range(100, 109))) == 0
-    assert kv.adopt(make_sequence(range(9))) == 8
+    assert kv.reuse_cached(make_sequence(range(100, 109))) == 0
+    assert kv.reuse_cached(make_sequence(range(9))) == 8
 
 
 def test_a_failed_admission_returns_what_was_adopted():
     kv = make_kv(num_blocks=4)
     kv.free(computed(kv, range(8)))
     sequence = make_sequence(range(100))
-    assert kv.adopt(sequence) == 8
+    assert kv.reuse_cached(sequence) == 8
     assert not kv.allocate(sequence)
     kv.free(sequence)
     assert kv.num_free_blocks == 4
@@ -214,7 +214,7 @@ def test_invalidate_forgets_contents_but_not_owners():
     kv = make_kv()
     first = computed(kv, range(10))
     kv.invalidate()
-    assert kv.adopt(make_sequence(range(10))) == 0
+    assert kv.reuse_cached(make_sequence(range(10))) == 0
     kv.check([first])
     kv.free(first)
     assert kv.num_free_blocks == kv.num_blocks
@@ -225,8 +225,8 @@ def test_distrust_forgets_the_contents_of_one_sequence():
     bad = computed(kv, range(9))
     computed(kv, range(50, 59))
     kv.drop_cached(bad)
-    assert kv.adopt(make_sequence(range(9))) == 0
-    assert kv.adopt(make_sequence(range(50, 59))) == 8
+    assert kv.reuse_cached(make_sequence(range(9))) == 0
+    assert kv.reuse_cached(make_sequence(range(50, 59))) == 8
 
 
 def test_room_is_what_is_free():
@@ -265,9 +265,9 @@ def test_room_means_that_admission_succeeds_and_asking_changes_nothing():
         others = []
         for _ in range(rng.randrange(4)):
             other = make_sequence([rng.randrange(2) for _ in range(rng.randrange(1, 9))])
-            kv.adopt(other)
+            kv.reuse_cached(other)
             if kv.allocate(other):
-                kv.publish(other, other.num_tokens)
+                kv.cache_blocks(other, other.num_tokens)
             others.append(other)
         for other in others[rng.randrange(4) :]:
             kv.free(other)
@@ -277,7 +277,7 @@ def test_room_means_that_admission_succeeds_and_asking_changes_nothing():
         answers.append(kv.has_room(sequence, num_spare_blocks=num_spare_blocks))
         assert kv.num_free_blocks == num_free
         kv.check(others)
-        kv.adopt(sequence)
+        kv.reuse_cached(sequence)
         allocated = kv.allocate(sequence)
         kv.check([*others, sequence])
         if answers[-1]:
