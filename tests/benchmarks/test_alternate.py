@@ -23,7 +23,7 @@ pathlib.Path(flags[-1]).write_text(json.dumps({"median": {"client": client}}))
 
 @pytest.fixture
 def python(tmp_path):
-    """An interpreter that runs SCRIPT whatever module it is told to run."""
+    """An interpreter that runs SCRIPT instead of the given module."""
     file = tmp_path / "python"
     file.write_text(f"#!{sys.executable}\n{SCRIPT}")
     file.chmod(0o700)
