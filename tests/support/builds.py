@@ -1,4 +1,4 @@
-"""The kernels as other kinds of CPU have them, computed on this one."""
+"""The kernels as compiled for other CPUs, run on this one."""
 
 import functools
 
@@ -10,13 +10,13 @@ BUILDS: dict[str, tuple[str, ...]] = {
     "128 bits": ("-DROSE_WIDTH=4", "-O1"),
     "512 bits, bfloat16 in pairs": ("-DROSE_WIDTH=16", "-DROSE_EMULATE_DOT", "-O1"),
 }
-"""Flags of each, optimised less since that compiles sooner. The compiler makes narrower
-instructions of wide vectors; the one that has no such equivalent (AVX512-BF16's) is written out."""
+"""Flags of each build; less optimisation compiles faster. The compiler splits wide vectors for this
+CPU. The AVX512-BF16 instruction has no such equivalent and is emulated."""
 
 
 @functools.cache
 def build(name: str) -> Kernels:
-    """The kernels in one of ``BUILDS``; only where ``kernels()`` gives any."""
+    """The kernels of one of ``BUILDS``. Needs a C++ compiler."""
     assert kernels() is not None
     flags = BUILDS[name]
     return load(compiled_library(more_flags=flags)) if flags else kernels()

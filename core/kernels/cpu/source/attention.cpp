@@ -1,5 +1,5 @@
-// Causal attention of packed queries over the paged cache. See core/attention/cpu_backend.py, which
-// makes the plan: items of work, each some query rows against one run of blocks.
+// Causal attention of packed queries over the paged KV cache. core/attention/cpu_backend.py makes the
+// plan: work items, each of which has some query rows and one run of KV cache blocks.
 #include "attention.h"
 #include "attention_few.h"
 #include "attention_many.h"
@@ -8,10 +8,10 @@
 
 namespace {
 
-constexpr int FEW = 8;  // rows up to which keys are read as they lie
+constexpr int FEW = 8;  // maximum rows of an item for few::attend, which is limited by memory bandwidth
 
-// Tasks a thread, so that all are done at about the same time: few where they read memory, which is quickest
-// when the heads of a block are read together.
+// Tasks per thread; with several, all threads finish at about the same time. Tasks limited by memory are
+// few, since memory is read fastest if the heads of a block are read together.
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
 ROSE_INLINE void put_line(float* to, const float* from, int64_t n) { memcpy(to, from, n * sizeof(float)); }
@@ -34,12 +34,12 @@ void write_cache(const AttentionCall& c) {
   }
 }
 
-// Softmax over several runs of keys from the softmax over each.
+// Merge the partial softmax results of several runs of keys.
 void merge(const AttentionCall& c, int64_t i, int64_t head) {
   int64_t DV = c.value_dim, begin = c.step->merge_starts[i], end = c.step->merge_starts[i + 1];
   float* y = c.output + ((int64_t)c.step->merge_tokens[i] * c.num_heads + head) * DV;
   auto part = [&](int64_t s) { return c.step->partial + (s * c.num_heads + head) * (DV + 2); };
-  float best = NEVER, total = 0;
+  float best = MINUS_INFINITY, total = 0;
   for (int64_t s = begin; s < end; s++) best = std::max(best, part(s)[0]);
   for (int64_t d = 0; d < DV; d++) y[d] = 0;
   for (int64_t s = begin; s < end; s++) {
@@ -71,7 +71,7 @@ void run(const AttentionCall& c) {
   int64_t tasks = most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS;
 #pragma omp parallel
   {
-    write_cache<T>(c);  // ends in a barrier: all writes come before any read
+    write_cache<T>(c);  // ends with a barrier: all writes precede any read
     int64_t wanted = tasks * omp_get_num_threads();
     int64_t parts = std::min(c.num_kv_heads, (wanted + c.step->num_items - 1) / std::max<int64_t>(1, c.step->num_items));
 #pragma omp for schedule(dynamic, 1)

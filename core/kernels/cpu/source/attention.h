@@ -1,4 +1,4 @@
-// What the two ways of computing attention share.
+// Declarations shared by few::attend and many::attend.
 #pragma once
 #include "vec.h"
 
@@ -6,30 +6,30 @@
 #include <utility>
 #include <vector>
 
-constexpr float NEVER = -std::numeric_limits<float>::infinity();
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
-// Both mirror core/kernels/attention.py. Strides count elements.
+// Both structures mirror core/kernels/cpu/attention.py. Strides are in elements.
 struct AttentionStep {
   const int64_t* slots;        // [num_tokens] block * block_size + offset
   const int32_t* positions;    // [num_tokens]
   const int32_t* block_tables; // [num_seqs, table_stride]
   const int32_t* items;        // [num_items, 5] first row, rows, sequence, first block, last block
   const int32_t* row_tokens;   // [num_rows] token of a row
-  const int32_t* row_slots;    // [num_rows] partial result of a row, or -1: it is the whole one
-  const int32_t* merge_tokens; // [num_merges] token whose partial results are merged
-  const int32_t* merge_starts; // [num_merges + 1] where its partial results begin
+  const int32_t* row_slots;    // [num_rows] index of a row's partial result, or -1 if its result is final
+  const int32_t* merge_tokens; // [num_merges] tokens with partial results
+  const int32_t* merge_starts; // [num_merges + 1] first partial result of each such token
   float* partial;              // [num_partials, num_heads, value_dim + 2]
   int64_t num_tokens, table_stride, num_items, num_merges;
 };
 
 struct AttentionCall {
   const AttentionStep* step;
-  // the layer
+  // constant for a layer
   void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
   void* values;  // [num_blocks, num_kv_heads, block_size, value_dim]
   int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
   double scale;
-  // the call
+  // set by each call
   const float* query;
   const float* key;
   const float* value;
@@ -47,8 +47,7 @@ struct Scratch {
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Some query rows against one run of keys. Row r is token r / group with query head r % group of a kv
-// head.
+// Some query rows and one run of keys. For a kv head, row r is query head r % group of token r / group.
 struct Item {
   const AttentionCall& call;
   int64_t first_row, num_tokens, group, num_rows, sequence, first_key, last_key, first_position, last_position;
@@ -75,8 +74,7 @@ struct Item {
     return call.query + token(r) * call.query_token + (kv_head * group + r % group) * call.query_head;
   }
 
-  // Hand over a row's result: its largest score, the sum of its weights, and the weighted sum of values, whose
-  // d-th is out(d).
+  // Store a row's result: its largest score, the sum of its weights, and the weighted sum of values out(d).
   template <class Out>
   void finish(int64_t r, int64_t kv_head, float best, float total, Out out) const {
     int64_t head = kv_head * group + r % group, slot = call.step->row_slots[first_row + r / group], n = call.value_dim;
@@ -92,20 +90,19 @@ struct Item {
   }
 };
 
-// Keys (and values) of one block that follow each other, of the first kv head.
+// Consecutive keys and values of one block, for kv head 0.
 template <class T>
 struct Piece {
   const T* keys;
   const T* values;
   int count;
-  int room;  // slots from the first of them to the end of the block, in use or not
+  int room;  // slots from the first key to the end of the block, used or not; at most SIZE of the chunk
 };
 
-// Up to SIZE keys in a row of a sequence, that are scored before the running softmax is brought up to
-// date.
+// Up to SIZE consecutive keys of a sequence. The running softmax is updated once per chunk.
 template <class T, int SIZE>
 struct Chunk {
-  int64_t first;  // position
+  int64_t first;  // position of the first key
   int count, num_pieces;
   Piece<T> pieces[SIZE];
 

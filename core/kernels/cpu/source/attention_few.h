@@ -1,13 +1,14 @@
-// Attention of few rows (decoding): what it costs is reading keys and values, each of which is read
-// once and as it lies. All kv heads of a block lie together, so a chunk is gone over head by head.
+// Attention of few rows (decode), limited by memory bandwidth: keys and values are read once, in memory
+// order. All kv heads of a block are adjacent in memory, so each chunk is processed head by head.
 #pragma once
 #include "attention.h"
 
 namespace few {
 
-constexpr int CHUNK = 32;  // so short that the next one fits beside it into the first-level cache
+constexpr int CHUNK = 32;  // keys; the L1 cache holds this chunk and the prefetched one
 
-// Two vectors of 2 * W neighbours in whatever order is quickest; `place` says where each one is.
+// Load 2 * W consecutive values into two vectors, in the cheapest order for the type. `place` maps an
+// index of the row to its position in that order.
 ROSE_INLINE void load_pair(const float* p, vf& a, vf& b) {
   a = load(p);
   b = load(p + W);
@@ -26,22 +27,22 @@ ROSE_INLINE int64_t place(int64_t d) {
 struct Row {
   int64_t position;
   float best, total;
-  const float* q;  // [head_dim], placed and filled up to whole pairs
-  float* out;      // [value_dim], the same
+  const float* q;  // [head_dim], in the order of `place`, padded to whole pairs of vectors
+  float* out;      // [value_dim], likewise
 };
 
-// What is computed for one kv head, and what will be read next: its memory is asked for meanwhile.
-// Lines are whole pairs long.
+// A chunk of keys for one kv head, and the memory to prefetch for the next unit. A line is the key or the
+// value of one token; its length is a multiple of 2 * W.
 template <class T>
 struct Unit {
   const Chunk<T, CHUNK>& chunk;
   const Chunk<T, CHUNK>& next;
-  int64_t key_offset, value_offset;            // to the kv head's lines from those of the first
+  int64_t key_offset, value_offset;            // from the lines of kv head 0
   int64_t next_key_offset, next_value_offset;
   int64_t key_size, value_size, window;
   bool fetches;
 
-  // Lines t to t + n of a piece.
+  // Prefetch lines t to t + n of a piece.
   void fetch_keys(int piece, int t, int n) const {
     if (fetches && piece < next.num_pieces)
       fetch(next.pieces[piece].keys + next_key_offset + t * key_size, n * key_size);
@@ -55,8 +56,8 @@ struct Unit {
   }
 };
 
-// scores[r][i] = rows[r].q . k[i], for R rows and W / R keys that follow each other. Key after key, since that
-// is how the CPU likes memory to be read.
+// scores[r][i] = rows[r].q . k[i], for R rows and W / R consecutive keys. Keys are read one after another,
+// which suits the hardware prefetcher.
 template <class T, int R>
 ROSE_INLINE void score_some(int64_t n, const Row* rows, const T* k, float (*scores)[CHUNK]) {
   constexpr int KEYS = W / R;
@@ -82,7 +83,7 @@ ROSE_INLINE void score_some(int64_t n, const Row* rows, const T* k, float (*scor
   for (int r = 0; r < R; r++) memcpy(scores[r], (const float*)&all + r * KEYS, KEYS * sizeof(float));
 }
 
-// The same for one key.
+// The same as score_some for one key.
 template <class T, int R>
 ROSE_INLINE void score_one(int64_t n, const Row* rows, const T* k, float (*scores)[CHUNK]) {
   for (int r = 0; r < R; r++) {
@@ -106,7 +107,7 @@ void score(const Unit<T>& unit, const Row* rows, float (*scores)[CHUNK]) {
     const T* k = piece.keys + unit.key_offset;
     auto to = [&](int t) { return (float(*)[CHUNK])(scores[0] + at + t); };
     int t = 0;
-    // some of these may be slots that are not in use: nobody sees their scores
+    // some of these slots may be unused: `weigh` overwrites their scores
     for (; t < piece.count && t + KEYS <= piece.room && at + t + KEYS <= CHUNK; t += KEYS) {
       unit.fetch_keys(i, t, KEYS);
       score_some<T, R>(n, rows, k + t * n, to(t));
@@ -116,23 +117,23 @@ void score(const Unit<T>& unit, const Row* rows, float (*scores)[CHUNK]) {
   }
 }
 
-// Bring a row's softmax up to date with the scores s of a chunk; they become weights.
+// Update a row's running softmax with the scores s of a chunk, and turn the scores into weights.
 template <class T>
 void weigh(const Unit<T>& unit, Row& row, float* s) {
   int64_t first = unit.chunk.first, window = unit.window;
   int end = (int)std::max<int64_t>(0, std::min<int64_t>(unit.chunk.count, row.position + 1 - first));
   int start = window > 0 ? (int)std::min<int64_t>(end, std::max<int64_t>(0, row.position - window + 1 - first)) : 0;
   int n = (int)round_up(unit.chunk.count, W);
-  for (int t = 0; t < start; t++) s[t] = NEVER;
-  for (int t = end; t < n; t++) s[t] = NEVER;
+  for (int t = 0; t < start; t++) s[t] = MINUS_INFINITY;
+  for (int t = end; t < n; t++) s[t] = MINUS_INFINITY;
   vf high = splat(row.best);
   for (int t = 0; t < n; t += W) high = max(high, load(s + t));
   float best = largest(high);
   vf all = vf{};
   for (int t = 0; t < n; t += W) {
     vf raw = load(s + t), w = exp(raw - best);
-    w = raw == splat(NEVER) ? vf{} : w;
-    w = raw != raw ? raw : w;  // what is no number has to stay none, not be lost in a comparison
+    w = raw == splat(MINUS_INFINITY) ? vf{} : w;
+    w = raw != raw ? raw : w;  // keep NaN: comparisons and exp would hide it
     store(s + t, w);
     all += w;
   }
@@ -148,8 +149,8 @@ void weigh(const Unit<T>& unit, Row& row, float* s) {
   row.total += sum(all);
 }
 
-// rows[r].out[d...] += sum over t of w[r][t] * v[t], for R rows, `count` values `size` apart, and PAIRS pairs of
-// vectors.
+// rows[r].out[d...] += sum over t of w[r][t] * v[t], for R rows, `count` values with stride `size`, and PAIRS
+// pairs of vectors.
 template <class T, int R, int PAIRS>
 ROSE_INLINE void add_some(const Row* rows, const float* w, const T* v, int count, int64_t size, int64_t d) {
   vf a[R][2 * PAIRS];
@@ -175,7 +176,8 @@ ROSE_INLINE void add_some(const Row* rows, const float* w, const T* v, int count
     for (int i = 0; i < 2 * PAIRS; i++) store(rows[r].out + d + i * W, a[r][i]);
 }
 
-// A few values at a time where sums do not all fit into registers, so that memory is read nearly in order.
+// If the sums of a row do not fit into registers, 4 values are processed at a time, so that memory is read
+// nearly in order.
 template <class T, int R>
 void add(const Unit<T>& unit, const Row* rows, const float (*weights)[CHUNK]) {
   constexpr int PAIRS = 4 / R, TOGETHER = PAIRS * 2 * W;
@@ -210,13 +212,13 @@ void all_rows(Unit<T> unit, Row* rows, int64_t count) {
     if (n == 4) some_rows<T, 4>(unit, rows);
     else if (n == 2) some_rows<T, 2>(unit, rows);
     else some_rows<T, 1>(unit, rows);
-    unit.fetches = false;  // asked for once
+    unit.fetches = false;  // prefetch only once
     rows += n;
     count -= n;
   }
 }
 
-// Copies of a chunk's lines for one kv head, filled up with zeros to whole pairs.
+// Copies of a chunk's lines for one kv head, padded with zeros to a multiple of 2 * W.
 template <class T>
 struct Copy {
   std::vector<T> keys, values;
@@ -238,7 +240,7 @@ struct Copy {
   }
 };
 
-// Rows of an item for kv heads first_head to last_head.
+// Compute the rows of an item for kv heads first_head to last_head.
 template <class T>
 void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
   const AttentionCall& c = item.call;
@@ -251,7 +253,7 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
     for (int64_t r = 0; r < item.num_rows; r++, memory += D + DV) {
       const float* q = item.query(r, h);
       for (int64_t d = 0; d < c.head_dim; d++) memory[place<T>(d)] = q[d] * (float)c.scale;
-      rows.push_back({item.position(r), NEVER, 0, memory, memory + D});
+      rows.push_back({item.position(r), MINUS_INFINITY, 0, memory, memory + D});
     }
   bool is_whole = D == c.head_dim && DV == c.value_dim;
   int64_t key_head = c.block_size * c.head_dim, value_head = c.block_size * c.value_dim;

@@ -1,5 +1,5 @@
-// Attention of many rows (prompts, shared prefixes): two matrix products a chunk, with rows side by
-// side in vectors. So keys and values need no transposing, and the softmax no sums across lanes.
+// Attention of many rows (prompts, shared prefixes): two matrix products per chunk. Vectors run along the
+// rows, so keys and values are not transposed and the softmax needs no sums across lanes.
 #pragma once
 #include "attention.h"
 
@@ -7,8 +7,8 @@ namespace many {
 
 constexpr int CHUNK = 64;
 
-// c[i][r] = c[i][r] * factor[r] + sum over k of a[i * ai + k * ak] * b[k][r] for I of i and V vectors of
-// r; rows of b and c are `stride` apart. Without `factor`, c is not read.
+// c[i][r] = c[i][r] * factor[r] + sum over k of a[i * ai + k * ak] * b[k][r], for I values of i and V
+// vectors of r. b and c have row stride `stride`. If `factor` is null, c is not read.
 template <int I, int V>
 ROSE_INLINE void tile(const float* a, int64_t ai, int64_t ak, const float* b, int64_t count, int64_t stride,
                       const float* factor, float* c) {
@@ -57,18 +57,18 @@ ROSE_INLINE void widen_all(const uint16_t* in, int64_t n, float* out) {
   for (; i < n; i++) out[i] = widen(in[i]);
 }
 
-// Running softmax of rows that lie side by side, `stride` of them with those that fill up.
+// The running softmax of all rows; `stride` is their number rounded up to whole vectors.
 struct Rows {
   int64_t stride;
   int32_t* positions;
   float *q;       // [head_dim, stride]
-  float *scores;  // [CHUNK, stride], then weights
+  float *scores;  // [CHUNK, stride], later the weights
   float *out;     // [value_dim, stride]
   float *best, *total, *shrink;
 };
 
-// Bring the softmax up to date with the scores of `count` keys from position `first` on, which become
-// weights.
+// Update the running softmax with the scores of `count` keys from position `first`, and turn the scores
+// into weights.
 template <bool IS_MASKED>
 void weigh(const Rows& rows, int64_t first, int count, int64_t window) {
   for (int64_t r = 0; r < rows.stride; r += W) {
@@ -81,7 +81,7 @@ void weigh(const Rows& rows, int64_t first, int count, int64_t window) {
         vi key = vi{} + (int32_t)(first + t);
         vi is_seen = position >= key;
         if (window > 0) is_seen &= key > position - (int32_t)window;
-        raw = is_seen ? raw : splat(NEVER);
+        raw = is_seen ? raw : splat(MINUS_INFINITY);
         store(s, raw);
       }
       best = max(best, raw);
@@ -90,8 +90,8 @@ void weigh(const Rows& rows, int64_t first, int count, int64_t window) {
     s = rows.scores + r;
     for (int t = 0; t < count; t++, s += rows.stride) {
       vf raw = load(s), w = exp(raw - best);
-      if (IS_MASKED) w = raw == splat(NEVER) ? vf{} : w;
-      w = raw != raw ? raw : w;  // what is no number has to stay none, not be lost in a comparison
+      if (IS_MASKED) w = raw == splat(MINUS_INFINITY) ? vf{} : w;
+      w = raw != raw ? raw : w;  // keep NaN: comparisons and exp would hide it
       store(s, w);
       total += w;
     }
@@ -102,7 +102,7 @@ void weigh(const Rows& rows, int64_t first, int count, int64_t window) {
   }
 }
 
-// Rows of an item for one kv head.
+// Compute the rows of an item for one kv head.
 template <class T>
 void attend(const Item& item, int64_t head, Scratch& scratch) {
   const AttentionCall& c = item.call;
@@ -120,7 +120,7 @@ void attend(const Item& item, int64_t head, Scratch& scratch) {
   rows.scores = take(stride * CHUNK);
   float *keys = take(CHUNK * D), *values = take(CHUNK * DV);
   std::fill(rows.positions, rows.positions + stride, -1);
-  std::fill(rows.best, rows.best + stride, NEVER);
+  std::fill(rows.best, rows.best + stride, MINUS_INFINITY);
   std::fill(rows.total, rows.total + stride, 0.0f);
   std::fill(rows.out, rows.out + stride * DV, 0.0f);
   for (int64_t r = 0; r < stride; r++) {

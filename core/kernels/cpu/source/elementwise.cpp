@@ -1,4 +1,4 @@
-// What lies between the matrix products, and after them: norms, rotary embedding, the largest logits.
+// Norms, RoPE, and argmax.
 #include "exports.h"
 
 #include <omp.h>
@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int64_t WORTH_A_THREAD = 1 << 15;  // values; waking a thread costs what it computes
+constexpr int64_t MIN_PARALLEL = 1 << 15;  // values; below, waking threads costs more than it saves
 
 ROSE_INLINE float sum_of_squares(const float* x, int64_t n, float mean) {
   vf a = vf{};
@@ -32,12 +32,12 @@ ROSE_INLINE float sum_of(const float* x, int64_t n) {
 
 }  // namespace
 
-// y = (x - mean) / sqrt(variance + eps) * weight + bias over rows of n; without `center` the mean
-// is taken to be 0 (RMSNorm). bias may be null. Rows of y lie next to each other; row (i, j) of x
-// begins at i * outer + j * inner, with j below `heads`.
+// y = (x - mean) / sqrt(variance + eps) * weight + bias over rows of n values. Without `center` the mean
+// is 0 (RMSNorm). bias may be null. y is contiguous; row (i, j) of x starts at i * outer + j * inner, for
+// i < count and j < heads.
 ROSE_EXPORT void rose_norm(const float* x, int64_t count, int64_t heads, int64_t outer, int64_t inner, int64_t n,
                            int64_t center, double eps, const float* weight, const float* bias, float* y) {
-#pragma omp parallel for schedule(static) if (count * heads * n >= WORTH_A_THREAD)
+#pragma omp parallel for schedule(static) if (count * heads * n >= MIN_PARALLEL)
   for (int64_t row = 0; row < count * heads; row++) {
     const float* in = x + row / heads * outer + row % heads * inner;
     float* out = y + row * n;
@@ -52,13 +52,13 @@ ROSE_EXPORT void rose_norm(const float* x, int64_t count, int64_t heads, int64_t
   }
 }
 
-// The two halves of each head's first `rotated` values turned by the angles of its token:
-// y = x * cos + rotate_half(x) * sin (RoFormer, in the layout of GPT-NeoX). Head h of token t begins at
-// t * token + h * head in x; y is [tokens, heads, n]. cos and sin are [tokens, rotated].
+// RoPE of the first `rotated` values of each head: y = x * cos + rotate_half(x) * sin (RoFormer, in the
+// layout of GPT-NeoX). Head h of token t starts at t * token + h * head in x; y is [tokens, heads, n]. cos
+// and sin are [tokens, rotated].
 ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int64_t token, int64_t head, int64_t n,
                              int64_t rotated, const float* cos, const float* sin, float* y) {
   int64_t half = rotated / 2;
-#pragma omp parallel for schedule(static) if (tokens * heads * n >= WORTH_A_THREAD)
+#pragma omp parallel for schedule(static) if (tokens * heads * n >= MIN_PARALLEL)
   for (int64_t t = 0; t < tokens; t++) {
     const float *c = cos + t * rotated, *s = sin + t * rotated;
     for (int64_t h = 0; h < heads; h++) {
@@ -89,20 +89,20 @@ int64_t first_of_largest(const float* x, int64_t n) {
   for (int64_t first = 0; first < n; first += BLOCK) {
     int64_t last = std::min(first + BLOCK, n), i = first;
     vf high = splat(-std::numeric_limits<float>::infinity());
-    vi odd = vi{};
+    vi nan = vi{};
     for (; i + W <= last; i += W) {
       vf v = load(x + i);
-      odd |= v != v;
+      nan |= v != v;
       high = max(high, v);
     }
     float most = largest(high);
-    bool is_odd = false;
-    for (int lane = 0; lane < W; lane++) is_odd |= odd[lane] != 0;
+    bool has_nan = false;
+    for (int lane = 0; lane < W; lane++) has_nan |= nan[lane] != 0;
     for (; i < last; i++) {
-      is_odd |= x[i] != x[i];
+      has_nan |= x[i] != x[i];
       most = std::max(most, x[i]);
     }
-    if (is_odd) return std::find_if(x + first, x + last, [](float v) { return v != v; }) - x;
+    if (has_nan) return std::find_if(x + first, x + last, [](float v) { return v != v; }) - x;
     if (at < 0 || most > best) {
       best = most;
       at = first;
@@ -113,8 +113,8 @@ int64_t first_of_largest(const float* x, int64_t n) {
 
 }  // namespace
 
-// The index of the largest value of each row of n, the first one of several; what is no number counts as the largest.
-// Rows of x are `stride` apart.
+// argmax of each row of n values: the first one on ties, and NaN counts as the maximum. x has row stride
+// `stride`.
 ROSE_EXPORT void rose_argmax(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* ids) {
 #pragma omp parallel for schedule(static) if (count > 1)
   for (int64_t row = 0; row < count; row++) ids[row] = first_of_largest(x + row * stride, n);

@@ -1,4 +1,4 @@
-// What happens to a product before it is stored.
+// Activations that are applied to a product before it is stored.
 #pragma once
 #include "vec.h"
 

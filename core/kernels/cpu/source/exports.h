@@ -1,4 +1,4 @@
-// What one kernel calls of another; their own sources have the contracts.
+// Kernels that other kernels call. Their sources state the contracts.
 #pragma once
 #include "vec.h"
 

@@ -1,10 +1,10 @@
-// A decoder layer in two calls: what comes before its attention, and what comes after.
+// A decoder layer in two calls: the part before attention, and the part after it.
 #include "epilogue.h"
 #include "exports.h"
 
-// Both mirror core/kernels/layer.py.
+// These structures mirror core/kernels/cpu/layer.py.
 struct Norm {
-  const float* weight;  // null: there is no such norm
+  const float* weight;  // null if there is no norm
   const float* bias;
   int64_t center;
   double eps;
@@ -17,21 +17,21 @@ struct Matrix {
 };
 
 struct LayerCall {
-  // the layer
+  // constant for a layer
   Norm first_norm, second_norm, query_norm, key_norm;
   Matrix projections, output, up, down;
   int64_t num_heads, num_kv_heads, head_dim, value_dim;
-  // room for what lies between
+  // buffers for intermediate results
   float* normed;     // [num_tokens, hidden_size]
-  float* projected;  // [num_tokens, queries, keys and values of all heads]
-  float* query;      // [num_tokens, num_heads, head_dim], null if queries and keys stay as they are projected
+  float* projected;  // [num_tokens, num_rows of `projections`] queries, keys and values of all heads
+  float* query;      // [num_tokens, num_heads, head_dim], null if there is neither RoPE nor a query norm
   float* key;        // [num_tokens, num_kv_heads, head_dim]
-  float* hidden;     // [num_tokens, hidden_size] what the feed-forward block adds to
-  float* inner;      // [num_tokens, columns of `down`]
-  // the call
+  float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
+  float* inner;      // [num_tokens, num_columns of `down`]
+  // set by each call
   int64_t num_tokens, rotated;
   const float* x;         // [num_tokens, hidden_size]
-  const float* cos;       // [num_tokens, rotated], null without rotary embedding
+  const float* cos;       // [num_tokens, rotated], null without RoPE
   const float* sin;
   const float* attended;  // [num_tokens, num_heads, value_dim]
   float* y;               // [num_tokens, hidden_size]
@@ -50,7 +50,7 @@ void multiply(const Matrix& m, const float* x, int64_t count, float* y, const fl
               y, width, residual);
 }
 
-// Queries or keys: normed and turned, if they are to be.
+// Apply the norm and RoPE to queries or keys, if the layer has them.
 void finish_heads(const LayerCall& c, const Norm& norm, const float* x, int64_t heads, float* y) {
   int64_t n = c.head_dim, token = c.projections.num_rows;
   if (norm.weight) {
@@ -63,7 +63,7 @@ void finish_heads(const LayerCall& c, const Norm& norm, const float* x, int64_t 
 
 }  // namespace
 
-// From x to queries, keys and values.
+// Compute queries, keys and values from x.
 ROSE_EXPORT void rose_layer_begin(const LayerCall* call) {
   const LayerCall& c = *call;
   int64_t hidden = c.projections.num_columns;
@@ -74,7 +74,7 @@ ROSE_EXPORT void rose_layer_begin(const LayerCall* call) {
   finish_heads(c, c.key_norm, c.projected + c.num_heads * c.head_dim, c.num_kv_heads, c.key);
 }
 
-// From what attention gave to y.
+// Compute y from the output of attention.
 ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
   const LayerCall& c = *call;
   int64_t hidden = c.projections.num_columns;

@@ -1,9 +1,9 @@
-// y = x @ w.T + bias, with weights packed once at load. See core/kernels/linear.py for contracts.
+// y = x @ w.T + bias, with weights packed once at load. See core/kernels/cpu/linear.py.
 //
-// Work is cut into groups of panels, which threads take as they become free, so that one whose core
-// has other work does not keep the others waiting. All rows of x pass over a group while it lies in the
-// second-level cache, and meanwhile ask for the next one. The sum for an output goes through k in
-// order, whatever the number of rows: a row's result does not depend on its batch.
+// Threads take groups of panels as they become free, so that no thread waits for one whose core is busy
+// with other work. All rows of x are multiplied with a group while the L2 cache holds it, and the next
+// group is prefetched meanwhile. The sum of an output runs over k in order for any number of rows, so a
+// row's result does not depend on its batch.
 #include "epilogue.h"
 #include "exports.h"
 #include "packed.h"
@@ -16,8 +16,8 @@
 
 namespace {
 
-// Rows of a tile, and how many vectors of sums it may have when it is several panels wide; registers
-// are left for weights and x.
+// Maximum rows of a tile, and maximum vectors of sums of a tile that is several panels wide. The other
+// registers hold weights and x.
 #if ROSE_WIDTH == 16
 constexpr int MAX_ROWS = 6, MAX_VECTORS = 24;
 #elif ROSE_WIDTH == 8
@@ -27,8 +27,8 @@ constexpr int MAX_ROWS = 8, MAX_VECTORS = 24;
 #endif
 
 constexpr int64_t GROUP_BYTES = 64 << 10;
-constexpr int64_t UNROLL = 8;  // steps between two looks ahead
-constexpr int STREAMED = 2;    // rows up to which the CPU sees best by itself what is read next
+constexpr int64_t UNROLL = 8;  // steps between two prefetches
+constexpr int STREAMED = 2;    // up to so many rows the hardware prefetcher is better
 
 constexpr int panels_for(int rows) {
   int p = MAX_VECTORS / (2 * rows);
@@ -44,17 +44,16 @@ struct Job {
   float* y;
   int64_t ldy;
   int epilogue;
-  const float* residual;  // what is added in the end, laid out as y, or null
+  const float* residual;  // added to the result, in the layout of y; or null
 };
 
-// Asks for weights that come next, a little with every few steps, so that they are on their way
-// from memory while these are multiplied.
-struct Ahead {
+// Weights to prefetch while others are multiplied: some lines with every UNROLL steps.
+struct Prefetch {
   const char* at = nullptr;
-  int64_t lines = 0;  // with every UNROLL steps
+  int64_t lines = 0;  // cache lines per UNROLL steps
 };
 
-// Rows of x as a layout wants them, `ldx` steps apart, with `lds` scales each.
+// Rows of x in the form that a layout multiplies: row stride `ldx` in steps, `lds` scales per row.
 template <class P>
 struct Rows {
   const typename P::Activation* x;
@@ -64,9 +63,9 @@ struct Rows {
   Rows from(int64_t row) const { return {x + row * ldx, ldx, scales + row * lds, lds}; }
 };
 
-// sums[r][c] = x[r] . w[c], for the columns of some panels.
+// sums[r][c] = x[r] . w[c] for the columns c of PANELS panels.
 template <class P, int ROWS, int PANELS>
-ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Ahead ahead,
+ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Prefetch ahead,
                       vf sums[ROWS][2 * PANELS]) {
   constexpr int64_t TOGETHER = P::SUMMED / P::K_PER_STEP;
   constexpr bool is_scaled = P::SUMMED != ALL;
@@ -148,7 +147,7 @@ void finish(const Job& job, int64_t row, int64_t panel, vf a, vf b) {
   put(job.y + at + W, b, left - W);
 }
 
-// Rows of tile i when M rows are cut into tiles as equal as can be.
+// M rows in tiles of nearly equal size.
 struct Tiles {
   int64_t count, small, extra;
   explicit Tiles(int64_t M) {
@@ -177,8 +176,8 @@ struct Product {
     num_groups = (num_panels + group - 1) / group;
   }
 
-  // What tile i asks for while it meets `panel`: its share of the one `distance` further on.
-  Ahead ahead(int64_t panel, int64_t distance, int64_t i) const {
+  // The part of panel + distance that tile i prefetches while it is multiplied with `panel`.
+  Prefetch prefetch(int64_t panel, int64_t distance, int64_t i) const {
     if (job.M <= STREAMED || panel + distance >= num_panels) return {};
     int64_t lines = (UNROLL * P::BYTES + 64 * tiles.count - 1) / (64 * tiles.count);
     return {job.weight + (panel + distance) * panel_bytes + i * (panel_bytes / tiles.count), lines};
@@ -187,7 +186,7 @@ struct Product {
   template <int ROWS, int PANELS>
   void panels(int64_t i, int64_t panel, int64_t distance) const {
     int64_t row = tiles.start(i);
-    Ahead wanted = ahead(panel, distance, i);
+    Prefetch wanted = prefetch(panel, distance, i);
     wanted.lines *= PANELS;
     vf sums[ROWS][2 * PANELS];
     tile<P, ROWS, PANELS>(all_rows.from(row), steps, job.weight + panel * panel_bytes, panel_bytes, wanted, sums);
@@ -218,7 +217,7 @@ struct Product {
       }
   }
 
-  // One thread's part: groups from `counter` until there are no more.
+  // Process groups from `counter` until none is left. Every thread calls this.
   void take_part(std::atomic<int64_t>& counter) const {
     int64_t g = counter++;
     while (g < num_groups) {
@@ -237,8 +236,8 @@ struct Scratch {
   }
 };
 
-// A row of x as a layout wants it; `scales` is written where there are any. An odd last value is followed
-// by a zero.
+// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. An
+// odd number of values is padded with a zero.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
 
 ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
@@ -249,7 +248,7 @@ ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename Pac
   if (K % 2) to[K] = 0;
 }
 
-// A run with a value that is no finite number has no such scale either, and so no such product.
+// A run with NaN or infinity gets a scale of NaN, which makes its products NaN.
 ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, float* scales) {
   constexpr float MOST = 32767, ROUND = 12582912.0f;  // 1.5 * 2^23: rounds to an integer
   int16_t* to = (int16_t*)out;
@@ -267,7 +266,7 @@ ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, f
       highest = std::max(highest, std::fabs(x[k]));
     }
     *scales = highest / MOST + none;
-    // what is so small that its scale is no normal number is as good as zero
+    // smaller values are rounded to zero: their factor could overflow
     float factor = highest > 1e-30f ? MOST / highest : 0;
     for (k = first; k + W <= last; k += W) {
       vi rounded = (vi)(load(x + k) * factor + ROUND) - 0x4b400000;
@@ -288,7 +287,7 @@ void run(const Job& job) {
   auto scales = (float*)(runs ? more.take(job.M * runs * 4) : nullptr);
   if (is_prepared) rows = {x, steps, scales, runs};
   std::atomic<int64_t> counter{0};
-  // a small product is done before another thread is awake
+  // a small product takes less time than waking threads
 #pragma omp parallel if (job.M * job.N * job.K > (1 << 18))
   {
     if constexpr (is_prepared) {
@@ -302,17 +301,17 @@ void run(const Job& job) {
 
 }  // namespace
 
-// Whether x is rounded to bfloat16 before it is multiplied.
+// Whether x is rounded to bfloat16 before the product.
 ROSE_EXPORT int64_t rose_rounds_activations(int format) {
   return with_layout(format, [](auto layout) -> int64_t {
     return decltype(layout)::K_PER_STEP == 2 && decltype(layout)::SUMMED == ALL;
   });
 }
 
-// y = epilogue(x @ w.T * scale + bias). x is [M, K] with rows ldx apart, y [M, N] with rows ldy
-// apart, or [M, N / 2] for the gated epilogues, whose weight rows alternate in runs of half a panel
-// (W of the gate, W of the rest). scale (int8) and bias hold whole panels; `residual`, if any, is added in the end
-// and lies as y does, which it may be.
+// y = epilogue(x @ w.T * scale + bias) + residual. x is [M, K] with row stride ldx. y is [M, N] with row
+// stride ldy, or [M, N / 2] for gated epilogues, whose weight rows alternate in runs of half a panel: W
+// rows of gate, W rows of up. scale (int8 only) and bias are padded to whole panels; bias may be null.
+// residual may be null; it has the layout of y and may be y. Gated epilogues ignore it.
 ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t ldx, int64_t M, int64_t K, int64_t N,
                              const char* weight, const float* scale, const float* bias, float* y, int64_t ldy,
                              const float* residual) {

@@ -1,4 +1,4 @@
-// Packing weights, and reading rows of them back. See packed.h for the layouts.
+// Pack weights, and read rows of packed weights. packed.h defines the layouts.
 #include "packed.h"
 
 #include <omp.h>
@@ -7,9 +7,9 @@
 
 namespace {
 
-constexpr int64_t WORTH_A_THREAD = 1 << 14;  // values; waking a thread costs what it copies
+constexpr int64_t MIN_PARALLEL = 1 << 14;  // values; below, waking threads costs more than it saves
 
-// The largest magnitude of a row over 127.
+// The scale of a row: its largest magnitude / 127.
 float scale_of(const float* row, int64_t K) {
   float most = 0;
   for (int64_t k = 0; k < K; k++) most = std::max(most, std::fabs(row[k]));
@@ -24,13 +24,13 @@ void pack_column(const float* row, int64_t K, const float* scale, char* panel, i
 
 }  // namespace
 
-// Columns of a panel, and bytes that one takes.
+// Columns of a panel, and its size in bytes.
 ROSE_EXPORT int64_t rose_panel() { return PANEL; }
 ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K) {
   return with_layout(format, [&](auto layout) { return panel_bytes_of<decltype(layout)>(K); });
 }
 
-// w is [N, K]; out takes whole panels and is zero. `scale` is written for int8 only.
+// w is [N, K]. out has room for whole panels and is filled with zeros. scale is written for int8 only.
 ROSE_EXPORT void rose_pack_linear(int format, const float* w, int64_t N, int64_t K, char* out, float* scale) {
   with_layout(format, [&](auto layout) {
     using P = decltype(layout);
@@ -45,12 +45,12 @@ ROSE_EXPORT void rose_pack_linear(int format, const float* w, int64_t N, int64_t
   });
 }
 
-// Row ids[i] of w, as float32: an embedding that shares its weights with the output layer.
+// y[i] = row ids[i] of w in float32, for an embedding that shares its weight with the output layer.
 ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale, const int64_t* ids,
                                   int64_t count, int64_t K, float* y) {
   with_layout(format, [&](auto layout) {
     using P = decltype(layout);
-#pragma omp parallel for schedule(static) if (count * K >= WORTH_A_THREAD)
+#pragma omp parallel for schedule(static) if (count * K >= MIN_PARALLEL)
     for (int64_t i = 0; i < count; i++) {
       const char* panel = weight + ids[i] / PANEL * panel_bytes_of<P>(K);
       float factor = scale ? scale[ids[i]] : 1;

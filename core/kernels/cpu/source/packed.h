@@ -1,8 +1,8 @@
-// How weights are laid out, and how one step along k is read from them.
+// Layouts of packed weights.
 //
-// A panel is 2 * W columns (rows of the weight). A step is one k of all its columns, or two where
-// the CPU multiplies pairs. In a product whose columns belong together in twos (gate and up) the first
-// W columns are gate and the others up. The last panel is filled up with zeros.
+// A panel has 2 * W columns, which are rows of the weight. A step is one value of k for all of them, or two
+// if the CPU multiplies pairs. In gated products the first W columns are gate and the others up. The last
+// panel is padded with zeros.
 #pragma once
 #include "vec.h"
 
@@ -10,9 +10,9 @@ enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
 constexpr int PANEL = 2 * W;
 
-// `Activation` is what a step reads of a row of x, `Vector` what it reads of W columns, `Sum` what it adds to;
-// `at` is where column c of a panel has its k, in bytes. Sums of SUMMED values of k are one by one brought
-// to float32 and multiplied by the scale of a row of x.
+// In a step, `Activation` is read from a row of x, `Vector` from W columns, and the product is added to `Sum`.
+// `at` is the byte offset of value k of column c in a panel. After every SUMMED values of k the sum is
+// converted to float32 and multiplied by the scale of that run of x.
 constexpr int64_t ALL = INT64_MAX;
 
 struct PackedFloat32 {
@@ -46,7 +46,7 @@ struct PackedBFloat16 {
   ROSE_INLINE vf add(vf acc, uint32_t x, vu w) { return dot_pairs(acc, vu{} + x, w); }
 };
 #else
-// Columns j and W + j are the two halves of lane j, which makes widening one shift or one mask.
+// Columns j and W + j are the two halves of lane j, so that one shift or one mask widens W columns.
 struct PackedBFloat16 {
   using Activation = float;
   using Vector = vf;
@@ -64,8 +64,8 @@ struct PackedBFloat16 {
 };
 #endif
 
-// One scale a column, applied to the product. x is rounded to 16 bits, with a scale for every run of SUMMED
-// values, which is more than it would keep as bfloat16; no sum of as many can overflow: 2^15 * 2^7 * 2^8 < 2^31.
+// Each column has a scale, which is applied to the product. x is rounded to 16 bits with a scale for every run
+// of SUMMED values, which is more exact than bfloat16. The sum of a run fits: 2^15 * 2^7 * 2^8 < 2^31.
 struct PackedInt8 {
   using Activation = uint32_t;  // two int16
   using Vector = vs;
@@ -90,7 +90,7 @@ ROSE_INLINE int64_t panel_bytes_of(int64_t K) {
   return steps_of<P>(K) * P::BYTES;
 }
 
-// Call `f` with the layout of a format.
+// Call f with the layout of a format.
 template <class F>
 auto with_layout(int format, F f) {
   return format == FLOAT32 ? f(PackedFloat32()) : format == BFLOAT16 ? f(PackedBFloat16()) : f(PackedInt8());

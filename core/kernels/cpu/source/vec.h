@@ -1,5 +1,5 @@
-// Vectors of the widest kind this CPU has, in GCC's and clang's own vector syntax: one source for
-// AVX2, AVX-512 and NEON. Everything is computed in float32, whatever the weights are stored in.
+// The widest vectors of this CPU, in the vector extensions of GCC and clang: one source for AVX2, AVX-512
+// and NEON. Activations and results are float32 for all formats of weights.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -41,11 +41,11 @@ ROSE_INLINE vf splat(float x) { return vf{} + x; }
 ROSE_INLINE vf load(const uint16_t* p) {
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
 }
-// Where the CPU multiplies pairs of bfloat16, weights are kept in pairs and activations are rounded
-// to bfloat16. `ROSE_EMULATE_DOT` does so on any CPU, for tests.
+// If the CPU multiplies pairs of bfloat16, weights are stored in pairs and activations are rounded to
+// bfloat16. ROSE_EMULATE_DOT does so on any CPU, for tests.
 #if defined(ROSE_EMULATE_DOT) || (defined(__AVX512BF16__) && ROSE_WIDTH == 16)
 #define ROSE_PAIRS
-// Lane by lane acc + a.low * b.low + a.high * b.high, of two bfloat16 in a lane.
+// Per lane: acc + a.low * b.low + a.high * b.high, with two bfloat16 in a lane.
 ROSE_INLINE vf dot_pairs(vf acc, vu a, vu b) {
 #if defined(ROSE_EMULATE_DOT)
   acc += (vf)(a & 0xffff0000u) * (vf)(b & 0xffff0000u);
@@ -56,7 +56,7 @@ ROSE_INLINE vf dot_pairs(vf acc, vu a, vu b) {
 }
 #endif
 
-// 2 * W signed bytes.
+// Load 2 * W signed bytes as int16.
 ROSE_INLINE vs widen_bytes(const char* p) {
 #if defined(__AVX512BW__) && ROSE_WIDTH == 16
   return (vs)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p));
@@ -66,7 +66,7 @@ ROSE_INLINE vs widen_bytes(const char* p) {
   return __builtin_convertvector(*(const vb_u*)p, vs);
 #endif
 }
-// Lane by lane acc + a.low * b.low + a.high * b.high, of two int16 in a lane.
+// Per lane: acc + a.low * b.low + a.high * b.high, with two int16 in a lane.
 ROSE_INLINE vi dot_int16(vi acc, vs a, vs b) {
 #if defined(__AVX512VNNI__) && ROSE_WIDTH == 16
   return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
@@ -89,7 +89,7 @@ ROSE_INLINE float widen(uint16_t h) {
 }
 ROSE_INLINE float widen(float f) { return f; }
 
-// Round to nearest, ties to even; what is no number stays none.
+// Round to nearest, ties to even. NaN stays NaN.
 ROSE_INLINE uint16_t narrow(float f) {
   uint32_t u;
   memcpy(&u, &f, 4);
@@ -110,7 +110,7 @@ ROSE_INLINE void store(uint16_t* p, vf v) {
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
 
-// Lane i is the sum of all lanes of v[i]; v is used up.
+// Lane i of the result is the sum of all lanes of v[i]. Overwrites v.
 ROSE_INLINE vf sums(vf v[W]) {
 #if ROSE_WIDTH == 16
   for (int n = 16; n > 1; n /= 2)
@@ -118,7 +118,7 @@ ROSE_INLINE vf sums(vf v[W]) {
       v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
              ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 #elif ROSE_WIDTH == 8
-  // AVX2 is slow to cross its halves: that comes last
+  // crossing the 128-bit halves is slow with AVX2, so it comes last
   for (int n = 8; n > 2; n /= 2)
     for (int i = 0; i < n / 2; i++)
       v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 8, 10, 4, 6, 12, 14) +

@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 
 ROUNDING = 1e-4
-"""How much a product in int8 may differ where the last bit of a rounded activation does."""
+"""Largest relative error of an int8 product if the last bit of a rounded activation differs."""
 
 
 def tolerance_of(fmt: Format) -> float:
@@ -39,7 +39,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-5)
 
 
 def rounded(x: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
-    """``x`` as such weights are multiplied with it."""
+    """``x`` as the kernel multiplies it with weights of this format."""
     if fmt is Format.INT8:
         runs = x.split(256, dim=-1)
         scales = [run.abs().amax(-1, keepdim=True) / 32767 for run in runs]
@@ -50,7 +50,7 @@ def rounded(x: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
 
 
 def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
-    """The matrix as the format keeps it."""
+    """The matrix as the format stores it."""
     match fmt:
         case Format.FLOAT32:
             return weight
@@ -66,14 +66,14 @@ def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
 @pytest.mark.parametrize(
     "shape", [(1, 1), (7, 5), (16, 32), (50, 33), (20, 257), (300, 600)], ids=str
 )
-def test_product_is_that_of_torch(
+def test_products_equal_torch(
     library: Kernels, fmt: Format, epilogue: Epilogue, shape: tuple[int, int]
 ) -> None:
     generator = torch.Generator().manual_seed(sum(shape))
     weight = torch.randn(*shape, generator=generator)
     bias = torch.randn(shape[0], generator=generator)
     packed = pack(library, [weight], [bias], fmt)
-    for num_rows in (*range(1, 15), 31, 64):  # every way to cut rows into tiles
+    for num_rows in (*range(1, 15), 31, 64):  # every split of rows into tiles
         x = torch.randn(num_rows, shape[1], generator=generator)
         expected = ACTIVATIONS[epilogue](
             linear(rounded(x, library, fmt), stored(weight, fmt), bias)
@@ -82,7 +82,7 @@ def test_product_is_that_of_torch(
 
 
 @pytest.mark.parametrize("fmt", Format)
-def test_matrices_below_each_other_are_one(library: Kernels, fmt: Format) -> None:
+def test_stacked_matrices_are_one(library: Kernels, fmt: Format) -> None:
     weights = [torch.randn(rows, 40) for rows in (70, 3, 33)]
     bias = torch.randn(3)
     packed = pack(library, weights, [None, bias, None], fmt)
@@ -95,7 +95,7 @@ def test_matrices_below_each_other_are_one(library: Kernels, fmt: Format) -> Non
     torch.testing.assert_close(packed.rows(ids), whole[ids], rtol=1e-6, atol=1e-6)
 
 
-def test_a_big_matrix_is_packed_a_piece_at_a_time(library: Kernels) -> None:
+def test_a_large_matrix_is_packed_in_pieces(library: Kernels) -> None:
     weight = torch.randn(70_000, 256)
     packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
     x = torch.randn(3, 256).bfloat16().float()
@@ -111,7 +111,7 @@ def test_a_big_matrix_is_packed_a_piece_at_a_time(library: Kernels) -> None:
     ids=["silu", "gelu"],
 )
 @pytest.mark.parametrize("fmt", Format)
-def test_gate_and_up_are_joined_in_the_epilogue(library, fmt, epilogue, act) -> None:
+def test_gated_epilogues_equal_torch(library, fmt, epilogue, act) -> None:
     gate, up = torch.randn(96, 48), torch.randn(96, 48)
     packed = pack(library, [interleave(library, gate, up)], [None], fmt)
     for num_rows in (1, 5, 20):
@@ -122,7 +122,7 @@ def test_gate_and_up_are_joined_in_the_epilogue(library, fmt, epilogue, act) -> 
 
 
 @pytest.mark.parametrize("fmt", Format)
-def test_a_row_is_the_same_in_every_batch(library: Kernels, fmt: Format) -> None:
+def test_a_row_does_not_depend_on_its_batch(library: Kernels, fmt: Format) -> None:
     packed = pack(library, [torch.randn(300, 203)], [torch.randn(300)], fmt)
     x = torch.randn(40, 203)
     alone = torch.cat([packed.multiply(row, Epilogue.SILU) for row in x.split(1)])
@@ -130,7 +130,7 @@ def test_a_row_is_the_same_in_every_batch(library: Kernels, fmt: Format) -> None
         close(packed.multiply(x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
 
 
-def test_what_does_not_divide_is_not_interleaved(library: Kernels) -> None:
+def test_matrices_of_other_shapes_are_not_interleaved(library: Kernels) -> None:
     assert interleave(library, torch.randn(9, 4), torch.randn(9, 4)) is None
     assert interleave(library, torch.randn(64, 4), torch.randn(32, 4)) is None
 
@@ -142,7 +142,7 @@ def test_out_is_written_in_place(library: Kernels) -> None:
     close(out, packed.multiply(x), 0)
 
 
-def test_the_largest_sums_of_int8_fit(library: Kernels) -> None:
+def test_int8_sums_do_not_overflow(library: Kernels) -> None:
     weight = torch.full((3, 3000), 2.0)
     packed = pack(library, [weight], [None], Format.INT8)
     x = torch.full((2, 3000), -7.0)
@@ -150,13 +150,13 @@ def test_the_largest_sums_of_int8_fit(library: Kernels) -> None:
     close(packed.multiply(x), linear(x, weight), 1e-6)
 
 
-def test_no_rows_are_no_work(library: Kernels) -> None:
+def test_an_empty_input_gives_an_empty_result(library: Kernels) -> None:
     packed = pack(library, [torch.randn(20, 8)], [None], Format.FLOAT32)
     assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
 
 
 @pytest.mark.parametrize("n", [1, 8, 33, 768])
-def test_norms_are_those_of_torch(library: Kernels, n: int) -> None:
+def test_norms_equal_torch(library: Kernels, n: int) -> None:
     x, weight, bias = torch.randn(2, 5, n) + 3, torch.randn(n), torch.randn(n)
     actual = library.norm(x, weight, bias, eps=1e-5, center=True)
     torch.testing.assert_close(actual, layer_norm(x, (n,), weight, bias), rtol=1e-4, atol=1e-5)
@@ -164,7 +164,7 @@ def test_norms_are_those_of_torch(library: Kernels, n: int) -> None:
     torch.testing.assert_close(actual, rms_norm(x, (n,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_the_norm_of_some_columns_needs_no_copy(library: Kernels) -> None:
+def test_norms_accept_columns_of_a_matrix(library: Kernels) -> None:
     joint = torch.randn(1, 6, 100)
     heads = joint[..., 20:68].view(1, 6, 3, 16)
     weight = torch.randn(16)
@@ -172,8 +172,8 @@ def test_the_norm_of_some_columns_needs_no_copy(library: Kernels) -> None:
     torch.testing.assert_close(actual, rms_norm(heads, (16,), weight, 1e-6), rtol=1e-4, atol=1e-5)
 
 
-def test_rotary_is_that_of_the_formula(library: Kernels) -> None:
-    x = torch.randn(5, 3, 16).transpose(0, 1)[None]  # [1, heads, tokens, dim], as models have it
+def test_rotary_equals_the_formula(library: Kernels) -> None:
+    x = torch.randn(5, 3, 16).transpose(0, 1)[None]  # [1, heads, tokens, dim], as models pass it
     cos, sin = torch.randn(1, 5, 16), torch.randn(1, 5, 16)
     turned = torch.cat([-x[..., 8:], x[..., :8]], dim=-1)
     expected = x * cos[:, None] + turned * sin[:, None]
@@ -183,7 +183,7 @@ def test_rotary_is_that_of_the_formula(library: Kernels) -> None:
 @pytest.mark.parametrize("fmt", Format)
 @pytest.mark.parametrize("column", [2, 30, 32])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_no_number_stays_none(
+def test_nan_and_infinity_stay_in_their_row(
     library: Kernels, fmt: Format, column: int, value: float
 ) -> None:
     packed = pack(library, [torch.randn(20, 33)], [None], fmt)
@@ -194,14 +194,14 @@ def test_what_is_no_number_stays_none(
     assert y[[0, 2]].isfinite().all()
 
 
-def test_the_largest_value_is_the_first_of_its_size(library: Kernels) -> None:
+def test_argmax_is_the_first_maximum(library: Kernels) -> None:
     x = torch.randn(6, 5000).round(decimals=1)
     x[1] = -torch.inf
     x[2, [1023, 4999]] = 9.0
     x[3, 4999] = 9.0
     x[4, [4998, 4999]] = torch.nan
     x[5, 1024] = torch.inf
-    some = x[:, 7:]  # rows that are further apart than they are long
+    some = x[:, 7:]  # rows with a stride larger than their length
     expected = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
     assert library.argmax(some).tolist() == [*expected, 4991, 1017]
     assert library.argmax(x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
