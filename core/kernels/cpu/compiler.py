@@ -88,7 +88,7 @@ def cache_directories() -> list[Path]:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.stat()
         except OSError as error:
-            reasons.append(f"cannot use {folder}: {error}")
+            reasons.append(f"cannot use {folder}: {error.strerror}")
             continue
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             reasons.append(f"other users can write to {folder}")
