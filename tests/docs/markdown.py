@@ -15,6 +15,7 @@ PAGES = (
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks" / "RESULTS.md",
+    ROOT / "benchmarks" / "peers.md",
     ROOT / "compat_tests" / "README.md",
     ROOT / "core" / "builtin_model" / "README.md",
 )
