@@ -1,14 +1,14 @@
 from core.block_table import BlockTable
 
 
-def test_it_is_empty_at_first():
+def test_a_new_table_is_empty():
     table = BlockTable()
     assert len(table) == 0
     assert table.view().tolist() == []
     assert table.clear() == []
 
 
-def test_it_grows_and_keeps_the_order():
+def test_a_table_grows_and_keeps_its_order():
     table = BlockTable()
     for block_id in range(100):
         table.append(block_id * 3)
@@ -16,7 +16,7 @@ def test_it_grows_and_keeps_the_order():
     assert table.view().tolist() == [block_id * 3 for block_id in range(100)]
 
 
-def test_replacing_gives_the_old_block():
+def test_replace_returns_the_old_block():
     table = BlockTable()
     for block_id in (5, 6, 7):
         table.append(block_id)
@@ -24,7 +24,7 @@ def test_replacing_gives_the_old_block():
     assert table.view().tolist() == [5, 9, 7]
 
 
-def test_clearing_gives_all_blocks_as_plain_integers_and_starts_anew():
+def test_clear_returns_all_blocks_as_integers_and_empties_the_table():
     table = BlockTable()
     for block_id in (5, 6, 7):
         table.append(block_id)

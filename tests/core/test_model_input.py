@@ -21,7 +21,7 @@ def build(scheduled, logits_indices=(), *, block_size=4):
 
 
 def naive(scheduled, block_size):
-    """Token, position and slot of every scheduled token, one after the other."""
+    """Token, position and slot of each scheduled token."""
     rows = []
     for sequence, count in scheduled:
         for position in range(sequence.num_computed_tokens, sequence.num_computed_tokens + count):
@@ -45,7 +45,7 @@ def random_step(rng, block_size):
     return scheduled
 
 
-def test_a_prompt_and_a_stream():
+def test_a_prefill_and_a_decode():
     prompt = sequence_with([10, 11, 12, 13, 14], 0, [7, 2])
     stream = sequence_with([20, 21, 22], 2, [5])
     batch = build([(stream, 1), (prompt, 5)], [0, 5])
@@ -59,7 +59,7 @@ def test_a_prompt_and_a_stream():
     assert batch.num_seqs == 2
 
 
-def test_a_chunk_in_the_middle_sees_only_what_is_before_its_end():
+def test_the_context_of_a_chunk_ends_with_the_chunk():
     sequence = sequence_with(range(100, 112), 3, [9, 8, 7])
     batch = build([(sequence, 3)])
     assert batch.token_ids.tolist() == [103, 104, 105]
@@ -94,7 +94,7 @@ def test_random_steps_agree_with_the_naive_reference(block_size):
             assert tensor.dtype == torch.int64
 
 
-def test_building_changes_no_sequence():
+def test_build_model_input_changes_no_sequence():
     sequence = sequence_with([1, 2, 3], 1, [4])
     build([(sequence, 2)], [1])
     assert sequence.token_ids == [1, 2, 3]

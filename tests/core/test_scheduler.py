@@ -10,7 +10,7 @@ from tests.support.builders import blocks_of
 from tests.support.steps import Steps
 
 
-def test_a_prompt_is_computed_and_then_one_token_a_step():
+def test_a_prefill_and_then_one_decode_per_step():
     steps = Steps()
     sequence = steps.add(range(10), "a", max_tokens=3)
     assert [steps.step() for _ in range(3)] == [{"a": 10}, {"a": 1}, {"a": 1}]
@@ -19,7 +19,7 @@ def test_a_prompt_is_computed_and_then_one_token_a_step():
     assert steps.kv.num_free_blocks == steps.kv.num_blocks
 
 
-def test_single_pending_tokens_come_before_longer_ones():
+def test_decodes_come_before_prefills():
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=8)
     steps.add(range(20), "long")
     assert steps.step() == {"long": 8}
@@ -30,7 +30,7 @@ def test_single_pending_tokens_come_before_longer_ones():
     assert list(steps.step().items()) == [("long", 1), ("short", 1), ("longer", 4)]
 
 
-def test_single_pending_tokens_come_first_whoever_was_admitted_first():
+def test_decodes_come_first_regardless_of_age():
     steps = Steps(max_scored_tokens=4)
     steps.add(range(12), "scored", prompt_logprobs=0)
     steps.add([50], "stream")
@@ -38,7 +38,7 @@ def test_single_pending_tokens_come_first_whoever_was_admitted_first():
     assert list(steps.step()) == ["stream", "scored"]
 
 
-def test_a_stream_never_waits_for_a_long_prompt():
+def test_a_decode_never_waits_for_a_long_prompt():
     steps = Steps(num_blocks=100, max_num_seqs=2, max_num_batched_tokens=4)
     steps.add([1], "stream", max_tokens=100)
     steps.step()
@@ -48,7 +48,7 @@ def test_a_stream_never_waits_for_a_long_prompt():
     assert steps.step() == {"stream": 1}
 
 
-def test_a_prompt_half_computed_gets_on_even_beside_many_streams():
+def test_a_partial_prefill_continues_beside_many_decodes():
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=4)
     for name in "abc":
         steps.add([ord(name)], name, max_tokens=50)
@@ -71,7 +71,7 @@ def test_first_come_first_served():
     ]
 
 
-def test_nobody_overtakes_a_head_that_does_not_fit():
+def test_no_sequence_overtakes_the_first_waiting_one():
     steps = Steps(num_blocks=6, block_size=4)
     steps.add(range(10), "a", max_tokens=2)
     steps.add(range(100, 116), "big", max_tokens=2)
@@ -83,18 +83,18 @@ def test_nobody_overtakes_a_head_that_does_not_fit():
     assert steps.step() == {"small": 1}
 
 
-def test_a_prompt_is_cut_by_the_budget():
+def test_the_budget_splits_a_prompt_into_chunks():
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=8)
     steps.add(range(20), "a")
     assert [steps.step() for _ in range(4)] == [{"a": 8}, {"a": 8}, {"a": 4}, {"a": 1}]
 
 
-def test_one_prompt_after_the_other_takes_what_is_left_of_the_budget():
+def test_prompts_take_the_rest_of_the_budget_in_turn():
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=8)
     steps.add(range(6), "a")
     steps.add(range(100, 106), "b")
     steps.add(range(200, 206), "c")
-    assert steps.step() == {"a": 6}  # two tokens of another would not fill a block
+    assert steps.step() == {"a": 6}  # the other two tokens would not fill a block
     assert steps.step() == {"a": 1, "b": 6}
     steps = Steps(max_num_seqs=4, max_num_batched_tokens=14)
     steps.add(range(6), "a")
@@ -105,13 +105,13 @@ def test_one_prompt_after_the_other_takes_what_is_left_of_the_budget():
     assert steps.step() == {"a": 1, "b": 1, "d": 6, "c": 4}
 
 
-def test_never_more_sequences_than_allowed():
+def test_max_num_seqs_limits_running_sequences():
     steps = Steps(max_num_seqs=3)
     for i in range(7):
         steps.add([i], str(i), max_tokens=3)
     seen = []
-    while plan := steps.step():
-        seen.append(len(plan))
+    while batch := steps.step():
+        seen.append(len(batch))
         assert steps.scheduler.num_running <= 3
     assert seen == [3, 3, 3, 3, 3, 3, 1, 1, 1]
 
@@ -130,7 +130,7 @@ def test_the_last_admitted_is_preempted_first():
     assert steps.scheduler.num_preemptions == 1
 
 
-def test_the_preempted_goes_to_the_head_of_the_queue():
+def test_a_preempted_sequence_is_first_in_the_queue():
     steps = Steps(num_blocks=9, block_size=4, max_num_seqs=3)
     _, _, c = (steps.add([i] * 8, name, max_tokens=8) for i, name in enumerate("abc"))
     steps.step()
@@ -138,48 +138,48 @@ def test_the_preempted_goes_to_the_head_of_the_queue():
     while c.num_preemptions == 0:
         assert "late" not in steps.step()
     assert [s.request_id for s in steps.scheduler] == ["a", "b", "c", "late"]
-    while "c" not in (plan := steps.step()):
-        assert set(plan) == {"a", "b"}
-    assert set(plan) == {"c", "late"}
+    while "c" not in (batch := steps.step()):
+        assert set(batch) == {"a", "b"}
+    assert set(batch) == {"c", "late"}
 
 
-def test_a_sequence_preempts_itself_when_it_is_the_last():
+def test_the_last_admitted_sequence_preempts_itself():
     steps = Steps(num_blocks=8, block_size=4, max_scored_tokens=2)
     long = steps.add(range(20), "long", max_tokens=1, prompt_logprobs=0)
     short = steps.add(range(100, 104), "short", max_tokens=10)
     assert steps.step() == {"short": 4, "long": 2}
     for _ in range(8):
         assert steps.step() == {"short": 1, "long": 2}
-    assert steps.step() == {"long": 2}  # the short one wants a block: it came last
+    assert steps.step() == {"long": 2}  # the short one needs a block and was admitted last
     assert (long.num_preemptions, short.num_preemptions) == (0, 1)
     while steps.step():
         pass
     assert (long.status, short.status) == (Status.FINISHED, Status.FINISHED)
 
 
-def test_a_long_prompt_is_not_a_victim_of_those_admitted_after_it():
+def test_later_sequences_do_not_preempt_a_long_prompt():
     steps = Steps(num_blocks=5, block_size=4, max_num_seqs=3, max_num_batched_tokens=5)
     steps.add([7], "stream", max_tokens=3)
     long = steps.add(range(100, 112), "long", max_tokens=1)
     late = steps.add([50, 51, 52], "late", max_tokens=8)
-    plans = []
-    while plan := steps.step():
-        plans.append(plan)
+    batches = []
+    while batch := steps.step():
+        batches.append(batch)
     assert long.num_preemptions == 0
     assert late.status is Status.FINISHED
 
 
-def test_recompute_after_preemption_reuses_what_is_left_in_the_cache():
+def test_recompute_after_preemption_reuses_cached_blocks():
     steps = Steps(num_blocks=7, block_size=4)
     steps.add([0] * 8, "a", max_tokens=8)
     b = steps.add([1] * 12, "b", max_tokens=8)
     steps.step()
     while b.num_preemptions == 0:
         steps.step()
-    plan = {}
-    while "b" not in plan:
-        plan = steps.step()
-    assert plan["b"] < b.num_tokens - 1
+    batch = {}
+    while "b" not in batch:
+        batch = steps.step()
+    assert batch["b"] < b.num_tokens - 1
 
 
 def test_prefixes_are_shared_by_sequences_admitted_in_one_step():
@@ -191,26 +191,26 @@ def test_prefixes_are_shared_by_sequences_admitted_in_one_step():
     assert blocks_of(a)[:2] == blocks_of(b)[:2]
 
 
-def test_a_sequence_follows_another_that_computes_the_same_prompt():
-    """Both are cut by the budget; the second adopts at its frontier what the first computed."""
+def test_a_sequence_reuses_chunks_of_another_with_the_same_prompt():
+    """Both need several chunks; the second reuses each chunk that the first computed."""
     steps = Steps(max_num_seqs=2, max_num_batched_tokens=8)
     steps.add(range(24), "a", max_tokens=3)
     assert steps.step() == {"a": 8}
     b = steps.add(range(24), "b", max_tokens=3)
     assert steps.step() == {"a": 8}
-    assert b.num_cached_tokens == 8  # no budget was left for more
+    assert b.num_cached_tokens == 8  # the budget was used up
     while b.status is not Status.FINISHED:
         steps.step()
     assert b.num_cached_tokens == 20
 
 
-def test_cached_tokens_are_counted_at_the_frontier_too():
+def test_tokens_reused_between_chunks_count_as_cached():
     steps = Steps(max_num_seqs=3, max_num_batched_tokens=6)
     steps.add([1, 2, 3, 4] * 4, "a", max_tokens=2)
     b = steps.add([1, 2, 3, 4] * 4, "b", max_tokens=2)
     computed = 0
-    while plan := steps.step():
-        computed += plan.get("b", 0)
+    while batch := steps.step():
+        computed += batch.get("b", 0)
     assert b.num_cached_tokens + computed == 16 + 1
 
 
@@ -223,7 +223,7 @@ def test_recomputed_tokens_do_not_count_as_cached():
     assert [s.num_cached_tokens for s in sequences] == [0, 0, 0]
 
 
-def test_cached_tokens_are_still_known_after_a_failed_readmission():
+def test_the_cached_count_survives_preemption():
     steps = Steps(num_blocks=8, block_size=4)
     steps.add([0] * 8, "a", max_tokens=12)
     b = steps.add([*[0] * 8, *[1] * 8], "b", max_tokens=13)
@@ -234,7 +234,7 @@ def test_cached_tokens_are_still_known_after_a_failed_readmission():
     assert counts == {8}
 
 
-def test_scored_prompts_are_cut_and_adopt_nothing():
+def test_prompt_logprobs_limit_chunks_and_reuse_nothing():
     steps = Steps(max_num_batched_tokens=64, max_scored_tokens=8)
     steps.add(range(20), "plain", max_tokens=1)
     scored = steps.add(range(20), "scored", max_tokens=1, prompt_logprobs=0)
@@ -245,7 +245,7 @@ def test_scored_prompts_are_cut_and_adopt_nothing():
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 4])
-def test_finish_forgets_a_sequence_wherever_it_is(num_steps):
+def test_finish_removes_a_running_or_waiting_sequence(num_steps):
     steps = Steps(max_num_seqs=1, max_num_batched_tokens=4)
     running = steps.add(range(12), "running")
     waiting = steps.add(range(100, 112), "waiting")
@@ -260,7 +260,7 @@ def test_finish_forgets_a_sequence_wherever_it_is(num_steps):
     assert steps.step() == {}
 
 
-def test_finishing_twice_is_harmless():
+def test_finish_may_be_called_twice():
     steps = Steps()
     sequence = steps.add([1], "a")
     steps.step()
@@ -272,8 +272,8 @@ def test_finishing_twice_is_harmless():
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 
 
-class AnyTraffic(RuleBasedStateMachine):
-    """Random arrivals, aborts and steps over tiny pools: nothing is lost, doubled or starved."""
+class RandomTraffic(RuleBasedStateMachine):
+    """Random requests, aborts and steps over tiny pools: none is lost, repeated or starved."""
 
     @initialize(
         block_size=st.integers(1, 4),
@@ -290,7 +290,7 @@ class AnyTraffic(RuleBasedStateMachine):
         self.chunk = others["prefill_chunk_size"] or self.budget
         self.max_num_seqs = max_num_seqs
         self.steps = Steps(
-            num_blocks=-(-20 // block_size) + num_spare_blocks,  # the largest one fits alone
+            num_blocks=-(-20 // block_size) + num_spare_blocks,  # the largest sequence fits alone
             block_size=block_size,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=self.budget,
@@ -299,7 +299,7 @@ class AnyTraffic(RuleBasedStateMachine):
         self.scored_limit = others["max_scored_tokens"]
         self.live: list[Sequence] = []
         self.reached: dict[str, tuple[int, int]] = {}  # preemptions, tokens computed so far
-        self.num_steps: dict[Sequence, int] = {}  # of those who run, since they were admitted
+        self.num_steps: dict[Sequence, int] = {}  # of running sequences, since admission
         self.num_added = 0
         self.bound = 0
 
@@ -337,15 +337,15 @@ class AnyTraffic(RuleBasedStateMachine):
         next_one = self.live[len(running)] if len(running) < len(self.live) else None
         has_room = next_one is not None and (
             -(-next_one.num_tokens // self.steps.block_size) + 2 * len(running) + 1
-            <= self.steps.kv.num_free_blocks  # those who run take one block each, and leave one
+            <= self.steps.kv.num_free_blocks  # running ones use one block each and leave one spare
         )
-        plan = self.steps.plan()
+        scheduler_output = self.steps.schedule()
         if has_room and len(running) < self.max_num_seqs:
             assert next_one.status is Status.RUNNING
-        planned = {item.sequence: item.num_tokens for item in plan.scheduled}
-        assert len(planned) == len(plan.scheduled)
-        assert plan.num_tokens == sum(planned.values()) <= self.budget
-        assert bool(planned) == bool(self.live)
+        scheduled = {item.sequence: item.num_tokens for item in scheduler_output.scheduled}
+        assert len(scheduled) == len(scheduler_output.scheduled)
+        assert scheduler_output.num_tokens == sum(scheduled.values()) <= self.budget
+        assert bool(scheduled) == bool(self.live)
         running = [s for s in self.live if s.status is Status.RUNNING]
         for sequence, num_steps in self.num_steps.items():
             if sequence.status is Status.WAITING:
@@ -353,9 +353,9 @@ class AnyTraffic(RuleBasedStateMachine):
         self.num_steps = {s: self.num_steps.get(s, 0) + 1 for s in running}
         assert [*self.steps.scheduler] == self.live, "out of turn"
         assert running == self.live[: len(running)], "out of turn"
-        self.check_shares(streams, running, planned)
-        self.check_adoption(planned)
-        for sequence, num_tokens in planned.items():
+        self.check_shares(streams, running, scheduled)
+        self.check_reuse(scheduled)
+        for sequence, num_tokens in scheduled.items():
             num_preemptions, num_computed = self.reached.get(sequence.request_id, (0, 0))
             if sequence.num_preemptions == num_preemptions:
                 assert sequence.num_computed_tokens >= num_computed, "computed a token twice"
@@ -367,48 +367,48 @@ class AnyTraffic(RuleBasedStateMachine):
                 assert num_tokens <= self.scored_limit
                 assert sequence.num_cached_tokens == 0
             assert sequence.num_cached_tokens < sequence.num_prompt_tokens
-        self.steps.commit(plan)
+        self.steps.commit(scheduler_output)
         self.live = [s for s in self.live if s.status is not Status.FINISHED]
 
-    def check_shares(self, streams, running, planned):
-        """Streams are all there, prompts leave them their time, and the oldest has its half."""
+    def check_shares(self, streams, running, scheduled):
+        """All decodes are scheduled, prefills keep the chunk size, and the oldest gets its half."""
         for sequence in streams:
-            assert planned.get(sequence) == 1 or sequence.status is Status.WAITING
+            assert scheduled.get(sequence) == 1 or sequence.status is Status.WAITING
         longer = [s for s in running if s.num_pending_tokens > 1]
         if any(s.status is Status.RUNNING for s in streams):
-            assert sum(planned.get(s, 0) for s in longer) <= self.chunk
-        # Who has got all but the last token by adoption in this very step may have been the oldest.
-        single = [s for s in planned if s.num_pending_tokens == 1]
+            assert sum(scheduled.get(s, 0) for s in longer) <= self.chunk
+        # a sequence that reused all but its last token in this step may have been the oldest
+        single = [s for s in scheduled if s.num_pending_tokens == 1]
         if longer and set(single) <= set(streams):
             left = self.budget - len(single)
             half = -(-(min(left, self.chunk) if single else left) // 2)
             share = min(self.longest(longer[0]), half)
             if share < longer[0].num_pending_tokens:
                 share = max(1, share - self.steps.block_size + 1)
-            assert planned[longer[0]] >= share
+            assert scheduled[longer[0]] >= share
 
     def longest(self, sequence):
         if sequence.params.prompt_logprobs is None:
             return sequence.num_pending_tokens
         return min(sequence.num_pending_tokens, self.scored_limit)
 
-    def check_adoption(self, planned):
-        """Nobody computes a block beside another who computes it, if both could share."""
+    def check_reuse(self, scheduled):
+        """No two sequences compute the same block in a step, if they can share it."""
         if not self.caching:
             return
         size, seen = self.steps.block_size, set()
-        for sequence, num_tokens in planned.items():
+        for sequence, num_tokens in scheduled.items():
             start = sequence.num_computed_tokens
             if start % size or sequence.params.prompt_logprobs is not None:
                 continue
-            end = min(start + num_tokens, sequence.num_tokens - 1)  # the last is never adopted
+            end = min(start + num_tokens, sequence.num_tokens - 1)  # the last token is never reused
             for last in range(start + size, end + 1, size):
                 content = (sequence.request.cache_salt, *sequence.token_ids[:last])
                 assert content not in seen
                 seen.add(content)
 
     @invariant()
-    def adds_up(self):
+    def counts_agree(self):
         if hasattr(self, "steps"):
             scheduler = self.steps.scheduler
             scheduler.check()
@@ -416,7 +416,7 @@ class AnyTraffic(RuleBasedStateMachine):
             assert scheduler.num_running + scheduler.num_waiting == len(self.live)
 
     def teardown(self):
-        """The oldest one gets on in every step, so all is over within this many."""
+        """The oldest sequence progresses in every step, so all finish within ``bound`` steps."""
         for _ in range(self.bound if hasattr(self, "steps") else 0):
             if not self.live:
                 break
@@ -426,8 +426,8 @@ class AnyTraffic(RuleBasedStateMachine):
             assert self.steps.kv.num_free_blocks == self.steps.kv.num_blocks
 
 
-TestAnyTraffic = AnyTraffic.TestCase
-TestAnyTraffic.settings = settings(
+TestRandomTraffic = RandomTraffic.TestCase
+TestRandomTraffic.settings = settings(
     max_examples=60,
     stateful_step_count=25,
     deadline=None,

@@ -15,15 +15,15 @@ from tests.support.builders import make_request
 from tests.support.scripted import Rig
 
 PATIENCE = 20.0
-"""Seconds until a test that hangs is said to hang; no passing test waits for any of it."""
+"""Seconds after which a hanging test fails; a passing test never waits that long."""
 
 
 class Crashed(BaseException):
-    """What a panic in compiled code looks like: no Exception."""
+    """Like a panic in Rust: not an Exception."""
 
 
 class TinyEngine:
-    """Gives every request ``max_tokens`` outputs, one a step. ``gate`` holds back each step."""
+    """Gives every request ``max_tokens`` outputs, one per step. Each step waits for ``gate``."""
 
     def __init__(self):
         self.live = {}
@@ -33,8 +33,8 @@ class TinyEngine:
         self.in_step = threading.Event()
         self.crash = None
         self.fail_all_crash = None
-        self.num_looks = 0
-        self.on_look = lambda: None
+        self.num_checks = 0
+        self.on_check = lambda: None
         self.num_steps = 0
         self.seen = []
         self.aborted = threading.Semaphore(0)
@@ -42,8 +42,8 @@ class TinyEngine:
 
     @property
     def has_work(self):
-        self.num_looks += 1
-        self.on_look()
+        self.num_checks += 1
+        self.on_check()
         self.threads.add(threading.get_ident())
         return bool(self.live)
 
@@ -86,7 +86,7 @@ class TinyEngine:
 
 
 class Listener:
-    """Hears all that a core thread says, and lets a test wait for it."""
+    """Records outputs and events of a core thread; tests can wait for them."""
 
     def __init__(self):
         self.calls = []
@@ -105,7 +105,7 @@ class Listener:
 
     def wait_for(self, is_true):
         with self._changed:
-            assert self._changed.wait_for(is_true, PATIENCE), "nothing came"
+            assert self._changed.wait_for(is_true, PATIENCE), "timeout"
 
     def wait_for_event(self, kind):
         self.wait_for(lambda: any(isinstance(event, kind) for event in self.events))
@@ -120,7 +120,7 @@ class Listener:
 
 
 class CountingEvent(threading.Event):
-    """A wake-up that remembers how it was waited for."""
+    """An event that records the timeouts of its waits."""
 
     def __init__(self):
         super().__init__()
@@ -132,7 +132,7 @@ class CountingEvent(threading.Event):
 
 
 class InterposedEvent(CountingEvent):
-    """A wake-up that calls ``interpose`` when it reaches a given place, once."""
+    """An event that calls ``interpose`` once, at a given place of the loop."""
 
     def __init__(self, place, interpose):
         super().__init__()
@@ -156,7 +156,7 @@ class InterposedEvent(CountingEvent):
 
 @contextlib.contextmanager
 def core_thread(engine, *, load=None, start=True):
-    """A started core thread, which is gone afterwards whatever happened."""
+    """A core thread that is closed at the end."""
     listener = Listener()
     core = CoreThread(
         load or (lambda: engine), on_outputs=listener.on_outputs, on_event=listener.on_event
@@ -184,7 +184,7 @@ def test_a_request_is_served():
         assert core.is_alive
 
 
-def test_everything_happens_on_the_one_thread():
+def test_the_engine_is_called_on_one_thread_only():
     engine = TinyEngine()
     with core_thread(engine) as (core, listener):
         core.submit(add("a", 2))
@@ -193,7 +193,7 @@ def test_everything_happens_on_the_one_thread():
     assert threading.get_ident() not in engine.threads
 
 
-def test_commands_are_taken_in_order():
+def test_commands_are_processed_in_order():
     engine = TinyEngine()
     with core_thread(engine, start=False) as (core, listener):
         for i in range(100):
@@ -227,11 +227,11 @@ def test_stats_are_those_of_the_last_step():
         assert core.stats == EngineStats(num_steps=2)
 
 
-# Nothing lost, nothing wasted
+# Wake-ups
 
 
-def test_ancestor_event_wake_up_with_nothing_lost():
-    """Many threads add and abort at random moments; every request is answered or was aborted."""
+def test_no_command_of_many_threads_is_lost():
+    """Many threads add and abort at random times; every request ends."""
     num_threads, num_requests = 8, 250
     engine = TinyEngine()
     barrier = threading.Barrier(num_threads)
@@ -243,7 +243,7 @@ def test_ancestor_event_wake_up_with_nothing_lost():
             for i in range(num_requests):
                 core.submit(add(f"{number}-{i}", rng.randrange(1, 4)))
                 if rng.random() < 0.2:
-                    core.submit(Abort(f"{number}-{rng.randrange(i + 1)}x"))  # nobody's
+                    core.submit(Abort(f"{number}-{rng.randrange(i + 1)}x"))  # no such id
 
         producers = [threading.Thread(target=produce, args=(n,)) for n in range(num_threads)]
         for producer in producers:
@@ -258,39 +258,39 @@ def test_ancestor_event_wake_up_with_nothing_lost():
 
 
 @pytest.mark.parametrize("place", ["before clear", "after clear", "after drain", "before wait"])
-def test_a_command_that_comes_at_the_worst_moment_is_not_lost(place):
+def test_a_command_that_arrives_between_clear_and_wait_is_not_lost(place):
     engine = TinyEngine()
     with core_thread(engine, start=False) as (core, listener):
         core._wake = wake = InterposedEvent(place, lambda: core.submit(add("a")))
-        engine.on_look = lambda: wake.reach("after drain")
+        engine.on_check = lambda: wake.reach("after drain")
         core.start()
         listener.wait_for_ends("a")
 
 
 def test_a_sleeping_thread_wakes_for_every_single_command():
-    """Each request is sent while the thread goes to sleep over the one before."""
+    """Each request is submitted when the one before has ended."""
     with core_thread(TinyEngine()) as (core, listener):
         for i in range(500):
             core.submit(add(str(i)))
             listener.wait_for_ends(str(i))
 
 
-def test_ancestor_no_idle_polling():
-    """One look at the engine for each wake-up, and every wait is without a limit."""
+def test_an_idle_thread_does_not_poll():
+    """The thread checks the engine once per wake-up and waits without a timeout."""
     engine = TinyEngine()
     with core_thread(engine) as (core, listener):
         listener.wait_for_event(Ready)
         for _ in range(100):
-            core.submit(Abort("nobody"))
+            core.submit(Abort("unknown"))
             assert engine.aborted.acquire(timeout=PATIENCE)
         assert engine.num_steps == 0
-    # A command that arrives between clear and drain costs one look more.
-    assert engine.num_looks <= 2 * 100 + 2
-    assert len(core._wake.timeouts) <= engine.num_looks
+    # a command that arrives between clear and drain costs one more check
+    assert engine.num_checks <= 2 * 100 + 2
+    assert len(core._wake.timeouts) <= engine.num_checks
     assert set(core._wake.timeouts) == {None}
 
 
-def test_ancestor_add_request_returns_without_waiting_for_a_step():
+def test_submit_does_not_wait_for_a_step():
     engine = TinyEngine()
     with core_thread(engine) as (core, listener):
         engine.gate.clear()
@@ -298,13 +298,13 @@ def test_ancestor_add_request_returns_without_waiting_for_a_step():
         assert engine.in_step.wait(PATIENCE)
         for i in range(1_000):
             core.submit(add(str(i)))
-        assert engine.num_steps == 1  # still the first one
+        assert engine.num_steps == 1  # still the first step
         assert listener.calls == []
         engine.gate.set()
         listener.wait_for_ends("first", *map(str, range(1_000)))
 
 
-def test_ancestor_one_delivery_per_step():
+def test_a_step_has_one_delivery():
     engine = TinyEngine()
     with core_thread(engine, start=False) as (core, listener):
         for i in range(20):
@@ -315,7 +315,7 @@ def test_ancestor_one_delivery_per_step():
         assert [len(call) for call in listener.calls] == [20] * 5
 
 
-def test_a_step_without_outputs_delivers_nothing():
+def test_a_step_without_outputs_has_no_delivery():
     rig = Rig(max_num_batched_tokens=8)
     listener = Listener()
     core = CoreThread(
@@ -324,13 +324,27 @@ def test_a_step_without_outputs_delivers_nothing():
     core.start()
     core.submit(Add(make_request(range(20), request_id="r", max_tokens=1)))
     listener.wait_for_ends("r")
-    assert len(rig.runner.plans) == 3
+    assert len(rig.runner.batches) == 3
     assert [len(call) for call in listener.calls] == [1]
     assert core.close(PATIENCE)
 
 
-def test_ancestor_requests_join_and_leave_between_steps():
-    """The real engine behind the thread: some come late, some leave, all texts are right."""
+def test_the_delivery_of_each_step_is_timed():
+    rig, listener = Rig(), Listener()
+    seconds = iter(range(10**6))
+    rig.engine.timer.clock = lambda: next(seconds) * 10**9
+    core = CoreThread(
+        lambda: rig.engine, on_outputs=listener.on_outputs, on_event=listener.on_event
+    )
+    core.start()
+    core.submit(Add(make_request(request_id="r", max_tokens=3)))
+    listener.wait_for_ends("r")
+    assert core.close(PATIENCE)
+    assert rig.engine.timer.seconds()["delivery"] == 3.0
+
+
+def test_requests_join_and_leave_between_steps():
+    """The real engine: requests join late and some are aborted; all texts are right."""
     rig = Rig(num_blocks=40, max_num_seqs=4)
     listener = Listener()
     core = CoreThread(
@@ -356,17 +370,17 @@ def test_ancestor_requests_join_and_leave_between_steps():
     rig.engine.check()
 
 
-# The end
+# Close
 
 
-def test_ancestor_close_ends_every_live_request_with_an_error():
+def test_close_ends_every_live_request_with_an_error():
     engine = TinyEngine()
     with core_thread(engine) as (core, listener):
         engine.gate.clear()
         core.submit(add("running", 100))
         assert engine.in_step.wait(PATIENCE)
         core.submit(add("waiting", 100))
-        assert not core.close(0)  # the step is still under way
+        assert not core.close(0)  # the step is still running
         engine.gate.set()
         assert core.close(PATIENCE)
         assert not core.is_alive
@@ -379,7 +393,7 @@ def test_ancestor_close_ends_every_live_request_with_an_error():
         assert core.stats.num_running == 0
 
 
-def test_ancestor_close_twice_is_harmless():
+def test_close_may_be_called_twice():
     with core_thread(TinyEngine()) as (core, listener):
         listener.wait_for_event(Ready)
         assert core.close(PATIENCE)
@@ -387,10 +401,10 @@ def test_ancestor_close_twice_is_harmless():
         assert core.close(0)
 
 
-def test_ancestor_close_wakes_a_sleeping_thread():
+def test_close_wakes_a_sleeping_thread():
     engine = TinyEngine()
     with core_thread(engine) as (core, _listener):
-        core.submit(Abort("nobody"))
+        core.submit(Abort("unknown"))
         assert engine.aborted.acquire(timeout=PATIENCE)
         assert core.close(PATIENCE)
 
@@ -423,14 +437,14 @@ def test_close_from_many_threads_at_once():
         assert results == [True] * 4
 
 
-def test_close_before_start_is_harmless():
+def test_close_may_be_called_before_start():
     with core_thread(TinyEngine(), start=False) as (core, listener):
         assert core.close(0)
         assert not core.is_alive
         assert listener.events == []
 
 
-def test_a_thread_closed_before_its_start_ends_at_once():
+def test_a_thread_closed_before_start_ends_at_once():
     with core_thread(TinyEngine(), start=False) as (core, listener):
         core.close(0)
         core.submit(add("a"))
@@ -442,18 +456,18 @@ def test_a_thread_closed_before_its_start_ends_at_once():
 
 def test_close_during_load():
     engine = TinyEngine()
-    loading, go_on = threading.Event(), threading.Event()
+    loading, proceed = threading.Event(), threading.Event()
 
     def load():
         loading.set()
-        assert go_on.wait(PATIENCE)
+        assert proceed.wait(PATIENCE)
         return engine
 
     with core_thread(engine, load=load) as (core, listener):
         assert loading.wait(PATIENCE)
         core.submit(add("early", 5))
         assert not core.close(0)
-        go_on.set()
+        proceed.set()
         assert core.close(PATIENCE)
         assert listener.events == []  # it was never ready
         assert listener.ends["early"].error == "The server is shutting down."
@@ -469,20 +483,20 @@ def test_a_stop_command_ends_the_thread_too():
 
 def test_commands_during_load_are_kept():
     engine = TinyEngine()
-    go_on = threading.Event()
+    proceed = threading.Event()
 
     def load():
-        assert go_on.wait(PATIENCE)
+        assert proceed.wait(PATIENCE)
         return engine
 
     with core_thread(engine, load=load) as (core, listener):
         core.submit(add("early"))
-        go_on.set()
+        proceed.set()
         listener.wait_for_ends("early")
         assert listener.ends["early"].error is None
 
 
-def test_commands_after_the_end_are_harmless():
+def test_commands_after_close_are_ignored():
     with core_thread(TinyEngine()) as (core, listener):
         core.close(PATIENCE)
         core.submit(add("late"))
@@ -494,7 +508,7 @@ def test_commands_after_the_end_are_harmless():
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bang"), Crashed("bang"), SystemExit("bang")])
-def test_a_crash_tells_every_request_and_then_that_the_engine_died(error):
+def test_a_crash_ends_every_request_and_reports_that_the_engine_died(error):
     engine = TinyEngine()
     order = deque()
     with core_thread(engine) as (core, listener):
@@ -513,7 +527,7 @@ def test_a_crash_tells_every_request_and_then_that_the_engine_died(error):
         assert core.stats.num_running == 0
 
 
-def test_a_crash_that_leaves_no_engine_behind_is_told_all_the_same():
+def test_a_crash_is_reported_even_if_requests_cannot_be_ended():
     engine = TinyEngine()
     engine.crash = RuntimeError("bang")
     engine.fail_all_crash = RuntimeError("and again")
@@ -523,7 +537,7 @@ def test_a_crash_that_leaves_no_engine_behind_is_told_all_the_same():
         assert listener.events[-1].message == "the engine died: bang"
 
 
-def test_a_request_that_crashes_on_arrival_is_no_hang():
+def test_a_crash_while_adding_a_request_is_reported():
     engine = TinyEngine()
     engine.add = lambda _request: 1 / 0
     with core_thread(engine) as (core, listener):
@@ -540,7 +554,7 @@ def test_a_request_that_crashes_on_arrival_is_no_hang():
         (Crashed("bang"), "loading failed: bang"),
     ],
 )
-def test_a_load_error_is_told(error, message):
+def test_a_load_error_is_reported(error, message):
     def load():
         raise error
 
@@ -551,7 +565,7 @@ def test_a_load_error_is_told(error, message):
         assert core.close(PATIENCE)
 
 
-def test_submitting_to_a_dead_engine_is_harmless():
+def test_submit_to_a_dead_engine_does_nothing():
     engine = TinyEngine()
     engine.crash = RuntimeError("bang")
     with core_thread(engine) as (core, listener):

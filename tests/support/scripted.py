@@ -1,4 +1,4 @@
-"""A runner and a tokenizer whose every token is known beforehand, over a cache that is checked.
+"""A runner and a tokenizer with scripted tokens, over a KV cache model that checks every access.
 
 Token ids below 256 are bytes of text, so ``list(b"hello")`` is a prompt and a script.
 """
@@ -19,37 +19,40 @@ from core.text.detokenizer import ByteDetokenizer
 from tests.support.builders import make_kv, make_request, make_scheduler
 
 EOS = 256
-"""The model's end token; its text is ``<eos>``, so that a leak is seen."""
+"""The model's EOS token. Its text is ``<eos>``, so tests see it if it is output."""
 
 POISON = 257
-"""A token that no detokenizer survives."""
+"""A token that makes every detokenizer raise."""
 
 _TEXTS = {EOS: b"<eos>"}
 
 
 class CacheModel:
-    """The cache as a dictionary: what was written to which slot, and is it what will be read?
+    """The KV cache as a dictionary from slot to what was written, checked when it is read.
 
-    In place of keys and values a slot holds a fingerprint of all tokens up to its own, which is
-    exactly what they depend on.
+    Instead of keys and values a slot holds a fingerprint of all tokens up to its own, on which the
+    keys and values depend.
     """
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
 
-    def compute(self, plan: SchedulerOutput, in_flight: Mapping[Sequence, int] = {}) -> list[int]:
-        """Write the step, then read all contexts; gives what each sequence's last token saw.
+    def compute(
+        self, scheduler_output: SchedulerOutput, in_flight: Mapping[Sequence, int] = {}
+    ) -> list[int]:
+        """Write the step, then read all contexts; returns the last fingerprint of each sequence.
 
-        ``in_flight`` are the tokens that only the device knows.
+        ``in_flight`` are the token ids that only the device knows.
         """
-        prints = [_fingerprints(item.sequence, in_flight) for item in plan.scheduled]
-        for item, own in zip(plan.scheduled, prints, strict=True):
+        items = scheduler_output.scheduled
+        prints = [_fingerprints(item.sequence, in_flight) for item in items]
+        for item, own in zip(items, prints, strict=True):
             for position in range(item.num_computed_tokens, item.end):
                 self._slots[self._slot(item.sequence, position)] = own[position]
-        for item, own in zip(plan.scheduled, prints, strict=True):
+        for item, own in zip(items, prints, strict=True):
             self._check(item.sequence, own[: item.end])
-        return [own[item.end - 1] for item, own in zip(plan.scheduled, prints, strict=True)]
+        return [own[item.end - 1] for item, own in zip(items, prints, strict=True)]
 
     def check(self, sequence: Sequence, context: int) -> None:
         """Assert that the first ``context`` tokens of a sequence are in its blocks."""
@@ -57,7 +60,7 @@ class CacheModel:
 
     def _check(self, sequence: Sequence, expected: list[int]) -> None:
         read = [self._slots.get(self._slot(sequence, p)) for p in range(len(expected))]
-        assert read == expected, "not written, or by another one"
+        assert read == expected, "not written, or overwritten"
 
     def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
         index, offset = divmod(position, self._block_size)
@@ -76,12 +79,11 @@ def _fingerprints(sequence: Sequence, in_flight: Mapping[Sequence, int] = {}) ->
 
 
 class ScriptedRunner:
-    """Gives request ``r`` the tokens of ``scripts[r]``, or letters that depend on its context.
+    """Samples ``scripts[r]`` for request ``r``, or letters that depend on the context.
 
-    ``failures`` are raised by the coming launches, one each, ``late_failures`` when the coming
-    steps are collected; ``broken_ids`` by every launch with such a request in it; requests of
-    ``failed_rows`` get rows without a usable token. Steps that sample for ``bound_ids`` must land
-    before the next launch.
+    The next launches raise ``failures``, one each, and the next collects ``late_failures``. Every
+    launch with a request of ``broken_ids`` raises. Requests of ``failed_rows`` get no usable
+    token. A step that samples for ``bound_ids`` must land before the next launch.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -91,47 +93,47 @@ class ScriptedRunner:
         self.broken_ids: set[str] = set()
         self.failed_rows: set[str] = set()
         self.bound_ids: set[str] = set()
-        self.plans: list[dict[str, int]] = []
-        """What each step computed: request id to number of tokens."""
+        self.batches: list[dict[str, int]] = []
+        """For each step, the number of computed tokens by request id."""
         self.fault: AssertionError | None = None
         self.num_in_flight = 0
-        """Steps that were launched and not collected."""
+        """Steps launched and not collected."""
         self.most_in_flight = 0
         self.cleared: list[int] = []
-        """Blocks that were to be overwritten."""
+        """Block ids passed to ``clear``."""
         self._cache = CacheModel(block_size)
         self._last_tokens: dict[Sequence, int] = {}
 
     def clear(self, block_ids: list[int]) -> None:
-        """Note what a real runner would overwrite."""
         self.cleared += block_ids
 
-    def launch(self, plan: SchedulerOutput) -> ScriptedStep:
-        self.plans.append({item.sequence.request_id: item.num_tokens for item in plan.scheduled})
+    def launch(self, scheduler_output: SchedulerOutput) -> ScriptedStep:
+        items = scheduler_output.scheduled
+        self.batches.append({item.sequence.request_id: item.num_tokens for item in items})
         if self.failures and (failure := self.failures.pop(0)) is not None:
             raise failure
-        if self.broken_ids & self.plans[-1].keys():
+        if self.broken_ids & self.batches[-1].keys():
             raise RuntimeError("this request breaks every step")
         try:
-            seen = self._cache.compute(plan, self._last_tokens)
+            seen = self._cache.compute(scheduler_output, self._last_tokens)
             results = [
                 SequenceResult(
                     self._sample(item.sequence, last) if item.samples else None,
                     self._scores(item),
                 )
-                for item, last in zip(plan.scheduled, seen, strict=True)
+                for item, last in zip(items, seen, strict=True)
             ]
-        except AssertionError as fault:  # to an engine this is a failed step like any other
+        except AssertionError as fault:  # the engine treats it as a failed step
             self.fault = fault
             raise
         self._last_tokens = {
             item.sequence: self._on_device(result.sampled)
-            for item, result in zip(plan.scheduled, results, strict=True)
+            for item, result in zip(items, results, strict=True)
             if result.sampled is not None
         }
         self.num_in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.num_in_flight)
-        ids = {item.sequence.request_id for item in plan.scheduled if item.samples}
+        ids = {item.sequence.request_id for item in items if item.samples}
         return ScriptedStep(self, results, must_land=bool(ids & self.bound_ids))
 
     def _sample(self, sequence: Sequence, seen: int) -> SampledTokens:
@@ -158,7 +160,7 @@ class ScriptedRunner:
 
 
 class ScriptedStep:
-    """A step in flight, whose results are known."""
+    """A step in flight with its results."""
 
     def __init__(
         self, runner: ScriptedRunner, results: list[SequenceResult], *, must_land: bool
@@ -176,7 +178,7 @@ class ScriptedStep:
 
 
 class ScriptedTokenizer:
-    """Makes real detokenizers over bytes; remembers which prompts they were primed with."""
+    """Makes byte detokenizers and records the prompts they were primed with."""
 
     def __init__(self) -> None:
         self.primed_with: list[tuple[int, ...]] = []
@@ -200,7 +202,7 @@ def bytes_of(token_id: int) -> bytes:
 
 
 class Rig:
-    """An engine on scripted parts, checked after every step."""
+    """An engine with scripted parts, checked after every step."""
 
     def __init__(
         self,
@@ -243,27 +245,27 @@ class Rig:
         self.engine.add(make_request(prompt, request_id=request_id, **fields))
 
     def outputs(self) -> list[StepOutput]:
-        """Run a step; one that runs ahead may tell of two tokens of a request."""
+        """Run a step. With async scheduling it may have two outputs for a request."""
         outputs = self.engine.step()
         self.engine.check()
         assert self.runner.fault is None, self.runner.fault
         return outputs
 
     def step(self) -> dict[str, StepOutput]:
-        """Run a step; gives its outputs by request id."""
+        """Run a step; returns its outputs by request id."""
         outputs = self.outputs()
         assert len({output.request_id for output in outputs}) == len(outputs)
         return {output.request_id: output for output in outputs}
 
     def run(self, *, between: Callable[[int], None] = lambda _n: None) -> dict[str, Answer]:
-        """Step until nothing is left; gives the whole answers by request id."""
+        """Step until all requests have ended; returns the answers by request id."""
         answers: dict[str, Answer] = {}
         num_steps = 0
         while self.engine.has_work:
             for output in self.outputs():
                 answers.setdefault(output.request_id, Answer()).take(output)
             num_steps += 1
-            assert num_steps < 5_000, "no end in sight"
+            assert num_steps < 5_000, "the engine does not finish"
             between(num_steps)
         return answers
 
@@ -279,7 +281,7 @@ class Answer:
         self.outputs: list[StepOutput] = []
 
     def take(self, output: StepOutput) -> None:
-        assert not (self.outputs and self.last.is_last), "spoke after its last word"
+        assert not (self.outputs and self.last.is_last), "output after the last one"
         self.outputs.append(output)
 
     @property

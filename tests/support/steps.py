@@ -1,4 +1,4 @@
-"""A scheduler in the hands of an engine that computes nothing."""
+"""A scheduler driven without an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.scripted import CacheModel
 
 
 class Steps:
-    """A scheduler over a modelled cache, driven as the engine drives it, checked every step."""
+    """A scheduler over a KV cache model, driven as the engine does and checked in every step."""
 
     def __init__(
         self,
@@ -32,21 +32,21 @@ class Steps:
         self.scheduler.add(sequence)
         return sequence
 
-    def plan(self) -> SchedulerOutput:
-        plan = self.scheduler.schedule()
-        for item in plan.scheduled:
+    def schedule(self) -> SchedulerOutput:
+        scheduler_output = self.scheduler.schedule()
+        for item in scheduler_output.scheduled:
             assert item.sequence.status is Status.RUNNING
             assert 1 <= item.num_tokens <= item.sequence.num_pending_tokens
             assert len(blocks_of(item.sequence)) == -(-item.sequence.num_tokens // self.block_size)
-        planned = {item.sequence for item in plan.scheduled}
+        scheduled = {item.sequence for item in scheduler_output.scheduled}
         for sequence in self.scheduler:
-            if sequence not in planned:  # then nothing that it holds waits for this step
+            if sequence not in scheduled:  # none of its blocks is computed by this step
                 self.cache.check(sequence, sequence.num_computed_tokens)
-        return plan
+        return scheduler_output
 
-    def commit(self, plan: SchedulerOutput) -> None:
-        seen = self.cache.compute(plan)
-        for item, last in zip(plan.scheduled, seen, strict=True):
+    def commit(self, scheduler_output: SchedulerOutput) -> None:
+        seen = self.cache.compute(scheduler_output)
+        for item, last in zip(scheduler_output.scheduled, seen, strict=True):
             sequence, samples = item.sequence, item.samples
             sequence.num_computed_tokens += item.num_tokens
             if samples:
@@ -56,7 +56,7 @@ class Steps:
         self.scheduler.check()
 
     def step(self) -> dict[str, int]:
-        """Run a step; gives how many tokens it computed of whom, in order."""
-        plan = self.plan()
-        self.commit(plan)
-        return {item.sequence.request_id: item.num_tokens for item in plan.scheduled}
+        """Run a step; returns the number of computed tokens by request id, in order."""
+        scheduler_output = self.schedule()
+        self.commit(scheduler_output)
+        return {item.sequence.request_id: item.num_tokens for item in scheduler_output.scheduled}

@@ -1,4 +1,4 @@
-"""The shipped model: its size, its tokenizer, its template and what it answers."""
+"""The built-in model: size, tokenizer, chat template and answers."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def model() -> "Qwen3ForCausalLM":
 
 @pytest.fixture(scope="module")
 def ask(tokenizer: "PreTrainedTokenizerFast", model: "Qwen3ForCausalLM") -> Ask:
-    """Answer a prompt greedily and insist that the model ends by itself."""
+    """Answer a prompt greedily and assert that the model ends its turn."""
 
     def answer(
         messages: str | Sequence[Message], limit: int = 80, tools: Sequence[object] | None = None
@@ -84,7 +84,7 @@ def test_the_dtype_of_the_configuration_is_float32() -> None:
     assert model.dtype == torch.float32
 
 
-def test_the_weights_survive_bfloat16(model: "Qwen3ForCausalLM") -> None:
+def test_the_weights_are_exact_in_bfloat16(model: "Qwen3ForCausalLM") -> None:
     assert all(torch.equal(p, p.bfloat16().float()) for p in model.parameters())
 
 
@@ -110,11 +110,11 @@ def test_the_weights_survive_bfloat16(model: "Qwen3ForCausalLM") -> None:
         "a<|im_end|>b",
     ],
 )
-def test_text_survives_the_tokenizer(tokenizer: "PreTrainedTokenizerFast", text: str) -> None:
+def test_the_tokenizer_round_trips_text(tokenizer: "PreTrainedTokenizerFast", text: str) -> None:
     assert tokenizer.decode(tokenizer(text).input_ids) == text
 
 
-def test_random_unicode_survives_the_tokenizer(tokenizer: "PreTrainedTokenizerFast") -> None:
+def test_the_tokenizer_round_trips_random_unicode(tokenizer: "PreTrainedTokenizerFast") -> None:
     source = random.Random(7)
     for _ in range(300):
         codes = [source.choice((0x7F, 0x7FF, 0xFFFF, 0x10FFFF)) for _ in range(40)]
@@ -127,7 +127,7 @@ def test_digits_are_single_tokens(tokenizer: "PreTrainedTokenizerFast") -> None:
     assert tokenizer.tokenize("2048") == ["2", "0", "4", "8"]
 
 
-def test_tool_marks_stay_visible_and_turn_marks_do_not(
+def test_tool_markers_are_visible_and_turn_markers_are_special(
     tokenizer: "PreTrainedTokenizerFast",
 ) -> None:
     ids = tokenizer("<think>a</think><tool_call>b</tool_call><|im_end|><|endoftext|>").input_ids
@@ -136,7 +136,7 @@ def test_tool_marks_stay_visible_and_turn_marks_do_not(
     assert visible == "<think>a</think><tool_call>b</tool_call>"
 
 
-def test_no_token_is_added_around_a_prompt(tokenizer: "PreTrainedTokenizerFast") -> None:
+def test_the_tokenizer_adds_no_special_tokens(tokenizer: "PreTrainedTokenizerFast") -> None:
     ids = tokenizer("Hello").input_ids
     assert ids == tokenizer("Hello", add_special_tokens=False).input_ids
 
@@ -248,7 +248,7 @@ def test_it_calls_a_tool(ask: Ask) -> None:
     assert call == {"name": WEATHER["function"]["name"], "arguments": {"city": "Paris"}}
 
 
-def test_a_raw_completion_goes_on(
+def test_a_raw_completion_continues(
     tokenizer: "PreTrainedTokenizerFast", model: "Qwen3ForCausalLM"
 ) -> None:
     ids = tokenizer("Once upon a time", return_tensors="pt").input_ids

@@ -16,14 +16,14 @@ def allocate_and_cache(pool, *hashes):
     return blocks
 
 
-def test_a_new_pool_hands_out_every_block_once():
+def test_a_new_pool_allocates_every_block_once():
     pool = BlockPool(3)
     assert pool.num_free == 3
     assert sorted(pool.allocate() for _ in range(3)) == [0, 1, 2]
     assert pool.num_free == 0
 
 
-def test_a_block_in_use_is_shared_by_counting():
+def test_a_shared_block_is_free_after_its_last_release():
     pool = BlockPool(2)
     [block] = allocate_and_cache(pool, b"a")
     assert pool.acquire_cached(b"a") == block
@@ -34,7 +34,7 @@ def test_a_block_in_use_is_shared_by_counting():
     assert pool.num_free == 2
 
 
-def test_a_free_block_keeps_its_content_until_it_is_handed_out():
+def test_a_free_block_stays_cached_until_it_is_allocated():
     pool = BlockPool(1)
     [block] = allocate_and_cache(pool, b"a")
     pool.release([block])
@@ -45,11 +45,11 @@ def test_a_free_block_keeps_its_content_until_it_is_handed_out():
     assert pool.acquire_cached(b"a") is None
 
 
-def test_an_unknown_content_is_not_found():
+def test_an_unknown_hash_is_not_found():
     assert BlockPool(2).acquire_cached(b"?") is None
 
 
-def test_a_content_is_held_while_somebody_refers_to_its_block():
+def test_a_cached_block_is_in_use_while_it_has_references():
     pool = BlockPool(2)
     [block] = allocate_and_cache(pool, b"a")
     assert pool.is_cached_in_use(b"a")
@@ -60,7 +60,7 @@ def test_a_content_is_held_while_somebody_refers_to_its_block():
     assert pool.is_cached_in_use(b"a")
 
 
-def test_the_least_recently_freed_block_is_reused_first():
+def test_the_least_recently_freed_block_is_allocated_first():
     pool = BlockPool(3)
     blocks = allocate_and_cache(pool, *names("a", "b", "c"))
     pool.release([blocks[1]])
@@ -69,7 +69,7 @@ def test_the_least_recently_freed_block_is_reused_first():
     assert [pool.allocate() for _ in range(3)] == [blocks[1], blocks[2], blocks[0]]
 
 
-def test_being_found_again_makes_a_block_young():
+def test_reuse_makes_a_block_recently_used():
     pool = BlockPool(2)
     old, young = allocate_and_cache(pool, *names("a", "b"))
     pool.release([old])
@@ -79,7 +79,7 @@ def test_being_found_again_makes_a_block_young():
     assert pool.allocate() == young
 
 
-def test_blocks_without_findable_content_are_reused_before_all_others():
+def test_uncached_blocks_are_allocated_before_cached_ones():
     pool = BlockPool(3)
     [cached] = allocate_and_cache(pool, b"a")
     plain = pool.allocate()
@@ -90,7 +90,7 @@ def test_blocks_without_findable_content_are_reused_before_all_others():
     assert pool.allocate() == cached
 
 
-def test_the_first_block_with_a_content_stays_the_one_found():
+def test_the_first_block_with_a_hash_stays_cached():
     pool = BlockPool(3)
     first, second = allocate_and_cache(pool, b"same", b"same")
     assert pool.acquire_cached(b"same") == first
@@ -100,7 +100,7 @@ def test_the_first_block_with_a_content_stays_the_one_found():
     pool.check([])
 
 
-def test_reusing_the_second_block_does_not_forget_the_first():
+def test_allocating_a_duplicate_keeps_the_cached_block():
     pool = BlockPool(2)
     first, second = allocate_and_cache(pool, b"same", b"same")
     pool.release([second])
@@ -108,7 +108,7 @@ def test_reusing_the_second_block_does_not_forget_the_first():
     assert pool.acquire_cached(b"same") == first
 
 
-def test_publishing_again_changes_nothing():
+def test_a_cached_block_keeps_its_hash():
     pool = BlockPool(1)
     [block] = allocate_and_cache(pool, b"a")
     pool.cache(block, b"b")
@@ -116,7 +116,7 @@ def test_publishing_again_changes_nothing():
     assert pool.acquire_cached(b"a") == block
 
 
-def test_forgetting_all_leaves_references_alone():
+def test_drop_all_cached_keeps_references():
     pool = BlockPool(3)
     used, free = allocate_and_cache(pool, *names("a", "b"))
     pool.release([free])
@@ -129,7 +129,7 @@ def test_forgetting_all_leaves_references_alone():
     assert pool.acquire_cached(b"c") == used
 
 
-def test_forgetting_some_leaves_the_others_findable():
+def test_drop_cached_keeps_other_blocks_cached():
     pool = BlockPool(2)
     a, b = allocate_and_cache(pool, *names("a", "b"))
     pool.drop_cached([a])
@@ -137,7 +137,7 @@ def test_forgetting_some_leaves_the_others_findable():
     assert pool.acquire_cached(b"b") == b
 
 
-def test_check_sees_a_leak_and_a_double_release():
+def test_check_finds_a_leak_and_a_double_release():
     pool = BlockPool(2)
     block = pool.allocate()
     with pytest.raises(AssertionError):
@@ -147,7 +147,7 @@ def test_check_sees_a_leak_and_a_double_release():
         pool.release([block])
 
 
-def test_random_use_keeps_every_invariant():
+def test_random_operations_keep_the_invariants():
     rng = random.Random(1)
     pool = BlockPool(6)
     held = []

@@ -6,7 +6,7 @@ from tests.support.builders import blocks_of, make_kv, make_sequence
 
 
 def compute(kv, sequence, num_tokens=None):
-    """What scheduler and engine do with a sequence that runs: room, adoption, a step."""
+    """Allocate, cache and compute pending tokens of a sequence, as scheduler and engine do."""
     assert kv.allocate(sequence)
     num_tokens = sequence.num_pending_tokens if num_tokens is None else num_tokens
     kv.cache_blocks(sequence, sequence.num_computed_tokens + num_tokens)
@@ -20,7 +20,7 @@ def computed(kv, prompt, **fields):
     return sequence
 
 
-def test_room_is_made_for_every_known_token_and_not_more():
+def test_allocate_provides_exactly_the_blocks_of_all_tokens():
     kv = make_kv(num_blocks=4, block_size=4)
     sequence = make_sequence(range(5))
     assert kv.allocate(sequence)
@@ -34,7 +34,7 @@ def test_room_is_made_for_every_known_token_and_not_more():
     kv.check([sequence])
 
 
-def test_too_little_room_changes_nothing():
+def test_a_failed_allocation_changes_nothing():
     kv = make_kv(num_blocks=2, block_size=4)
     sequence = make_sequence(range(9))
     assert not kv.allocate(sequence)
@@ -43,7 +43,7 @@ def test_too_little_room_changes_nothing():
     kv.check([])
 
 
-def test_an_equal_prefix_is_adopted_block_by_block():
+def test_an_equal_prefix_is_reused_block_by_block():
     kv = make_kv()
     first = computed(kv, range(10))
     second = make_sequence([*range(8), 50, 51])
@@ -67,26 +67,26 @@ def test_a_partial_block_has_one_owner():
 
 
 @pytest.mark.parametrize(("num_tokens", "num_reused"), [(4, 0), (5, 4), (8, 4), (9, 8), (12, 8)])
-def test_the_last_token_is_always_left_to_compute(num_tokens, num_reused):
+def test_the_last_token_is_never_reused(num_tokens, num_reused):
     kv = make_kv()
     computed(kv, range(num_tokens))
     assert kv.reuse_cached(make_sequence(range(num_tokens))) == num_reused
 
 
-def test_prefixes_end_where_tokens_differ():
+def test_a_prefix_ends_where_tokens_differ():
     kv = make_kv()
     computed(kv, range(12))
     assert kv.reuse_cached(make_sequence([0, 1, 2, 3, 99, 5, 6, 7, 8])) == 4
     assert kv.reuse_cached(make_sequence([99, 1, 2, 3, 4, 5, 6, 7, 8])) == 0
 
 
-def test_a_block_is_no_prefix_without_its_own_prefix():
+def test_a_block_is_reused_only_after_its_own_prefix():
     kv = make_kv()
     computed(kv, [1, 1, 1, 1, 2, 2, 2, 2, 3])
     assert kv.reuse_cached(make_sequence([2, 2, 2, 2, 3])) == 0
 
 
-def test_salts_keep_tenants_apart():
+def test_different_salts_share_nothing():
     kv = make_kv(num_blocks=20)
     computed(kv, range(10), cache_salt="alice")
     assert kv.reuse_cached(make_sequence(range(10), cache_salt="bob")) == 0
@@ -100,7 +100,7 @@ def test_without_prefix_caching_nothing_is_shared():
     assert kv.reuse_cached(make_sequence(range(10))) == 0
 
 
-def test_a_scored_prompt_adopts_nothing_but_is_found_by_others():
+def test_prompt_logprobs_reuse_nothing_but_fill_the_prefix_cache():
     kv = make_kv()
     computed(kv, range(10), prompt_logprobs=0)
     assert kv.reuse_cached(make_sequence(range(10), prompt_logprobs=0)) == 0
@@ -115,7 +115,7 @@ def test_generated_tokens_are_shared_like_prompt_tokens():
     assert kv.reuse_cached(make_sequence([0, 1, 2, 3, 4, 5, 60, 70, 99])) == 8
 
 
-def test_a_block_published_in_a_step_is_shared_in_the_same_step():
+def test_a_block_cached_in_a_step_is_shared_in_the_same_step():
     kv = make_kv()
     first, second = make_sequence(range(9)), make_sequence(range(9))
     assert kv.allocate(first)
@@ -126,7 +126,7 @@ def test_a_block_published_in_a_step_is_shared_in_the_same_step():
     kv.check([first, second])
 
 
-def test_only_what_the_step_computes_is_published():
+def test_only_blocks_that_the_step_fills_are_cached():
     kv = make_kv()
     first = make_sequence(range(12))
     assert kv.allocate(first)
@@ -134,7 +134,7 @@ def test_only_what_the_step_computes_is_published():
     assert kv.reuse_cached(make_sequence(range(12))) == 4
 
 
-def test_another_ones_block_replaces_an_uncomputed_one_at_the_frontier():
+def test_a_cached_block_replaces_an_own_uncomputed_block():
     kv = make_kv(num_blocks=12)
     slow, fast = make_sequence(range(13)), make_sequence(range(13))
     assert kv.allocate(slow)
@@ -151,7 +151,7 @@ def test_another_ones_block_replaces_an_uncomputed_one_at_the_frontier():
     kv.check([slow, fast])
 
 
-def test_within_a_block_nothing_is_adopted():
+def test_nothing_is_reused_inside_a_block():
     kv = make_kv(num_blocks=12)
     slow, fast = make_sequence(range(13)), make_sequence(range(13))
     assert kv.allocate(slow)
@@ -163,7 +163,7 @@ def test_within_a_block_nothing_is_adopted():
     assert blocks_of(slow) == before
 
 
-def test_free_takes_everything_back_and_keeps_the_content():
+def test_free_releases_all_blocks_and_keeps_them_cached():
     kv = make_kv()
     sequence = computed(kv, range(10))
     kv.free(sequence)
@@ -173,7 +173,7 @@ def test_free_takes_everything_back_and_keeps_the_content():
     kv.check([sequence])
 
 
-def test_freeing_one_sharer_leaves_the_other_its_blocks():
+def test_freeing_a_sequence_keeps_the_blocks_it_shares():
     kv = make_kv()
     first, second = computed(kv, range(10)), computed(kv, range(10))
     kv.free(first)
@@ -181,7 +181,7 @@ def test_freeing_one_sharer_leaves_the_other_its_blocks():
     assert kv.num_free_blocks == kv.num_blocks - 3
 
 
-def test_heads_of_prefixes_survive_longer_than_tails():
+def test_the_end_of_a_prefix_is_evicted_before_its_beginning():
     kv = make_kv(num_blocks=4)
     kv.free(computed(kv, range(16)))
     other = make_sequence([70])
@@ -189,7 +189,7 @@ def test_heads_of_prefixes_survive_longer_than_tails():
     assert kv.reuse_cached(make_sequence(range(17))) == 12
 
 
-def test_the_prefix_used_longest_ago_is_lost_first():
+def test_the_least_recently_used_prefix_is_evicted_first():
     kv = make_kv(num_blocks=4)
     one, two = computed(kv, range(8)), computed(kv, range(100, 108))
     kv.free(two)
@@ -199,7 +199,7 @@ def test_the_prefix_used_longest_ago_is_lost_first():
     assert kv.reuse_cached(make_sequence(range(9))) == 8
 
 
-def test_a_failed_admission_returns_what_was_adopted():
+def test_a_failed_admission_releases_reused_blocks():
     kv = make_kv(num_blocks=4)
     kv.free(computed(kv, range(8)))
     sequence = make_sequence(range(100))
@@ -210,7 +210,7 @@ def test_a_failed_admission_returns_what_was_adopted():
     kv.check([])
 
 
-def test_invalidate_forgets_contents_but_not_owners():
+def test_invalidate_empties_the_prefix_cache_and_keeps_owners():
     kv = make_kv()
     first = computed(kv, range(10))
     kv.invalidate()
@@ -220,7 +220,7 @@ def test_invalidate_forgets_contents_but_not_owners():
     assert kv.num_free_blocks == kv.num_blocks
 
 
-def test_distrust_forgets_the_contents_of_one_sequence():
+def test_drop_cached_drops_the_blocks_of_one_sequence():
     kv = make_kv()
     bad = computed(kv, range(9))
     computed(kv, range(50, 59))
@@ -229,7 +229,7 @@ def test_distrust_forgets_the_contents_of_one_sequence():
     assert kv.reuse_cached(make_sequence(range(50, 59))) == 8
 
 
-def test_room_is_what_is_free():
+def test_has_room_counts_free_blocks():
     kv = make_kv(num_blocks=4, block_size=4)
     assert kv.has_room(make_sequence(range(16)), num_spare_blocks=0)
     assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)
@@ -237,27 +237,27 @@ def test_room_is_what_is_free():
     assert not kv.has_room(make_sequence(range(13)), num_spare_blocks=1)
 
 
-def test_a_cached_block_that_nobody_holds_takes_room_like_any_other():
+def test_has_room_counts_cached_free_blocks_as_needed():
     kv = make_kv(num_blocks=4, block_size=4)
     kv.free(computed(kv, range(12)))
     assert kv.has_room(make_sequence(range(16)), num_spare_blocks=0)
     assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)
 
 
-def test_a_cached_block_that_somebody_holds_takes_no_room():
+def test_has_room_does_not_count_cached_blocks_in_use():
     kv = make_kv(num_blocks=5, block_size=4)
     computed(kv, range(13))
     for num_tokens, num_spare_blocks, has_room in [(13, 0, True), (16, 0, True), (13, 1, False)]:
         sequence = make_sequence(range(num_tokens))
         assert kv.has_room(sequence, num_spare_blocks=num_spare_blocks) == has_room
-    assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)  # its fourth is not full
+    assert not kv.has_room(make_sequence(range(17)), num_spare_blocks=0)  # block 4 is not full
     assert kv.has_room(make_sequence(range(12)), num_spare_blocks=0)
-    assert not kv.has_room(make_sequence(range(12)), num_spare_blocks=1)  # it computes its third
+    assert not kv.has_room(make_sequence(range(12)), num_spare_blocks=1)  # it computes block 3
     assert not kv.has_room(make_sequence(range(13), prompt_logprobs=0), num_spare_blocks=0)
     assert not kv.has_room(make_sequence(range(13), cache_salt="bob"), num_spare_blocks=0)
 
 
-def test_room_means_that_admission_succeeds_and_asking_changes_nothing():
+def test_has_room_implies_admission_and_changes_nothing():
     rng = random.Random(0)
     answers, num_missed = [], 0
     for _ in range(300):
@@ -284,6 +284,6 @@ def test_room_means_that_admission_succeeds_and_asking_changes_nothing():
             assert allocated
             assert kv.num_free_blocks >= num_spare_blocks
         elif allocated and kv.num_free_blocks >= num_spare_blocks:
-            num_missed += 1  # what is held behind a block that is not
+            num_missed += 1  # blocks in use after a block that is not
     assert 50 < sum(answers) < 250
     assert num_missed <= 3

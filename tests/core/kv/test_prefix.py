@@ -13,12 +13,12 @@ def chain(tokens, *, size=2, salt=""):
     return parent
 
 
-def test_an_address_has_a_fixed_size_and_is_repeatable():
+def test_a_hash_has_a_fixed_size_and_is_repeatable():
     assert chain([1, 2]) == chain([1, 2])
     assert len(chain([1, 2])) == len(root_hash("")) == DIGEST_SIZE
 
 
-def test_every_token_before_counts():
+def test_a_hash_depends_on_every_token_before_it():
     tokens = [1, 2, 3, 4, 5, 6]
     addresses = {chain(tokens)}
     for position in range(len(tokens)):
@@ -28,15 +28,15 @@ def test_every_token_before_counts():
     assert len(addresses) == len(tokens) + 1
 
 
-def test_order_counts():
+def test_a_hash_depends_on_the_order_of_tokens():
     assert len({chain(list(p)) for p in itertools.permutations([1, 2, 3, 4])}) == 24
 
 
-def test_token_ids_of_any_size_are_told_apart():
+def test_token_ids_of_any_size_have_different_hashes():
     assert len({chain([token, 0]) for token in (0, 1, 256, 65_536, 2**24, 2**31 - 1)}) == 6
 
 
-def test_salts_keep_everything_apart():
+def test_different_salts_give_different_hashes():
     assert len({chain([1, 2, 3, 4], salt=salt) for salt in ("", "a", "b", "a ", "ä")}) == 5
 
 
@@ -45,5 +45,5 @@ def test_salts_keep_everything_apart():
     st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(lambda x: len(x) % 2 == 0),
 )
 @settings(deadline=None)
-def test_equal_addresses_mean_equal_tokens(one, other):
+def test_hashes_are_equal_exactly_if_tokens_are(one, other):
     assert (chain(one) == chain(other)) == (one == other)

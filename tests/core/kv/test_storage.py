@@ -10,7 +10,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn], ids=str)
-def test_cleared_blocks_hold_zeros_and_others_what_they_held(dtype: torch.dtype) -> None:
+def test_clear_zeros_the_given_blocks_only(dtype: torch.dtype) -> None:
     layers = [LayerSpec(4, 2, 8, 4, 1.0, None)]
     storage = KVStorage(layers, num_blocks=5, block_size=4, dtype=dtype, device=CPU)
     for tensor in (*storage.keys, *storage.values):

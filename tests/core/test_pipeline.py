@@ -1,4 +1,4 @@
-"""Steps launched before the last one's tokens are known: nothing that is told may change."""
+"""Async scheduling: steps are launched before the last one is collected, with the same outputs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
 
-def ahead(**limits) -> Rig:
+def async_rig(**limits) -> Rig:
     return Rig(async_scheduling=True, **limits)
 
 
-def told(rig: Rig) -> dict[str, tuple]:
-    """Everything that is said of every request, but when."""
+def outputs_of(rig: Rig) -> dict[str, tuple]:
+    """All outputs of each request, regardless of the step they come in."""
     return {
         name: (
             answer.text,
@@ -37,7 +37,7 @@ def told(rig: Rig) -> dict[str, tuple]:
 
 
 def test_a_step_is_launched_before_the_last_one_is_collected():
-    rig = ahead()
+    rig = async_rig()
     rig.add("r", b"abcdef", max_tokens=6)
     assert rig.step() == {}
     texts = [rig.step()["r"].text for _ in range(6)]
@@ -47,20 +47,20 @@ def test_a_step_is_launched_before_the_last_one_is_collected():
     assert not rig.engine.has_work
 
 
-def test_without_it_every_step_is_collected_at_once():
+def test_without_async_scheduling_a_step_is_collected_at_once():
     rig = Rig()
     rig.add("r", b"abc", max_tokens=3)
     rig.run()
     assert rig.runner.most_in_flight == 1
 
 
-def test_nothing_is_computed_behind_an_end_that_is_known():
-    rig = ahead()
+def test_a_sequence_is_not_scheduled_after_its_last_token():
+    rig = async_rig()
     rig.add("long", b"abcd", max_tokens=4)
     rig.add("one", b"x", max_tokens=1)
     rig.add("scored", prompt_logprobs=0, max_tokens=0)
     rig.run()
-    assert [set(plan) for plan in rig.runner.plans] == [
+    assert [set(batch) for batch in rig.runner.batches] == [
         {"long", "one", "scored"},
         *[{"long"}] * 3,
     ]
@@ -69,18 +69,18 @@ def test_nothing_is_computed_behind_an_end_that_is_known():
 @pytest.mark.parametrize(
     ("script", "fields"), [([*b"hi", EOS], {}), (b"hi.more", {"stop": (".",)})], ids=["eos", "stop"]
 )
-def test_an_end_that_is_found_late_costs_one_row(script, fields):
-    rig = ahead()
+def test_an_end_seen_one_step_late_costs_one_row(script, fields):
+    rig = async_rig()
     rig.add("r", script, **fields)
     answer = rig.run()["r"]
     assert (answer.text, answer.last.finish_reason) == ("hi", "stop")
     assert answer.last.num_output_tokens == 3
-    assert len(rig.runner.plans) == 4
+    assert len(rig.runner.batches) == 4
     assert rig.num_used_blocks == 0
 
 
-def test_steps_whose_tokens_are_looked_at_land_first():
-    rig = ahead()
+def test_a_step_that_must_land_is_collected_before_the_next_launch():
+    rig = async_rig()
     rig.runner.bound_ids.add("bound")
     rig.add("bound", b"xyz", max_tokens=3)
     rig.add("free", b"abcdef", max_tokens=6)
@@ -93,32 +93,32 @@ def test_steps_whose_tokens_are_looked_at_land_first():
     rig.run()
 
 
-def test_a_prompt_in_chunks_runs_ahead_too():
-    rig = ahead(max_num_batched_tokens=8)
+def test_chunked_prefill_is_scheduled_asynchronously_too():
+    rig = async_rig(max_num_batched_tokens=8)
     rig.add("r", b"hi", prompt=range(20), max_tokens=2, prompt_logprobs=0)
     assert [list(rig.step()) for _ in range(5)] == [[], [], [], ["r"], ["r"]]
 
 
-def test_the_tokens_that_a_newcomer_waits_for_are_one_step_old():
-    rig = ahead()
+def test_a_new_request_joins_the_next_launch():
+    rig = async_rig()
     rig.add("a", b"aaaaaa", max_tokens=6)
     rig.step()
     rig.step()
     rig.add("b", b"bb", max_tokens=2)
     rig.run()
-    assert [set(plan) for plan in rig.runner.plans] == [
+    assert [set(batch) for batch in rig.runner.batches] == [
         *[{"a"}] * 2,
         *[{"a", "b"}] * 2,
         *[{"a"}] * 2,
     ]
 
 
-# That nothing changes
+# Same outputs
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_crowd_is_told_the_same(seed):
-    def crowd(*, async_scheduling: bool) -> Rig:
+def test_outputs_are_the_same_with_and_without_async_scheduling(seed):
+    def batch(*, async_scheduling: bool) -> Rig:
         rng = random.Random(seed)
         rig = Rig(
             num_blocks=rng.choice([9, 12, 60]),
@@ -147,7 +147,7 @@ def test_a_crowd_is_told_the_same(seed):
                 rig.runner.bound_ids.add(name)
         return rig
 
-    assert told(crowd(async_scheduling=True)) == told(crowd(async_scheduling=False))
+    assert outputs_of(batch(async_scheduling=True)) == outputs_of(batch(async_scheduling=False))
 
 
 def test_preemption_with_a_token_in_flight():
@@ -155,7 +155,7 @@ def test_preemption_with_a_token_in_flight():
         rig = Rig(num_blocks=num_blocks, async_scheduling=async_scheduling)
         for i in range(6):
             rig.add(str(i), prompt=[i // 2] * 7, max_tokens=20, logprobs=0)
-        found = told(rig)
+        found = outputs_of(rig)
         assert (rig.engine.stats().num_preemptions > 0) == (num_blocks == 8)
         return found
 
@@ -163,8 +163,8 @@ def test_preemption_with_a_token_in_flight():
 
 
 @pytest.mark.parametrize("prompt_length", [6, 7, 8, 9])
-def test_blocks_are_found_by_who_comes_later(prompt_length):
-    rig = ahead()
+def test_later_requests_reuse_blocks_of_tokens_that_were_in_flight(prompt_length):
+    rig = async_rig()
     rig.add("first", prompt=range(prompt_length), max_tokens=9, ignore_eos=True)
     answer = rig.run()["first"]
     rig.add("next", prompt=[*range(prompt_length), *answer.token_ids, 1], max_tokens=1)
@@ -179,7 +179,7 @@ def test_blocks_are_found_by_who_comes_later(prompt_length):
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4])
 def test_abort_with_a_step_in_flight(num_steps):
-    rig = ahead(max_num_batched_tokens=8)
+    rig = async_rig(max_num_batched_tokens=8)
     rig.add("r", prompt=range(20))
     for _ in range(num_steps):
         rig.step()
@@ -191,8 +191,8 @@ def test_abort_with_a_step_in_flight(num_steps):
     assert rig.runner.num_in_flight == 0
 
 
-def test_an_id_used_again_gets_nothing_of_the_one_before():
-    rig = ahead()
+def test_a_reused_id_gets_no_token_of_the_aborted_request():
+    rig = async_rig()
     rig.add("r", b"first", max_tokens=5)
     rig.step()
     rig.step()
@@ -204,8 +204,8 @@ def test_an_id_used_again_gets_nothing_of_the_one_before():
 # Failures
 
 
-def test_a_launch_that_fails_comes_after_what_was_in_flight():
-    rig = ahead(max_num_seqs=2)
+def test_a_failed_launch_is_reported_after_the_step_in_flight():
+    rig = async_rig(max_num_seqs=2)
     rig.add("ends", b"ab", max_tokens=2)
     rig.add("goes on", b"cdef", max_tokens=4)
     rig.add("waits", b"w", max_tokens=1)
@@ -223,8 +223,8 @@ def test_a_launch_that_fails_comes_after_what_was_in_flight():
     assert rig.num_used_blocks == 0
 
 
-def test_a_step_that_fails_late_fails_its_requests_and_not_those_that_came_since():
-    rig = ahead()
+def test_a_failed_collect_ends_only_the_requests_of_its_step():
+    rig = async_rig()
     rig.add("old", prompt=range(10))
     rig.step()
     rig.add("new", b"new", prompt=range(10), max_tokens=3)
@@ -235,8 +235,8 @@ def test_a_step_that_fails_late_fails_its_requests_and_not_those_that_came_since
     assert rig.engine.stats().num_failed_steps == 1
 
 
-def test_a_row_without_a_token_fails_only_its_request():
-    rig = ahead()
+def test_a_row_without_a_usable_token_in_flight_fails_only_its_request():
+    rig = async_rig()
     rig.runner.failed_rows.add("bad")
     rig.add("bad", prompt=range(10))
     rig.add("good", b"good", max_tokens=4)
@@ -247,8 +247,8 @@ def test_a_row_without_a_token_fails_only_its_request():
     assert rig.run()["next"].last.num_cached_tokens == 0
 
 
-def test_what_an_aborted_row_without_a_token_wrote_is_cleared():
-    rig = ahead()
+def test_a_stale_row_without_a_usable_token_clears_all_free_blocks():
+    rig = async_rig()
     rig.runner.failed_rows.add("bad")
     rig.add("bad", prompt=range(10))
     rig.step()
@@ -257,8 +257,8 @@ def test_what_an_aborted_row_without_a_token_wrote_is_cleared():
     assert set(rig.runner.cleared) == set(range(64))
 
 
-def test_a_text_failure_with_a_token_in_flight():
-    rig = ahead()
+def test_a_detokenizer_error_with_a_token_in_flight():
+    rig = async_rig()
     rig.add("bad", [*b"a", POISON, *b"bc"], max_tokens=4)
     rig.add("good", b"good", max_tokens=4)
     answers = rig.run()
@@ -267,8 +267,8 @@ def test_a_text_failure_with_a_token_in_flight():
     assert rig.num_used_blocks == 0
 
 
-def test_a_lost_device_is_fatal_and_no_last_word_is_lost():
-    rig = ahead()
+def test_a_cuda_error_is_fatal_and_loses_no_output():
+    rig = async_rig()
     rig.add("ends", b"x", max_tokens=1)
     rig.add("goes on")
     rig.step()
@@ -282,8 +282,8 @@ def test_a_lost_device_is_fatal_and_no_last_word_is_lost():
     }
 
 
-def test_a_device_that_is_lost_in_flight_is_fatal():
-    rig = ahead()
+def test_a_cuda_error_in_flight_is_fatal():
+    rig = async_rig()
     rig.add("r")
     rig.step()
     rig.runner.late_failures.append(torch.AcceleratorError("lost", 700))
@@ -294,7 +294,7 @@ def test_a_device_that_is_lost_in_flight_is_fatal():
 
 
 def test_many_failed_steps_in_a_row_are_fatal():
-    rig = ahead()
+    rig = async_rig()
     rig.runner.broken_ids.update(map(str, range(20)))
     for i in range(MAX_FAILED_STEPS - 1):
         rig.add(str(i))
@@ -305,10 +305,10 @@ def test_many_failed_steps_in_a_row_are_fatal():
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_any_life_ends_with_one_last_word(seed):
-    """Random arrivals, aborts, failures at launch and later, failing rows."""
+def test_every_request_ends_with_exactly_one_last_output(seed):
+    """Random requests, aborts, failed launches, failed collects and failed rows."""
     rng = random.Random(seed)
-    rig = ahead(
+    rig = async_rig(
         num_blocks=rng.randrange(9, 16),
         max_num_seqs=(max_num_seqs := rng.randrange(1, 6)),
         max_num_batched_tokens=max_num_seqs + rng.randrange(8),

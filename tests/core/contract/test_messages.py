@@ -20,7 +20,7 @@ def output(text="", **fields):
     return StepOutput(request_id="r", text=text, **fields)
 
 
-def test_texts_tokens_and_scores_are_joined():
+def test_merge_joins_text_tokens_and_logprobs():
     one = output("a", token_ids=(1,), logprobs=(TokenLogprob(1, -1.0),))
     two = output("b", token_ids=(2, 3), logprobs=(TokenLogprob(2, -2.0),))
     both = merge(one, two)
@@ -28,14 +28,14 @@ def test_texts_tokens_and_scores_are_joined():
     assert both.logprobs == (TokenLogprob(1, -1.0), TokenLogprob(2, -2.0))
 
 
-def test_counts_are_those_of_the_second():
+def test_merge_takes_the_counts_of_the_second():
     one = output(num_prompt_tokens=7, num_cached_tokens=4, num_output_tokens=1)
     two = output(num_prompt_tokens=7, num_cached_tokens=4, num_output_tokens=3)
     both = merge(one, two)
     assert (both.num_prompt_tokens, both.num_cached_tokens, both.num_output_tokens) == (7, 4, 3)
 
 
-def test_thinking_is_joined():
+def test_merge_joins_thinking():
     one = output(thinking="I ", num_output_tokens=1, num_thinking_tokens=1)
     two = output("So", thinking="think.", num_output_tokens=4, num_thinking_tokens=3)
     both = merge(one, two)
@@ -43,20 +43,20 @@ def test_thinking_is_joined():
     assert merge(both, output(error="broken")).num_thinking_tokens == 3
 
 
-def test_an_error_keeps_what_was_said_before():
+def test_merge_with_an_error_keeps_the_text():
     one = output("half", num_prompt_tokens=7, num_output_tokens=4, token_ids=(1,))
     both = merge(one, output(error="broken"))
     assert (both.text, both.error, both.finish_reason) == ("half", "broken", None)
     assert (both.num_prompt_tokens, both.num_output_tokens) == (7, 4)
 
 
-def test_the_end_is_kept():
+def test_merge_keeps_the_end():
     both = merge(output("a"), output("b", finish_reason="stop", stop_reason="END"))
     assert (both.finish_reason, both.stop_reason) == ("stop", "END")
     assert both.is_last
 
 
-def test_prompt_scores_are_kept_from_whichever_has_them():
+def test_merge_keeps_the_prompt_logprobs_of_either():
     scores = (TokenLogprob(1, None),)
     assert merge(output(prompt_logprobs=scores), output()).prompt_logprobs == scores
     assert merge(output(), output(prompt_logprobs=scores)).prompt_logprobs == scores
@@ -64,21 +64,21 @@ def test_prompt_scores_are_kept_from_whichever_has_them():
     assert merge(output(prompt_logprobs=()), output()).prompt_logprobs == ()
 
 
-def test_nothing_follows_the_last_word():
+def test_merge_refuses_output_after_the_last():
     with pytest.raises(AssertionError):
         merge(output(finish_reason="stop"), output())
     with pytest.raises(AssertionError):
         merge(output(error="x"), output())
 
 
-def test_different_requests_are_never_merged():
+def test_merge_refuses_different_requests():
     with pytest.raises(AssertionError):
         merge(output(), StepOutput(request_id="other"))
 
 
 @st.composite
 def streams(draw):
-    """All outputs of one request, as an engine makes them."""
+    """All outputs of one request."""
     pieces = draw(st.lists(st.tuples(st.text(max_size=3), st.integers(1, 3)), min_size=1))
     made, num_tokens = [], 0
     for text, count in pieces:
@@ -99,7 +99,7 @@ def streams(draw):
 
 @given(streams(), st.data())
 @settings(max_examples=50, deadline=None)
-def test_the_order_of_merging_does_not_matter(outputs, data):
+def test_merge_is_associative(outputs, data):
     whole = outputs[0]
     for following in outputs[1:]:
         whole = merge(whole, following)
@@ -120,7 +120,7 @@ def test_messages_are_frozen():
             setattr(message, field, None)
 
 
-def test_messages_could_cross_a_process_boundary():
+def test_messages_survive_serialization():
     request = make_request(
         range(5), stop=("a",), logit_bias={3: 1.5}, bad_words_ids=((1, 2),), seed=2**63 - 1
     )
@@ -129,5 +129,5 @@ def test_messages_could_cross_a_process_boundary():
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=StepOutput) == answer
 
 
-def test_commands_are_these_three():
+def test_the_commands_are_add_abort_and_stop():
     assert set(Command.__args__) == {Add, Abort, Stop}

@@ -82,11 +82,11 @@ def test_infinite_temperature_is_refused():
         ("seed", -(2**63)),
     ],
 )
-def test_the_ends_of_the_ranges_are_fine(field, value):
+def test_the_bounds_of_the_ranges_are_valid(field, value):
     assert getattr(make_params(**{field: value}), field) == value
 
 
-def test_at_least_cannot_be_above_at_most():
+def test_min_tokens_cannot_exceed_max_tokens():
     with pytest.raises(InvalidRequest) as refused:
         make_params(max_tokens=3, min_tokens=4)
     assert (refused.value.param, refused.value.code) == (
@@ -97,7 +97,7 @@ def test_at_least_cannot_be_above_at_most():
     assert "3" in refused.value.message
 
 
-def test_greedy_is_a_temperature():
+def test_a_low_temperature_is_greedy():
     assert make_params(temperature=0.0).is_greedy
     assert make_params(temperature=GREEDY_TEMPERATURE / 2).is_greedy
     assert not make_params(temperature=GREEDY_TEMPERATURE).is_greedy
@@ -107,7 +107,7 @@ def test_greedy_is_a_temperature():
 @pytest.mark.parametrize(
     "fields", [{"presence_penalty": 0.1}, {"frequency_penalty": -1.0}, {"repetition_penalty": 1.1}]
 )
-def test_each_penalty_counts(fields):
+def test_each_penalty_is_detected(fields):
     assert make_params(**fields).has_penalties
     assert not make_params().has_penalties
 
@@ -119,14 +119,14 @@ def test_params_are_frozen_and_share_no_state():
     assert params.logit_bias is not make_params().logit_bias
 
 
-def test_checks_hold_for_decoded_and_replaced_params_too():
+def test_decoded_and_replaced_params_are_checked_too():
     with pytest.raises(InvalidRequest):
         msgspec.json.decode(b'{"max_tokens": 1, "top_p": 2.0}', type=SamplingParams)
     with pytest.raises(InvalidRequest):
         msgspec.structs.replace(make_params(), top_p=2.0)
 
 
-def test_errors_are_one_tree():
+def test_a_context_length_error_is_an_invalid_request():
     error = ContextLengthExceeded("too long", param="messages")
     assert isinstance(error, InvalidRequest)
     assert isinstance(error, RoseInferError)
