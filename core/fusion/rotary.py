@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ def install_rotation(attention: nn.Module, rotation: Rotation) -> None:
 class FusedRotation:
     """A candidate: one operation in place of the RoPE function of an attention module."""
 
-    counts = {"rotary": 1}  # noqa: RUF012 - never changed
+    counts: ClassVar[Mapping[str, int]] = {"rotary": 1}
 
     def __init__(self, site: AttentionSite, fused: Rotation) -> None:
         """``fused`` may overwrite the query and the key."""

@@ -6,9 +6,9 @@ tokens. They would cost time in every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -76,7 +76,7 @@ class FusedDecoder:
 class DecoderCandidate:
     """A candidate for the forward pass of a decoder."""
 
-    counts = {"decoder": 1}  # noqa: RUF012 - never changed
+    counts: ClassVar[Mapping[str, int]] = {"decoder": 1}
 
     def __init__(self, decoder: nn.Module, attention: Attention) -> None:
         self._decoder = decoder

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ class PlainEmbedding(nn.Module):
 class FusedEmbedding:
     """A candidate for the input embedding."""
 
-    counts = {"embedding": 1}  # noqa: RUF012 - never changed
+    counts: ClassVar[Mapping[str, int]] = {"embedding": 1}
 
     def __init__(self, place: Place, module: nn.Module) -> None:
         self._place = place

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ from core.model.attention_interface import routed
 class HeadNormCandidate:
     """A candidate for attention that normalises query and key right before it applies RoPE."""
 
-    counts = {"head norm": 1}  # noqa: RUF012 - never changed
+    counts: ClassVar[Mapping[str, int]] = {"head norm": 1}
 
     def __init__(
         self, site: AttentionSite, norm: HeadNorm, ops: TritonOps, hidden_size: int
