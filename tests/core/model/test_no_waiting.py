@@ -41,6 +41,8 @@ from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.nowhere import ANSWER, NOWHERE, Watch, move, watched
 from tests.support.tokenizers import byte_level
 
+pytestmark = pytest.mark.slow
+
 WAYS = [
     {},
     {"temperature": 1.0},
