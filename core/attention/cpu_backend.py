@@ -46,6 +46,7 @@ class PagedCPUBackend:
         if library is None or dtype not in (torch.float32, torch.bfloat16):
             raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
         self._kernel = library.attention
+        self._layers = layers  # their sinks, which the calls point to
         self._block_size = storage.block_size
         self._calls = [
             _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)
@@ -105,6 +106,8 @@ def _call(keys: torch.Tensor, values: torch.Tensor, layer: LayerSpec) -> Attenti
         value_dim=layer.value_dim,
         scale=layer.scale,
         window=layer.sliding_window or 0,
+        softcap=layer.softcap or 0.0,
+        sinks=None if layer.sinks is None else layer.sinks.data_ptr(),
     )
 
 

@@ -24,6 +24,9 @@ MAX_GATHERED_BYTES = 8 * 2**20
 """Bytes of keys gathered at once on a CPU: what is gathered should still be in the cache when it is
 multiplied, and much more than that costs new pages from the system on every call."""
 
+MAX_SCORES = 16 * 2**20
+"""Scores held at once where torch's attention function lacks what a layer needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -147,14 +150,51 @@ def _attend(
     q = query.view(size, num_queries, spec.num_kv_heads, per_kv_head, dim)
     q = q.permute(0, 2, 3, 1, 4).reshape(size, spec.num_kv_heads, -1, dim)
     mask = group.mask.repeat(1, 1, per_kv_head, 1) if per_kv_head > 1 else group.mask
-    if num_queries == 1:
-        scores = (q @ k.transpose(-1, -2)).float().mul_(spec.scale)
-        scores.masked_fill_(~mask, float("-inf"))
-        output = torch.softmax(scores, dim=-1).to(v.dtype) @ v
+    if spec.softcap is not None or spec.sinks is not None:
+        output = _attend_in_slices(q, k, v, mask, spec)
+    elif num_queries == 1:
+        output = _attend_plainly(q, k, v, mask, spec)
     else:
         output = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.scale)
     output = output.view(size, spec.num_kv_heads, per_kv_head, num_queries, spec.value_dim)
     return output.permute(0, 3, 1, 2, 4).reshape(size, num_queries, num_heads, spec.value_dim)
+
+
+def _attend_in_slices(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, spec: LayerSpec
+) -> torch.Tensor:
+    """``_attend_plainly`` for some rows at a time: the scores of a long prompt are many."""
+    sinks = None
+    if spec.sinks is not None:  # one for each row: those of a query head follow each other
+        num_queries = q.shape[2] * spec.num_kv_heads // spec.num_heads
+        sinks = spec.sinks.view(spec.num_kv_heads, -1).repeat_interleave(num_queries, dim=1)
+    step = max(1, MAX_SCORES // (q.shape[0] * q.shape[1] * k.shape[2]))
+    outputs = []
+    for at in range(0, q.shape[2], step):
+        rows = slice(at, at + step)
+        some = None if sinks is None else sinks[:, rows]
+        outputs.append(_attend_plainly(q[:, :, rows], k, v, mask[:, :, rows], spec, some))
+    return torch.cat(outputs, dim=2)
+
+
+def _attend_plainly(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    spec: LayerSpec,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of rows ``[group, kv_heads, num_rows, dim]``; ``sinks`` is ``[kv_heads, rows]``."""
+    scores = (q @ k.transpose(-1, -2)).float().mul_(spec.scale)
+    if spec.softcap is not None:
+        scores.div_(spec.softcap).tanh_().mul_(spec.softcap)
+    scores.masked_fill_(~mask, float("-inf"))
+    if sinks is not None:
+        sink_column = sinks.expand(len(q), -1, -1)[..., None]
+        scores = torch.cat([scores, sink_column], dim=-1)
+    weights = torch.softmax(scores, dim=-1)[..., : k.shape[2]]
+    return weights.to(v.dtype) @ v
 
 
 def _gather(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:

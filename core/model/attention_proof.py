@@ -77,13 +77,11 @@ class AttentionProof:
         kwargs: dict[str, Any],
     ) -> torch.Tensor:
         """Record the layer, and compute causal attention over the prompt."""
-        if kwargs.get("softcap") is not None:
-            raise self._refusal("its attention uses soft-capping")
-        if kwargs.get("s_aux") is not None:
-            raise self._refusal("its attention uses sinks")
         if not getattr(module, "is_causal", True) or query.shape[0] != key.shape[0]:
             raise self._refusal("its attention is not causal self-attention")
-        scaling = kwargs.get("scaling")
+        scaling, sinks = kwargs.get("scaling"), kwargs.get("s_aux")
+        if sinks is not None and sinks.numel() != query.shape[1]:
+            raise self._refusal("its attention sinks are not one number per head")
         spec = LayerSpec(
             num_heads=query.shape[1],
             num_kv_heads=key.shape[1],
@@ -91,6 +89,8 @@ class AttentionProof:
             value_dim=value.shape[2],
             scale=float(scaling if scaling is not None else query.shape[2] ** -0.5),
             sliding_window=kwargs.get("sliding_window"),
+            softcap=kwargs.get("softcap"),
+            sinks=None if sinks is None else sinks.detach().flatten().float().clone(),
         )
         self.modules.append(module)
         self.layers.append(spec)

@@ -18,7 +18,7 @@ from transformers import (
 VOCAB_SIZE = 211
 CONTEXT = 256
 
-_DECODER = {
+DECODER = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 48,
     "intermediate_size": 96,
@@ -41,12 +41,12 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         bos_token_id=1,
         eos_token_id=None,
     ),
-    "llama": lambda: LlamaConfig(**_DECODER),
-    "qwen2": lambda: Qwen2Config(**_DECODER),
-    "qwen3": lambda: Qwen3Config(**_DECODER, head_dim=16),
-    "mistral": lambda: MistralConfig(**_DECODER, sliding_window=24),
+    "llama": lambda: LlamaConfig(**DECODER),
+    "qwen2": lambda: Qwen2Config(**DECODER),
+    "qwen3": lambda: Qwen3Config(**DECODER, head_dim=16),
+    "mistral": lambda: MistralConfig(**DECODER, sliding_window=24),
     "gemma3": lambda: Gemma3TextConfig(
-        **_DECODER,
+        **DECODER,
         head_dim=16,
         sliding_window=16,
         layer_types=["sliding_attention", "full_attention"] * 2,

@@ -47,13 +47,27 @@ class SDPABackend:
             mask = k_positions <= q_positions
             if spec.sliding_window is not None:
                 mask &= k_positions > q_positions - spec.sliding_window
-            output = scaled_dot_product_attention(
-                query[start:end].transpose(0, 1),
-                k,
-                v,
-                attn_mask=mask,
-                scale=spec.scale,
-                enable_gqa=spec.num_heads != spec.num_kv_heads,
-            )
-            outputs.append(output.transpose(0, 1))
+            q = query[start:end].transpose(0, 1)
+            outputs.append(_attend(q, k, v, mask, spec).transpose(0, 1))
         return torch.cat(outputs)
+
+
+def _attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, spec: LayerSpec
+) -> torch.Tensor:
+    """``[heads, length, dim]`` each."""
+    if spec.softcap is None and spec.sinks is None:
+        gqa = spec.num_heads != spec.num_kv_heads
+        return scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=spec.scale, enable_gqa=gqa
+        )
+    group = spec.num_heads // spec.num_kv_heads
+    k, v = (states.repeat_interleave(group, dim=0) for states in (k, v))
+    scores = torch.einsum("hqd,hkd->hqk", q.double(), k.double()) * spec.scale
+    if spec.softcap is not None:
+        scores = spec.softcap * torch.tanh(scores / spec.softcap)
+    weights = scores.exp() * mask
+    total = weights.sum(-1, keepdim=True)
+    if spec.sinks is not None:
+        total = total + spec.sinks.double().exp()[:, None, None]
+    return (weights / total @ v.double()).to(q.dtype)

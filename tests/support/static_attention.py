@@ -51,6 +51,8 @@ class StaticTorchBackend(PagedTorchBackend):
         if self._static is None:
             return super().forward(query, key, value, layer)
         decodes, spec = self._static.decodes, self._layers[layer]
+        assert spec.softcap is None, "not in these simple loops"
+        assert spec.sinks is None, "not in these simple loops"
         assert decodes is not None
         size = self._storage.block_size
         keys, values = self._storage.keys[layer], self._storage.values[layer]

@@ -41,6 +41,8 @@ class AttentionCall(ctypes.Structure):
         ("value_dim", c_int64),
         ("window", c_int64),
         ("scale", c_double),
+        ("softcap", c_double),
+        ("sinks", c_void_p),
         ("query", c_void_p),
         ("key", c_void_p),
         ("value", c_void_p),

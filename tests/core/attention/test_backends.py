@@ -23,6 +23,9 @@ LAYERS = [
     LayerSpec(6, 2, 16, 16, 0.3, 7),
     LayerSpec(4, 4, 8, 12, 0.5, None),
     LayerSpec(4, 1, 8, 8, 0.5, 1),
+    LayerSpec(6, 2, 16, 16, 0.6, None, softcap=1.5),
+    LayerSpec(6, 2, 16, 16, 0.3, None, sinks=torch.linspace(-3, 5, 6)),
+    LayerSpec(4, 1, 8, 12, 0.9, 7, softcap=2.0, sinks=torch.linspace(5, -3, 4)),
 ]
 
 

@@ -1,5 +1,7 @@
 """What is special about the compiled attention: shared prefixes, cut contexts, wide groups."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -89,6 +91,11 @@ def compare(
 GROUPED = LayerSpec(6, 2, 16, 16, 0.25, None)
 
 
+def with_all(layer: LayerSpec) -> LayerSpec:
+    """With capped scores, and sinks that take a large and a small share."""
+    return replace(layer, softcap=1.5, sinks=torch.linspace(-2, 6, layer.num_heads))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("window", [None, 40])
 def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dtype) -> None:
@@ -104,12 +111,27 @@ def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dty
     shapes = [(100, 1), (115, 1), (88, 3), (66, 1), (97, 20), (80, 1)]
     layer = LayerSpec(6, 2, 16, 16, 0.25, window)
     compare(layer, tables, shapes, dtype=dtype)
+    compare(with_all(layer), tables, shapes, dtype=dtype)
 
 
 def test_a_long_context_is_cut_for_several_threads() -> None:
     one_head = LayerSpec(2, 1, 24, 24, 0.2, None)
-    compare(one_head, [list(range(120))], [(1900, 1)])
-    compare(one_head, [list(range(120))], [(1890, 20)])
+    for layer in (one_head, with_all(one_head)):
+        compare(layer, [list(range(120))], [(1900, 1)])
+        compare(layer, [list(range(120))], [(1890, 20)])
+
+
+@pytest.mark.parametrize("sink", [-200.0, 200.0])
+def test_a_sink_far_from_every_score(sink: float) -> None:
+    """It takes nothing of the softmax, or all of it."""
+    layer = LayerSpec(2, 1, 16, 16, 0.25, None)
+    far = replace(layer, sinks=torch.full((2,), sink))
+    for shapes in ([(1900, 1)], [(20, 1)], [(0, 30)]):
+        output = compare(far, [list(range(120))], shapes)
+        if sink > 0:
+            assert not output.any()
+        else:
+            assert torch.equal(output, compare(layer, [list(range(120))], shapes))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
-    Gemma2Config,
-    GptOssConfig,
     MambaConfig,
     PretrainedConfig,
 )
@@ -42,15 +40,13 @@ def test_a_supported_family_is_described_layer_by_layer(family: str) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (Gemma2Config(**SMALL), "soft-capping"),
-        (GptOssConfig(**SMALL, num_local_experts=2, num_experts_per_tok=1), "sinks"),
         (BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=2), "interface|packed"),
         (
             MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=4),
             "interface|packed",
         ),
     ],
-    ids=["soft-capping", "sinks", "own attention", "no attention"],
+    ids=["own attention", "no attention"],
 )
 def test_an_unsupported_model_is_refused_with_the_reason(
     config: PretrainedConfig, reason: str

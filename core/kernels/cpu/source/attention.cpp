@@ -49,6 +49,7 @@ void merge(const AttentionCall& c, int64_t i, int64_t head) {
     total += share * p[1];
     for (int64_t d = 0; d < DV; d++) y[d] += share * p[2 + d];
   }
+  if (c.sinks) total += std::exp(c.sinks[head] - best);
   for (int64_t d = 0; d < DV; d++) y[d] /= total;
 }
 

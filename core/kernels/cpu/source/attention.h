@@ -29,6 +29,8 @@ struct AttentionCall {
   void* values;  // [num_blocks, num_kv_heads, block_size, value_dim]
   int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
   double scale;
+  double softcap;      // bound of the scores, or 0: none
+  const float* sinks;  // [num_heads] one more score of each head, which has no value; null: none
   // set by each call
   const float* query;
   const float* key;
@@ -46,6 +48,25 @@ struct Scratch {
 };
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// tanh(x) with a relative error below 3e-7: Cephes' tanhf, whose polynomial serves small x.
+ROSE_INLINE vf tanh_exact(vf x) {
+  vf z = x * x, p = splat(-5.70498872745e-3f);
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  vf large = 1.0f - 2.0f / (exp(2.0f * x) + 1.0f);
+  return z < splat(0.390625f) ? p * z * x + x : large;
+}
+
+// Bound `count` scores, a multiple of W. What is no number stays none.
+inline void cap_scores(float* scores, int64_t count, float softcap) {
+  for (int64_t i = 0; i < count; i += W) {
+    vf raw = load(scores + i);
+    store(scores + i, raw != raw ? raw : softcap * tanh_exact(raw / softcap));
+  }
+}
 
 // Some query rows and one run of keys. For a kv head, row r is query head r % group of token r / group.
 struct Item {
@@ -80,6 +101,7 @@ struct Item {
     int64_t head = kv_head * group + r % group, slot = call.step->row_slots[first_row + r / group], n = call.value_dim;
     if (slot < 0) {
       float* y = call.output + (token(r) * call.num_heads + head) * n;
+      if (call.sinks) total += std::exp(call.sinks[head] - best);
       for (int64_t d = 0; d < n; d++) y[d] = out(d) / total;
     } else {
       float* y = call.step->partial + (slot * call.num_heads + head) * (n + 2);

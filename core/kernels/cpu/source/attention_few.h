@@ -40,6 +40,7 @@ struct Unit {
   int64_t key_offset, value_offset;            // from the lines of kv head 0
   int64_t next_key_offset, next_value_offset;
   int64_t key_size, value_size, window;
+  float softcap;
   bool fetches;
 
   // Prefetch lines t to t + n of a piece.
@@ -201,6 +202,7 @@ template <class T, int R>
 void some_rows(const Unit<T>& unit, Row* rows) {
   float scores[R][CHUNK];
   score<T, R>(unit, rows, scores);
+  if (unit.softcap > 0) cap_scores(scores[0], R * CHUNK, unit.softcap);
   for (int r = 0; r < R; r++) weigh(unit, rows[r], scores[r]);
   add<T, R>(unit, rows, scores);
 }
@@ -255,6 +257,7 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
       for (int64_t d = 0; d < c.head_dim; d++) memory[place<T>(d)] = q[d] * (float)c.scale;
       rows.push_back({item.position(r), MINUS_INFINITY, 0, memory, memory + D});
     }
+  float softcap = (float)c.softcap;
   bool is_whole = D == c.head_dim && DV == c.value_dim;
   int64_t key_head = c.block_size * c.head_dim, value_head = c.block_size * c.value_dim;
   static thread_local Copy<T> copy;
@@ -269,10 +272,10 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
         bool is_last = h + 1 == last_head;
         int64_t next_head = is_last ? first_head : h + 1;
         all_rows(Unit<T>{chunks[i], is_last ? next : chunks[i], h * key_head, h * value_head, next_head * key_head,
-                         next_head * value_head, D, DV, c.window, true}, some, item.num_rows);
+                         next_head * value_head, D, DV, c.window, softcap, true}, some, item.num_rows);
       } else {
         copy.take(c, chunks[i], h, D, DV);
-        all_rows(Unit<T>{copy.chunk, copy.chunk, 0, 0, 0, 0, D, DV, c.window, false}, some, item.num_rows);
+        all_rows(Unit<T>{copy.chunk, copy.chunk, 0, 0, 0, 0, D, DV, c.window, softcap, false}, some, item.num_rows);
       }
     }
   }

@@ -140,6 +140,7 @@ void attend(const Item& item, int64_t head, Scratch& scratch) {
       v += piece.count * DV;
     }
     product(keys, D, 1, chunk.count, rows.q, D, stride, nullptr, rows.scores);
+    if (c.softcap > 0) cap_scores(rows.scores, chunk.count * stride, (float)c.softcap);
     bool is_masked = first + chunk.count - 1 > item.first_position ||
                      (c.window > 0 && first <= item.last_position - c.window) || stride > item.num_rows;
     if (is_masked) weigh<true>(rows, first, chunk.count, c.window);
