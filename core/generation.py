@@ -84,22 +84,24 @@ class Generation:
             interval = sequence.request.stream_interval
             if interval == 0 or num_new == 0 or (num_new < interval and not is_first):
                 return None
-        if self.finish_reason is None and not self._text.has_text and not is_first:
-            return None
-        released = self._text.take()
+            if not is_first and not self._text.has_text:
+                return None
+        text, thinking, logprobs = self._text.take()
         self._num_reported_tokens = num_tokens
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
+        has_thinking = sequence.params.thinking is not None
+        num_thinking_tokens = self._text.num_thinking_tokens if has_thinking else 0
         return StepOutput(
             request_id=sequence.request.request_id,
-            text=released.text,
-            thinking=released.thinking,
+            text=text,
+            thinking=thinking,
             token_ids=tuple(token_ids[num_prompt_tokens + num_reported :]),
-            logprobs=released.logprobs,
+            logprobs=logprobs,
             prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
             num_prompt_tokens=num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
             num_output_tokens=num_tokens,
-            num_thinking_tokens=self._text.num_thinking_tokens,
+            num_thinking_tokens=num_thinking_tokens,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from core.contract.messages import TokenLogprob
 from core.contract.params import Thinking
 from core.text.detokenizer import Detokenizer
 from core.text.stop import StopMatcher
 from core.text.thinking import Split, ThinkingScanner
-
-
-class Released(NamedTuple):
-    """Output since the last ``take``. ``thinking`` comes before ``text``."""
-
-    text: str
-    thinking: str
-    logprobs: tuple[TokenLogprob, ...]
 
 
 class OutputText:
@@ -147,8 +138,8 @@ class OutputText:
             self._released_entries.extend(entry for _, entry in self._entries)
             self._entries.clear()
 
-    def take(self) -> Released:
-        """Return the text, the thinking and the entries released since the last call."""
+    def take(self) -> tuple[str, str, tuple[TokenLogprob, ...]]:
+        """Return the text, the thinking before it and the entries released since the last call."""
         text = "".join(self._released)
         self._released.clear()
         thinking = ""
@@ -156,10 +147,10 @@ class OutputText:
             thinking = "".join(self._released_thinking)
             self._released_thinking.clear()
         if not self._released_entries:
-            return Released(text, thinking, ())
+            return text, thinking, ()
         entries = tuple(self._released_entries)
         self._released_entries.clear()
-        return Released(text, thinking, entries)
+        return text, thinking, entries
 
     def _filter(self, text: str, *, check_stops: bool) -> str:
         """Release the thinking in ``text`` and return the answer up to a stop string."""

@@ -172,12 +172,12 @@ def generate(text, *, stop=(), include_stop=False, **thinking):
         else:
             output.feed(token_id, TokenLogprob(token_id, -1.0))
         has_text = output.has_text
-        released = output.take()
-        assert has_text == bool(released.text or released.thinking)
-        assert not (shown and released.thinking), "thinking comes first"
-        shown += released.text
-        thought += released.thinking
-        entries += released.logprobs
+        new_text, new_thinking, new_entries = output.take()
+        assert has_text == bool(new_text or new_thinking)
+        assert not (shown and new_thinking), "thinking comes first"
+        shown += new_text
+        thought += new_thinking
+        entries += new_entries
     assert [entry.text_offset for entry in entries] == list(range(len(entries)))
     if output.matched is None:
         assert len(entries) == len(text)  # entries of removed text are released too
@@ -267,7 +267,7 @@ def test_thinking_that_is_not_separate_stays_in_the_text(is_open, text, stop):
 def test_text_is_not_held_back_without_need():
     output = OutputText(ScriptedTokenizer().detokenizer(()), thinking=make_thinking())
     output.feed(ord("<"))
-    assert output.take().text == "<"
+    assert output.take()[0] == "<"
 
 
 def test_an_end_token_inside_the_thinking_counts():

@@ -65,14 +65,14 @@ def generate(tokenizer):
             is_last = number == len(ids) - 1
             if is_last:
                 output_text.finish()
-            released = output_text.take()
+            shown, thinking, entries = output_text.take()
             outputs.append(
                 out(
                     request_id,
-                    released.text,
-                    thinking=released.thinking,
+                    shown,
+                    thinking=thinking,
                     token_ids=(token_id,),
-                    logprobs=released.logprobs,
+                    logprobs=entries,
                     prompt_logprobs=tuple(prompt) if number == 0 and prompt else None,
                     num_prompt_tokens=5,
                     num_cached_tokens=2,

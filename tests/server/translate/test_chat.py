@@ -81,8 +81,8 @@ class Model:
         for token_id in self.tokenizer.encode(text, add_special_tokens=False):
             output.feed(token_id)
         output.finish()
-        released = output.take()
-        body = job.renderer.whole([last(text=released.text, thinking=released.thinking)])
+        shown, thinking, _ = output.take()
+        body = job.renderer.whole([last(text=shown, thinking=thinking)])
         message = msgspec.json.decode(body)["choices"][0]["message"]
         calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
         return message["content"], message.get("reasoning"), calls
