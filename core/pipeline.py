@@ -1,4 +1,4 @@
-"""StepPipeline: launches steps and collects their results, with one step in flight at most."""
+"""StepPipeline: launches steps and collects their results, at most one launch later."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_a_reused_id_gets_no_token_of_the_aborted_request():
 def test_a_failed_launch_is_reported_after_the_step_in_flight():
     rig = async_rig(max_num_seqs=2)
     rig.add("ends", b"ab", max_tokens=2)
-    rig.add("goes on", b"cdef", max_tokens=4)
+    rig.add("continues", b"cdef", max_tokens=4)
     rig.add("waits", b"w", max_tokens=1)
     rig.step()
     rig.step()
@@ -215,8 +215,8 @@ def test_a_failed_launch_is_reported_after_the_step_in_flight():
     outputs = rig.engine.step()
     assert [(o.request_id, o.text, o.finish_reason, o.error) for o in outputs] == [
         ("ends", "b", "length", None),
-        ("goes on", "d", None, None),
-        ("goes on", "", None, REQUEST_FAILED),
+        ("continues", "d", None, None),
+        ("continues", "", None, REQUEST_FAILED),
     ]
     rig.engine.check()
     assert rig.run()["waits"].last.finish_reason == "length"
@@ -270,7 +270,7 @@ def test_a_detokenizer_error_with_a_token_in_flight():
 def test_a_cuda_error_is_fatal_and_loses_no_output():
     rig = async_rig()
     rig.add("ends", b"x", max_tokens=1)
-    rig.add("goes on")
+    rig.add("continues")
     rig.step()
     rig.runner.failures.append(torch.AcceleratorError("lost", 700))
     with pytest.raises(torch.AcceleratorError):
@@ -278,7 +278,7 @@ def test_a_cuda_error_is_fatal_and_loses_no_output():
     outputs = rig.engine.fail_all("over")
     assert {o.request_id: (o.finish_reason, o.error) for o in outputs if o.is_last} == {
         "ends": ("length", None),
-        "goes on": (None, "over"),
+        "continues": (None, "over"),
     }
 
 
