@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from core.contract.config import Quantization
+from core.fusion.float32_copies import Float32Copies
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import ModuleAttention
 from core.model.causal_attention import causal_attention
@@ -55,17 +55,21 @@ class Proof:
         )
         self._product_rows = product_rows
         self._widens = widens
+        self._float32_copies = Float32Copies()
         self._generator = torch.Generator().manual_seed(0)
 
     def random(self, *shape: int) -> torch.Tensor:
         """Return normally distributed numbers."""
         return torch.randn(*shape, generator=self._generator).to(self._device, self._dtype)
 
-    def reference(self, module: Any) -> Any:
-        """Return the module in the type of the proof; a copy if it has to be converted."""
-        if self._widens and any(p.dtype is not torch.float32 for p in module.parameters()):
-            return copy.deepcopy(module).float()
-        return module
+    def references(self, modules: Sequence[nn.Module]) -> Sequence[Any]:
+        """Return the modules in the type of the proof: copies, if they have to be converted.
+
+        The next call overwrites the copies.
+        """
+        dtypes = {parameter.dtype for module in modules for parameter in module.parameters()}
+        is_float32 = dtypes <= {torch.float32}
+        return self._float32_copies.of(modules) if self._widens and not is_float32 else modules
 
     def is_close(self, expected: object, actual: torch.Tensor, *, is_product: bool = False) -> bool:
         """Whether ``actual`` is a tensor like ``expected`` up to the tolerance. NaN never is."""
@@ -86,7 +90,7 @@ class Proof:
         is_product: bool,
     ) -> bool:
         """Whether modules with a common input ``[..., size]`` compute the same as others."""
-        references = [self.reference(module) for module in originals]
+        references = self.references(originals)
         for num_rows in self._product_rows if is_product else (NUM_ROWS,):
             x = self.random(1, num_rows, size)
             for original, replacement in zip(references, replacements, strict=True):

@@ -102,7 +102,7 @@ class LayerCandidate:
         """
         spec = self._site.spec
         with routed([self._site.attention], plain_attention(spec)):
-            original = proof.reference(self._place.module)
+            [original] = proof.references([self._place.module])
             x = proof.random(1, NUM_ROWS, self._fused.hidden_size)
             widths = (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,)
             results = [self._is_equal_with(original, x, width, proof) for width in widths]

@@ -60,11 +60,11 @@ def test_products_are_compared_for_several_numbers_of_rows():
 def test_originals_are_widened_without_changing_them():
     module = nn.Linear(4, 4).bfloat16()
     proof = cpu_proof(is_int8=False, rounds_activations=False)
-    reference = proof.reference(module)
+    [reference] = proof.references([module])
     assert reference.weight.dtype is torch.float32
     assert module.weight.dtype is torch.bfloat16
-    assert proof.reference(reference) is reference
-    assert proof_of(torch.bfloat16).reference(module) is module
+    assert proof.references([reference]) == [reference]
+    assert proof_of(torch.bfloat16).references([module]) == [module]
 
 
 def test_an_original_that_refuses_a_call_has_no_output():
