@@ -11,8 +11,8 @@ from core.kernels.cpu.library import Kernels, address
 
 _ALIGNMENT = 64
 
-_PIECE = 1 << 24
-"""Values that are packed at a time, from a float32 copy."""
+_PIECE = 1 << 20
+"""Values that are packed at a time, from a float32 copy that stays in the cache."""
 
 
 class Format(IntEnum):
@@ -129,12 +129,14 @@ def pack(
     data = _aligned(num_panels * panel_bytes)
     scale = torch.zeros(num_panels * panel) if fmt is Format.INT8 else None
     step = max(1, _PIECE // (num_columns * panel)) * panel
+    piece = torch.empty(min(step, num_rows), num_columns)
     for start in range(0, num_rows, step):
-        piece = _piece(weights, start, min(start + step, num_rows))
+        count = min(step, num_rows - start)
+        _copy_rows(weights, start, piece[:count])
         kernels.pack_linear(
             fmt,
             piece.data_ptr(),
-            len(piece),
+            count,
             num_columns,
             data.data_ptr() + start // panel * panel_bytes,
             None if scale is None else scale[start:].data_ptr(),
@@ -162,15 +164,14 @@ def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> torch.
     return torch.stack([gate.reshape(shape), up.reshape(shape)], dim=1).view(-1, *gate.shape[1:])
 
 
-def _piece(weights: list[torch.Tensor], start: int, end: int) -> torch.Tensor:
-    """Rows ``start`` to ``end`` of the stacked matrices as contiguous float32."""
-    parts, offset = [], 0
+def _copy_rows(weights: list[torch.Tensor], start: int, target: torch.Tensor) -> None:
+    """Copy rows of the stacked matrices, from ``start`` on, to ``target``."""
+    end, offset = start + len(target), 0
     for weight in weights:
         low, high = max(start - offset, 0), min(end - offset, len(weight))
         if low < high:
-            parts.append(weight[low:high].float())
+            target[low + offset - start : high + offset - start].copy_(weight[low:high])
         offset += len(weight)
-    return torch.cat(parts).contiguous()
 
 
 def _aligned(num_bytes: int) -> torch.Tensor:
