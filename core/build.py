@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from core.assembly.attention import Instrument
 from core.assembly.runner import build_runner
 from core.assembly.sampler import build_sampler
-from core.contract.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
 from core.engine import Engine
 from core.grammar.compiler import GrammarCompiler
@@ -47,12 +47,25 @@ def load_engine(
         chat_template=model_config.chat_template,
         vocab_size=model.vocab_size,
     )
+    loaded = assemble(model, tokenizer, config, model_config.quantization, instrument)
+    logger.info("loaded in %.1f s", time.monotonic() - start)
+    return loaded
+
+
+def assemble(
+    model: LoadedModel,
+    tokenizer: Tokenizer,
+    config: EngineConfig,
+    quantization: Quantization = "none",
+    instrument: Instrument | None = None,
+) -> LoadedEngine:
+    """Build the engine of a loaded model, which it changes. Raises ModelLoadError."""
     limits = Limits.of(model, config)
     compiler = GrammarCompiler(
         tokenizer.vocabulary, tuple(sorted(model.eos_token_ids)), vocab_size=model.vocab_size
     )
     sampler = build_sampler(model, compiler)
-    built = build_runner(model, sampler, limits, config, model_config.quantization, instrument)
+    built = build_runner(model, sampler, limits, config, quantization, instrument)
     kv = KVCacheManager(
         built.num_blocks, limits.block_size, enable_prefix_caching=config.enable_prefix_caching
     )
@@ -74,8 +87,7 @@ def load_engine(
     )
     info = _info(model, limits, built.num_blocks)
     logger.info(
-        "loaded in %.1f s: %s on %s, %s, context %d, KV cache %d tokens",
-        time.monotonic() - start,
+        "%s on %s, %s, context %d, KV cache %d tokens",
         info.dtype,
         info.device,
         built.description,

@@ -116,7 +116,9 @@ def plain_mlp(module: nn.Module) -> PlainMLP | None:
         if {first_name, activation_name, second_name} <= children.keys():
             first, second = matrix_of(children[first_name]), matrix_of(children[second_name])
             act = activation(children[activation_name])
-            if first is not None and second is not None and act is not None:
+            if first is None or second is None or act is None:
+                return None
+            if len(first[0]) == second[0].shape[1]:  # a gate takes half of the columns
                 return PlainMLP(first, act, second)
     return None
 

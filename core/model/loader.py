@@ -57,6 +57,11 @@ def load_model(config: ModelConfig) -> LoadedModel:
             module = _load_pretrained(config, device)
     with enough_memory("the weights"):
         module = move(module, device)
+    return describe(module, device)
+
+
+def describe(module: Any, device: torch.device) -> LoadedModel:
+    """A model that is on its device. Raises ModelLoadError if its configuration says too little."""
     module = module.eval().requires_grad_(requires_grad=False)
     if device.type == "cpu":
         store_conv1d_by_column(module)

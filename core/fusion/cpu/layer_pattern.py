@@ -41,7 +41,7 @@ class LayerPattern:
     def __call__(self, site: AttentionSite) -> Iterator[LayerCandidate]:
         """See AttentionPattern."""
         parts = self._parts(site)
-        if parts is not None:
+        if parts is not None and _fit(parts, site.spec):
             fused = FusedLayer(
                 *(self._packer.kernels, site.layer, site.attention),
                 *(site.spec, parts, self._workspace),
@@ -138,6 +138,17 @@ class LayerCandidate:
         for name, _ in list(self._site.attention.named_children()):
             delattr(self._site.attention, name)
         self._place.put(self._fused)
+
+
+def _fit(parts: LayerParts, spec: LayerSpec) -> bool:
+    """Whether the parts' sizes go together: the kernel reads them without asking."""
+    hidden = parts.projections.num_columns
+    return (
+        parts.first_norm.size == parts.second_norm.size == hidden
+        and parts.output.num_columns == spec.num_heads * spec.value_dim
+        and parts.mlp.first.num_columns == hidden
+        and parts.output.num_rows == parts.mlp.second.num_rows == hidden
+    )
 
 
 def _without_dropout(module: nn.Module) -> dict[str, nn.Module]:

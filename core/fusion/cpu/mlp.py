@@ -38,8 +38,10 @@ def fused_mlp(packer: Packer, module: nn.Module) -> FusedMLP | None:
     gated = gated_mlp(module)
     if gated is not None:
         down = matrix_of(gated.down)
-        first = None if down is None else packer.interleave(gated.gate, gated.up)
-        if down is None or first is None:
+        if down is None or down[0].shape[1] != len(gated.up[0]):
+            return None
+        first = packer.interleave(gated.gate, gated.up)
+        if first is None:
             return None
         return FusedMLP(first, _GATED[gated.activation], packer.stack([down]))
     plain = plain_mlp(module)

@@ -105,6 +105,7 @@ class Kernels:
         ``weight`` and ``bias`` are contiguous float32. Returns contiguous float32.
         """
         n = x.shape[-1]
+        assert len(weight) == n, (len(weight), n)
         if x.dtype is not torch.float32 or not (x.is_contiguous() or _is_slice(x)):
             x = x.float().contiguous()
         y = torch.empty(x.shape)

@@ -71,6 +71,7 @@ class PackedWeight:
 
         ``x`` is ``[..., num_columns]``. ``out``, if given, is contiguous float32 of that shape.
         """
+        assert x.shape[-1] == self.num_columns, (x.shape, self.num_columns)
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()
         width = self.num_rows // 2 if epilogue.is_gated else self.num_rows

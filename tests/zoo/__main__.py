@@ -1,0 +1,81 @@
+"""``python -m tests.zoo [--write] [FAMILY ...]``: what becomes of each family, one JSON line each.
+
+Every family runs in a process of its own, with bounded memory and time: some kill theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from transformers.utils import logging
+
+from core.kernels.cpu.library import kernels
+from tests.zoo.check import Outcome, check
+from tests.zoo.shrink import families
+
+MEMORY = 8 << 30
+SECONDS = 120
+
+
+def main() -> None:
+    """Check the named families, or all."""
+    names = [name for name in sys.argv[1:] if name != "--write"] or families()
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    kernels()  # compiled once, for all children
+    context = multiprocessing.get_context("fork")
+    for name in names:
+        start = time.monotonic()
+        outcome = _checked(context, name)
+        seconds = round(time.monotonic() - start, 1)
+        line = {"family": name, "state": outcome.state, "reason": outcome.reason, "s": seconds}
+        print(json.dumps(line), flush=True)  # noqa: T201
+
+
+def _checked(context: multiprocessing.context.ForkContext, name: str) -> Outcome:
+    reader, writer = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(name, writer))
+    child.start()
+    writer.close()
+    outcome = None
+    if reader.poll(SECONDS):
+        try:
+            outcome = reader.recv()
+        except EOFError:
+            pass
+    else:
+        child.kill()
+    child.join()
+    if outcome is not None:
+        return outcome
+    code = child.exitcode
+    how = f"signal {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
+    return Outcome("FAILED", f"the process ended: {how}")
+
+
+def _child(name: str, writer: multiprocessing.connection.Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    torch.set_num_threads(1)
+    if not os.environ.get("ZOO_DEBUG"):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        writer.send(check(name, {}))
+    except BaseException:
+        traceback.print_exc()
+        raise
+
+
+if __name__ == "__main__":
+    main()
