@@ -10,11 +10,12 @@ from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward
 from core.contract.config import EngineConfig, Quantization
 from core.fusion.accelerate import accelerate
-from core.model.cache import make_cache
+from core.model.cache import kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
+from core.model.proof.engine_proof import EngineProof
 from core.model.runner import ModelRunner
 from core.sampling.sampler import Sampler
 
@@ -41,11 +42,18 @@ def build_runner(
     Raises ModelLoadError.
     """
     hook = AttentionHook(model.module)
+    proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)
     backend: str = config.attention_backend
     if backend == "auto":
         backend = acceleration.attention_backend
     make_attention = attention_factory(backend, model, config)
+    proof.run(
+        make_attention,
+        dtype=model.dtype,
+        kv_dtype=kv_dtype(model, config),
+        is_exact=quantization == "none",
+    )
     storage = make_cache(model, hook, make_attention, limits, config)
     attention = make_attention(storage, hook.layers)
     if instrument is not None:

@@ -16,6 +16,9 @@ from torch import nn
 
 ATTENTION_NAME = "roseinfer"
 
+MASKED_ATTENTION_NAME = "roseinfer_masked"
+"""The same, called with the mask that transformers would use, as ``attention_mask``."""
+
 ModuleAttention = Callable[
     [torch.Tensor, torch.Tensor, torch.Tensor, nn.Module, dict[str, Any]], torch.Tensor
 ]
@@ -24,10 +27,18 @@ the keyword arguments of the call. Returns ``[num_tokens, num_heads, value_dim]`
 
 
 def register() -> None:
-    """Register ``ATTENTION_NAME`` with transformers. May be repeated."""
-    from transformers import AttentionInterface  # noqa: PLC0415 - slow to import
+    """Register the names with transformers. May be repeated."""
+    from transformers import AttentionInterface, AttentionMaskInterface  # noqa: PLC0415 - slow
+    from transformers.masking_utils import sdpa_mask  # noqa: PLC0415 - slow to import
 
     AttentionInterface.register(ATTENTION_NAME, _dispatch)
+    AttentionInterface.register(MASKED_ATTENTION_NAME, _dispatch_masked)
+
+    def mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+        found: torch.Tensor | None = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+        return found
+
+    AttentionMaskInterface.register(MASKED_ATTENTION_NAME, mask)
 
 
 def route(modules: Iterable[nn.Module], attention: ModuleAttention) -> None:
@@ -37,9 +48,9 @@ def route(modules: Iterable[nn.Module], attention: ModuleAttention) -> None:
 
 
 def unroute(modules: Iterable[nn.Module]) -> None:
-    """Undo ``route``."""
+    """Undo ``route``. May be repeated."""
     for module in modules:
-        del module.roseinfer_attention
+        vars(module).pop("roseinfer_attention", None)
 
 
 @contextmanager
@@ -63,6 +74,23 @@ def _dispatch(
 ) -> tuple[torch.Tensor, None]:
     """The function that transformers calls."""
     attention: ModuleAttention = module.roseinfer_attention  # type: ignore[assignment]
+    output = attention(
+        query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), module, kwargs
+    )
+    return output[None], None
+
+
+def _dispatch_masked(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """The function that transformers calls for ``MASKED_ATTENTION_NAME``."""
+    attention: ModuleAttention = module.roseinfer_attention  # type: ignore[assignment]
+    kwargs["attention_mask"] = attention_mask
     output = attention(
         query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), module, kwargs
     )

@@ -15,6 +15,11 @@ from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memo
 from core.model.worst_step import run_worst_step
 
 
+def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
+    """The type of keys and values."""
+    return model.dtype if config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+
+
 def make_cache(
     model: LoadedModel,
     hook: AttentionHook,
@@ -23,7 +28,7 @@ def make_cache(
     config: EngineConfig,
 ) -> KVStorage:
     """Take the memory. Raises ModelLoadError if it is too little for one sequence."""
-    dtype = model.dtype if config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+    dtype = kv_dtype(model, config)
     budget = config.kv_cache_memory
     if budget is None and model.device.type == "cuda":
         budget = _cuda_budget(model, hook, make_attention, limits, config, dtype)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from core.layer_spec import LayerSpec
 from core.model.attention_interface import ATTENTION_NAME, register, route, unroute
-from core.model.attention_proof import AttentionProof
+from core.model.recording import Recording
+from core.model.windows import Windows
 
 
 class AttentionFunction(Protocol):
@@ -27,13 +30,26 @@ class AttentionHook:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Prove that the model works with our attention. Raises ModelLoadError if it does not."""
+        """Record the model's attention calls. Raises ModelLoadError if they are not ours to make.
+
+        Whether the model computes the same with our attention is for EngineProof to say.
+        """
         register()
-        proof = AttentionProof(model)
-        proof.run()
-        self.layers = proof.layers
-        self.modules = proof.modules
+        self.windows = Windows(model)
+        recording = Recording(model, self.windows)
+        self.layers = recording.layers
+        self.modules = recording.modules
         model.set_attn_implementation(ATTENTION_NAME)  # type: ignore[operator]
+
+    def reduced_layers(self, smallest: int) -> list[LayerSpec]:
+        """The layers with the windows that ``Windows.reduced`` gives the model."""
+        with self.windows.reduced(smallest) as small:
+            return [
+                dataclasses.replace(layer, sliding_window=small[layer.sliding_window])
+                if layer.sliding_window
+                else layer
+                for layer in self.layers
+            ]
 
     def install(self, function: AttentionFunction) -> None:
         """Compute the attention of every later forward pass with ``function``."""

@@ -5,6 +5,7 @@ Every family runs in a process of its own, with bounded memory and time: some ki
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -51,10 +52,8 @@ def _checked(context: multiprocessing.context.ForkContext, name: str) -> Outcome
     writer.close()
     outcome = None
     if reader.poll(SECONDS):
-        try:
+        with contextlib.suppress(EOFError):
             outcome = reader.recv()
-        except EOFError:
-            pass
     else:
         child.kill()
     child.join()

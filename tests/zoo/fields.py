@@ -52,7 +52,11 @@ SIZES: dict[str, Any] = {
     ),
     **dict.fromkeys(
         [
-            *("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"),
+            *(
+                "moe_intermediate_size",
+                "shared_expert_intermediate_size",
+                "shared_intermediate_size",
+            ),
             *("expert_ffn_hidden_size",),
         ],
         48,

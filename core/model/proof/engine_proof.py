@@ -1,0 +1,142 @@
+"""Prove at load that the assembled engine computes what transformers computes.
+
+transformers' own forward pass, with its own attention and before any module is replaced, gives the
+logits of two short sequences, each alone and at once. The assembled engine then computes them as it
+serves: packed side by side, in two chunks, the second sequence on a cached block of the first, and
+the last tokens one at a time. Sliding windows are reduced so that both sequences go past them.
+
+A large model is cut down to its first layers: see FewLayers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.attention.base import BackendFactory
+from core.contract.errors import ModelLoadError
+from core.model.attention_interface import ATTENTION_NAME
+from core.model.hook import AttentionHook
+from core.model.memory import enough_memory
+from core.model.proof.few_layers import FewLayers
+from core.model.proof.steps import COMPARED, WINDOW, prompts, run_steps
+
+logger = logging.getLogger("roseinfer.core")
+
+FLOAT32_TOLERANCE = 2e-3
+"""Largest error of a token's logits, in standard deviations of all."""
+
+ROUNDED_TOLERANCE = 0.25
+"""The same for bfloat16 and float16, of the median token: rounding may change an expert."""
+
+QUANTISED_TOLERANCE = 0.7
+"""The same for weights or a cache of 8 bits."""
+
+
+class EngineProof:
+    """What transformers computes for one model, and the comparison with the assembled engine.
+
+    Core thread only. The model may change between the two.
+    """
+
+    def __init__(self, model: nn.Module, hook: AttentionHook) -> None:
+        """Compute the reference. Raises ModelLoadError if transformers cannot."""
+        start = time.process_time()
+        config: Any = model.config
+        self._model: Any = model
+        self._hook = hook
+        self._few_layers = FewLayers(model, hook.modules, hook.layers)
+        self._device = next(model.parameters()).device
+        self._prompts = prompts(config.get_text_config().vocab_size)
+        with enough_memory("the proof at load"):
+            self._expected = self._reference()
+        self._seconds = time.process_time() - start
+
+    def run(
+        self, factory: BackendFactory, *, dtype: torch.dtype, kv_dtype: torch.dtype, is_exact: bool
+    ) -> None:
+        """Compare the assembled engine. Raises ModelLoadError with what differs.
+
+        ``dtype`` is that of the activations. With ``is_exact`` weights are not quantised.
+        """
+        start = time.process_time()
+        tolerance = FLOAT32_TOLERANCE if dtype is torch.float32 else ROUNDED_TOLERANCE
+        if not is_exact or kv_dtype.itemsize < dtype.itemsize:
+            tolerance = QUANTISED_TOLERANCE
+        with enough_memory("the proof at load"):
+            try:
+                self._compare(factory, kv_dtype, tolerance)
+            except (ModelLoadError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # whatever code that is not ours raises
+                logger.debug("the proof of the engine failed", exc_info=error)
+                raise self._refusal(
+                    "its forward pass fails once its attention and its modules are replaced"
+                ) from error
+            finally:
+                self._hook.uninstall()
+        self._seconds += time.process_time() - start
+        logger.debug(
+            "proved %d layers in %.2f s of CPU time", self._few_layers.count, self._seconds
+        )
+
+    def _reference(self) -> list[torch.Tensor]:
+        """Logits of the compared tokens of each sequence, ``[num_compared, vocab_size]``."""
+        with self._hook.windows.reduced(WINDOW), self._few_layers.installed():
+            try:
+                self._model.set_attn_implementation("eager")
+                with torch.inference_mode():
+                    return [
+                        self._logits_alone(prompt, wanted)
+                        for prompt, wanted in zip(self._prompts, COMPARED, strict=True)
+                    ]
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever code that is not ours raises
+                logger.debug("transformers' own forward pass failed", exc_info=error)
+                raise self._refusal(
+                    "transformers' own forward pass of a short prompt fails"
+                ) from error
+            finally:
+                self._model.set_attn_implementation(ATTENTION_NAME)
+
+    def _logits_alone(self, prompt: list[int], wanted: list[int]) -> torch.Tensor:
+        ids = torch.tensor(prompt, device=self._device)
+        index = torch.tensor(wanted, device=self._device)
+        output = self._model(
+            input_ids=ids[None],
+            position_ids=torch.arange(len(prompt), device=self._device)[None],
+            use_cache=False,
+            logits_to_keep=index,
+        )
+        logits: torch.Tensor = output.logits[0]
+        if len(logits) == len(prompt):  # not every model leaves the others out
+            logits = logits[index]
+        return logits.float()
+
+    def _compare(self, factory: BackendFactory, kv_dtype: torch.dtype, tolerance: float) -> None:
+        """Run the steps and compare the logits of each."""
+        layers = self._hook.reduced_layers(WINDOW)
+        steps = run_steps(self._model, self._hook, factory, layers, self._prompts, kv_dtype)
+        deviation = torch.cat(self._expected).std().clamp_min(1e-6)
+        with self._few_layers.installed():
+            for step, indices, actual in steps:
+                parts = zip(self._expected, indices, strict=True)
+                expected = torch.cat([logits[rows] for logits, rows in parts])
+                if actual.shape != expected.shape:
+                    raise self._refusal("its forward pass gives logits of other tokens than asked")
+                errors = (expected - actual).abs().amax(-1) / deviation
+                # sort, which puts NaN last, finds the largest error or the median
+                is_tight = tolerance == FLOAT32_TOLERANCE
+                error = float(errors.sort().values[-1 if is_tight else len(errors) // 2])
+                if not (error < tolerance and bool(actual.isfinite().any(-1).all())):
+                    raise self._refusal(
+                        f"{step.finding} (error {error:.2g} standard deviations of the logits)"
+                    )
+
+    def _refusal(self, reason: str) -> ModelLoadError:
+        return ModelLoadError(f"{type(self._model).__name__} cannot be served: {reason}")

@@ -1,0 +1,66 @@
+"""A model cut down to its first layers for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+
+from core.layer_spec import LayerSpec
+
+MAX_PARAMETERS = 64_000_000
+"""Parameters of the layers that are proved beyond one of each kind."""
+
+
+class FewLayers:
+    """How many of its first layers stand for all of a model: one of each kind at least.
+
+    Layers are of one kind if their modules, shapes and attention are alike. What a model does only
+    in a later layer of the same kind is not seen; a model of up to MAX_PARAMETERS keeps them all.
+    """
+
+    def __init__(
+        self, model: nn.Module, modules: Sequence[nn.Module], layers: Sequence[LayerSpec]
+    ) -> None:
+        """``modules`` are the model's attention modules, ``layers`` what they ask for."""
+        specs = dict(zip(modules, layers, strict=True))
+        lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+        self._list = max(lists, key=lambda found: _num_with(found, specs), default=None)
+        self.count = 0 if self._list is None else _num_needed(self._list, specs)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Leave out the other layers in the block."""
+        if self._list is None or self.count == len(self._list):
+            yield
+            return
+        others = list(self._list)[self.count :]
+        del self._list[self.count :]
+        try:
+            yield
+        finally:
+            self._list.extend(others)
+
+
+def _num_with(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
+    return sum(any(module in specs for module in layer.modules()) for layer in layers)
+
+
+def _num_needed(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
+    """Layers up to the first of the last kind, and more while they are small."""
+    kinds = [_kind(layer, specs) for layer in layers]
+    needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
+    num_parameters = 0
+    for count, layer in enumerate(layers, 1):
+        num_parameters += sum(parameter.numel() for parameter in layer.parameters())
+        if num_parameters > MAX_PARAMETERS and count > needed:
+            return max(needed, count - 1)
+    return len(layers)
+
+
+def _kind(layer: nn.Module, specs: dict[nn.Module, LayerSpec]) -> tuple[object, ...]:
+    return tuple(
+        (type(module), specs.get(module), *(p.shape for p in module.parameters(recurse=False)))
+        for module in layer.modules()
+    )

@@ -1,0 +1,122 @@
+"""Record what each attention call of a model asks for.
+
+One forward pass of a few tokens runs with our attention in place of the model's. Products with
+weights are left out: only shapes, masks and arguments matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from core.contract.errors import ModelLoadError
+from core.layer_spec import LayerSpec
+from core.model.attention_interface import MASKED_ATTENTION_NAME, routed
+from core.model.windows import SMALLEST, Windows
+
+logger = logging.getLogger("roseinfer.core")
+
+NUM_TOKENS = 12
+"""Tokens of the pass: more than the largest reduced window."""
+
+
+class Recording:
+    """The attention calls of one model, in the order of a forward pass."""
+
+    def __init__(self, model: nn.Module, windows: Windows) -> None:
+        """Record them. Raises ModelLoadError if one is not causal self-attention."""
+        self.layers: list[LayerSpec] = []
+        self.modules: list[nn.Module] = []
+        """The attention module of each call."""
+        self._name = type(model).__name__
+        self._sizes: dict[int, int] = {}
+        with windows.reduced(SMALLEST) as small, routed(model.modules(), self._record):
+            # any module may be an attention module: only the pass tells
+            self._sizes = {reduced: size for size, reduced in small.items()}
+            self._run(model)
+        if not self.layers:
+            raise self._refusal("its attention does not go through transformers' interface")
+        seen = {layer.sliding_window for layer in self.layers}
+        config: Any = model.config
+        if (size := windows.unseen(seen, config.get_text_config())) is not None:
+            raise self._refusal(f"its configuration has a window of {size} that its mask has not")
+        if len(set(self.modules)) != len(self.modules):
+            raise self._refusal("it calls one attention module more than once in a forward pass")
+
+    def _run(self, model: Any) -> None:
+        device = next(model.parameters()).device
+        ids = torch.arange(NUM_TOKENS, device=device)[None]
+        try:
+            model.set_attn_implementation(MASKED_ATTENTION_NAME)
+            with torch.inference_mode(), _WithoutProducts():
+                model(input_ids=ids, position_ids=ids, use_cache=False)
+        except ModelLoadError:
+            raise
+        except Exception as error:  # whatever code that is not ours raises
+            logger.debug("the recording of %s failed", self._name, exc_info=error)
+            raise self._refusal(
+                "its forward pass cannot run on packed tokens and positions without a cache"
+            ) from error
+
+    def _record(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        module: nn.Module,
+        kwargs: dict[str, Any],
+    ) -> torch.Tensor:
+        """Record the call; returns zeros."""
+        if query.shape[0] != key.shape[0]:
+            raise self._refusal("its attention is not causal self-attention")
+        scaling, sinks = kwargs.get("scaling"), kwargs.get("s_aux")
+        if sinks is not None and sinks.numel() != query.shape[1]:
+            raise self._refusal("its attention sinks are not one number per head")
+        self.modules.append(module)
+        self.layers.append(
+            LayerSpec(
+                num_heads=query.shape[1],
+                num_kv_heads=key.shape[1],
+                head_dim=query.shape[2],
+                value_dim=value.shape[2],
+                scale=float(scaling if scaling is not None else query.shape[2] ** -0.5),
+                sliding_window=self._window(module, kwargs),
+                softcap=kwargs.get("softcap"),
+                sinks=None if sinks is None else sinks.detach().flatten().float().clone(),
+            )
+        )
+        return query.new_zeros(*query.shape[:2], value.shape[2])
+
+    def _window(self, module: nn.Module, kwargs: dict[str, Any]) -> int | None:
+        """Tokens that a query sees by the call's mask, or by its argument if it has no mask."""
+        mask = kwargs.get("attention_mask")
+        if mask is None:
+            if not getattr(module, "is_causal", True):
+                raise self._refusal("its attention is not causal self-attention")
+            return self._sizes.get(kwargs.get("sliding_window") or 0)
+        is_seen = mask if mask.dtype is torch.bool else mask == 0
+        reduced = int(is_seen[..., -1, :].sum() // is_seen[..., -1, :1].numel())
+        distance = torch.arange(NUM_TOKENS)[:, None] - torch.arange(NUM_TOKENS)
+        expected = ((distance >= 0) & (distance < reduced)).to(mask.device)
+        if is_seen.shape[-2:] != expected.shape or bool((is_seen != expected).any()):
+            raise self._refusal("its attention mask is neither causal nor a sliding window")
+        if reduced < NUM_TOKENS and reduced not in self._sizes:
+            raise self._refusal("its attention mask has a window that its configuration does not")
+        return self._sizes.get(reduced)
+
+    def _refusal(self, reason: str) -> ModelLoadError:
+        return ModelLoadError(f"{self._name} cannot be served: {reason}")
+
+
+class _WithoutProducts(TorchFunctionMode):
+    """Zeros in place of products with weights, so that a pass of a large model costs nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:
+            return args[0].new_zeros(*args[0].shape[:-1], len(args[1]))
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,148 @@
+"""EngineProof accepts what computes as transformers does, and refuses anything else by name."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from core.attention.base import BackendFactory, backend_factory
+from core.contract.errors import ModelLoadError
+from core.model.hook import AttentionHook
+from core.model.proof import few_layers, steps
+from core.model.proof.engine_proof import EngineProof
+from tests.support.checkpoints import CONFIGS, tiny_model
+
+
+def prove(
+    model: nn.Module,
+    factory: BackendFactory | None = None,
+    between: Callable[[nn.Module], object] = lambda _model: None,
+    dtype: torch.dtype = torch.float32,
+) -> AttentionHook:
+    """Prove a model; ``between`` stands for what replaces its modules."""
+    hook = AttentionHook(model)
+    proof = EngineProof(model, hook)
+    between(model)
+    factory = backend_factory("torch") if factory is None else factory
+    proof.run(factory, dtype=dtype, kv_dtype=dtype, is_exact=True)
+    return hook
+
+
+def refused(reason: str) -> Any:
+    return pytest.raises(ModelLoadError, match=f"^\\w+ cannot be served: .*{reason}[^\\n]*$")
+
+
+@pytest.fixture
+def llama() -> Any:
+    return copy.deepcopy(tiny_model("llama"))
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_every_family_is_accepted_and_left_as_it_was(family: str) -> None:
+    model = copy.deepcopy(tiny_model(family))
+    before = copy.deepcopy(model.config)
+    hook = prove(model)
+    assert model.config.to_dict() == before.to_dict()
+    assert not any(hasattr(module, "roseinfer_attention") for module in hook.modules)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounded_types_are_accepted(llama: Any, dtype: torch.dtype) -> None:
+    prove(llama.to(dtype), dtype=dtype)
+
+
+def test_state_outside_of_attention_is_refused(llama: Any) -> None:
+    mlp = llama.model.layers[1].mlp
+    inner = mlp.forward
+    mlp.forward = lambda x: inner(x + nn.functional.pad(x, (0, 0, 1, 0))[:, :-1])
+    with refused("logits"):
+        prove(llama)
+
+
+def test_a_model_that_ignores_positions_is_refused(llama: Any) -> None:
+    rotary = llama.model.rotary_emb
+    inner = rotary.forward
+    rotary.forward = lambda x, position_ids: inner(x, torch.arange(x.shape[1])[None])
+    with refused("packed prefill"):
+        prove(llama)
+
+
+def test_a_module_that_is_wrong_once_replaced_is_refused(llama: Any) -> None:
+    def halve(model: Any) -> None:
+        model.lm_head.weight.mul_(0.5)
+
+    with refused("packed prefill"):
+        prove(llama, between=halve)
+
+
+def test_no_number_is_refused(llama: Any) -> None:
+    with refused("packed prefill"):
+        prove(llama, between=lambda model: model.lm_head.weight.fill_(float("nan")))
+
+
+def test_an_exception_is_not_the_reason(llama: Any) -> None:
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    def replace(model: Any) -> None:
+        model.lm_head.forward = fail
+
+    with refused("fails once its attention and its modules are replaced") as found:
+        prove(llama, between=replace)
+    assert "secret" not in str(found.value)
+
+
+def test_a_backend_without_the_window_is_refused() -> None:
+    def unwindowed(storage: Any, layers: Any) -> Any:
+        wide = [dataclasses.replace(layer, sliding_window=None) for layer in layers]
+        return backend_factory("torch")(storage, wide)
+
+    with refused("chunked prefill|packed prefill"):
+        prove(copy.deepcopy(tiny_model("gemma3")), unwindowed)
+
+
+@pytest.mark.parametrize("name", ["torch", "cpu"])
+def test_a_window_longer_than_the_prompts_is_proved_reduced(name: str) -> None:
+    """A mask's window that the layers do not know is found, whatever its size."""
+    model = copy.deepcopy(tiny_model("mistral"))
+    for owner in (model.config, *model.modules()):
+        if getattr(owner, "sliding_window", None):
+            owner.sliding_window = 200
+    hook = prove(model, backend_factory(name))
+    assert [layer.sliding_window for layer in hook.layers] == [200] * 4
+
+
+@pytest.mark.parametrize(("family", "count"), [("llama", 1), ("gemma3", 2)])
+def test_a_large_model_is_cut_to_a_layer_of_each_kind(
+    family: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_layers, "MAX_PARAMETERS", 0)
+    model: Any = copy.deepcopy(tiny_model(family))
+    hook = AttentionHook(model)
+    seen: list[int] = []
+    model.model.norm.register_forward_hook(lambda *_: seen.append(len(model.model.layers)))
+    proof = EngineProof(model, hook)
+    proof.run(backend_factory("torch"), dtype=torch.float32, kv_dtype=torch.float32, is_exact=True)
+    assert set(seen) == {count}
+    assert len(model.model.layers) == 4
+
+
+def test_the_second_sequence_uses_cached_blocks(llama: Any) -> None:
+    seen: list[int] = []
+    llama.register_forward_pre_hook(
+        lambda _m, _a, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    hook = AttentionHook(llama)
+    seen.clear()
+    EngineProof(llama, hook).run(
+        backend_factory("torch"), dtype=torch.float32, kv_dtype=torch.float32, is_exact=True
+    )
+    first, second = steps.LENGTHS
+    assert seen[:2] == [first, second]
+    assert sum(seen[2:]) == first + second - steps.BLOCK_SIZE
