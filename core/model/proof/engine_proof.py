@@ -121,7 +121,10 @@ class EngineProof:
     def _compare(self, factory: BackendFactory, kv_dtype: torch.dtype, tolerance: float) -> None:
         """Run the steps and compare the logits of each."""
         layers = self._hook.reduced_layers(WINDOW)
-        steps = run_steps(self._model, self._hook, factory, layers, self._prompts, kv_dtype)
+        steps = run_steps(
+            *(self._model, self._hook, factory, layers),
+            *(self._prompts, kv_dtype, self._device),
+        )
         deviation = torch.cat(self._expected).std().clamp_min(1e-6)
         with self._few_layers.installed():
             for step, indices, actual in steps:

@@ -86,13 +86,13 @@ def run_steps(
     layers: Items[LayerSpec],
     tokens: list[list[int]],
     dtype: torch.dtype,
+    device: torch.device,
 ) -> Iterator[tuple[Step, list[slice], torch.Tensor]]:
-    """Compute each step, with a small cache of ``dtype``.
+    """Compute each step, with a small cache of ``dtype`` on ``device``.
 
     Yields which of the COMPARED tokens of each sequence it gives the logits of, and the logits.
     The hook is to be given another attention afterwards.
     """
-    device = next(model.parameters()).device
     kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True)
     storage = KVStorage(
         layers, num_blocks=_NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=dtype, device=device
