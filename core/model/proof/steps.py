@@ -104,9 +104,9 @@ def run_steps(
     starts = [0] * len(sequences)
     for step in STEPS:
         for sequence, count in zip(sequences, step.counts, strict=True):
-            kv.adopt(sequence)
+            kv.reuse_cached(sequence)
             kv.allocate(sequence)
-            kv.publish(sequence, sequence.num_computed_tokens + count)
+            kv.cache_blocks(sequence, sequence.num_computed_tokens + count)
         counts = [min(count, NUM_COMPARED) for count in step.counts]
         ends = itertools.accumulate(step.counts)
         wanted = [
