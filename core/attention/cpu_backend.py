@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.attention.shared_runs import SharedRuns
 from core.contract.errors import ModelLoadError
 from core.kernels.cpu.attention import AttentionCall, AttentionStep
 from core.kernels.cpu.library import kernels
@@ -180,18 +181,16 @@ def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
     window = layer.sliding_window
     starts: list[int] = batch.query_starts.tolist()
     lens: list[int] = batch.context_lens.tolist()
-    shared = _shared_blocks(batch, block_size) if window is None else {}
+    shared = _shared_runs(batch, block_size) if window is None and batch.num_seqs > 1 else None
     wanted = 4 * torch.get_num_threads()
     is_little_work = batch.num_seqs * layer.num_kv_heads < wanted
     run = RUN_LENGTH // block_size if is_little_work else None
     work = _Items()
-    skip = [0] * batch.num_seqs  # blocks that are read together with other sequences
-    for members, num_blocks in shared.items():
+    for together in shared.runs if shared else ():
+        members = together.members
         tokens = [t for i in members for t in range(starts[i], starts[i + 1])]
-        for i in members:
-            skip[i] = num_blocks
         for at in range(0, len(tokens), tokens_per_item):
-            for low, high in _runs(0, num_blocks, run):
+            for low, high in _runs(together.first, together.last, run):
                 work.add(tokens[at : at + tokens_per_item], members[0], low, high)
     for i in range(batch.num_seqs):
         num_queries = starts[i + 1] - starts[i]
@@ -199,7 +198,9 @@ def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
             end = min(at + tokens_per_item, num_queries)
             first_position = lens[i] - num_queries + at
             last_position = lens[i] - num_queries + end - 1
-            low = skip[i] if window is None else max(first_position - window + 1, 0) // block_size
+            low = shared.starts[i] if shared else 0
+            if window is not None:
+                low = max(first_position - window + 1, 0) // block_size
             tokens = list(range(starts[i] + at, starts[i] + end))
             for first, last in _runs(low, last_position // block_size + 1, run):
                 work.add(tokens, i, first, last)
@@ -214,31 +215,11 @@ def _runs(low: int, high: int, length: int | None) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def _shared_blocks(batch: ModelInput, block_size: int) -> dict[tuple[int, ...], int]:
-    """Groups of sequences, and the number of leading blocks that all of a group share.
-
-    Only blocks that lie wholly before every query of the group: nothing in them is masked.
-    """
-    if batch.num_seqs < 2:
-        return {}
-    tables = batch.block_tables
-    first = tables[:, 0]
-    order = np.argsort(first, kind="stable")
-    bounds = np.flatnonzero(np.diff(first[order])) + 1
-    if len(bounds) == batch.num_seqs - 1:
-        return {}
+def _shared_runs(batch: ModelInput, block_size: int) -> SharedRuns:
+    """Runs of blocks that lie wholly before every query of their readers: none is masked."""
     num_queries = np.diff(batch.query_starts)
-    before = (batch.context_lens - num_queries) // block_size
-    shared = {}
-    for members in np.split(order, bounds):
-        limit = int(before[members].min())
-        if len(members) < 2 or limit * block_size < MIN_SHARED_TOKENS:
-            continue
-        alike = (tables[members, :limit] == tables[members[0], :limit]).all(axis=0)
-        common = limit if alike.all() else int(alike.argmin())
-        if common * block_size >= MIN_SHARED_TOKENS:
-            shared[tuple(members.tolist())] = common
-    return shared
+    limits = (batch.context_lens - num_queries) // block_size
+    return SharedRuns(batch.block_tables, limits, -(-MIN_SHARED_TOKENS // block_size))
 
 
 def _merges(

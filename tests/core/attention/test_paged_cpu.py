@@ -114,6 +114,19 @@ def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dty
     compare(with_all(layer), tables, shapes, dtype=dtype)
 
 
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_sequences_that_part_at_different_blocks(is_plain: bool) -> None:
+    """Sixteen share 24 blocks, and a seventeenth only the first 4 of them."""
+    prefix = list(range(1, 25))
+    tables = [[*prefix, 100 + i] for i in range(16)] + [[*prefix[:4], *range(200, 221)]]
+    shapes = [(384 + i % 3, 1 + i % 2) for i in range(17)]
+    layer = GROUPED if is_plain else with_all(GROUPED)
+    compare(layer, tables, shapes)
+    items = paged_cpu._cut(batch_of(tables, shapes, 16), layer, 16).items
+    readers = {(first, last) for _, _, _, first, last in items}
+    assert readers == {(0, 4), (4, 24), (24, 25), (4, 25)}
+
+
 def test_a_long_context_is_cut_for_several_threads() -> None:
     one_head = LayerSpec(2, 1, 24, 24, 0.2, None)
     for layer in (one_head, with_all(one_head)):

@@ -1,0 +1,90 @@
+"""Shared runs: which sequences of a step read which blocks together.
+
+The block tables of a step form a tree: sequences with a common prefix have the same leading blocks
+up to where their tokens first differ. Every edge of the tree that is long enough and belongs to
+several sequences is read once for all of them (as in FlashInfer's cascade attention).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """Blocks ``first`` to ``last`` of the tables of ``members``, which are the same in all."""
+
+    members: list[int]
+    first: int
+    last: int
+
+
+class SharedRuns:
+    """All shared runs of a step. A sequence reads its table from ``starts[sequence]`` on alone."""
+
+    def __init__(self, tables: IntArray, limits: IntArray, min_blocks: int) -> None:
+        """Find the runs of at least ``min_blocks`` blocks.
+
+        ``tables`` is ``[num_seqs, max_blocks]``. Sequence ``i`` shares only the first
+        ``limits[i]`` blocks of its table.
+        """
+        self.starts = [0] * len(tables)
+        self.runs: list[SharedRun] = []
+        self._tables, self._limits, self._min_blocks = tables, limits, min_blocks
+        for members in _alike(tables[:, 0], np.arange(len(tables))):
+            self._add(members, 1)
+
+    def _add(self, members: IntArray, num_alike: int) -> None:
+        """Add the runs of ``members``, which share ``num_alike`` blocks and have one start.
+
+        The path of the member with the longest prefix divides the others by where they leave it.
+        Those that leave at the same place with the same next block are divided in turn. Each call
+        finishes at least one member and compares its table with the others' in one operation.
+        """
+        tables, limits, least = self._tables, self._limits, self._min_blocks
+        start = self.starts[members[0]]
+        longest = members[limits[members].argmax()]
+        end = limits[longest]
+        if end - start < least:
+            return
+        depths = _common(tables[members, num_alike:end], tables[longest, num_alike:end])
+        depths = np.minimum(depths + num_alike, limits[members])
+        order = np.argsort(depths, kind="stable")
+        members, depths = members[order], depths[order]
+        cuts = (np.flatnonzero(np.diff(depths)) + 1).tolist()
+        for at, until in itertools.pairwise([0, *cuts, len(members)]):
+            depth = int(depths[at])
+            if depth - start >= least and len(members) - at > 1:
+                self.runs.append(SharedRun(members[at:].tolist(), start, depth))
+                start = depth
+            leaving = members[at:until]
+            for member in leaving.tolist():
+                self.starts[member] = start
+            if len(leaving) > 1 and depth < end:
+                leaving = leaving[limits[leaving] > depth]
+                for group in _alike(tables[leaving, depth], leaving):
+                    self._add(group, depth + 1)
+
+
+def _alike(keys: IntArray, members: IntArray) -> list[IntArray]:
+    """Groups of at least two ``members`` that have the same key."""
+    order = np.argsort(keys, kind="stable")
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
+    if len(bounds) >= len(members) - 1:
+        return []
+    return [group for group in np.split(members[order], bounds) if len(group) > 1]
+
+
+def _common(tables: IntArray, table: IntArray) -> IntArray:
+    """Leading blocks that each of ``tables`` has in common with ``table``."""
+    if not len(table):
+        return np.zeros(len(tables), dtype=np.int64)
+    is_other = tables != table
+    first = is_other.argmax(axis=1)
+    return np.where(is_other[np.arange(len(first)), first], first, len(table))
