@@ -69,5 +69,5 @@ def _attend(
     weights = scores.exp() * mask
     total = weights.sum(-1, keepdim=True)
     if spec.sinks is not None:
-        total = total + spec.sinks.double().exp()[:, None, None]
+        total = total + spec.sinks.to(q.device).double().exp()[:, None, None]
     return (weights / total @ v.double()).to(q.dtype)

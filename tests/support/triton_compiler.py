@@ -57,9 +57,12 @@ def _attend(capability: int) -> None:
     device.launch_limits = lambda _: (SHARED_MEMORY[capability], 1000)
 
     float8 = torch.float8_e4m3fn if capability >= 90 else torch.bfloat16
+    sinks = torch.zeros(6)
     for spec, dtype, cache_dtype in (
         (LayerSpec(32, 8, 128, 128, 0.1, None), torch.bfloat16, torch.bfloat16),
         (LayerSpec(6, 2, 80, 48, 0.1, 500), torch.bfloat16, float8),
+        (LayerSpec(6, 2, 64, 64, 0.1, None, 50.0, sinks), torch.bfloat16, torch.bfloat16),
+        (LayerSpec(6, 2, 80, 48, 0.1, 500, 50.0, sinks), torch.bfloat16, float8),
     ):
         storage = KVStorage(
             [spec], num_blocks=20, block_size=16, dtype=cache_dtype, device=torch.device("cpu")

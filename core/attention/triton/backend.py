@@ -36,7 +36,6 @@ from core.attention.triton.plan import (
     decode_part,
     split_arrays,
 )
-from core.contract.errors import ModelLoadError
 from core.kernels.triton.attention.parts import DecodePart
 from core.kernels.triton.attention.shape import kernel_shape, power_of_two
 from core.kernels.triton.attention.splits import SHORTEST_SPLIT
@@ -64,8 +63,6 @@ class TritonBackend:
         shortest_split: int = SHORTEST_SPLIT,
     ) -> None:
         """Raises ModelLoadError if the kernels cannot run."""
-        if any(la.softcap is not None or la.sinks is not None for la in layers):
-            raise ModelLoadError("attention backend 'triton' has no soft-capping or sinks yet")
         self._device = storage.keys[0].device
         cache_dtype = storage.keys[0].dtype
         devices.check_support(self._device, storage.block_size, cache_dtype)
@@ -84,6 +81,7 @@ class TritonBackend:
                 keys=storage.keys[i],
                 values=storage.values[i],
                 scales=None if scales is None else scales[i],
+                sinks=None if layer.sinks is None else layer.sinks.to(self._device),
                 shape=kernel_shape(
                     layer,
                     block_size=storage.block_size,

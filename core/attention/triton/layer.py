@@ -25,6 +25,7 @@ class TritonLayer:
     keys: torch.Tensor  # [num_blocks, num_kv_heads, block_size, head_dim]
     values: torch.Tensor  # [num_blocks, num_kv_heads, block_size, value_dim]
     scales: Scales | None
+    sinks: torch.Tensor | None  # [num_heads] float32
     shape: KernelShape
     max_programs: int  # of a decode launch
 
@@ -34,6 +35,7 @@ class TritonLayer:
         """Write keys and values, then attend. Shapes as in AttentionBackend."""
         query, key, value = (_contiguous_heads(states) for states in (query, key, value))
         keys, values, scales, shape = self.keys, self.values, self.scales, self.shape
+        sinks = self.sinks
         launch_write(keys, values, key, value, plan.slots, scales, shape)
         output = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
         if plan.decodes is not None:
@@ -45,15 +47,16 @@ class TritonLayer:
                 keys,
                 values,
                 scales,
+                sinks,
                 plan.decodes,
                 splits,
                 shape,
                 max_programs=self.max_programs,
             )
             if splits.may_merge:
-                launch_merge(output, plan.partials, plan.decodes, splits, shape)
+                launch_merge(output, plan.partials, sinks, plan.decodes, splits, shape)
         if plan.chunks is not None:
-            launch_chunks(output, query, keys, values, scales, plan.chunks, shape)
+            launch_chunks(output, query, keys, values, scales, sinks, plan.chunks, shape)
         return output
 
     def num_partials(self, part: DecodePart) -> int:

@@ -31,6 +31,8 @@ LAYERS = [
     LayerSpec(4, 4, 24, 12, 0.5, None),
     LayerSpec(4, 1, 8, 8, 0.5, 1),
     LayerSpec(5, 1, 32, 40, 0.2, 30),
+    LayerSpec(6, 2, 16, 16, 0.6, None, softcap=1.5, sinks=torch.linspace(-3, 5, 6)),
+    LayerSpec(5, 1, 16, 24, 0.5, 30, softcap=2.0, sinks=torch.linspace(5, -3, 5)),
 ]
 ONE = [(0, 1)]
 DECODES = [(13, 1), (0, 1), (70, 1), (3, 1), (31, 1)]
@@ -137,6 +139,11 @@ def triton_over(storage: KVStorage) -> TritonBackend:
         (3, MIXED, torch.float32),
         (4, MIXED, torch.float16),
         (4, LONG, torch.float32),
+        (5, ONE, torch.float32),
+        (5, DECODES, torch.float32),
+        (5, MIXED, torch.bfloat16),
+        (5, LONG, torch.float32),
+        (6, MIXED, torch.float32),
     ],
     ids=str,
 )
@@ -159,7 +166,7 @@ def test_attention_equals_the_oracle(
         assert torch.equal(storage.values[i], expected_storage.values[i])
 
 
-@pytest.mark.parametrize("layer", [0, 4])
+@pytest.mark.parametrize("layer", [0, 4, 5])
 def test_a_sequence_is_bitwise_the_same_alone_and_in_a_batch(
     layer: int, device: torch.device
 ) -> None:
@@ -190,7 +197,7 @@ def test_a_sequence_reads_shared_blocks_that_the_same_step_writes(device: torch.
     )
 
 
-@pytest.mark.parametrize("layer", [0, 1, 3])
+@pytest.mark.parametrize("layer", [0, 1, 3, 5])
 def test_a_decode_plan_equals_a_plain_plan(layer: int, device: torch.device) -> None:
     """The second fill has other and fewer sequences."""
     storage = random_storage(device, torch.float32)

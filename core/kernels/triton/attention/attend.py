@@ -18,6 +18,19 @@ def blocks_of_tile(table, start, end, BLOCK_SIZE: tl.constexpr, TILE: tl.constex
 
 
 @triton.jit
+def capped(scores, SOFTCAP: tl.constexpr):
+    """``SOFTCAP * tanh(scores / SOFTCAP)``, with Cephes' tanhf: its polynomial serves small x."""
+    x = scores / SOFTCAP
+    z = x * x
+    p = -5.70498872745e-3 * z + 2.06390887954e-2
+    p = p * z - 5.37397155531e-2
+    p = p * z + 1.33314422036e-1
+    p = p * z - 3.33332819422e-1
+    large = 1.0 - 2.0 / (tl.exp2(2.8853900817779268 * x) + 1.0)  # exp(2x)
+    return SOFTCAP * tl.where(z < 0.390625, p * z * x + x, large)
+
+
+@triton.jit
 def attend_tile(
     q,  # [rows, head_dim_pad] in DOT_TYPE
     acc,  # [rows, value_dim_pad] float32: sum of weighted values
@@ -30,7 +43,7 @@ def attend_tile(
     start,  # first token
     end,  # tokens from here are not read
     positions,  # [rows]: a row attends to tokens up to its position
-    scale,  # softmax scale times log2(e)
+    scale,  # softmax scale, times log2(e) unless SOFTCAP
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -39,6 +52,7 @@ def attend_tile(
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,  # 0: none
     MASKED: tl.constexpr,
     DOT_TYPE: tl.constexpr,
 ):
@@ -71,6 +85,8 @@ def attend_tile(
             v = tl.load(v_pointers, mask=value_dims[None, :] < VALUE_DIM, other=0.0)
 
     scores = tl.dot(q, k.to(DOT_TYPE), input_precision="ieee") * scale
+    if SOFTCAP > 0:
+        scores = capped(scores, SOFTCAP) * 1.4426950408889634  # log2(e)
     if MASKED:
         is_seen = tokens[None, :] <= positions[:, None]
         if WINDOW > 0:

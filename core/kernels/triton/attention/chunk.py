@@ -15,8 +15,6 @@ from core.kernels.triton.attention.parts import ChunkPart
 from core.kernels.triton.attention.shape import KernelShape
 from core.kernels.triton.types import dot_type
 
-_LOG2_E = 1.4426950408889634
-
 
 @triton.jit
 def _chunk_kernel(
@@ -26,6 +24,7 @@ def _chunk_kernel(
     values,
     key_scales,
     value_scales,
+    sinks,  # [num_heads] float32, or None
     chunks,  # [num_chunks, 4]: first row in query, number of queries, context length, table
     tiles,  # [num_tiles, 2]: chunk, first token of the chunk
     tables,
@@ -43,6 +42,8 @@ def _chunk_kernel(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     HAS_SCALES: tl.constexpr,
     DOT_TYPE: tl.constexpr,
 ):
@@ -109,6 +110,7 @@ def _chunk_kernel(
                 BLOCK_SIZE,
                 TILE,
                 0,
+                SOFTCAP,
                 False,
                 DOT_TYPE,
             )
@@ -136,10 +138,13 @@ def _chunk_kernel(
             BLOCK_SIZE,
             TILE,
             WINDOW,
+            SOFTCAP,
             True,
             DOT_TYPE,
         )
         blocks = next_blocks
+    if HAS_SINKS:
+        row_sum += tl.exp2(tl.load(sinks + heads) * 1.4426950408889634 - row_max)
     acc /= tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
     if HAS_SCALES:
         acc *= tl.load(value_scales + head)
@@ -154,6 +159,7 @@ def launch_chunks(
     keys: torch.Tensor,
     values: torch.Tensor,
     scales: tuple[torch.Tensor, torch.Tensor] | None,
+    sinks: torch.Tensor | None,
     chunks: ChunkPart,
     shape: KernelShape,
 ) -> None:
@@ -167,13 +173,14 @@ def launch_chunks(
         values,
         key_scales,
         value_scales,
+        sinks,
         chunks.chunks,
         tiles,
         chunks.tables,
         chunks.table_stride,
         query.stride(0),
         query.stride(1),
-        shape.scale * _LOG2_E,
+        shape.score_scale,
         NUM_HEADS=shape.num_heads,
         NUM_KV_HEADS=shape.num_kv_heads,
         HEAD_DIM=shape.head_dim,
@@ -184,6 +191,8 @@ def launch_chunks(
         ROWS=shape.chunk_rows,
         TILE=shape.chunk_tile,
         WINDOW=shape.window or 0,
+        SOFTCAP=shape.softcap,
+        HAS_SINKS=sinks is not None,
         HAS_SCALES=scales is not None,
         DOT_TYPE=dot_type(query.dtype),
         num_warps=shape.chunk_warps,

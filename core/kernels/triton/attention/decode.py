@@ -15,8 +15,6 @@ from core.kernels.triton.attention.parts import DecodePart, SplitPart
 from core.kernels.triton.attention.shape import KernelShape
 from core.kernels.triton.types import dot_type
 
-_LOG2_E = 1.4426950408889634
-
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _decode_kernel(
@@ -27,6 +25,7 @@ def _decode_kernel(
     values,
     key_scales,
     value_scales,
+    sinks,  # [num_heads] float32, or None
     tokens,  # [num_rows] row of query and output
     context_lens,  # [num_rows]
     tables,
@@ -48,6 +47,8 @@ def _decode_kernel(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
     SEARCH: tl.constexpr,
     PARTIAL: tl.constexpr,
     HAS_SCALES: tl.constexpr,
@@ -112,6 +113,7 @@ def _decode_kernel(
                 BLOCK_SIZE,
                 TILE,
                 WINDOW,
+                SOFTCAP,
                 True,
                 DOT_TYPE,
             )
@@ -120,6 +122,9 @@ def _decode_kernel(
             acc *= tl.load(value_scales + head)
         is_stored = is_head[:, None] & (value_dims[None, :] < VALUE_DIM)
         if num_splits == 1:  # no merge; a padding row has an empty context and gets zeros
+            if HAS_SINKS:
+                sink = tl.load(sinks + heads, mask=is_head, other=0.0)
+                row_sum += tl.exp2(sink * 1.4426950408889634 - row_max)
             acc /= tl.where(row_sum == 0.0, 1.0, row_sum)[:, None]
             line = (token * NUM_HEADS + heads)[:, None] * VALUE_DIM
             tl.store(
@@ -141,6 +146,7 @@ def launch_decode(
     keys: torch.Tensor,
     values: torch.Tensor,
     scales: tuple[torch.Tensor, torch.Tensor] | None,
+    sinks: torch.Tensor | None,
     decodes: DecodePart,
     splits: SplitPart,
     shape: KernelShape,
@@ -158,6 +164,7 @@ def launch_decode(
         values,
         key_scales,
         value_scales,
+        sinks,
         decodes.tokens,
         decodes.context_lens,
         decodes.tables,
@@ -168,7 +175,7 @@ def launch_decode(
         decodes.num_rows,
         query.stride(0),
         query.stride(1),
-        shape.scale * _LOG2_E,
+        shape.score_scale,
         NUM_HEADS=shape.num_heads,
         NUM_KV_HEADS=shape.num_kv_heads,
         HEAD_DIM=shape.head_dim,
@@ -179,6 +186,8 @@ def launch_decode(
         ROWS=shape.decode_rows,
         TILE=shape.decode_tile,
         WINDOW=shape.window or 0,
+        SOFTCAP=shape.softcap,
+        HAS_SINKS=sinks is not None,
         SEARCH=256,
         PARTIAL=shape.partial_size,
         HAS_SCALES=scales is not None,

@@ -8,6 +8,8 @@ import torch
 
 from core.layer_spec import LayerSpec
 
+_LOG2_E = 1.4426950408889634
+
 SMALLEST_TILE = 16
 """Fewest rows and columns of a matrix product on tensor cores."""
 
@@ -37,6 +39,7 @@ class KernelShape:
     block_size: int
     scale: float
     window: int | None  # sliding window in tokens
+    softcap: float  # bound of the scores, or 0: none
     decode_rows: int
     decode_tile: int  # tokens of the context per loop iteration
     decode_stages: int
@@ -44,6 +47,11 @@ class KernelShape:
     chunk_tile: int
     chunk_warps: int
     chunk_stages: int
+
+    @property
+    def score_scale(self) -> float:
+        """Factor of the scores: into units of log2, unless they are capped first."""
+        return self.scale if self.softcap else self.scale * _LOG2_E
 
     @property
     def group(self) -> int:
@@ -105,6 +113,7 @@ def kernel_shape(
         block_size=block_size,
         scale=spec.scale,
         window=spec.sliding_window,
+        softcap=spec.softcap or 0.0,
         decode_rows=max(SMALLEST_TILE, power_of_two(group)),
         decode_tile=min(tile, largest_tile),
         decode_stages=_stages(shared_memory, tile * token_bytes),
