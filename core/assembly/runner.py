@@ -16,6 +16,7 @@ from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.proof.engine_proof import EngineProof
+from core.model.rope import fix_rope
 from core.model.runner import ModelRunner
 from core.sampling.sampler import Sampler
 
@@ -41,6 +42,7 @@ def build_runner(
 
     Raises ModelLoadError.
     """
+    fix_rope(model.module, limits.max_model_len)
     hook = AttentionHook(model.module)
     proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)

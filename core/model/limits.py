@@ -39,12 +39,16 @@ class Limits:
 
 
 def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
-    if wanted is None:
-        return model.max_model_len
-    if wanted > model.max_model_len:
+    longest = model.max_model_len
+    if wanted is None and longest is None:
         raise ModelLoadError(
-            f"--max-model-len {wanted} is more than the model's {model.max_model_len}"
+            f"{type(model.module.config).__name__} does not say how long its context is: "
+            "give --max-model-len"
         )
+    if wanted is None or longest is None:
+        return longest or wanted or 0
+    if wanted > longest:
+        raise ModelLoadError(f"--max-model-len {wanted} is more than the model's {longest}")
     return wanted
 
 

@@ -27,6 +27,17 @@ _DTYPES = {
     "float16": torch.float16,
 }
 
+_CONTEXT_FIELDS = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_seq_len",
+    "max_target_positions",
+    "max_sequence_length",
+    "seq_length",
+)
+"""Where configurations say how many tokens a sequence may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -39,7 +50,7 @@ class LoadedModel:
     device: torch.device
     dtype: torch.dtype
     vocab_size: int
-    max_model_len: int
+    max_model_len: int | None
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
 
@@ -205,12 +216,15 @@ def _cpu_has_bf16() -> bool:
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001
 
 
-def _context_length(config: Any) -> int:
-    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    raise ModelLoadError(f"{type(config).__name__} does not say how long its context is")
+def _context_length(config: Any) -> int | None:
+    return next(
+        (
+            value
+            for name in _CONTEXT_FIELDS
+            if isinstance(value := getattr(config, name, None), int) and value > 0
+        ),
+        None,
+    )
 
 
 def _eos_token_ids(module: Any) -> frozenset[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from core.attention.base import BackendFactory, backend_factory
 from core.contract.messages import EngineRequest, StepOutput
@@ -102,6 +104,20 @@ def run(engine: Engine, requests: list[EngineRequest]) -> dict[str, list[StepOut
             outputs[output.request_id].append(output)
         engine.check()
     return outputs
+
+
+def greedy(model: Any, prompt: list[int], max_tokens: int) -> list[int]:
+    """The oracle: transformers' own greedy ``generate`` with its own attention."""
+    model.set_attn_implementation("eager")
+    output = model.generate(
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        generation_config=GenerationConfig(
+            max_new_tokens=max_tokens, do_sample=False, pad_token_id=0
+        ),
+    )
+    new: list[int] = output[0, len(prompt) :].tolist()
+    return new
 
 
 def token_ids(outputs: list[StepOutput]) -> list[int]:

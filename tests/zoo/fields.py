@@ -97,5 +97,59 @@ SIZES: dict[str, Any] = {
 }
 """By name of the field; only fields that a family has and that are not None are set."""
 
-FAMILIES: dict[str, dict[str, Any]] = {}
+_LATENT: dict[str, Any] = {"num_key_value_heads": 4}
+"""Latent attention: all query heads share what is cached, each has its own keys."""
+
+_DECODER: dict[str, Any] = {"is_decoder": True}
+"""Families that are encoders by default."""
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(
+        [
+            *("axk1", "axk2", "bailing_hybrid", "deepseek_v2", "deepseek_v3", "deepseek_v32"),
+            *("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "kimi_linear", "longcat_flash"),
+            *("minicpm3", "youtu"),
+        ],
+        _LATENT,
+    ),
+    **dict.fromkeys(
+        [
+            *("bert", "bert-generation", "big_bird", "bigbird_pegasus", "camembert", "electra"),
+            *("data2vec-text", "ernie", "megatron-bert", "reformer", "rembert", "roberta"),
+            *("roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl"),
+        ],
+        _DECODER,
+    ),
+    "bamba": {"attn_layer_indices": [1], "mamba_d_head": 16},
+    "bitnet": {"num_key_value_heads": 2},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "gemma3n_text": {"activation_sparsity_pattern": [0.5, 0.0]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 16},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"], "mamba_d_head": 16},
+    "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 256},
+    "hunyuan_v1_dense": {"head_dim": 16},
+    "hunyuan_v1_moe": {"head_dim": 16, "num_experts": 4, "moe_topk": 2},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "kimi_linear": {"num_key_value_heads": 4, "num_experts": 4, "n_routed_experts": 4},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "mamba2": {"num_heads": 8, "head_dim": 16},
+    "ministral": {"head_dim": 16},
+    "nemotron": {"num_key_value_heads": 2},
+    "reformer": {"is_decoder": True, "axial_pos_embds": False},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"], "attention_window_size": 16},
+    "xmod": {"is_decoder": True, "languages": ["en_XX"], "default_language": "en_XX"},
+    "zamba": {
+        "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 4,
+    },
+    "zamba2": {
+        "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 4,
+        "mamba_ngroups": 1,
+        "n_mamba_heads": 8,
+    },
+    "zaya": {"num_experts_per_tok": 1},
+}
 """What a family needs beyond that."""

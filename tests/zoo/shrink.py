@@ -27,7 +27,7 @@ def tiny_config(family: str, **fields: Any) -> PretrainedConfig:
     """A small configuration of a family; ``fields`` have the last word."""
     cls = CONFIG_MAPPING[family]
     default = cls()
-    text = default.get_text_config()
+    text = getattr(default, "text_config", None) or getattr(default, "decoder", default)
     if text is default:
         return cls(**(_small_fields(default) | FAMILIES.get(family, {}) | fields))
     name = next(name for name in cls.sub_configs if getattr(default, name, None) is text)
@@ -37,6 +37,8 @@ def tiny_config(family: str, **fields: Any) -> PretrainedConfig:
         if isinstance(getattr(default, part, None), PretrainedConfig)
     }
     parts = {part: kind.to_dict() | _small_fields(kind) for part, kind in kinds.items()}
+    for fields_of_part in parts.values():
+        fields_of_part.pop("per_layer_config", None)  # of layers that are left out
     parts[name] |= FAMILIES.get(text.model_type, {}) | FAMILIES.get(family, {}) | fields
     return cls(**parts)
 

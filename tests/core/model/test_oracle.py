@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import GenerationConfig
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -11,6 +10,7 @@ from tests.support.sdpa_attention import SDPABackend
 from tests.support.tiny_engine import (
     BLOCK_SIZE,
     build_engine,
+    greedy,
     prompts,
     request,
     run,
@@ -22,16 +22,7 @@ FAMILIES = sorted(CONFIGS)
 
 def generated(family: str, prompt: list[int], max_tokens: int) -> list[int]:
     """The oracle: transformers' own greedy ``generate`` with its own attention."""
-    model = tiny_model(family)
-    model.set_attn_implementation("eager")
-    output = model.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-        generation_config=GenerationConfig(
-            max_new_tokens=max_tokens, do_sample=False, pad_token_id=0
-        ),
-    )
-    return output[0, len(prompt) :].tolist()
+    return greedy(tiny_model(family), prompt, max_tokens)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
