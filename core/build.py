@@ -66,6 +66,7 @@ def assemble(
     )
     sampler = build_sampler(model, compiler)
     built = build_runner(model, sampler, limits, config, quantization, instrument)
+    limits = built.limits
     kv = KVCacheManager(
         built.num_blocks, limits.block_size, enable_prefix_caching=config.enable_prefix_caching
     )

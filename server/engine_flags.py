@@ -39,7 +39,7 @@ ENGINE_FLAGS = (
         name="max-model-len",
         help="context length in tokens",
         convert=positive,
-        default_text="the model's",
+        default_text="the model's, or what memory has room for",
     ),
     Flag(
         name="max-num-seqs",

@@ -71,6 +71,7 @@ CORE_LAYERS = (
         "core.layer_spec",
         "core.builtin_model",
         "core.step_timer",
+        "core.machine",
     },
     {"core.kernels", "core.pinned"},
     {"core.contract"},

@@ -23,10 +23,14 @@ from core.sampling.sampler import Sampler
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, the size of its KV cache, and what it computes with, in words."""
+    """A runner, the size of its KV cache, and what it computes with, in words.
+
+    ``limits`` have a lower context than wanted where memory is too little for the model's.
+    """
 
     runner: ModelRunner
     num_blocks: int
+    limits: Limits
     description: str
 
 
@@ -56,7 +60,7 @@ def build_runner(
         kv_dtype=kv_dtype(model, config),
         is_exact=quantization == "none",
     )
-    storage = make_cache(model, hook, make_attention, limits, config)
+    storage, limits = make_cache(model, hook, make_attention, limits, config)
     attention = make_attention(storage, hook.layers)
     if instrument is not None:
         attention = instrument(model.module, attention)
@@ -68,6 +72,7 @@ def build_runner(
     return BuiltRunner(
         runner=ModelRunner(forward, sampler, storage, last_tokens),
         num_blocks=storage.num_blocks,
+        limits=limits,
         description=(
             f"{acceleration.description}, attention {backend!r}{graphs}, "
             f"{torch.get_num_threads()} threads"

@@ -74,6 +74,20 @@ class BackendFactory(Protocol):
     def __call__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> AttentionBackend: ...
 
 
+@runtime_checkable
+class MeasuredFactory(BackendFactory, Protocol):
+    """A factory that knows what a step of its backend takes of a CPU's memory."""
+
+    def step_nbytes(
+        self, layers: Sequence[LayerSpec], num_tokens: int, num_seqs: int, context: int
+    ) -> int:
+        """Most bytes that a step takes besides queries, keys, values and output.
+
+        The step has at most ``num_tokens`` tokens of ``num_seqs`` sequences, each of at most
+        ``context`` tokens.
+        """
+
+
 _BACKENDS = {
     "cpu": ("core.attention.cpu_backend", "PagedCPUBackend"),
     "torch": ("core.attention.torch_backend", "PagedTorchBackend"),

@@ -13,6 +13,7 @@ import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,9 @@ MIN_SHARED_TOKENS = 64
 
 Ints = npt.NDArray[np.int64]
 
+_Kind: TypeAlias = tuple[int | None, int, int, int]
+"""What a plan depends on: window, heads, kv heads, dimension of a value."""
+
 
 class PagedCPUBackend:
     """See AttentionBackend. Activations are float32, the cache float32 or bfloat16."""
@@ -54,13 +58,23 @@ class PagedCPUBackend:
         ]
         self._addresses = [ctypes.addressof(call) for call in self._calls]
         # layers of one kind share a plan, which their calls point to
-        self._steps: dict[tuple[int | None, int, int, int], AttentionStep] = {}
-        self._kinds: dict[tuple[int | None, int, int, int], LayerSpec] = {}
+        self._steps: dict[_Kind, AttentionStep] = {}
+        self._kinds: dict[_Kind, LayerSpec] = {}
         for layer, call in zip(layers, self._calls, strict=True):
-            kind = (layer.sliding_window, layer.num_heads, layer.num_kv_heads, layer.value_dim)
+            kind = _kind(layer)
             self._kinds[kind] = layer
             call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
         self._plan: list[tuple[_Plan, torch.Tensor]] = []  # what the steps point to
+
+    @staticmethod
+    def step_nbytes(
+        layers: Sequence[LayerSpec], num_tokens: int, num_seqs: int, context: int
+    ) -> int:
+        """See MeasuredFactory: the partial results of every kind of layer."""
+        return sum(
+            num_tokens * _max_partials(layer, num_seqs, context) * _partial_nbytes(layer)
+            for layer in {_kind(layer): layer for layer in layers}.values()
+        )
 
     def plan(self, batch: ModelInput) -> None:
         """Cut the step into items, once for each kind of layer."""
@@ -85,6 +99,26 @@ class PagedCPUBackend:
         call.value_token, call.value_head, _ = value.stride()
         self._kernel(self._addresses[layer])
         return output if dtype is torch.float32 else output.to(dtype)
+
+
+def _kind(layer: LayerSpec) -> _Kind:
+    return layer.sliding_window, layer.num_heads, layer.num_kv_heads, layer.value_dim
+
+
+def _partial_nbytes(layer: LayerSpec) -> int:
+    """Bytes of a token's partial result: of each head the values, the maximum and the sum."""
+    return layer.num_heads * (layer.value_dim + 2) * 4
+
+
+def _max_partials(layer: LayerSpec, num_seqs: int, context: int) -> int:
+    """Most partial results of a token: runs of its own context and shared ones, see ``_cut``."""
+    window = layer.sliding_window
+    num_shared = 0 if window is not None else min(num_seqs - 1, context // MIN_SHARED_TOKENS)
+    num_runs = 1
+    if layer.num_kv_heads < 4 * torch.get_num_threads():
+        reach = context if window is None else min(context, window + MAX_ROWS)
+        num_runs += -(-reach // RUN_LENGTH)
+    return num_shared + num_runs if num_shared + num_runs > 1 else 0
 
 
 def _readable(states: torch.Tensor) -> torch.Tensor:
@@ -153,9 +187,7 @@ class _Plan:
             row_slots=row_slots,
             merge_tokens=merge_tokens,
             merge_starts=merge_starts,
-            partial=np.empty(
-                num_partials * layer.num_heads * (layer.value_dim + 2), dtype=np.float32
-            ),
+            partial=np.empty(num_partials * _partial_nbytes(layer) // 4, dtype=np.float32),
         )
 
     def fill(self, step: AttentionStep, slots: torch.Tensor) -> None:

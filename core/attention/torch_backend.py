@@ -49,6 +49,25 @@ class PagedTorchBackend:
         self._groups: dict[int | None, list[_Group]] = {}
         self._slots = torch.empty(0, dtype=torch.int64)
 
+    @staticmethod
+    def step_nbytes(
+        layers: Sequence[LayerSpec], num_tokens: int, num_seqs: int, context: int
+    ) -> int:
+        """See MeasuredFactory, in float32: one group's keys and values, its scores and its masks.
+
+        A mask is kept for each size of window, padded to at most twice the rows and columns. A row
+        has one context, so the number of sequences does not matter.
+        """
+        del num_seqs
+        num_masks = len({layer.sliding_window for layer in layers})
+        masks = num_masks * 4 * num_tokens * context
+        return masks + max(
+            2 * MAX_GATHERED_BYTES
+            + context * layer.num_kv_heads * (layer.head_dim + layer.value_dim) * 4
+            + num_tokens * context * layer.num_heads * (4 + 4 + 1)
+            for layer in layers
+        )
+
     def plan(self, batch: ModelInput) -> None:
         """Form the groups, once for each window size of the model."""
         self._slots = batch.slots

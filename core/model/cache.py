@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 
-from core.attention.base import BackendFactory
+from core.attention.base import BackendFactory, MeasuredFactory
 from core.contract.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.graphs.sizes import graphs_nbytes
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
-from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory, num_kv_blocks
+from core.model.memory import (
+    CUDAMemory,
+    cpu_budget,
+    device_budget,
+    enough_memory,
+    lowered_context,
+    num_kv_blocks,
+)
+from core.model.step_size import step_nbytes
 from core.model.worst_step import run_worst_step
 
 
@@ -26,27 +37,63 @@ def make_cache(
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,
-) -> KVStorage:
-    """Take the memory. Raises ModelLoadError if it is too little for one sequence."""
+) -> tuple[KVStorage, Limits]:
+    """Take the memory. Raises ModelLoadError if it is too little for one sequence.
+
+    Returns the limits too, with a lower context if memory is too little for the model's own and
+    the operator asked for none.
+    """
     dtype = kv_dtype(model, config)
-    budget = config.kv_cache_memory
-    if budget is None and model.device.type == "cuda":
-        budget = _cuda_budget(model, hook, make_attention, limits, config, dtype)
+    nbytes = block_nbytes(hook.layers, limits.block_size, dtype)
+    budget = _budget(model, hook, make_attention, limits, config)
+    if config.max_model_len is None:
+        length = lowered_context(
+            limits.max_model_len, block_size=limits.block_size, block_nbytes=nbytes, budget=budget
+        )
+        limits = replace(limits, max_model_len=length)
     num_blocks = num_kv_blocks(
-        block_nbytes=block_nbytes(hook.layers, limits.block_size, dtype),
+        block_nbytes=nbytes,
         block_size=limits.block_size,
         max_model_len=limits.max_model_len,
         max_num_seqs=limits.max_num_seqs,
-        budget=cpu_budget() if budget is None else budget,
+        budget=budget(limits.max_model_len),
     )
     with enough_memory(f"{num_blocks} blocks of KV cache; lower --kv-cache-memory"):
-        return KVStorage(
+        storage = KVStorage(
             hook.layers,
             num_blocks=num_blocks,
             block_size=limits.block_size,
             dtype=dtype,
             device=model.device,
         )
+    return storage, limits
+
+
+def _budget(
+    model: LoadedModel,
+    hook: AttentionHook,
+    make_attention: BackendFactory,
+    limits: Limits,
+    config: EngineConfig,
+) -> Callable[[int], int]:
+    """Bytes for the cache, by the length of the context: on a CPU a longer one makes larger steps.
+
+    The memory is looked at once, here.
+    """
+    fixed = config.kv_cache_memory
+    if fixed is None and model.device.type == "cuda":
+        fixed = _cuda_budget(model, hook, make_attention, limits, config)
+    if fixed is not None:
+        return lambda _length: fixed
+    left = cpu_budget(step_nbytes(model, limits))
+    if not isinstance(make_attention, MeasuredFactory):
+        return lambda _length: left
+    return lambda length: (
+        left
+        - make_attention.step_nbytes(
+            hook.layers, limits.max_num_batched_tokens, limits.max_num_seqs, length
+        )
+    )
 
 
 def _cuda_budget(
@@ -55,7 +102,6 @@ def _cuda_budget(
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,
-    dtype: torch.dtype,
 ) -> int:
     """Bytes that the largest step and the recordings leave."""
 
@@ -68,7 +114,7 @@ def _cuda_budget(
             max_num_seqs=limits.max_num_seqs,
             max_model_len=limits.max_model_len,
             block_size=limits.block_size,
-            kv_dtype=dtype,
+            kv_dtype=kv_dtype(model, config),
         )
 
     what = f"a step of {limits.max_num_batched_tokens} tokens; lower --max-num-batched-tokens"

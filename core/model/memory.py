@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from core.contract.errors import ModelLoadError
+from core.machine import ROOT, available_memory
 
-CPU_SHARE = 0.4
-"""Part of a CPU machine's available memory that the cache may fill; it is taken as it is used."""
+logger = logging.getLogger("roseinfer.core")
+
+CPU_RESERVE_SHARE = 0.25
+MIN_CPU_RESERVE = 512 * 2**20
+"""What a CPU's cache leaves free: this part of the available memory, and at least these bytes.
+
+It is for the interpreter, requests, grammars, and other programs of the machine.
+"""
+
+MIN_LOWERED_CONTEXT = 512
+"""Tokens below which a context is not lowered: the model is refused instead."""
 
 
 def num_kv_blocks(
@@ -38,9 +50,43 @@ def num_kv_blocks(
     return num_blocks
 
 
-def cpu_budget() -> int:
-    """Bytes that the cache may take on a CPU now."""
-    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)
+def lowered_context(
+    max_model_len: int, *, block_size: int, block_nbytes: int, budget: Callable[[int], int]
+) -> int:
+    """Return the longest context of whole blocks of which one sequence fits, if not all of it.
+
+    ``budget`` returns the bytes for the cache at a context length; it never grows with the length.
+    Returns ``max_model_len`` if that fits, or if what fits is less than MIN_LOWERED_CONTEXT tokens.
+    Logs one warning with both numbers if it lowers the context.
+    """
+    blocks_per_seq = -(-max_model_len // block_size)
+
+    def shortfall(num_blocks: int) -> int:
+        length = min(num_blocks * block_size, max_model_len)
+        return num_blocks * block_nbytes - budget(length)
+
+    num_blocks = bisect_right(range(1, blocks_per_seq + 1), 0, key=shortfall)
+    if num_blocks == blocks_per_seq or num_blocks * block_size < MIN_LOWERED_CONTEXT:
+        return max_model_len
+    length = num_blocks * block_size
+    logger.warning(
+        "the context is lowered from the model's %d tokens to %d: memory allows a KV cache of "
+        "%.0f MiB",
+        max_model_len,
+        length,
+        budget(length) / 2**20,
+    )
+    return length
+
+
+def cpu_budget(step_nbytes: int, root: Path = ROOT) -> int:
+    """Bytes that the cache may take on a CPU now, beside steps that take ``step_nbytes``.
+
+    ``root``: see core.machine.
+    """
+    available = available_memory(root)
+    reserve = max(int(available * CPU_RESERVE_SHARE), MIN_CPU_RESERVE)
+    return available - reserve - step_nbytes
 
 
 @contextmanager
@@ -48,7 +94,7 @@ def enough_memory(what: str) -> Iterator[None]:
     """Raise ModelLoadError if the device has no memory for ``what`` is done in the block."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, MemoryError) as error:
         reason = str(error).strip().partition("\n")[0].partition(" GPU ")[0]
         raise ModelLoadError(f"no memory on the device for {what} ({reason})") from error
 

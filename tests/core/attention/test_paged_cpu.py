@@ -175,3 +175,32 @@ def test_what_is_no_number_stays_in_its_sequence() -> None:
     output = backend.forward(torch.randn(3, 6, 16), torch.randn(3, 2, 16), torch.randn(3, 2, 16), 0)
     assert output[1].isnan().all()
     assert output[[0, 2]].isfinite().all()
+
+
+CUT = LayerSpec(8, 1, 16, 16, 0.25, None)
+WINDOWED = LayerSpec(8, 1, 16, 16, 0.25, 700)
+WIDE = LayerSpec(64, 64, 16, 16, 0.25, None)
+
+
+@pytest.mark.parametrize("layer", [CUT, WINDOWED, WIDE])
+@pytest.mark.parametrize(
+    ("tables", "shapes"),
+    [
+        ([[*range(300)]], [(4700, 100)]),  # one context, cut into runs
+        ([[0, 1, 2, 3, 4, 5, 6, 7]] * 3, [(127, 1)] * 3),  # shared
+        (  # each sequence leaves the common prefix later than the one before
+            [[*range(at), *range(300 + 200 * i, 500 + 200 * i)] for i, at in enumerate((8, 16, 24))]
+            + [[*range(224)]],
+            [(3500, 5)] * 4,
+        ),
+    ],
+    ids=["long", "shared", "tree"],
+)
+def test_partial_results_stay_within_their_formula(layer, tables, shapes):
+    batch = batch_of(tables, shapes, 16)
+    plan = paged_cpu._Plan.of(batch, layer, 16)
+    num_tokens, context = len(batch.positions), max(map(sum, shapes))
+    bound = paged_cpu.PagedCPUBackend.step_nbytes([layer], num_tokens, len(shapes), context)
+    assert plan.partial.nbytes <= bound
+    if layer is CUT:
+        assert plan.partial.nbytes > bound / 4

@@ -1,21 +1,33 @@
 from __future__ import annotations
 
 import copy
+import logging
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from core.attention.base import backend_factory
-from core.build import load_engine
+from core.build import assemble, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.kv.storage import block_nbytes
 from core.model.hook import AttentionHook
-from core.model.loader import LoadedModel
-from core.model.memory import device_budget, enough_memory, num_kv_blocks
+from core.model.loader import LoadedModel, describe
+from core.model.memory import (
+    MIN_CPU_RESERVE,
+    cpu_budget,
+    device_budget,
+    enough_memory,
+    lowered_context,
+    num_kv_blocks,
+)
 from core.model.worst_step import _lengths, run_worst_step
-from tests.support.checkpoints import VOCAB_SIZE, tiny_model
+from core.text.tokenizer import Tokenizer
+from tests.support.checkpoints import DECODER, VOCAB_SIZE, tiny_model
+from tests.support.tokenizers import byte_level
 
 LIMITS = {"block_nbytes": 100, "block_size": 16, "max_model_len": 64, "max_num_seqs": 3}
 
@@ -32,6 +44,71 @@ def test_no_more_blocks_than_memory_has_room_for():
 def test_too_little_for_one_sequence(budget):
     with pytest.raises(ModelLoadError, match=r"less than one sequence of 64"):
         num_kv_blocks(**LIMITS, budget=budget)
+
+
+BLOCK = {"block_size": 16, "block_nbytes": 100}
+
+
+def test_a_context_that_fits_stays(caplog):
+    assert lowered_context(4096, **BLOCK, budget=lambda _: 25_600) == 4096
+    assert not caplog.records
+
+
+def test_a_context_that_does_not_fit_is_lowered_with_both_numbers(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert lowered_context(4096, **BLOCK, budget=lambda _: 25_599) == 255 * 16
+    assert "the model's 4096 tokens to 4080" in caplog.text
+
+
+def test_a_lower_context_leaves_more_for_the_cache():
+    length = lowered_context(10_000, **BLOCK, budget=lambda length: 20_000 - length)
+    assert length == 172 * 16  # 17,200 of 17,248 bytes; a block more takes 17,300 of 17,232
+
+
+@pytest.mark.parametrize("budget", [-1, 0, 31 * 100])
+def test_a_context_is_not_lowered_to_a_useless_one(budget, caplog):
+    assert lowered_context(4096, **BLOCK, budget=lambda _: budget) == 4096
+    assert not caplog.records
+
+
+def test_what_is_available_is_shared_with_steps_and_a_reserve(tmp_path: Path):
+    (tmp_path / "proc").mkdir()
+    meminfo = tmp_path / "proc/meminfo"
+    meminfo.write_text(f"MemFree: 1 kB\nMemAvailable: {20 << 20} kB\n")
+    assert cpu_budget(3 << 30, tmp_path) == 12 << 30
+    meminfo.write_text(f"MemFree: 1 kB\nMemAvailable: {1 << 20} kB\n")
+    assert cpu_budget(0, tmp_path) == (1 << 30) - MIN_CPU_RESERVE
+
+
+TINY = {"block_size": 4, "kv_cache_memory": 250 * 4 * 2 * 4 * 2 * 8 * 4}
+"""A cache for 1,000 of the 2,048 tokens of a tiny llama: 4 layers, 2 kv heads of 8 values."""
+
+
+def _assembled(config: EngineConfig):
+    llama = LlamaConfig(**{**DECODER, "max_position_embeddings": 2048})
+    model = describe(AutoModelForCausalLM.from_config(llama), torch.device("cpu"))
+    return assemble(model, Tokenizer(byte_level(), vocab_size=VOCAB_SIZE), config)
+
+
+def test_an_engine_lowers_the_context_of_its_model():
+    info = _assembled(EngineConfig(**TINY)).info
+    assert (info.max_model_len, info.num_kv_tokens) == (1000, 1000)
+
+
+def test_an_explicit_context_is_never_lowered():
+    with pytest.raises(ModelLoadError, match=r"room for 1000 tokens .* one sequence of 2048"):
+        _assembled(EngineConfig(**TINY, max_model_len=2048))
+
+
+def test_a_cache_that_the_system_refuses_is_a_one_line_error():
+    refused = pytest.raises(ModelLoadError, match=r"^no memory on the device for the cache \(")
+    with refused, enough_memory("the cache"):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+
+def test_the_cache_leaves_room_for_the_largest_step():
+    with pytest.raises(ModelLoadError, match="less than one sequence"):
+        _assembled(EngineConfig(max_num_batched_tokens=10**9))  # 2.5 TB of logits
 
 
 class Device:

@@ -1,0 +1,43 @@
+"""What a step takes of a CPU's memory, by formula: a CPU does not tell how much it had to give."""
+
+from __future__ import annotations
+
+from core.model.limits import Limits
+from core.model.loader import LoadedModel
+
+_WIDE = 4
+"""Bytes of a value: float32 is the widest type that steps compute in."""
+
+_LOGITS_COPIES = 3
+"""Logits, their log-probabilities, and one copy that a model's own head makes of the logits."""
+
+_SAMPLED_NBYTES = 32
+"""Bytes of each entry of a sampled row: sorted values and ids, probabilities, their sums, masks."""
+
+_HIDDEN_COPIES = 8
+"""Residual, its norm, queries, keys, values, their rotated copies, and attention's output."""
+
+_INNER_COPIES = 4
+"""Gate, up, the activated gate, and the product."""
+
+
+def step_nbytes(model: LoadedModel, limits: Limits) -> int:
+    """Most bytes that a step takes besides weights, KV cache and what attention takes.
+
+    The worst step scores a prompt, so it needs the logits of every token, and samples for all
+    sequences. Layers are computed one after the other, and the logits after the last.
+    """
+    num_tokens = limits.max_num_batched_tokens
+    config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]
+    hidden = _number(config, "hidden_size")
+    experts = _number(config, "num_experts_per_tok") * _number(config, "moe_intermediate_size")
+    inner = max(_number(config, "intermediate_size") or 4 * hidden, experts)
+    layer = num_tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * _WIDE
+    logits = _LOGITS_COPIES * num_tokens * model.vocab_size * _WIDE
+    samples = limits.max_num_seqs * model.vocab_size * _SAMPLED_NBYTES
+    return max(layer, logits + samples)
+
+
+def _number(config: object, name: str) -> int:
+    value = getattr(config, name, None)
+    return value if isinstance(value, int) else 0

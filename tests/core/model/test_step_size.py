@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from core.build import assemble
+from core.contract.config import EngineConfig
+from core.model.limits import Limits
+from core.model.loader import describe
+from core.model.step_size import step_nbytes
+from core.text.tokenizer import Tokenizer
+from tests.support.checkpoints import DECODER
+from tests.support.tiny_engine import request
+from tests.support.tokenizers import byte_level
+
+WIDE = LlamaConfig(**{**DECODER, "vocab_size": 60_000})
+
+
+class PeakMemory(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations make, as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._live: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {_address(x) for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and _address(tensor) not in known:
+                self._add(tensor.untyped_storage())
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, storage.nbytes())
+
+    def _free(self, nbytes: int) -> None:
+        self.now -= nbytes
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def test_a_step_that_scores_and_samples_stays_within_its_formula():
+    model = describe(AutoModelForCausalLM.from_config(WIDE), torch.device("cpu"))
+    config = EngineConfig(max_num_seqs=8, max_num_batched_tokens=64, kv_cache_memory=8 << 20)
+    limits = Limits.of(model, config)
+    tokenizer = Tokenizer(byte_level(), vocab_size=60_000)
+    engine = assemble(model, tokenizer, config).engine
+    engine.add(request("scored", [*range(3, 60)], 1, prompt_logprobs=5))
+    for i in range(7):
+        engine.add(request(f"drawn {i}", [i], 3, temperature=1.0, top_p=0.9, logprobs=3))
+    with PeakMemory() as memory:
+        engine.step()
+    bound = step_nbytes(model, limits)
+    assert 64 * 60_000 * 8 < memory.peak <= bound
