@@ -15,13 +15,14 @@ from core.model.loader import LoadedModel
 def build_forward(
     model: LoadedModel,
     attention: AttentionBackend,
-    last_tokens: LastTokens | None,
     limits: Limits,
     config: EngineConfig,
 ) -> ForwardPass:
     """The pass to serve with: on CUDA, unless ``enforce_eager``, decode steps are CUDA graphs."""
+    is_cuda = model.device.type == "cuda"
+    last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
     eager = EagerForward(model.module, attention, model.device, last_tokens)
-    if model.device.type != "cuda" or config.enforce_eager:
+    if not is_cuda or config.enforce_eager:
         return eager
     return with_graphs(
         eager,

@@ -12,12 +12,12 @@ from core.contract.config import EngineConfig, Quantization
 from core.fusion.accelerate import accelerate
 from core.model.cache import kv_dtype, make_cache
 from core.model.hook import AttentionHook
-from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.proof.engine_proof import EngineProof
 from core.model.rope import fix_rope
 from core.model.runner import ModelRunner
+from core.model.warm_up import warm_up
 from core.sampling.sampler import Sampler
 
 
@@ -42,7 +42,7 @@ def build_runner(
     quantization: Quantization,
     instrument: Instrument | None = None,
 ) -> BuiltRunner:
-    """Fuse the model's modules, allocate the KV cache, and hook attention into the model.
+    """Fuse the model's modules, allocate the KV cache, hook attention in, and warm up.
 
     Raises ModelLoadError.
     """
@@ -65,12 +65,12 @@ def build_runner(
     if instrument is not None:
         attention = instrument(model.module, attention)
     hook.install(attention.forward)
-    is_cuda = model.device.type == "cuda"
-    last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
-    forward = build_forward(model, attention, last_tokens, limits, config)
+    forward = build_forward(model, attention, limits, config)
+    runner = ModelRunner(forward, sampler, storage, forward.eager.last_tokens)
+    warm_up(runner, limits)
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
-        runner=ModelRunner(forward, sampler, storage, last_tokens),
+        runner=runner,
         num_blocks=storage.num_blocks,
         limits=limits,
         description=(

@@ -1,4 +1,4 @@
-"""The KV cache of a model: as large as memory or need allows."""
+"""Allocate the KV cache of a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from core.contract.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
 from core.model.graphs.sizes import graphs_nbytes
 from core.model.hook import AttentionHook
+from core.model.largest_step import run_largest_step
 from core.model.limits import Limits
 from core.model.loader import LoadedModel
 from core.model.memory import (
@@ -23,7 +24,6 @@ from core.model.memory import (
     num_kv_blocks,
 )
 from core.model.step_size import step_nbytes
-from core.model.worst_step import run_worst_step
 
 
 def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
@@ -38,10 +38,10 @@ def make_cache(
     limits: Limits,
     config: EngineConfig,
 ) -> tuple[KVStorage, Limits]:
-    """Take the memory. Raises ModelLoadError if it is too little for one sequence.
+    """Allocate as many blocks as memory allows and the limits need.
 
-    Returns the limits too, with a lower context if memory is too little for the model's own and
-    the operator asked for none.
+    Returns the cache and the limits. The context is lowered if memory is too small for the model's
+    own and the operator named none. Raises ModelLoadError if there is no room for one sequence.
     """
     dtype = kv_dtype(model, config)
     nbytes = block_nbytes(hook.layers, limits.block_size, dtype)
@@ -76,9 +76,9 @@ def _budget(
     limits: Limits,
     config: EngineConfig,
 ) -> Callable[[int], int]:
-    """Bytes for the cache, by the length of the context: on a CPU a longer one makes larger steps.
+    """Return the bytes for the cache as a function of the context length.
 
-    The memory is looked at once, here.
+    On a CPU, steps over longer contexts need more memory. Available memory is read once, here.
     """
     fixed = config.kv_cache_memory
     if fixed is None and model.device.type == "cuda":
@@ -103,19 +103,10 @@ def _cuda_budget(
     limits: Limits,
     config: EngineConfig,
 ) -> int:
-    """Bytes that the largest step and the recordings leave."""
+    """Bytes that the largest step and the CUDA graphs leave."""
 
     def work() -> int:
-        return run_worst_step(
-            model,
-            hook,
-            make_attention,
-            max_num_batched_tokens=limits.max_num_batched_tokens,
-            max_num_seqs=limits.max_num_seqs,
-            max_model_len=limits.max_model_len,
-            block_size=limits.block_size,
-            kv_dtype=kv_dtype(model, config),
-        )
+        return run_largest_step(model, hook, make_attention, limits, kv_dtype(model, config))
 
     what = f"a step of {limits.max_num_batched_tokens} tokens; lower --max-num-batched-tokens"
     with enough_memory(what):

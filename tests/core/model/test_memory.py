@@ -15,6 +15,8 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.kv.storage import block_nbytes
 from core.model.hook import AttentionHook
+from core.model.largest_step import chunk_lengths, run_largest_step
+from core.model.limits import Limits
 from core.model.loader import LoadedModel, describe
 from core.model.memory import (
     MIN_CPU_RESERVE,
@@ -24,7 +26,6 @@ from core.model.memory import (
     lowered_context,
     num_kv_blocks,
 )
-from core.model.worst_step import _lengths, run_worst_step
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DECODER, VOCAB_SIZE, tiny_model
 from tests.support.tokenizers import byte_level
@@ -32,16 +33,16 @@ from tests.support.tokenizers import byte_level
 LIMITS = {"block_nbytes": 100, "block_size": 16, "max_model_len": 64, "max_num_seqs": 3}
 
 
-def test_no_more_blocks_than_can_be_in_use():
+def test_the_cache_has_no_more_blocks_than_can_be_in_use():
     assert num_kv_blocks(**LIMITS, budget=10**6) == 12
 
 
-def test_no_more_blocks_than_memory_has_room_for():
+def test_the_cache_fits_in_the_budget():
     assert num_kv_blocks(**LIMITS, budget=750) == 7
 
 
 @pytest.mark.parametrize("budget", [399, 0, -5_000_000])
-def test_too_little_for_one_sequence(budget):
+def test_a_budget_below_one_sequence_is_an_error(budget):
     with pytest.raises(ModelLoadError, match=r"less than one sequence of 64"):
         num_kv_blocks(**LIMITS, budget=budget)
 
@@ -112,7 +113,7 @@ def test_the_cache_leaves_room_for_the_largest_step():
 
 
 class Device:
-    """Ten thousand bytes: others have 500, weights take 2,000, libraries 300 once used."""
+    """10,000 bytes: 500 of other processes, 2,000 of weights, 300 of libraries after first use."""
 
     def __init__(self) -> None:
         self.has_run = False
@@ -130,7 +131,7 @@ class Device:
 
 
 @pytest.mark.parametrize(("utilization", "budget"), [(0.9, 4_700), (1.0, 5_700), (0.3, -1_300)])
-def test_the_cache_gets_what_a_step_leaves(utilization, budget):
+def test_the_budget_is_what_the_largest_step_leaves(utilization, budget):
     assert device_budget(Device(), utilization, lambda: 123) == budget
 
 
@@ -144,11 +145,13 @@ def test_the_cache_gets_what_a_step_leaves(utilization, budget):
         (3, 3, 30, [1, 1, 1]),
     ],
 )
-def test_the_tokens_of_the_worst_step(num_tokens, num_seqs, longest, lengths):
-    assert _lengths(num_tokens, num_seqs, longest) == lengths
+def test_the_largest_step_uses_the_token_budget_and_samples_every_sequence(
+    num_tokens, num_seqs, longest, lengths
+):
+    assert chunk_lengths(num_tokens, num_seqs, longest) == lengths
 
 
-def test_the_worst_step_runs_and_tells_what_it_borrowed():
+def test_the_largest_step_returns_the_bytes_of_its_cache_and_frees_them():
     module = copy.deepcopy(tiny_model("llama"))
     hook = AttentionHook(module)
     model = LoadedModel(
@@ -166,22 +169,20 @@ def test_the_worst_step_runs_and_tells_what_it_borrowed():
         made.append(weakref.ref(storage))
         return backend_factory("torch")(storage, layers)
 
-    num_bytes = run_worst_step(
-        model,
-        hook,
-        factory,
+    limits = Limits(
         max_num_batched_tokens=90,
         max_num_seqs=5,
         max_model_len=40,
+        prefill_chunk_size=None,
         block_size=4,
-        kv_dtype=torch.float32,
     )
+    num_bytes = run_largest_step(model, hook, factory, limits, torch.float32)
     num_blocks = 10 + 10 + 2 + 1 + 10  # of 40, 40, 8, 1 and, to compute one more, 40 tokens
     assert num_bytes == num_blocks * block_nbytes(hook.layers, 4, torch.float32)
     assert [gone() for gone in made] == [None]
 
 
-def test_an_fp8_cache_is_refused_where_it_cannot_be():
+def test_an_fp8_cache_needs_cuda_and_triton():
     with pytest.raises(ModelLoadError, match=r"fp8 needs CUDA and the attention backend 'triton'"):
         load_engine(ModelConfig(device="cpu"), EngineConfig(kv_cache_dtype="fp8"))
 

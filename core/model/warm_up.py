@@ -1,0 +1,35 @@
+"""Run prompt and decode steps at load, so that the first request is as fast as later ones."""
+
+from __future__ import annotations
+
+from core.contract.params import SamplingParams
+from core.model.dummy_step import dummy_sequence, dummy_step
+from core.model.limits import Limits
+from core.model.runner import ModelRunner
+from core.step_timer import StepTimer
+
+NUM_PROMPT_TOKENS = 32
+"""Tokens of the prompt. More would delay the start of large models."""
+
+_PARAMS = (
+    SamplingParams(max_tokens=2, temperature=0.0),
+    SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9),
+)
+
+
+def warm_up(runner: ModelRunner, limits: Limits) -> None:
+    """Compute a prompt and a decode step, greedy and sampled.
+
+    This starts threads, allocates workspaces and compiles kernels. It uses the first blocks of the
+    KV cache, which must be free, and clears them. The runner gets a new timer.
+    """
+    length = min(NUM_PROMPT_TOKENS, limits.max_model_len - 1)
+    if length < 1:
+        return
+    block_ids = range(-(-(length + 1) // limits.block_size))
+    for params in _PARAMS:
+        for num_tokens, count in ((length, length), (length + 1, 1)):
+            sequence = dummy_sequence(num_tokens, params, iter(block_ids), limits.block_size)
+            runner.launch(dummy_step([sequence], [count])).collect()
+    runner.clear(block_ids)
+    runner.timer = StepTimer()
