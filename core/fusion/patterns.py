@@ -100,6 +100,24 @@ def activation(module: Any) -> Activation | None:
     )
 
 
+def gate_activation(gate: Callable[[torch.Tensor], torch.Tensor]) -> Activation | None:
+    """Which known activation ``gate`` computes of its first half and multiplies by its second.
+
+    It is found by calling it with large values too: a limit must show.
+    """
+    x = torch.linspace(-50, 50, 481)
+    both = torch.stack([torch.cat([x, x.flip(0)]), torch.cat([x, x.roll(97)])])
+    try:
+        y = gate(both)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    left, right = both.chunk(2, dim=-1)
+    expected = {name: f(left) * right for name, f in _ACTIVATIONS.items()}
+    if not isinstance(y, torch.Tensor) or y.shape != left.shape:
+        return None
+    return next((n for n, e in expected.items() if torch.allclose(y, e, atol=1e-5)), None)
+
+
 def rms_norm(module: Any) -> tuple[torch.Tensor, float] | None:
     """Weight and epsilon of an RMSNorm. See NORM_OFFSETS for what it adds to the weight."""
     weight = getattr(module, "weight", None)

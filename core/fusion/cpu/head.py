@@ -54,7 +54,7 @@ class PlainEmbedding(nn.Module):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
-        self._table = [weight]  # in a list, so that ``Module.float()`` does not convert it
+        self._table = [weight]  # in a list, so that it is not widened
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ``ids``; float32 ``[*ids.shape, dim]``."""
@@ -95,6 +95,12 @@ def head_pattern(packer: Packer, model: Any) -> Iterator[Candidate]:
         if is_tied and place.module is fused:
             packed = fused.weight
     if is_usual:
-        table = embedding.weight.detach()
-        replacement = PlainEmbedding(table) if packed is None else PackedEmbedding(packed)
-        yield FusedEmbedding(place_of(model, embedding), replacement)
+        yield FusedEmbedding(place_of(model, embedding), _embedding(packer, embedding, packed))
+
+
+def _embedding(packer: Packer, original: Any, packed: PackedWeight | None) -> nn.Module:
+    if packed is not None:
+        return PackedEmbedding(packed)
+    table = original.weight.detach().clone()  # a copy, so that a mapped checkpoint is released
+    packer.count(table)
+    return PlainEmbedding(table)

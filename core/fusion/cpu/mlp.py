@@ -13,10 +13,11 @@ from core.fusion.visitor import Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 
 _PLAIN: dict[Activation, Epilogue] = {"silu": Epilogue.SILU, "gelu_tanh": Epilogue.GELU_TANH}
-_GATED: dict[Activation, Epilogue] = {
+GATED: dict[Activation, Epilogue] = {
     "silu": Epilogue.SILU_GATE,
     "gelu_tanh": Epilogue.GELU_TANH_GATE,
 }
+"""Epilogues of gated products, by their activation."""
 
 
 class FusedMLP(nn.Module):
@@ -43,7 +44,7 @@ def fused_mlp(packer: Packer, module: nn.Module) -> FusedMLP | None:
         first = packer.interleave(gated.gate, gated.up)
         if first is None:
             return None
-        return FusedMLP(first, _GATED[gated.activation], packer.stack([down]))
+        return FusedMLP(first, GATED[gated.activation], packer.stack([down]))
     plain = plain_mlp(module)
     if plain is None:
         return None

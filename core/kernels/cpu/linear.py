@@ -118,17 +118,39 @@ def pack(
     biases: list[torch.Tensor | None],
     fmt: Format,
 ) -> PackedWeight:
-    """Stack matrices ``[rows_i, num_columns]`` of any float type and pack them as one.
+    """Stack matrices ``[rows_i, num_columns]`` of any float type and pack them as one."""
+    num_columns = weights[0].shape[1]
+    num_rows = sum(len(weight) for weight in weights)
+    padded = padded_rows(kernels, num_rows)
+    data = aligned(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
+    scale = torch.zeros(padded) if fmt is Format.INT8 else None
+    pack_into(kernels, weights, fmt, data, scale)
+    bias = None
+    if any(b is not None for b in biases):
+        bias = torch.zeros(padded)
+        parts = [
+            torch.zeros(len(w)) if b is None else b.float()
+            for w, b in zip(weights, biases, strict=True)
+        ]
+        bias[:num_rows] = torch.cat(parts)
+    return PackedWeight(kernels, fmt, num_rows, num_columns, data, scale, bias)
 
-    Packing reads float32 copies of limited size, so that a large matrix is never copied whole.
+
+def pack_into(
+    kernels: Kernels,
+    weights: list[torch.Tensor],
+    fmt: Format,
+    data: torch.Tensor,
+    scale: torch.Tensor | None,
+) -> None:
+    """Pack stacked matrices into ``data``, which is zero, and write the scales of int8.
+
+    Reads float32 copies of limited size, so that a large matrix is never copied whole.
     """
     panel = kernels.panel
     num_columns = weights[0].shape[1]
     num_rows = sum(len(weight) for weight in weights)
-    num_panels = -(-num_rows // panel)
     panel_bytes = kernels.panel_bytes(fmt, num_columns)
-    data = _aligned(num_panels * panel_bytes)
-    scale = torch.zeros(num_panels * panel) if fmt is Format.INT8 else None
     step = max(1, _PIECE // (num_columns * panel)) * panel
     piece = torch.empty(min(step, num_rows), num_columns)
     for start in range(0, num_rows, step):
@@ -142,15 +164,11 @@ def pack(
             data.data_ptr() + start // panel * panel_bytes,
             None if scale is None else scale[start:].data_ptr(),
         )
-    bias = None
-    if any(b is not None for b in biases):
-        bias = torch.zeros(num_panels * panel)
-        parts = [
-            torch.zeros(len(w)) if b is None else b.float()
-            for w, b in zip(weights, biases, strict=True)
-        ]
-        bias[:num_rows] = torch.cat(parts)
-    return PackedWeight(kernels, fmt, num_rows, num_columns, data, scale, bias)
+
+
+def padded_rows(kernels: Kernels, num_rows: int) -> int:
+    """Rows of whole panels."""
+    return -(-num_rows // kernels.panel) * kernels.panel
 
 
 def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
@@ -175,7 +193,8 @@ def _copy_rows(weights: list[torch.Tensor], start: int, target: torch.Tensor) ->
         offset += len(weight)
 
 
-def _aligned(num_bytes: int) -> torch.Tensor:
+def aligned(num_bytes: int) -> torch.Tensor:
+    """Return zeroed bytes that start at a cache line."""
     storage = torch.zeros(num_bytes + _ALIGNMENT, dtype=torch.uint8)
     start = -storage.data_ptr() % _ALIGNMENT
     return storage[start : start + num_bytes]

@@ -1,0 +1,94 @@
+"""Grouped products: each group of rows is multiplied by a matrix of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.linear import Epilogue, Format, aligned, pack_into, padded_rows
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """Matrices ``[num_rows, num_columns]``, each packed like a PackedWeight, one per group."""
+
+    kernels: Kernels
+    format: Format
+    num_groups: int
+    num_rows: int
+    num_columns: int
+    data: torch.Tensor  # uint8 [num_groups, bytes of a matrix]
+    scale: torch.Tensor | None  # [num_groups, rows of whole panels]
+    bias: torch.Tensor | None  # [num_groups, rows of whole panels]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return self.data.numel()
+
+    def multiply(
+        self, x: torch.Tensor, ends: torch.Tensor, epilogue: Epilogue = Epilogue.NONE
+    ) -> torch.Tensor:
+        """Return ``epilogue(x @ weight[group].T + bias[group])`` for rows sorted by group.
+
+        ``x`` is contiguous float32 ``[count, num_columns]``. The rows of group i end before
+        ``ends[i]``, int64. Rows after the last group give zero.
+        """
+        assert x.shape[1] == self.num_columns, (x.shape, self.num_columns)
+        assert len(ends) == self.num_groups, (len(ends), self.num_groups)
+        y = torch.empty(len(x), self.num_rows // 2 if epilogue.is_gated else self.num_rows)
+        start = 0
+        for group, end in enumerate(ends.tolist()):
+            if start < end:
+                self._multiply_group(group, x[start:end], epilogue, y[start:end])
+            start = end
+        y[start:] = 0
+        return y
+
+    def _multiply_group(
+        self, group: int, x: torch.Tensor, epilogue: Epilogue, y: torch.Tensor
+    ) -> None:
+        self.kernels.linear(
+            self.format,
+            epilogue,
+            x.data_ptr(),
+            self.num_columns,
+            len(x),
+            self.num_columns,
+            self.num_rows,
+            self.data[group].data_ptr(),
+            None if self.scale is None else self.scale[group].data_ptr(),
+            None if self.bias is None else self.bias[group].data_ptr(),
+            y.data_ptr(),
+            y.shape[1],
+            None,
+        )
+
+
+def pack_groups(
+    kernels: Kernels,
+    weights: Iterable[torch.Tensor],
+    bias: torch.Tensor | None,
+    fmt: Format,
+    shape: tuple[int, int, int],
+) -> GroupedWeight:
+    """Pack matrices of any float type, read one by one.
+
+    ``shape`` is ``(num_groups, num_rows, num_columns)``; ``bias`` is ``[num_groups, num_rows]``.
+    """
+    num_groups, num_rows, num_columns = shape
+    padded = padded_rows(kernels, num_rows)
+    size = padded // kernels.panel * kernels.panel_bytes(fmt, num_columns)
+    data = aligned(num_groups * size).view(num_groups, size)
+    scale = torch.zeros(num_groups, padded) if fmt is Format.INT8 else None
+    for group, weight in enumerate(weights):
+        assert weight.shape == (num_rows, num_columns), (weight.shape, shape)
+        pack_into(kernels, [weight], fmt, data[group], None if scale is None else scale[group])
+    stored_bias = None
+    if bias is not None:
+        stored_bias = torch.zeros(num_groups, padded)
+        stored_bias[:, :num_rows] = bias
+    return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, scale, stored_bias)
