@@ -1,4 +1,4 @@
-"""Pinned host memory: numbers go to the device and come back without anyone waiting for them."""
+"""Copies between host and device through pinned memory, without waiting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WordArray: TypeAlias = npt.NDArray[np.int32]
 
 
 class Uploads:
-    """A ring of pinned buffers that a step's numbers are copied from. Core thread only.
+    """A ring of pinned buffers from which steps are copied to the device. Core thread only.
 
-    A buffer is written again only when the copy out of it has ended, which with a few of them it
-    always has, unless the host runs that many steps ahead of the device. For a device that is the
-    CPU the memory is plain and the copies are done at once.
+    A buffer is reused once the copy out of it has ended. With a few buffers the host waits for
+    that only if it runs that many steps ahead of the device. On a CPU the memory is not pinned and
+    copies are synchronous.
     """
 
     def __init__(self, device: torch.device, num_buffers: int = 4) -> None:
@@ -26,7 +26,7 @@ class Uploads:
         self._next = 0
 
     def take(self, num_words: int) -> WordArray:
-        """A buffer to write into, whose content ``send`` copies; it begins at 16 bytes."""
+        """Return a buffer to fill, aligned to 16 bytes; ``send`` copies its content."""
         event, buffer = self._copied[self._next], self._buffers[self._next]
         if event is not None:
             event.synchronize()
@@ -38,7 +38,7 @@ class Uploads:
         return array
 
     def send(self, num_words: int, target: torch.Tensor) -> None:
-        """Copy the buffer taken last to ``target``, int32, on the current stream."""
+        """Copy the last taken buffer to ``target``, int32, on the current stream."""
         target[:num_words].copy_(self._buffers[self._next][:num_words], non_blocking=True)
         event = self._copied[self._next]
         if event is not None:
@@ -47,10 +47,10 @@ class Uploads:
 
 
 class Download:
-    """A tensor on its way to the host. The tensor may be overwritten once this is made."""
+    """A copy of a tensor to the host, in flight. The tensor may be overwritten meanwhile."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        """Begin to copy, behind all that the current stream was told before."""
+        """Start the copy after the work that is queued on the current stream."""
         self._ended = _event() if tensor.is_cuda else None
         if self._ended is None:
             self._host = tensor.clone()
@@ -60,7 +60,7 @@ class Download:
             self._ended.record()
 
     def tolist(self) -> Any:
-        """Wait for the copy, and for nothing that came after it; then its numbers."""
+        """Wait for the copy, but for no later work; return its values."""
         if self._ended is not None:
             self._ended.synchronize()
         return self._host.tolist()

@@ -45,7 +45,6 @@ LONG_FUNCTIONS = {
 
 MANY_IMPORTS = {
     "core/model/loader.py": BEING_SPLIT,
-    "core/model/runner.py": BEING_SPLIT,
 }
 
 PACKAGE_IMPORTS = {

@@ -1,19 +1,17 @@
-"""ModelRunner: a scheduler's decision in, sampled tokens out, in two phases: launch, collect."""
+"""ModelRunner: computes a scheduled step in two phases, launch and collect."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from core.contract.errors import GenerationFailed
 from core.kv.storage import KVStorage
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
+from core.model.logits_rows import LogitsRows
 from core.model_input import build_model_input
-from core.pinned import upload
 from core.sampling.logprobs import PromptScores
 from core.sampling.result import PendingTokens, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
@@ -23,10 +21,10 @@ from core.step_timer import StepTimer
 
 
 class ModelRunner:
-    """Runs one forward pass per step, and samples. Core thread only.
+    """Runs one forward pass per step and samples. Core thread only.
 
-    ``last_tokens`` is where a step's tokens are kept for a step that is launched before they are
-    collected; without it every step must be collected before the next launch.
+    ``last_tokens`` keeps the sampled tokens on the device, so that the next step can be launched
+    before this one is collected. Without it, collect every step before the next launch.
     """
 
     def __init__(
@@ -43,20 +41,21 @@ class ModelRunner:
         self.timer = StepTimer()
 
     def clear(self, block_ids: Ids[int]) -> None:
-        """Make blocks that nobody holds harmless: what is no number would spread through masks."""
+        """Zero free blocks that may contain NaN: NaN would spread through attention masks."""
         self._storage.clear(block_ids)
 
     def launch(self, scheduler_output: SchedulerOutput) -> StepInFlight:
-        """Tell the device to compute the step, without waiting for it."""
-        sampling = [item.sequence for item in scheduler_output.scheduled if item.samples]
+        """Launch the step on the device without waiting for it."""
+        scheduled = scheduler_output.scheduled
+        sampling = [item.sequence for item in scheduled if item.samples]
         self._sampler.prepare(sampling)
         self.timer.lap("masks")
         with torch.inference_mode():
-            wanted = _LogitsWanted.of(scheduler_output)
+            rows = LogitsRows.of(scheduler_output)
             last = self._last_tokens
             batch = build_model_input(
-                [(item.sequence, item.num_tokens) for item in scheduler_output.scheduled],
-                wanted.token_indices,
+                [(item.sequence, item.num_tokens) for item in scheduled],
+                rows.token_indices,
                 block_size=self._storage.block_size,
                 rows_in_flight=None if last is None else last.rows,
             )
@@ -64,26 +63,24 @@ class ModelRunner:
             logits = self._forward(batch)
             self.timer.lap("forward")
             scores = [
-                _score_prompt(item, rows, logits.values) if rows else None
-                for item, rows in zip(scheduler_output.scheduled, wanted.scoring_rows, strict=True)
+                _score_prompt(item, scored, logits.values) if scored else None
+                for item, scored in zip(scheduled, rows.scoring, strict=True)
             ]
-            rows = [row for row in wanted.sampling_rows if row is not None]
-            tokens = self._sample(logits, rows, sampling) if rows else None
+            tokens = self._sample(logits, rows, sampling) if sampling else None
             if last is not None and tokens is not None:
                 last.keep(sampling, tokens.tokens)
             self.timer.lap("sampling")
-            return StepInFlight(tokens, wanted.sampling_rows, scores)
+            return StepInFlight(tokens, rows.sampling, scores)
 
-    def _sample(self, logits: Logits, rows: list[int], sequences: list[Sequence]) -> PendingTokens:
+    def _sample(self, logits: Logits, rows: LogitsRows, sequences: list[Sequence]) -> PendingTokens:
         values, best = logits.values, logits.best
-        if len(rows) < len(values):
-            index = upload(np.array(rows, dtype=np.float64), values.device).long()
-            values, best = values[index], None
+        if len(sequences) < len(values):
+            values, best = values[rows.sampling_index(values.device)], None
         return self._sampler.launch(values, sequences, greedy_tokens=best)
 
 
 class StepInFlight:
-    """A step that the device was told to compute. Core thread only."""
+    """A launched step. Core thread only."""
 
     def __init__(
         self,
@@ -91,18 +88,18 @@ class StepInFlight:
         sampling_rows: list[int | None],
         scores: list[PromptScores | None],
     ) -> None:
-        """``sampling_rows`` and ``scores`` have an entry for every sequence of the step."""
+        """``sampling_rows`` and ``scores`` have one entry per sequence of the step."""
         self._tokens = tokens
         self._sampling_rows = sampling_rows
         self._scores = scores
 
     @property
     def must_land(self) -> bool:
-        """Whether its tokens must be known to the host before the next step is launched."""
+        """Whether the host must know its tokens before the next step is launched."""
         return self._tokens is not None and self._tokens.must_land
 
     def collect(self) -> list[SequenceResult]:
-        """Wait for the step; one result for every sequence of it."""
+        """Wait for the step; return one result per sequence of it."""
         sampled = iter(() if self._tokens is None else self._tokens.collect())
         return [
             _result(None if row is None else next(sampled), scores)
@@ -111,7 +108,7 @@ class StepInFlight:
 
 
 def _result(sampled: SampledTokens | None, scores: PromptScores | None) -> SequenceResult:
-    """Join what the two kinds of rows gave; a prompt without scores fails its sequence."""
+    """Join token and prompt log-probabilities. If these fail, the sequence fails."""
     if scores is None:
         return SequenceResult(sampled, [])
     try:
@@ -127,43 +124,3 @@ def _score_prompt(item: ScheduledSequence, rows: range, logits: torch.Tensor) ->
     first = item.num_computed_tokens + 1
     targets = item.sequence.token_ids[first : first + len(rows)]
     return PromptScores(logits[rows.start : rows.stop], targets, num_top)
-
-
-_NO_ROWS = range(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _LogitsWanted:
-    """Which tokens of a step need logits, and which row of the logits serves whom."""
-
-    token_indices: list[int]
-    sampling_rows: list[int | None]
-    scoring_rows: list[range]
-
-    @classmethod
-    def of(cls, scheduler_output: SchedulerOutput) -> _LogitsWanted:
-        token_indices: list[int] = []
-        sampling_rows: list[int | None] = []
-        scoring_rows: list[range] = []
-        start = 0
-        for item in scheduler_output.scheduled:
-            rows = _NO_ROWS
-            if num_scored := _num_scored(item):
-                rows = range(len(token_indices), len(token_indices) + num_scored)
-                token_indices += range(start, start + num_scored)
-            scoring_rows.append(rows)
-            start += item.num_tokens
-            if item.samples:
-                sampling_rows.append(len(token_indices))
-                token_indices.append(start - 1)
-            else:
-                sampling_rows.append(None)
-        return cls(token_indices, sampling_rows, scoring_rows)
-
-
-def _num_scored(item: ScheduledSequence) -> int:
-    """Tokens of this chunk that predict another prompt token whose score is wanted."""
-    sequence = item.sequence
-    if sequence.params.prompt_logprobs is None:
-        return 0
-    return max(0, min(item.end, sequence.num_prompt_tokens - 1) - item.num_computed_tokens)
