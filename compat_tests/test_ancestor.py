@@ -16,7 +16,7 @@ from compat_tests.support.api import (
     finish_reasons,
     in_threads,
 )
-from compat_tests.support.faults import FAIL_AT_ONCE
+from compat_tests.support.faults import BREAK
 from compat_tests.support.http import Clock
 from compat_tests.support.waiting import eventually
 
@@ -348,7 +348,7 @@ def test_ancestor_a_dead_engine_is_not_healthy(start_server) -> None:
     server = start_server(command=("-m", "compat_tests.support.faulty_server")).wait_ready()
     api = Api(server)
     assert api.chat(max_tokens=2)["choices"]
-    body = api.chat_body(max_tokens=4, seed=FAIL_AT_ONCE)
+    body = api.chat_body(max_tokens=4, seed=BREAK)
     for _ in range(20):
         reply = api.post(CHAT, body)
         assert reply.status in {500, 503}, reply.status

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
@@ -410,6 +411,20 @@ def test_c031_a_failure_before_the_answer_is_a_500(faulty: Api) -> None:
         reply = faulty.post(CHAT, body)
         assert reply.status == 500
         assert check_error(reply)["type"] == "server_error"
+
+
+def test_c031_guilty_requests_do_not_end_the_engine_or_change_others(faulty: Api) -> None:
+    messages = [f"Say {i}." for i in range(4)]
+    plain = [faulty.chat_text(text, max_tokens=24, ignore_eos=True) for text in messages]
+    with ThreadPoolExecutor(5) as pool:
+        streams = [
+            pool.submit(faulty.chat_text, text, max_tokens=24, ignore_eos=True) for text in messages
+        ]
+        for _ in range(10):
+            body = faulty.chat_body(max_tokens=24, ignore_eos=True, seed=FAIL_MIDWAY)
+            assert faulty.post(CHAT, body).status == 500
+        assert [stream.result() for stream in streams] == plain
+    assert faulty.server.health() == (200, "ok")
 
 
 def test_c031_the_server_goes_on_and_nothing_leaks(faulty: Api) -> None:

@@ -6,11 +6,14 @@ import logging
 import random
 from collections.abc import Callable
 
+from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.failures import FailureHandler
 from core.generation import Generation
 from core.kv.manager import KVCacheManager
 from core.pipeline import CollectedStep, Runner, StepPipeline
+from core.retry import StepRetry
+from core.sampling.result import RowFailure
 from core.scheduler import Scheduler, SchedulerOutput
 from core.sequence import Sequence
 from core.step_timer import StepTimer
@@ -18,18 +21,21 @@ from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
 
-REQUEST_FAILED = "The server failed on this request."
-"""What a client sees of an internal failure; the log has the details."""
+LOGITS_NOT_FINITE = "The model computed no numbers for this request: its logits are NaN."
+NOTHING_ALLOWED = "The grammar and the other limits of this request allow no further token."
 
-ROW_FAILED = "The model computed no usable token."
+
+def failed_with(error: BaseException) -> str:
+    """What a client sees of an internal failure; the log has the details."""
+    return f"The server failed on this request: {type(error).__name__}."
 
 
 class Engine:
     """The step machine. Core thread only.
 
-    A failed step ends the requests in it with an error, and the engine continues; ``step`` raises
-    only if the engine cannot continue. With ``async_scheduling`` the end of a sequence is seen one
-    step late, and what was computed for it meanwhile is discarded.
+    A failed step is repeated in halves, and only the requests that make it fail end with an error;
+    ``step`` raises only if the engine cannot continue. With ``async_scheduling`` the end of a
+    sequence is seen one step late, and what was computed for it meanwhile is discarded.
     """
 
     def __init__(
@@ -52,7 +58,8 @@ class Engine:
         self._eos_token_ids = eos_token_ids
         self._seeds = random.Random(seed)
         self._pipeline = StepPipeline(runner, self.timer, async_scheduling=async_scheduling)
-        self._failures = FailureHandler(runner, kv)
+        self._failures = FailureHandler(runner, scheduler, kv)
+        self._retry = StepRetry(self._pipeline, self._failures, kv)
         self._generations: dict[str, Generation] = {}
         self._ready: list[StepOutput] = []  # returned by the next step
         self._on_schedule: Callable[[SchedulerOutput], None] | None = None
@@ -81,9 +88,11 @@ class Engine:
         try:
             generation = Generation(sequence, self._tokenizer)
             output = generation.report()
-        except Exception:  # the prompt of one request must not end the others
+        except BaseException as error:  # the prompt of one request must not end the others
+            if not is_survivable(error):
+                raise
             logger.exception("request %s failed", request.request_id)
-            output = StepOutput(request_id=request.request_id, error=REQUEST_FAILED)
+            output = StepOutput(request_id=request.request_id, error=failed_with(error))
         if output is not None:  # there is nothing to generate
             self._ready.append(output)
             return
@@ -102,7 +111,7 @@ class Engine:
         """Schedule, launch, collect, commit. Raises only if the engine cannot continue."""
         self.timer.start()
         if self._generations or self._pipeline.in_flight:
-            for step in self._pipeline.run(self._schedule()):
+            for step in self._retry.run(self._pipeline.run(self._schedule())):
                 self._commit(step)
         ready, self._ready = self._ready, []
         return ready
@@ -144,39 +153,42 @@ class Engine:
         return scheduler_output
 
     def _commit(self, step: CollectedStep) -> None:
-        """Move the sequences of a step on, or end them if it failed."""
+        """Move the sequences of a step on, or end the guilty one."""
         if step.error is None:
-            self._failures.step_succeeded()
             self._counters["num_steps"] += 1
             self._advance(step)
         else:
-            self._failures.step_failed(step.error)
-            for item in step.scheduled:
-                if not item.is_stale:
-                    self._fail(self._generations[item.sequence.request_id], REQUEST_FAILED)
+            [item] = step.scheduled
+            self._failures.distrust(item)
+            generation = self._generations[item.sequence.request_id]
+            self._fail(generation, failed_with(step.error))
         self.timer.lap("commit")
 
     def _advance(self, step: CollectedStep) -> None:
         """Append what a step sampled, and gather the outputs."""
         for item, result in zip(step.scheduled, step.results, strict=True):
-            failed = result.sampled is not None and result.sampled.failed
+            failure = None if result.sampled is None else result.sampled.failure
+            if failure is RowFailure.NAN:
+                self._failures.row_is_nan(item)
             if item.is_stale:
-                if failed:
-                    self._failures.stale_row_failed()
                 continue
             item.land()
             sequence = item.sequence
             generation = self._generations[sequence.request_id]
-            if failed:
-                with self._failures.clearing_blocks_of(sequence):
-                    self._fail(generation, ROW_FAILED)
+            if failure is RowFailure.NAN:
+                self._fail(generation, LOGITS_NOT_FINITE)
+                continue
+            if failure is RowFailure.MASKED:
+                self._fail(generation, sequence.failure or NOTHING_ALLOWED)
                 continue
             try:
                 generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
                 output = generation.report()
-            except Exception:  # the text of one request must not end the others
+            except BaseException as error:  # the text of one request must not end the others
+                if not is_survivable(error):
+                    raise
                 logger.exception("request %s failed", sequence.request_id)
-                self._fail(generation, REQUEST_FAILED)
+                self._fail(generation, failed_with(error))
                 continue
             if output is not None:
                 self._ready.append(output)

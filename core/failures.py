@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from core.kv.manager import KVCacheManager
 from core.pipeline import Runner
-from core.sequence import Sequence
+from core.scheduler import ScheduledSequence, Scheduler
 
 MAX_FAILED_STEPS = 8
-"""Failed steps in a row after which the engine gives up."""
+"""Failed steps in a row, each followed by a failed canary, after which the engine gives up."""
 
 
 class FailureHandler:
     """Counts failed steps and keeps their blocks out of other sequences. Core thread only."""
 
-    def __init__(self, runner: Runner, kv: KVCacheManager) -> None:
+    def __init__(self, runner: Runner, scheduler: Scheduler, kv: KVCacheManager) -> None:
         self._runner = runner
+        self._scheduler = scheduler
         self._kv = kv
         self._num_failures_in_a_row = 0
         self.num_failed_steps = 0
@@ -27,30 +25,53 @@ class FailureHandler:
     def step_succeeded(self) -> None:
         self._num_failures_in_a_row = 0
 
-    def step_failed(self, error: Exception) -> None:
-        """Drop the prefix cache. Raises ``error`` if the engine cannot continue."""
+    def step_failed(self, error: BaseException) -> None:
+        """A scheduled step failed. Raises ``error`` if the device is lost."""
         self.num_failed_steps += 1
-        self._num_failures_in_a_row += 1
-        if _is_fatal(error) or self._num_failures_in_a_row >= MAX_FAILED_STEPS:
+        self.launch_failed(error)
+
+    def launch_failed(self, error: BaseException) -> None:
+        """A step, or a part of one, failed. Raises ``error`` if the device is lost."""
+        if _is_fatal(error):
             raise error
-        self._kv.invalidate()
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
 
-    @contextmanager
-    def clearing_blocks_of(self, sequence: Sequence) -> Iterator[None]:
-        """Free the sequence within: its blocks may contain NaN, so they are cleared."""
-        block_ids = self._kv.drop_cached(sequence)
-        yield
-        self._runner.clear(self._kv.free_among(block_ids))
+    def count(self, error: BaseException) -> None:
+        """Nothing of a failed step succeeded, nor a canary. Raises ``error`` the last time."""
+        self._num_failures_in_a_row += 1
+        if self._num_failures_in_a_row >= MAX_FAILED_STEPS:
+            raise error
 
-    def stale_row_failed(self) -> None:
-        """Clear all free blocks: those of the row may contain NaN, and are no longer known."""
-        self._kv.invalidate()
-        self._runner.clear(self._kv.free_among(range(self._kv.num_blocks)))
+    def distrust(self, item: ScheduledSequence) -> None:
+        """Drop the blocks that ``item`` would have filled, and clear NaN that it left there."""
+        block_ids = self._kv.blocks_between(item.block_table, item.num_computed_tokens, item.end)
+        self._drop(block_ids, item)
+        self._clear_nan(block_ids)
+
+    def row_is_nan(self, item: ScheduledSequence) -> None:
+        """Drop and clear those blocks of ``item`` that contain NaN, whoever wrote them."""
+        block_ids = self._kv.blocks_between(item.block_table, 0, item.end)
+        self._drop(self._clear_nan(block_ids), item)
+
+    def _drop(self, block_ids: list[int], item: ScheduledSequence) -> None:
+        """Keep blocks out of the prefix cache; others that have one of them are recomputed."""
+        self._kv.drop_cached(block_ids)
+        owner = None if item.is_stale else item.sequence
+        self._scheduler.recompute_holders(set(block_ids), owner)
+
+    def _clear_nan(self, block_ids: list[int]) -> list[int]:
+        """Clear those of these blocks that contain NaN, and return them. Waits for the device.
+
+        NaN in a masked slot would spread to the next owner of its block.
+        """
+        not_finite = self._runner.not_finite(block_ids)
+        if not_finite:
+            self._runner.clear(not_finite)
+        return not_finite
 
 
-def _is_fatal(error: Exception) -> bool:
+def _is_fatal(error: BaseException) -> bool:
     """Whether the device is lost: after a CUDA error every later call fails too."""
     return isinstance(error, torch.AcceleratorError) and not isinstance(
         error, torch.OutOfMemoryError

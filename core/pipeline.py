@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from collections.abc import Sequence as ReadOnly
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from core.contract.errors import is_survivable
 from core.sampling.result import SequenceResult
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.step_timer import StepTimer
@@ -36,16 +37,24 @@ class Runner(Protocol):
         """
 
     def clear(self, block_ids: ReadOnly[int]) -> None:
-        """Overwrite free blocks."""
+        """Overwrite blocks that no sequence needs."""
+
+    def not_finite(self, block_ids: ReadOnly[int]) -> list[int]:
+        """Those of these blocks that contain NaN or infinity. Waits for the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedStep:
-    """A step that is over: a result for each sequence, or the error that the step failed with."""
+    """A step that is over: a result for each sequence, or the error that the step failed with.
+
+    A void step was launched after one that failed and may have read blocks that were not written:
+    it has no results, and its own error says nothing.
+    """
 
     scheduled: list[ScheduledSequence]
     results: list[SequenceResult]
-    error: Exception | None = None
+    error: BaseException | None = None
+    is_void: bool = False
 
 
 class StepPipeline:
@@ -73,13 +82,25 @@ class StepPipeline:
         scheduled = scheduler_output.scheduled
         assert scheduled or previous, "there is work left, but nothing can be scheduled"
         launched = self._launch(scheduler_output) if scheduled else None
+        has_failed = False
         if previous is not None:
-            yield self._collect(previous)
-        if launched is not None:
-            if self._async_scheduling and not launched.step.must_land:
-                self._launched = launched
-            else:
-                yield self._collect(launched)
+            collected = self._collect(previous)
+            has_failed = collected.error is not None
+            yield collected
+        if launched is None:
+            return
+        if has_failed:
+            collected = self._collect(launched)
+            yield replace(collected, results=[], is_void=True)
+        elif self._async_scheduling and not launched.step.must_land:
+            self._launched = launched
+        else:
+            yield self._collect(launched)
+
+    def run_now(self, scheduled: list[ScheduledSequence]) -> CollectedStep:
+        """Launch and collect a step. There must be none in flight."""
+        assert self._launched is None
+        return self._collect(self._launch(SchedulerOutput(scheduled)))
 
     def discard(self) -> None:
         """Drop the step in flight."""
@@ -89,8 +110,10 @@ class StepPipeline:
         step: InFlight
         try:
             step = self._runner.launch(scheduler_output)
-        except Exception as error:  # noqa: BLE001 - it is logged when the step is collected
-            step = _FailedLaunch(error)
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            step = _FailedLaunch(error)  # it is logged when the step is collected
         for item in scheduler_output.scheduled:
             item.launch()
         return _LaunchedStep(scheduler_output.scheduled, step)
@@ -98,7 +121,9 @@ class StepPipeline:
     def _collect(self, launched: _LaunchedStep) -> CollectedStep:
         try:
             results = launched.step.collect()
-        except Exception as error:
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
             logger.exception("a step of %d sequences failed", len(launched.scheduled))
             # without its traceback, which would keep the step's tensors alive
             return CollectedStep(launched.scheduled, [], error.with_traceback(None))
@@ -118,7 +143,7 @@ class _FailedLaunch:
 
     must_land = True
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def collect(self) -> list[SequenceResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from core.kv.manager import KVCacheManager
@@ -18,13 +19,23 @@ class ScheduledSequence:
     and samples the next one.
     """
 
-    __slots__ = ("_epoch", "num_computed_tokens", "num_tokens", "samples", "sequence")
+    __slots__ = (
+        "_epoch",
+        "_num_cached_tokens",
+        "block_table",
+        "num_computed_tokens",
+        "num_tokens",
+        "samples",
+        "sequence",
+    )
 
     def __init__(self, sequence: Sequence, num_tokens: int, *, samples: bool) -> None:
         self.sequence = sequence
         self.num_tokens = num_tokens
         self.num_computed_tokens = sequence.num_computed_tokens
         self.samples = samples
+        self.block_table = sequence.block_table  # keeps its blocks when the sequence gives it up
+        self._num_cached_tokens = sequence.num_cached_tokens
         self._epoch = sequence.epoch
 
     @property
@@ -45,6 +56,19 @@ class ScheduledSequence:
     def land(self) -> None:
         """The sampled token is no longer in flight; the caller appends it."""
         self.sequence.num_in_flight -= self.samples
+
+    def retracted(self) -> ScheduledSequence:
+        """Take the sequence back to before the launch; returns the same work, not launched.
+
+        Items of the sequence that were scheduled since become stale. Every step before this one
+        must have landed.
+        """
+        sequence = self.sequence
+        sequence.epoch += 1
+        sequence.num_computed_tokens = self.num_computed_tokens
+        sequence.num_cached_tokens = self._num_cached_tokens
+        sequence.num_in_flight = 0
+        return ScheduledSequence(sequence, self.num_tokens, samples=self.samples)
 
 
 @dataclass(slots=True)
@@ -129,6 +153,13 @@ class Scheduler:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
         sequence.epoch += 1
+
+    def recompute_holders(self, block_ids: AbstractSet[int], owner: Sequence | None) -> None:
+        """Preempt every running sequence but ``owner`` that has one of these blocks."""
+        for sequence in self._running[::-1]:
+            held = sequence.block_table.view().tolist()
+            if sequence is not owner and not block_ids.isdisjoint(held):
+                self._preempt(sequence)
 
     def schedule(self) -> SchedulerOutput:
         """Schedule the next step and allocate its blocks.

@@ -35,6 +35,7 @@ class Sequence:
         "block_hashes",
         "block_table",
         "epoch",
+        "failure",
         "must_end_thinking",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -60,6 +61,7 @@ class Sequence:
         self.num_in_flight = 0
         self.epoch = 0  # a step launched in an earlier epoch is stale
         self.num_preemptions = 0
+        self.failure: str | None = None  # why a logits processor allows no token, for the client
         self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_table = BlockTable()
         self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix

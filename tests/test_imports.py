@@ -80,7 +80,7 @@ CORE_LAYERS = (
     {"core.fusion"},
     {"core.generation"},
     {"core.pipeline"},
-    {"core.engine", "core.failures"},
+    {"core.engine", "core.failures", "core.retry"},
     {"core.assembly"},
     {"core.build"},
 )

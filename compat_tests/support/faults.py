@@ -12,6 +12,9 @@ STALL = 900_003
 NO_NUMBERS = 900_004
 """The logits of this request are NaN from the sixth token on."""
 
+BREAK = 900_005
+"""Every step from this one on raises."""
+
 STALL_SECONDS = 1.5
 FAIL_AFTER = 5
 

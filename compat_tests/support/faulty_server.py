@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from compat_tests.support.faults import (
+    BREAK,
     FAIL_AFTER,
     FAIL_AT_ONCE,
     FAIL_MIDWAY,
@@ -33,13 +34,20 @@ class FaultyRunner:
         self._runner = runner
         self._forward = runner._forward  # type: ignore[attr-defined]
         self._rows_without_numbers: list[int] = []
+        self._is_broken = False
         runner._forward = self.forward  # type: ignore[attr-defined]
 
     def clear(self, block_ids: Sequence[int]) -> None:
         self._runner.clear(block_ids)
 
+    def not_finite(self, block_ids: Sequence[int]) -> list[int]:
+        return self._runner.not_finite(block_ids)
+
     def launch(self, scheduler_output: SchedulerOutput) -> InFlight:
         self._rows_without_numbers = []
+        self._is_broken |= any(i.sequence.params.seed == BREAK for i in scheduler_output.scheduled)
+        if self._is_broken:
+            raise RuntimeError("asked to fail from now on")
         for row, item in enumerate(scheduler_output.scheduled):
             has_enough = item.sequence.num_output_tokens >= FAIL_AFTER
             match item.sequence.params.seed:

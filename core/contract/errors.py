@@ -51,3 +51,11 @@ class GenerationFailed(RoseInferError):
 
 class ModelLoadError(RoseInferError):
     """The model cannot be served; the message is one line for the operator."""
+
+
+def is_survivable(error: BaseException) -> bool:
+    """Whether a failure may end one request only: any Exception, and a panic in Rust.
+
+    PyO3 raises panics as a BaseException of its own, with one class per extension module.
+    """
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
 import llguidance
 import llguidance.numpy
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from core.contract.errors import is_survivable
 from core.grammar.progress import Progress
 from core.pinned import upload
 
@@ -23,6 +25,9 @@ _ADDENDS = np.where(
 )  # [256, 8]: of eight tokens, by the byte that holds their bits
 
 Words = npt.NDArray[np.int32]
+
+_RowMatcher: TypeAlias = tuple[llguidance.LLMatcher, int]
+"""A matcher and the row that its mask fills."""
 
 
 class Masks:
@@ -59,24 +64,38 @@ class Masks:
         words: Words = np.full((len(work), self._num_words), -1, dtype=np.int32)
         matchers = []
         for row, (progress, new) in enumerate(work):
-            matcher = progress.advance(new)
-            if matcher is not None:
-                matchers.append((matcher, row))
-        if len(matchers) > 1:
-            if self._executor is None:
-                self._executor = llguidance.LLExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
-            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, words)
-        elif matchers:
-            llguidance.numpy.fill_next_token_bitmask(matchers[0][0], words, matchers[0][1])
+            with progress.failing_alone():
+                matcher = progress.advance(new)
+                if matcher is not None:
+                    matchers.append((matcher, row))
+        if not self._fill_together(matchers, words):
+            for matcher, row in matchers:
+                with work[row][0].failing_alone():
+                    llguidance.numpy.fill_next_token_bitmask(matcher, words, row)
         may_end = np.any(words & self._ends, axis=1).tolist()
         for matcher, row in matchers:
             # A matcher that fails, or has reached a dead end, allows the end tokens.
-            if may_end[row] and (matcher.is_error() or not matcher.is_accepting()):
-                work[row][0].fail(matcher.get_error() or "nothing can follow")
+            with work[row][0].failing_alone():
+                if may_end[row] and (matcher.is_error() or not matcher.is_accepting()):
+                    work[row][0].fail(matcher.get_error() or "nothing can follow")
         for row, (progress, _) in enumerate(work):
-            if progress.has_failed:
+            if progress.failure is not None:
                 words[row] = 0
         return words
+
+    def _fill_together(self, matchers: list[_RowMatcher], words: Words) -> bool:
+        """Fill several rows in parallel. False: not done, each must be filled alone."""
+        if len(matchers) < 2:
+            return False
+        if self._executor is None:
+            self._executor = llguidance.LLExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
+        try:
+            llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, words)
+        except BaseException as error:  # it does not say of which row
+            if not is_survivable(error):
+                raise
+            return False
+        return True
 
 
 def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:

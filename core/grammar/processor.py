@@ -22,7 +22,8 @@ class GrammarProcessor:
     lock; ``apply`` waits for it. The Progress of a sequence is dropped with the sequence. Tokens
     computed again after a preemption are not new.
 
-    If a grammar fails, its whole row is masked, which fails only that sequence.
+    If a grammar fails or raises, its whole row is masked and ``Sequence.failure`` says why, which
+    fails only that sequence.
     """
 
     reads_tokens = True
@@ -58,3 +59,5 @@ class GrammarProcessor:
         _, masks = self._pending
         self._pending = None
         apply(logits, rows, masks.result())
+        for sequence in sequences:
+            sequence.failure = self._progress[sequence].failure

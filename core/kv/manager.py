@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
+from core.block_table import BlockTable
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
 from core.sequence import Sequence
@@ -16,7 +17,7 @@ class KVCacheManager:
     Only full blocks are shared, so a block that is being filled has one owner and is never
     copied. A block enters the prefix cache when the step that fills it is scheduled: every layer
     of a step writes all keys and values before it reads any, so sequences of one step can share
-    it. If the step fails, ``invalidate`` drops such blocks. Core thread only.
+    it. If the step fails, ``drop_cached`` drops such blocks. Core thread only.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool) -> None:
@@ -38,7 +39,7 @@ class KVCacheManager:
 
         Applies to a new sequence, to one that resumes after preemption, and to one whose next
         blocks another sequence computed meanwhile. A cached block may be computed in the step
-        that is being scheduled: the sequence must then be in that step too, and fail with it.
+        that is being scheduled: the sequence must then be in that step too, after its writer.
         The last token is never reused, because its logits are needed. A sequence with prompt
         log-probabilities reuses nothing, because it needs the logits of every position.
         """
@@ -124,26 +125,23 @@ class KVCacheManager:
             self.cache_blocks(sequence, sequence.num_computed_tokens + 1)
 
     def free(self, sequence: Sequence) -> None:
-        """Free all blocks, the last first: the beginning of a prefix is the most useful."""
-        self._pool.release(reversed(sequence.block_table.clear()))
+        """Free all blocks, the last first: the beginning of a prefix is the most useful.
+
+        The sequence gets a new table. The old one stays as it was, for steps in flight.
+        """
+        table, sequence.block_table = sequence.block_table, BlockTable()
+        self._pool.release(reversed(table.view().tolist()))
         sequence.num_computed_tokens = 0
 
-    def drop_cached(self, sequence: Sequence) -> list[int]:
-        """Drop this sequence's blocks from the prefix cache; they may contain NaN.
-
-        A sequence that shares such a block fails too. Returns the blocks.
-        """
-        block_ids: list[int] = sequence.block_table.view().tolist()
-        self._pool.drop_cached(block_ids)
+    def blocks_between(self, table: BlockTable, start: int, end: int) -> list[int]:
+        """The blocks in ``table`` of tokens ``start`` to ``end - 1``."""
+        size = self.block_size
+        block_ids: list[int] = table.view()[start // size : -(-end // size)].tolist()
         return block_ids
 
-    def free_among(self, block_ids: Iterable[int]) -> list[int]:
-        """The free ones of these blocks."""
-        return [block_id for block_id in block_ids if self._pool.is_free(block_id)]
-
-    def invalidate(self) -> None:
-        """Empty the prefix cache: a failed step may not have computed the blocks it cached."""
-        self._pool.drop_all_cached()
+    def drop_cached(self, block_ids: Iterable[int]) -> None:
+        """Drop blocks from the prefix cache: they were not computed, or contain NaN."""
+        self._pool.drop_cached(block_ids)
 
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Assert that these sequences use all blocks that are not free."""

@@ -40,6 +40,17 @@ class KVStorage:
         for tensor in (*self.keys, *self.values):
             tensor.view(torch.uint8).index_fill_(0, index, 0)  # all types: zero bytes are 0
 
+    def not_finite(self, block_ids: Sequence[int]) -> list[int]:
+        """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
+        is_finite = torch.ones(len(index), dtype=torch.bool, device=index.device)
+        for tensor in (*self.keys, *self.values):
+            blocks = tensor.view(torch.uint8).index_select(0, index).view(tensor.dtype)
+            if tensor.dtype.itemsize == 1:  # torch cannot tell for 8 bits
+                blocks = blocks.half()
+            is_finite &= blocks.isfinite().flatten(1).all(dim=1)
+        return [b for b, is_ok in zip(block_ids, is_finite.tolist(), strict=True) if not is_ok]
+
 
 def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtype) -> int:
     """Bytes of one block in all layers."""

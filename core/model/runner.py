@@ -13,7 +13,7 @@ from core.model.last_tokens import LastTokens
 from core.model.logits_rows import LogitsRows
 from core.model_input import build_model_input
 from core.sampling.logprobs import PromptScores
-from core.sampling.result import PendingTokens, SampledTokens, SequenceResult
+from core.sampling.result import PendingTokens, RowFailure, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
@@ -43,6 +43,10 @@ class ModelRunner:
     def clear(self, block_ids: Ids[int]) -> None:
         """Zero free blocks that may contain NaN: NaN would spread through attention masks."""
         self._storage.clear(block_ids)
+
+    def not_finite(self, block_ids: Ids[int]) -> list[int]:
+        """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        return self._storage.not_finite(block_ids)
 
     def launch(self, scheduler_output: SchedulerOutput) -> StepInFlight:
         """Launch the step on the device without waiting for it."""
@@ -114,7 +118,7 @@ def _result(sampled: SampledTokens | None, scores: PromptScores | None) -> Seque
     try:
         return SequenceResult(sampled, scores.collect())
     except GenerationFailed:
-        return SequenceResult(SampledTokens([], failed=True), [])
+        return SequenceResult(SampledTokens([], failure=RowFailure.NAN), [])
 
 
 def _score_prompt(item: ScheduledSequence, rows: range, logits: torch.Tensor) -> PromptScores:

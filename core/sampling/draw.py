@@ -17,10 +17,13 @@ import torch
 from core.sampling.best import argmax
 
 FAILED = -1
-"""In place of a token: the row has nothing to choose from."""
+"""In place of a token: the logits of the row contain NaN or infinity."""
 
 UNRESOLVED = -2
 """In place of a token: the drawn token is not among the candidates."""
+
+MASKED = -3
+"""In place of a token: every logit of the row is -inf."""
 
 RowDraw: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """One token per row from logits, filters and random bits; see core.kernels.triton.draw."""
@@ -45,10 +48,18 @@ def load_row_draw(vocab_size: int, dtype: torch.dtype, device: torch.device) -> 
 
 
 def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
-    """Return the best token of each row, the lowest id on ties, or FAILED. Int64 [num_rows]."""
+    """Return the best token of each row, the lowest id on ties; int64 [num_rows].
+
+    Or FAILED, or MASKED.
+    """
     token = argmax(logits)
     value = logits.gather(1, token[:, None])[:, 0]
-    return torch.where(value.abs() < torch.inf, token, FAILED)
+    return torch.where(value.abs() < torch.inf, token, _reason(value))
+
+
+def _reason(largest: torch.Tensor) -> torch.Tensor:
+    """Return why a row with this largest logit, or NaN, has no token: FAILED or MASKED."""
+    return torch.where(largest == -torch.inf, MASKED, FAILED)
 
 
 def draw_unfiltered(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -58,7 +69,8 @@ def draw_unfiltered(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     running sum over the vocabulary, which is slower and less exact in float32.
 
     ``logits`` is float32 [num_rows, vocab_size], already divided by the temperature; ``u`` is
-    float64 [num_rows] in [0, 1). Returns int64 [num_rows], FAILED where there is no distribution.
+    float64 [num_rows] in [0, 1). Returns int64 [num_rows], FAILED or MASKED where there is no
+    distribution.
     """
     num_rows, vocab_size = logits.shape
     weights = logits.softmax(dim=1)
@@ -87,7 +99,10 @@ def draw_unfiltered(logits: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     inner = inner.cumsum(dim=1, dtype=torch.float64)
     place = torch.searchsorted(inner, fraction * inner[:, -1:], right=True)
     token = ids.gather(1, place.clamp_(max=_BLOCK - 1))
-    return torch.where(total < torch.inf, token, FAILED)[:, 0]
+    exists = total < torch.inf
+    if not exists.all():  # no cost on a CPU, the only device that draws here
+        token = torch.where(exists, token, _reason(logits.amax(dim=1, keepdim=True)))
+    return token[:, 0]
 
 
 def draw_filtered(
@@ -113,8 +128,8 @@ def draw_filtered(
 
     Weights are relative to the best token's, so min_p compares with them directly. top_p is
     relative to the mass that min_p and top_k leave over, and keeps the shortest run of the best
-    candidates that reaches it. Returns int64 [num_rows], FAILED where there is no distribution,
-    UNRESOLVED where the candidates do not suffice; the whole vocabulary always does.
+    candidates that reaches it. Returns int64 [num_rows], FAILED or MASKED where there is no
+    distribution, UNRESOLVED where the candidates do not suffice; the whole vocabulary always does.
     """
     num_candidates = values.shape[1]
     temperature, min_p, top_k, top_p = filters[:, :, None]  # each [num_rows, 1]
@@ -148,7 +163,8 @@ def draw_filtered(
 
     token = torch.where(is_resolved, token, UNRESOLVED)
     # NaN and infinity rank first, so the first value shows both.
-    return torch.where(values[:, :1].abs() < torch.inf, token, FAILED)[:, 0]
+    largest = values[:, :1]
+    return torch.where(largest.abs() < torch.inf, token, _reason(largest))[:, 0]
 
 
 def _rank_within(mass: torch.Tensor, limit: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

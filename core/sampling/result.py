@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 import torch
 
 from core.contract.messages import TokenLogprob
 from core.pinned import Download
 from core.sampling.batch import SamplingBatch
-from core.sampling.draw import FAILED
+from core.sampling.draw import MASKED
 from core.sampling.logprobs import pack, unpack
+
+
+class RowFailure(enum.Enum):
+    """Why a row has no token.
+
+    ``NAN``: its logits contain NaN or infinity. ``MASKED``: every logit is -inf, because of what
+    the request allows.
+    """
+
+    NAN = "nan"
+    MASKED = "masked"
 
 
 class SampledTokens(msgspec.Struct, frozen=True):
     """The tokens of one sequence in one step, and their raw log-probabilities if requested.
 
     ``logprobs`` is aligned with ``token_ids``; its text offsets are 0, the text side sets them.
-    ``failed`` means that the logits of the row left nothing to choose from (NaN, infinite, or
-    everything masked): there is no token and the request must end with an error.
+    With a ``failure`` there is no token and the request must end with an error.
     """
 
     token_ids: list[int]
     logprobs: list[TokenLogprob] | None = None
-    failed: bool = False
+    failure: RowFailure | None = None
 
 
 class SequenceResult(msgspec.Struct, frozen=True):
@@ -79,11 +91,12 @@ class PendingTokens:
 
 def _result(token_id: int, line: list[float] | None = None, num_top: int = 0) -> SampledTokens:
     """Make the result of one row. ``line`` is its line of ``pack``, None without logprobs."""
-    if token_id == FAILED:
-        return SampledTokens([], None, failed=True)
+    if token_id < 0:
+        failure = RowFailure.MASKED if token_id == MASKED else RowFailure.NAN
+        return SampledTokens([], failure=failure)
     if line is None:
         return SampledTokens([token_id])
     logprob = unpack(line, token_id, num_top)
     if logprob is None:
-        return SampledTokens([], None, failed=True)
+        return SampledTokens([], failure=RowFailure.NAN)
     return SampledTokens([token_id], [logprob])

@@ -7,9 +7,11 @@ import random
 import pytest
 import torch
 
-from core.engine import REQUEST_FAILED
+from core.engine import LOGITS_NOT_FINITE, failed_with
 from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import EOS, POISON, Answer, Rig
+
+FAILED = failed_with(RuntimeError())
 
 
 def async_rig(**limits) -> Rig:
@@ -211,12 +213,12 @@ def test_a_failed_launch_is_reported_after_the_step_in_flight():
     rig.add("waits", b"w", max_tokens=1)
     rig.step()
     rig.step()
-    rig.runner.failures.append(RuntimeError("secret"))
+    rig.runner.guilty["continues"] = RuntimeError("secret")
     outputs = rig.engine.step()
     assert [(o.request_id, o.text, o.finish_reason, o.error) for o in outputs] == [
         ("ends", "b", "length", None),
         ("continues", "d", None, None),
-        ("continues", "", None, REQUEST_FAILED),
+        ("continues", "", None, FAILED),
     ]
     rig.engine.check()
     assert rig.run()["waits"].last.finish_reason == "length"
@@ -228,8 +230,8 @@ def test_a_failed_collect_ends_only_the_requests_of_its_step():
     rig.add("old", prompt=range(10))
     rig.step()
     rig.add("new", b"new", prompt=range(10), max_tokens=3)
-    rig.runner.late_failures.append(RuntimeError("secret"))
-    assert rig.step()["old"].error == REQUEST_FAILED
+    rig.runner.guilty_late["old"] = RuntimeError("secret")
+    rig.step()
     answer = rig.run()["new"]
     assert (answer.text, answer.last.finish_reason) == ("new", "length")
     assert rig.engine.stats().num_failed_steps == 1
@@ -241,20 +243,21 @@ def test_a_row_without_a_usable_token_in_flight_fails_only_its_request():
     rig.add("bad", prompt=range(10))
     rig.add("good", b"good", max_tokens=4)
     answers = rig.run()
-    assert answers["bad"].last.error
+    assert answers["bad"].last.error == LOGITS_NOT_FINITE
     assert answers["good"].text == "good"
     rig.add("next", prompt=range(10), max_tokens=1)
     assert rig.run()["next"].last.num_cached_tokens == 0
 
 
-def test_a_stale_row_without_a_usable_token_clears_all_free_blocks():
+def test_a_stale_row_of_nan_clears_only_its_own_blocks():
     rig = async_rig()
     rig.runner.failed_rows.add("bad")
     rig.add("bad", prompt=range(10))
     rig.step()
     rig.engine.abort("bad")
     rig.run()
-    assert set(rig.runner.cleared) == set(range(64))
+    assert len(rig.runner.cleared) == 3
+    assert not rig.runner.nan_blocks
 
 
 def test_a_detokenizer_error_with_a_token_in_flight():
@@ -262,7 +265,7 @@ def test_a_detokenizer_error_with_a_token_in_flight():
     rig.add("bad", [*b"a", POISON, *b"bc"], max_tokens=4)
     rig.add("good", b"good", max_tokens=4)
     answers = rig.run()
-    assert answers["bad"].last.error == REQUEST_FAILED
+    assert answers["bad"].last.error == failed_with(ValueError())
     assert answers["good"].text == "good"
     assert rig.num_used_blocks == 0
 
@@ -295,12 +298,12 @@ def test_a_cuda_error_in_flight_is_fatal():
 
 def test_many_failed_steps_in_a_row_are_fatal():
     rig = async_rig()
-    rig.runner.broken_ids.update(map(str, range(20)))
+    rig.runner.is_broken = True
     for i in range(MAX_FAILED_STEPS - 1):
         rig.add(str(i))
-        assert rig.step()[str(i)].error == REQUEST_FAILED
+        assert rig.step()[str(i)].error == FAILED
     rig.add("19")
-    with pytest.raises(RuntimeError, match="breaks every step"):
+    with pytest.raises(RuntimeError, match="every step fails"):
         rig.step()
 
 

@@ -80,7 +80,7 @@ class Decoder:
         results = self.sampler(logits, sequences)
         for sequence, result in zip(sequences, results, strict=True):
             sequence.token_ids += result.token_ids
-        return [result.failed for result in results]
+        return [result.failure is not None for result in results]
 
     def run(self, *sequences: Sequence, favourites: str = '"}]') -> list[str]:
         """Run all to their ends as one batch; return their texts, with "…" where one was cut.

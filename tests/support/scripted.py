@@ -12,7 +12,7 @@ from typing import Any
 from core.contract.messages import StepOutput, TokenLogprob
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
-from core.sampling.result import SampledTokens, SequenceResult
+from core.sampling.result import RowFailure, SampledTokens, SequenceResult
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
 from core.text.detokenizer import ByteDetokenizer
@@ -82,16 +82,24 @@ class ScriptedRunner:
     """Samples ``scripts[r]`` for request ``r``, or letters that depend on the context.
 
     The next launches raise ``failures``, one each, and the next collects ``late_failures``. Every
-    launch with a request of ``broken_ids`` raises. Requests of ``failed_rows`` get no usable
-    token. A step that samples for ``bound_ids`` must land before the next launch.
+    launch with a request of ``guilty`` raises its error, and every collect with one of
+    ``guilty_late``; so does one with a token of ``guilty_tokens`` in a prompt. With ``is_broken``
+    every launch raises. Requests of ``failed_rows`` get NaN, in the blocks that they write too;
+    those of ``masked_rows`` have no allowed token. A step that samples for ``bound_ids`` must
+    land before the next launch.
     """
 
     def __init__(self, block_size: int) -> None:
         self.scripts: dict[str, AnySequence[int]] = {}
         self.failures: list[BaseException | None] = []
         self.late_failures: list[BaseException | None] = []
-        self.broken_ids: set[str] = set()
+        self.guilty: dict[str, BaseException] = {}
+        self.guilty_late: dict[str, BaseException] = {}
+        self.guilty_tokens: dict[int, BaseException] = {}
+        self.is_broken = False
         self.failed_rows: set[str] = set()
+        self.masked_rows: set[str] = set()
+        self.nan_blocks: set[int] = set()
         self.bound_ids: set[str] = set()
         self.batches: list[dict[str, int]] = []
         """For each step, the number of computed tokens by request id."""
@@ -101,19 +109,26 @@ class ScriptedRunner:
         self.most_in_flight = 0
         self.cleared: list[int] = []
         """Block ids passed to ``clear``."""
+        self._block_size = block_size
         self._cache = CacheModel(block_size)
         self._last_tokens: dict[Sequence, int] = {}
 
     def clear(self, block_ids: list[int]) -> None:
         self.cleared += block_ids
+        self.nan_blocks -= set(block_ids)
+
+    def not_finite(self, block_ids: list[int]) -> list[int]:
+        return [block_id for block_id in block_ids if block_id in self.nan_blocks]
 
     def launch(self, scheduler_output: SchedulerOutput) -> ScriptedStep:
         items = scheduler_output.scheduled
         self.batches.append({item.sequence.request_id: item.num_tokens for item in items})
         if self.failures and (failure := self.failures.pop(0)) is not None:
             raise failure
-        if self.broken_ids & self.batches[-1].keys():
-            raise RuntimeError("this request breaks every step")
+        if self.is_broken:
+            raise RuntimeError("every step fails")
+        for item in items:
+            self._raise_if_guilty(item.sequence)
         try:
             seen = self._cache.compute(scheduler_output, self._last_tokens)
             results = [
@@ -134,12 +149,32 @@ class ScriptedRunner:
         self.num_in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.num_in_flight)
         ids = {item.sequence.request_id for item in items if item.samples}
-        return ScriptedStep(self, results, must_land=bool(ids & self.bound_ids))
+        late = [self.guilty_late[r] for r in self.batches[-1] if r in self.guilty_late]
+        self._spread_nan(items)
+        return ScriptedStep(
+            self, results, must_land=bool(ids & self.bound_ids), error=late[0] if late else None
+        )
+
+    def _raise_if_guilty(self, sequence: Sequence) -> None:
+        if (error := self.guilty.get(sequence.request_id)) is not None:
+            raise error
+        for token_id, error in self.guilty_tokens.items():
+            if token_id in sequence.request.prompt_token_ids:
+                raise error
+
+    def _spread_nan(self, items: AnySequence[ScheduledSequence]) -> None:
+        for item in items:
+            if item.sequence.request_id in self.failed_rows:
+                table = item.sequence.block_table.view().tolist()
+                first = item.num_computed_tokens // self._block_size
+                self.nan_blocks.update(table[first : -(-item.end // self._block_size)])
 
     def _sample(self, sequence: Sequence, seen: int) -> SampledTokens:
         place = sequence.num_sampled_tokens
         if sequence.request_id in self.failed_rows:
-            return SampledTokens([], None, failed=True)
+            return SampledTokens([], failure=RowFailure.NAN)
+        if sequence.request_id in self.masked_rows:
+            return SampledTokens([], failure=RowFailure.MASKED)
         script = self.scripts.get(sequence.request_id)
         token_id = ord("a") + seen % 26 if script is None else [*script, EOS][place]
         logprobs = None
@@ -148,7 +183,7 @@ class ScriptedRunner:
         return SampledTokens([token_id], logprobs)
 
     def _on_device(self, sampled: SampledTokens) -> int:
-        return 0 if sampled.failed else sampled.token_ids[0]
+        return 0 if sampled.failure else sampled.token_ids[0]
 
     def _scores(self, item: ScheduledSequence) -> list[TokenLogprob]:
         sequence = item.sequence
@@ -163,9 +198,15 @@ class ScriptedStep:
     """A step in flight with its results."""
 
     def __init__(
-        self, runner: ScriptedRunner, results: list[SequenceResult], *, must_land: bool
+        self,
+        runner: ScriptedRunner,
+        results: list[SequenceResult],
+        *,
+        must_land: bool,
+        error: BaseException | None = None,
     ) -> None:
         self.must_land = must_land
+        self._error = error
         self._runner = runner
         self._results = results
 
@@ -174,6 +215,8 @@ class ScriptedStep:
         runner.num_in_flight -= 1
         if runner.late_failures and (failure := runner.late_failures.pop(0)) is not None:
             raise failure
+        if self._error is not None:
+            raise self._error
         return self._results
 
 

@@ -177,7 +177,8 @@ def _draw_kernel(
 
     best, token, num_bad = _best(row, vocab_size, BLOCK)
     if (num_bad > 0) | (tl.abs(best) == float("inf")):
-        token = -1  # FAILED
+        is_masked = (num_bad == 0) & (best < 0.0)
+        token = tl.where(is_masked, -3, -1)  # MASKED, FAILED
     elif temperature > 0.0:
         last_value = float("-inf")
         last_id = vocab_size
@@ -209,7 +210,7 @@ def draw_rows(
 ) -> torch.Tensor:
     """Sample one token per row; returns int64 [num_rows].
 
-    A row with NaN, or whose largest logit is infinite, gives FAILED (-1).
+    A row with NaN or infinity gives FAILED (-1), one of only -inf MASKED (-3).
 
     ``logits`` is [num_rows, vocab_size] of any float type, rows contiguous. ``filters`` is float64
     [4, num_rows]: temperature (0: greedy), min_p (below 1), top_k (``vocab_size``: off), top_p

@@ -20,3 +20,14 @@ def test_clear_zeros_the_given_blocks_only(dtype: torch.dtype) -> None:
     for tensor in (*storage.keys, *storage.values):
         assert (tensor.float()[[1, 3]] == 0).all()
         assert tensor.float()[[0, 2, 4]].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn], ids=str)
+def test_blocks_with_nan_are_found(dtype: torch.dtype) -> None:
+    layers = [LayerSpec(4, 2, 8, 4, 1.0, None)] * 2
+    storage = KVStorage(layers, num_blocks=5, block_size=4, dtype=dtype, device=CPU)
+    assert storage.not_finite([4, 0, 1, 2, 3]) == []
+    storage.keys[1][3, 0, 2, 1] = torch.nan
+    storage.values[0][2, 1, 3, 3] = torch.nan
+    assert storage.not_finite([4, 2, 0, 3]) == [2, 3]
+    assert storage.not_finite([4, 0]) == storage.not_finite([]) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.contract.params import SamplingParams
 from core.sampling.best import topk
-from core.sampling.draw import FAILED, UNRESOLVED, draw_filtered, draw_unfiltered
+from core.sampling.draw import FAILED, MASKED, UNRESOLVED, draw_filtered, draw_unfiltered
 from tests.core.sampling.builders import is_clear_cut, make_logits, survivors
 
 GRID = 256
@@ -76,7 +76,7 @@ def test_unfiltered_rows_without_a_distribution_fail():
     logits[2] = -torch.inf
     logits[3, 999] = torch.inf
     tokens = draw_unfiltered(logits, even_grid(5)).tolist()
-    assert tokens[1:4] == [FAILED] * 3
+    assert tokens[1:4] == [FAILED, MASKED, FAILED]
     assert min(tokens[0], tokens[4]) >= 0
 
 
@@ -158,7 +158,7 @@ def test_filtered_rows_without_a_distribution_fail(num_candidates, limit):
         logits[4] = bad
         assert filtered(logits, params, even_grid(1), num_candidates).tolist() == [FAILED]
     masked = torch.full((50,), -torch.inf)
-    assert filtered(masked, params, even_grid(1), num_candidates).tolist() == [FAILED]
+    assert filtered(masked, params, even_grid(1), num_candidates).tolist() == [MASKED]
 
 
 def test_filtered_draws_with_fewer_tokens_than_candidates():

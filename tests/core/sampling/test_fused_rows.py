@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from core.contract.params import SamplingParams
 from core.kernels.triton.draw import draw_rows
 from core.kernels.triton.types import IS_INTERPRETED
-from core.sampling.draw import FAILED, load_row_draw
+from core.sampling.draw import FAILED, MASKED, load_row_draw
 from core.sampling.rows import FusedRows, Rows
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import is_clear_cut, make_logits, make_sequence, survivors
@@ -130,7 +130,7 @@ def test_rows_without_a_distribution_fail():
     logits[3, -1] = torch.inf
     filters = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0], [0.0] * 5, [32.0] * 5, [1.0] * 5])
     tokens = in_blocks(logits, filters.double(), grid(5)).tolist()
-    assert tokens[1:4] == [FAILED] * 3
+    assert tokens[1:4] == [FAILED, MASKED, FAILED]
     assert tokens[4] == logits[4].argmax()
     assert tokens[0] >= 0
 

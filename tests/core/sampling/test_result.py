@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from core.sampling.draw import greedy_tokens
+from core.sampling.result import RowFailure
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
 
@@ -46,7 +47,7 @@ def test_known_greedy_tokens_are_used():
     greedy = [make_sequence(temperature=0.0) for _ in range(3)]
     assert Sampler().launch(logits, greedy, greedy_tokens=best).tokens is best
     results = Sampler().launch(logits, greedy, greedy_tokens=best).collect()
-    assert [result.failed for result in results] == [False, True, False]
+    assert [result.failure for result in results] == [None, RowFailure.NAN, None]
     edited = [*greedy[:2], make_sequence(temperature=0.0, logit_bias={5: 100.0})]
     assert Sampler().launch(logits, edited, greedy_tokens=best).collect()[2].token_ids == [5]
 

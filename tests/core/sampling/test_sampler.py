@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.contract.params import SamplingParams
-from core.sampling.result import SampledTokens
+from core.sampling.result import RowFailure, SampledTokens
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence, survivors
 
@@ -15,7 +15,7 @@ EOS = 0
 
 
 def tokens_of(results: list[SampledTokens]) -> list[int]:
-    assert not any(result.failed for result in results)
+    assert not any(result.failure for result in results)
     return [result.token_ids[0] for result in results]
 
 
@@ -212,7 +212,7 @@ def test_a_row_with_nan_or_infinity_fails_alone():
     results = Sampler()(logits, sequences)
     for row, result in enumerate(results):
         if 5 <= row < 10:
-            assert result == SampledTokens([], None, failed=True)
+            assert result == SampledTokens([], failure=RowFailure.NAN)
         else:
             assert result == healthy[row]
 
@@ -221,7 +221,17 @@ def test_a_row_with_every_token_masked_fails():
     sequences = [
         make_sequence(temperature=t, allowed_token_ids=(EOS,), min_tokens=3) for t in (0.0, 1.0)
     ]
-    assert all(result.failed for result in Sampler((EOS,))(make_logits(2, 50), sequences))
+    results = Sampler((EOS,))(make_logits(2, 50), sequences)
+    assert [result.failure for result in results] == [RowFailure.MASKED] * 2
+
+
+@pytest.mark.parametrize("fields", [{}, {"temperature": 0.0}, {"top_k": 4}, {"min_p": 0.1}])
+def test_nan_in_a_masked_row_is_not_taken_for_a_mask(fields):
+    logits = make_logits(2, 50)
+    logits[1, 7] = torch.nan
+    sequences = [make_sequence(allowed_token_ids=(60,), **fields), make_sequence(**fields)]
+    results = Sampler()(logits, sequences)
+    assert [result.failure for result in results] == [RowFailure.MASKED, RowFailure.NAN]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import torch
 
 from core.sampling.processors.allowed_tokens import AllowedTokens
+from core.sampling.result import RowFailure
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
 
@@ -28,5 +29,5 @@ def test_only_allowed_tokens_are_drawn():
 def test_a_row_with_unknown_allowed_tokens_fails_alone():
     sequences = [make_sequence(allowed_token_ids=(99,)), make_sequence(allowed_token_ids=(1,))]
     unknown, known = Sampler()(make_logits(2, 50), sequences)
-    assert unknown.failed
+    assert unknown.failure is RowFailure.MASKED
     assert known.token_ids == [1]
