@@ -61,6 +61,7 @@ def assemble(
 ) -> LoadedEngine:
     """Build the engine of a loaded model, which it changes. Raises ModelLoadError."""
     limits = Limits.of(model, config)
+    num_token_ids = model.num_token_ids  # before its modules are replaced
     compiler = GrammarCompiler(
         tokenizer.vocabulary, tuple(sorted(model.eos_token_ids)), vocab_size=model.vocab_size
     )
@@ -81,12 +82,13 @@ def assemble(
         scheduler,
         kv,
         tokenizer,
+        num_token_ids=num_token_ids,
         eos_token_ids=model.eos_token_ids,
         seed=config.seed,
         async_scheduling=config.async_scheduling and model.device.type == "cuda",
         timer=built.runner.timer,
     )
-    info = _info(model, limits, built.num_blocks)
+    info = _info(model, limits, built.num_blocks, num_token_ids)
     logger.info(
         "%s on %s, %s, context %d, KV cache %d tokens",
         info.dtype,
@@ -98,11 +100,12 @@ def assemble(
     return LoadedEngine(engine, tokenizer, info, compiler)
 
 
-def _info(model: LoadedModel, limits: Limits, num_blocks: int) -> EngineInfo:
+def _info(model: LoadedModel, limits: Limits, num_blocks: int, num_token_ids: int) -> EngineInfo:
     return EngineInfo(
         max_model_len=limits.max_model_len,
         max_num_seqs=limits.max_num_seqs,
         vocab_size=model.vocab_size,
+        num_token_ids=num_token_ids,
         num_kv_tokens=num_blocks * limits.block_size,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),

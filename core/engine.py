@@ -45,16 +45,21 @@ class Engine:
         kv: KVCacheManager,
         tokenizer: Tokenizer,
         *,
+        num_token_ids: int,
         eos_token_ids: frozenset[int],
         seed: int | None = None,
         async_scheduling: bool = False,
         timer: StepTimer | None = None,
     ) -> None:
-        """``seed`` makes the seeds drawn for requests without one repeatable as a sequence."""
+        """A prompt may have ids below ``num_token_ids``: others would be read beyond the embedding.
+
+        ``seed`` makes the seeds drawn for requests without one repeatable as a sequence.
+        """
         self.timer = timer or StepTimer()
         self._scheduler = scheduler
         self._kv = kv
         self._tokenizer = tokenizer
+        self._num_token_ids = num_token_ids
         self._eos_token_ids = eos_token_ids
         self._seeds = random.Random(seed)
         self._pipeline = StepPipeline(runner, self.timer, async_scheduling=async_scheduling)
@@ -83,6 +88,10 @@ class Engine:
         """Queue a request, which was checked to fit. Its id must be new."""
         assert request.request_id not in self._generations
         assert request.prompt_token_ids
+        if (unknown := self._unknown_id(request.prompt_token_ids)) is not None:
+            message = f"The prompt has token id {unknown}, but the model has no such token."
+            self._ready.append(_invalid(request.request_id, message))
+            return
         seed = request.params.seed
         sequence = Sequence(request, seed=self._seeds.getrandbits(63) if seed is None else seed)
         try:
@@ -145,6 +154,11 @@ class Engine:
         assert {s for s in self._scheduler if s.num_in_flight} == in_flight
         assert all(s.num_in_flight == 1 for s in in_flight)
 
+    def _unknown_id(self, token_ids: tuple[int, ...]) -> int | None:
+        if min(token_ids) < 0:
+            return min(token_ids)
+        return max(token_ids) if max(token_ids) >= self._num_token_ids else None
+
     def _schedule(self) -> SchedulerOutput:
         scheduler_output = self._scheduler.schedule()
         if self._on_schedule is not None:
@@ -179,7 +193,9 @@ class Engine:
                 self._fail(generation, LOGITS_NOT_FINITE)
                 continue
             if failure is RowFailure.MASKED:
-                self._fail(generation, sequence.failure or NOTHING_ALLOWED)
+                message = sequence.failure or NOTHING_ALLOWED
+                self._finish(generation)
+                self._ready.append(_invalid(sequence.request_id, message))
                 continue
             try:
                 generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
@@ -209,3 +225,8 @@ class Engine:
         self._counters["num_output_tokens"] += sequence.num_output_tokens
         self._scheduler.finish(sequence)
         del self._generations[sequence.request_id]
+
+
+def _invalid(request_id: str, message: str) -> StepOutput:
+    """The last output of a request that fails through its own fault."""
+    return StepOutput(request_id=request_id, error=message, is_invalid=True)

@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 import anyio
 from anyio import WouldBlock
 
-from core.contract.errors import GenerationFailed, RoseInferError, Unavailable
+from core.contract.errors import GenerationFailed, InvalidRequest, RoseInferError, Unavailable
 from core.contract.messages import EngineRequest, StepOutput, merge
 
 BUFFERED_OUTPUTS = 32
@@ -132,6 +132,8 @@ class ResponseStream:
     def failure(self, output: StepOutput) -> RoseInferError:
         """The exception of an output's error. Clients may retry if the server is stopping."""
         assert output.error is not None
+        if output.is_invalid:
+            return InvalidRequest(output.error)
         if self._is_engine_ready():
             return GenerationFailed(output.error)
         return Unavailable(output.error)

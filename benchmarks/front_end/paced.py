@@ -119,6 +119,7 @@ def load_paced(num_streams: int, interval: float) -> LoadedEngine:
         max_model_len=1 << 20,
         max_num_seqs=num_streams,
         vocab_size=len(tokenizer),
+        num_token_ids=len(tokenizer),
         num_kv_tokens=1 << 20,
         dtype="none",
         device="none",

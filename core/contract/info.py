@@ -6,11 +6,16 @@ import msgspec
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a front end needs to know of a loaded engine. Counts are in tokens."""
+    """What a front end needs to know of a loaded engine. Counts are in tokens.
+
+    ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
+    is smaller if the embedding has fewer rows.
+    """
 
     max_model_len: int
     max_num_seqs: int
     vocab_size: int
+    num_token_ids: int
     num_kv_tokens: int
     dtype: str
     device: str

@@ -72,6 +72,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     tokens, including those whose text is held back; ``logprobs`` belong to ``text``. Counts are
     totals so far. Only the last output has ``finish_reason`` or ``error``. ``stop_reason`` is the
     stop string or stop token id that ended the request, None for the model's own EOS token.
+    ``is_invalid`` says that the error is the request's own and a repetition would fail too.
     """
 
     request_id: str
@@ -87,6 +88,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     error: str | None = None
+    is_invalid: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -113,6 +115,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
         finish_reason=second.finish_reason,
         stop_reason=second.stop_reason,
         error=second.error,
+        is_invalid=second.is_invalid,
     )
 
 

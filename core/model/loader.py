@@ -54,6 +54,13 @@ class LoadedModel:
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
 
+    @property
+    def num_token_ids(self) -> int:
+        """Ids that a prompt may have: the embedding has a row for each, and so have the logits."""
+        embedding: Any = self.module.get_input_embeddings()  # type: ignore[operator]
+        rows = getattr(embedding, "num_embeddings", None)
+        return min(self.vocab_size, rows) if isinstance(rows, int) else self.vocab_size
+
 
 def load_model(config: ModelConfig) -> LoadedModel:
     """Load the weights. Raises ModelLoadError with one clear line.

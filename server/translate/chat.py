@@ -72,7 +72,7 @@ def _prompt(
     prompt = chat_prompt(request, model.tokenizer, tools=tools, allow_template=allow_template)
     wanted = request.max_completion_tokens or request.max_tokens
     prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
-    return prompt, answer_length(len(prompt), wanted, model.info, param="messages")
+    return prompt, answer_length(prompt, wanted, model.info, param="messages")
 
 
 def _params(

@@ -79,7 +79,7 @@ def _params(
         model.grammar_compiler.check(grammar, param=format_param)
     max_tokens = [
         answer_length(
-            len(prompt.token_ids),
+            prompt.token_ids,
             request.max_tokens,
             model.info,
             param="prompt",

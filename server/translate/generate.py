@@ -26,7 +26,7 @@ def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
     )
     [prompt] = completion_prompts(completion, model.tokenizer)
     max_tokens = answer_length(
-        len(prompt.token_ids),
+        prompt.token_ids,
         request.max_new_tokens,
         model.info,
         param="prompt",

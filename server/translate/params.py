@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import Grammar
 from core.contract.info import EngineInfo
@@ -65,25 +67,33 @@ def sampling_params(
 
 
 def answer_length(
-    num_prompt_tokens: int,
+    prompt: Sequence[int],
     max_tokens: int | None,
     info: EngineInfo,
     *,
     param: str,
     default: int | None = None,
 ) -> int:
-    """The number of tokens to generate at most.
+    """Check the ids and the length of a prompt; returns the number of tokens to generate at most.
 
     ``max_tokens`` None means ``default``, or less if the context is full before; without a
-    default it means all that fit. ``param`` is the field of the prompt. Raises
+    default it means all that fit. ``param`` is the field of the prompt. Raises InvalidRequest,
     ContextLengthExceeded.
     """
+    num_prompt_tokens = len(prompt)
     room = info.max_model_len - num_prompt_tokens
     if room < 0 or (room == 0 and max_tokens != 0):
         raise ContextLengthExceeded(
             f"This model's context length is {info.max_model_len} tokens, but the prompt has "
             f"{num_prompt_tokens}.",
             param=param,
+        )
+    if max(prompt, default=0) >= info.num_token_ids:
+        raise InvalidRequest(
+            f"The prompt has token id {max(prompt)}, but the model's ids are below "
+            f"{info.num_token_ids}.",
+            param=param,
+            code="invalid_value",
         )
     if max_tokens is None:
         return room if default is None else min(room, default)

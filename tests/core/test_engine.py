@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.support.scripted import EOS, Answer, Rig
+from tests.support.scripted import EOS, NUM_TOKEN_IDS, Answer, Rig
 
 # Batches
 
@@ -172,6 +172,23 @@ def test_every_request_ends_with_exactly_one_last_output(seed):
         if last.error is None:
             assert last.finish_reason == "length"
             assert len(answers[name].token_ids) == last.num_output_tokens == added[name]
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("bad", [-1, NUM_TOKEN_IDS, 1 << 40])
+def test_an_unknown_token_id_ends_its_request_before_any_step(bad):
+    rig = Rig()
+    for i in range(10):
+        rig.add(f"bad{i}", prompt=[1, bad, 2])
+    rig.add("good", b"good", prompt=[1, 2], max_tokens=4)
+    outputs = rig.step()
+    for i in range(10):
+        assert f"token id {bad}," in outputs[f"bad{i}"].error
+        assert outputs[f"bad{i}"].is_invalid
+    assert rig.run()["good"].text == "ood"
+    assert all(batch.keys() == {"good"} for batch in rig.runner.batches)
 
 
 # Counters

@@ -97,7 +97,8 @@ def test_a_row_with_no_allowed_token_touches_no_cache():
     rig = Rig()
     rig.runner.masked_rows.add("bad")
     rig.add("bad", prompt=range(10))
-    assert rig.step()["bad"].error == NOTHING_ALLOWED
+    output = rig.step()["bad"]
+    assert (output.error, output.is_invalid) == (NOTHING_ALLOWED, True)
     assert rig.runner.cleared == []
     rig.add("next", prompt=range(10), max_tokens=1)
     assert rig.run()["next"].last.num_cached_tokens == 8

@@ -451,6 +451,16 @@ class TestOverTheApplication:
             "code": None,
         }
 
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_a_request_that_the_engine_finds_invalid(self, start_app, stream):
+        answer = [out("", error="No such token.", is_invalid=True)]
+        engine = AnsweringEngine(
+            lambda r: [msgspec.structs.replace(o, request_id=r.request_id) for o in answer]
+        )
+        app = await start_app(engine)
+        error = check_shape(await ask(app, "POST", CHAT, {"messages": USER, "stream": stream}), 400)
+        assert (error["message"], error["type"]) == ("No such token.", "invalid_request_error")
+
     async def test_a_bug_reveals_nothing_and_is_logged(self, start_app, caplog, monkeypatch):
         app = await start_app()
 

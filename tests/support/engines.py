@@ -221,6 +221,7 @@ def loaded(
         "max_model_len": 512,
         "max_num_seqs": 8,
         "vocab_size": len(wrapped),
+        "num_token_ids": len(wrapped),
         "num_kv_tokens": 4096,
         "dtype": "float32",
         "device": "cpu",

@@ -24,6 +24,9 @@ EOS = 256
 POISON = 257
 """A token that makes every detokenizer raise."""
 
+NUM_TOKEN_IDS = 1000
+"""Ids that prompts may have."""
+
 _TEXTS = {EOS: b"<eos>"}
 
 
@@ -270,6 +273,7 @@ class Rig:
             self.scheduler,
             self.kv,
             self.tokenizer,
+            num_token_ids=NUM_TOKEN_IDS,
             eos_token_ids=frozenset({EOS}),
             seed=0,
             async_scheduling=async_scheduling,

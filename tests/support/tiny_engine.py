@@ -77,6 +77,7 @@ def build_engine(
         scheduler,
         kv,
         tokenizer,
+        num_token_ids=VOCAB_SIZE,
         eos_token_ids=frozenset(),
         seed=0,
         async_scheduling=async_scheduling,

@@ -137,6 +137,57 @@ def test_a_forbidden_token_fails_its_row_only(decoder):
     assert decoder.step([broken, sound]) == [True, False]
 
 
+class PanicException(BaseException):
+    """What a panic in Rust looks like."""
+
+
+class FaultyMatcher:
+    """A matcher that raises when it is told of a token."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def consume_token(self, _token_id: int) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), PanicException("secret")])
+@pytest.mark.parametrize("num_sound", [1, 5])
+def test_a_matcher_that_raises_fails_its_row_only(error, num_sound):
+    decoder = Decoder()
+    broken = decoder.sequence(choice(["yes", "no"]), seed=1)
+    sound = [decoder.sequence(regex("[ab]{9}"), seed=i) for i in range(num_sound)]
+    expected = [decoder.run(decoder.sequence(regex("[ab]{9}"), seed=i)) for i in range(num_sound)]
+    decoder.step([broken, *sound])
+    decoder.processor._progress[broken].matcher = FaultyMatcher(error)
+    assert decoder.step([broken, *sound]) == [True] + [False] * num_sound
+    assert type(error).__name__ in broken.failure
+    assert "secret" not in broken.failure
+    assert [decoder.run(sequence) for sequence in sound] == expected
+
+
+@pytest.mark.parametrize("num_sound", [0, 1, 5])
+def test_a_mask_that_cannot_be_filled_fails_its_row_only(num_sound):
+    decoder = Decoder()
+    broken = decoder.sequence(choice(["yes", "no"]), seed=1)
+    sound = [decoder.sequence(choice(["yes", "no"]), seed=i) for i in range(num_sound)]
+    decoder.step([broken, *sound])
+    progress = decoder.processor._progress[broken]
+    progress.take_new(broken)
+    progress.matcher = object()
+    assert decoder.step([broken, *sound]) == [True] + [False] * num_sound
+    assert broken.failure is not None
+    assert all(sequence.failure is None for sequence in sound)
+
+
+def test_a_dead_end_is_named(decoder):
+    sequence = decoder.sequence(choice(["yes", "no"]), seed=1)
+    decoder.step([sequence])
+    sequence.token_ids[-1] = builtin().encode("#", add_special_tokens=False)[0]
+    assert decoder.step([sequence]) == [True]
+    assert sequence.failure.startswith("The grammar of this request cannot continue: ")
+
+
 def test_processors_that_mask_everything_fail_their_row_only(decoder):
     digits = tuple(builtin().encode("7", add_special_tokens=False))
     masked = decoder.sequence(choice(["yes"]), allowed_token_ids=digits)

@@ -36,6 +36,7 @@ def test_directory(directory: Path) -> None:
     loaded = load_model(ModelConfig(model=str(directory)))
     assert_same_weights(loaded.module)
     assert (loaded.vocab_size, loaded.max_model_len) == (VOCAB_SIZE, CONTEXT)
+    assert loaded.num_token_ids == VOCAB_SIZE
     assert not loaded.module.training
     assert loaded.dtype is torch.float32
 
@@ -107,3 +108,11 @@ def test_auto_dtype_is_the_checkpoints_own_on_a_gpu() -> None:
     assert pick_dtype("auto", torch.bfloat16, torch.device("cuda")) is torch.bfloat16
     assert pick_dtype("auto", None, torch.device("cuda")) is torch.float32
     assert pick_dtype("auto", torch.float32, torch.device("cpu")) is torch.float32
+
+
+def test_an_embedding_with_fewer_rows_bounds_the_ids(directory: Path) -> None:
+    loaded = load_model(ModelConfig(model=str(directory)))
+    loaded.module.set_input_embeddings(torch.nn.Embedding(VOCAB_SIZE - 5, 8))
+    assert loaded.num_token_ids == VOCAB_SIZE - 5
+    loaded.module.set_input_embeddings(torch.nn.Embedding(VOCAB_SIZE + 5, 8))
+    assert loaded.num_token_ids == VOCAB_SIZE

@@ -115,6 +115,7 @@ def engine_of(
         Scheduler(kv, max_num_seqs=20, max_num_batched_tokens=128),
         kv,
         tokenizer,
+        num_token_ids=VOCAB_SIZE,
         eos_token_ids=frozenset(),
         seed=0,
         async_scheduling=True,

@@ -17,6 +17,7 @@ def info():
             "max_model_len": 100,
             "max_num_seqs": 8,
             "vocab_size": 400,
+            "num_token_ids": 400,
             "num_kv_tokens": 1000,
             "dtype": "float32",
             "device": "cpu",

@@ -155,7 +155,7 @@ def test_bad_words_apply_at_the_start_and_after_a_space(translate, tokenizer):
     [(10, None, 90), (10, 90, 90), (10, 5, 5), (99, None, 1), (100, 0, 0), (10, 0, 0)],
 )
 def test_answer_length_within_the_context(info, num_prompt, wanted, granted):
-    assert answer_length(num_prompt, wanted, info(), param="prompt") == granted
+    assert answer_length([1] * num_prompt, wanted, info(), param="prompt") == granted
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,19 @@ def test_answer_length_within_the_context(info, num_prompt, wanted, granted):
 )
 def test_an_error_beyond_the_context_names_both_numbers(info, num_prompt, wanted, shown):
     with pytest.raises(ContextLengthExceeded) as caught:
-        answer_length(num_prompt, wanted, info(), param="messages")
+        answer_length([1] * num_prompt, wanted, info(), param="messages")
     assert caught.value.param == "messages"
     assert caught.value.code == "context_length_exceeded"
     assert "100 tokens" in caught.value.message
     assert shown in caught.value.message
+
+
+def test_a_token_id_that_the_model_does_not_have_is_refused(info):
+    facts = info(num_token_ids=300)
+    assert answer_length([5, 299], 1, facts, param="prompt") == 1
+    with pytest.raises(InvalidRequest, match="ids are below 300") as caught:
+        answer_length([5, 300, 2], 1, facts, param="messages")
+    assert caught.value.param == "messages"
 
 
 IMPOSSIBLE = [
