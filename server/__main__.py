@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from bench.flags import add_bench_command
 from bench.settings import BenchSettings
+from core.machine import num_cores
 from server import heap
 from server.flags import Parser, new_program
 from server.settings import Settings, add_serve_command
@@ -73,6 +74,9 @@ def _set_up(log_level: str) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     for noisy in ("httpx", "urllib3", "filelock", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+    # Read when torch is imported. Its own default counts simultaneous threads and ignores quotas.
+    os.environ.setdefault("OMP_NUM_THREADS", str(num_cores()))
 
     # OpenMP threads spin while they wait for each other. GNU's default spins so long that steps
     # get far slower on a machine with other work; not spinning is slow on an idle one.

@@ -94,6 +94,12 @@ ENGINE_FLAGS = (
         "triton on CUDA",
         convert=Choice(get_args(AttentionBackendName)),
     ),
+    Flag(
+        name="threads",
+        help="CPU threads that compute",
+        convert=positive,
+        default_text="OMP_NUM_THREADS, or the physical cores that affinity and quota allow",
+    ),
 )
 
 ENGINE_SEED = Flag(

@@ -47,6 +47,8 @@ def build_runner(
     Raises ModelLoadError.
     """
     fix_rope(model.module, limits.max_model_len)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)  # of this thread, which will run the steps
     hook = AttentionHook(model.module)
     proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)

