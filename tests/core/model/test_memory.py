@@ -3,17 +3,20 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
 from core.attention.base import backend_factory
+from core.attention.cpu_backend import PagedCPUBackend
 from core.build import assemble, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.kv.storage import block_nbytes
+from core.layer_spec import LayerSpec
 from core.model.hook import AttentionHook
 from core.model.largest_step import chunk_lengths, run_largest_step
 from core.model.limits import Limits
@@ -26,6 +29,7 @@ from core.model.memory import (
     lowered_context,
     num_kv_blocks,
 )
+from core.model.step_size import step_nbytes
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DECODER, VOCAB_SIZE, tiny_model
 from tests.support.tokenizers import byte_level
@@ -85,8 +89,8 @@ TINY = {"block_size": 4, "kv_cache_memory": 250 * 4 * 2 * 4 * 2 * 8 * 4}
 """A cache for 1,000 of the 2,048 tokens of a tiny llama: 4 layers, 2 kv heads of 8 values."""
 
 
-def _assembled(config: EngineConfig):
-    llama = LlamaConfig(**{**DECODER, "max_position_embeddings": 2048})
+def _assembled(config: EngineConfig, **shape: int):
+    llama = LlamaConfig(**{**DECODER, "max_position_embeddings": 2048, **shape})
     model = describe(AutoModelForCausalLM.from_config(llama), torch.device("cpu"))
     return assemble(model, Tokenizer(byte_level(), vocab_size=VOCAB_SIZE), config)
 
@@ -108,8 +112,27 @@ def test_a_cache_that_the_system_refuses_is_a_one_line_error():
 
 
 def test_the_cache_leaves_room_for_the_largest_step():
+    """2.5 TB of logits. One sequence with so many kv heads has no partial results of attention."""
+    config = EngineConfig(max_num_batched_tokens=10**9, max_num_seqs=1)
     with pytest.raises(ModelLoadError, match="less than one sequence"):
-        _assembled(EngineConfig(max_num_batched_tokens=10**9))  # 2.5 TB of logits
+        _assembled(config, num_key_value_heads=6)
+
+
+def test_a_small_model_with_a_long_context_fits_a_machine_of_24_gb(tmp_path: Path):
+    """Qwen3-0.6B's shape, with 20 GiB available of which 3 are free: the rest holds files."""
+    (tmp_path / "proc").mkdir()
+    meminfo = f"MemFree: {3 << 20} kB\nMemAvailable: {20 << 20} kB\n"
+    (tmp_path / "proc/meminfo").write_text(meminfo)
+    shape = {"hidden_size": 1024, "intermediate_size": 3072, "vocab_size": 151_936}
+    with torch.device("meta"):
+        qwen = Qwen3Config(**shape, num_hidden_layers=1, max_position_embeddings=40_960)
+        module = AutoModelForCausalLM.from_config(qwen)
+    model = replace(describe(module, torch.device("cpu")), dtype=torch.bfloat16)
+    limits = Limits.of(model, EngineConfig())
+    layers = [LayerSpec(16, 8, 128, 128, 1.0, None)] * 28
+    attention = PagedCPUBackend.step_nbytes(layers, 512, 64, 40_960)
+    budget = cpu_budget(step_nbytes(model, limits) + attention, tmp_path)
+    assert block_nbytes(layers, 16, torch.bfloat16) * (40_960 // 16) < budget
 
 
 class Device:
