@@ -43,9 +43,7 @@ LONG_FUNCTIONS = {
     "core/kernels/triton/quantised_linear.py:_quantised_kernel": KERNEL,
 }
 
-MANY_IMPORTS = {
-    "core/model/loader.py": BEING_SPLIT,
-}
+MANY_IMPORTS = {}
 
 PACKAGE_IMPORTS = {
     "schemas": set(),

@@ -11,7 +11,7 @@ from torch import nn
 from core.attention.base import AttentionBackend, BackendFactory, backend_factory
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 
 Instrument: TypeAlias = Callable[[nn.Module, AttentionBackend], AttentionBackend]
 """Gets a model and its attention before the first step; returns the attention to use."""

@@ -9,7 +9,7 @@ from core.model.graphs.capture import CUDAGraphCapture
 from core.model.graphs.forward import with_graphs
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 
 
 def build_forward(

@@ -13,7 +13,7 @@ from core.fusion.accelerate import accelerate
 from core.model.cache import kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from core.model.proof.engine_proof import EngineProof
 from core.model.rope import fix_rope
 from core.model.runner import ModelRunner

@@ -16,7 +16,7 @@ from core.fusion.visitor import Attention
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from core.model.prequantised import is_quantised
 
 _FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}

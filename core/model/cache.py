@@ -14,7 +14,7 @@ from core.model.graphs.sizes import graphs_nbytes
 from core.model.hook import AttentionHook
 from core.model.largest_step import run_largest_step
 from core.model.limits import Limits
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from core.model.memory import (
     CUDAMemory,
     cpu_budget,

@@ -14,7 +14,7 @@ from core.model.dummy_step import dummy_sequence, dummy_step
 from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from core.model.runner import ModelRunner
 from core.sampling.sampler import Sampler
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """A step of this many tokens takes a fraction of a second on either."""

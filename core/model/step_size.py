@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.model.limits import Limits
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 
 _WIDE = 4
 """Bytes of a value: float32 is the widest type that steps compute in."""

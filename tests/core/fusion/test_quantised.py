@@ -20,7 +20,7 @@ from core.fusion.cuda.quantised import FORMATS, quantise
 from core.fusion.patterns import matrix_of
 from core.kernels.triton.types import IS_INTERPRETED
 from core.model.hook import AttentionHook
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
 from tests.support.torch_ops import TorchOps

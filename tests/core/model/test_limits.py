@@ -11,7 +11,7 @@ from transformers import BertConfig, MambaConfig, WhisperConfig
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
 from core.model.limits import Limits
-from core.model.loader import LoadedModel, _context_length, describe
+from core.model.loaded_model import LoadedModel, context_length, describe
 from tests.support.checkpoints import tiny_model
 
 
@@ -30,7 +30,7 @@ def loaded(max_model_len: int | None) -> LoadedModel:
     ids=["max_position_embeddings", "max_target_positions", "none"],
 )
 def test_the_configuration_says_how_long(config: object, length: int | None) -> None:
-    assert _context_length(config) == length
+    assert context_length(config) == length
 
 
 def test_the_operator_says_what_the_configuration_does_not() -> None:

@@ -7,7 +7,8 @@ import torch
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.model.loader import load_model, pick_device, pick_dtype
+from core.model.devices import pick_device, pick_dtype
+from core.model.loader import load_model
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 
 

@@ -20,7 +20,7 @@ from core.layer_spec import LayerSpec
 from core.model.hook import AttentionHook
 from core.model.largest_step import chunk_lengths, run_largest_step
 from core.model.limits import Limits
-from core.model.loader import LoadedModel, describe
+from core.model.loaded_model import LoadedModel, describe
 from core.model.memory import (
     MIN_CPU_RESERVE,
     cpu_budget,

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from core.build import assemble
 from core.contract.config import EngineConfig
 from core.model.limits import Limits
-from core.model.loader import describe
+from core.model.loaded_model import describe
 from core.model.step_size import step_nbytes
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DECODER

@@ -14,7 +14,7 @@ import torch
 from core.fusion.accelerate import accelerate
 from core.kernels.cpu import compiler, library
 from core.model.hook import AttentionHook
-from core.model.loader import LoadedModel
+from core.model.loaded_model import LoadedModel
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'

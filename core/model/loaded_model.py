@@ -1,0 +1,89 @@
+"""LoadedModel: a model on its device, and what its configuration says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.model.layout import store_conv1d_by_column
+from core.model.plain import activation_dtype
+
+_CONTEXT_FIELDS = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_seq_len",
+    "max_target_positions",
+    "max_sequence_length",
+    "seq_length",
+)
+"""Names that configurations use for the context length."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in evaluation mode. ``dtype`` is the type of its activations."""
+
+    module: nn.Module
+    device: torch.device
+    dtype: torch.dtype
+    vocab_size: int
+    max_model_len: int | None  # tokens; None if the configuration does not say
+    eos_token_ids: frozenset[int]
+    default_sampling: dict[str, float]
+
+    @property
+    def num_token_ids(self) -> int:
+        """Number of ids that a prompt may have: each has a row of the embedding and a logit."""
+        embedding: Any = self.module.get_input_embeddings()  # type: ignore[operator]
+        rows = getattr(embedding, "num_embeddings", None)
+        return min(self.vocab_size, rows) if isinstance(rows, int) else self.vocab_size
+
+
+def describe(module: Any, device: torch.device) -> LoadedModel:
+    """Prepare a module that is on ``device`` for inference, and read its configuration."""
+    module = module.eval().requires_grad_(requires_grad=False)
+    if device.type == "cpu":
+        store_conv1d_by_column(module)
+    text_config = module.config.get_text_config()
+    return LoadedModel(
+        module=module,
+        device=device,
+        dtype=activation_dtype(module),
+        vocab_size=text_config.vocab_size,
+        max_model_len=context_length(text_config),
+        eos_token_ids=_eos_token_ids(module),
+        default_sampling=_default_sampling(module),
+    )
+
+
+def context_length(config: Any) -> int | None:
+    """Return the context length in tokens that a configuration names, or None."""
+    return next(
+        (
+            value
+            for name in _CONTEXT_FIELDS
+            if isinstance(value := getattr(config, name, None), int) and value > 0
+        ),
+        None,
+    )
+
+
+def _eos_token_ids(module: Any) -> frozenset[int]:
+    """End tokens of the generation config, else of the model's config."""
+    for config in (getattr(module, "generation_config", None), module.config.get_text_config()):
+        eos = getattr(config, "eos_token_id", None)
+        if eos is not None:
+            return frozenset([eos] if isinstance(eos, int) else eos)
+    return frozenset()
+
+
+def _default_sampling(module: Any) -> dict[str, float]:
+    """Sampling values of the model's generation config."""
+    config = getattr(module, "generation_config", None)
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    values = {name: getattr(config, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
