@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
 import torch
 
-from core.engine import failed_with
+from core.contract.params import SamplingParams
+from core.engine import LOGITS_NOT_FINITE, Engine, failed_with
 from core.failures import MAX_FAILED_STEPS
+from core.sampling.sampler import Sampler
+from core.sequence import Sequence
+from tests.support.checkpoints import tiny_model
 from tests.support.scripted import Answer, Rig
+from tests.support.tiny_engine import build_engine, request, run, token_ids
 
 FAILED = failed_with(RuntimeError())
 
@@ -175,3 +181,76 @@ def test_bystanders_get_the_tokens_they_get_alone(seed, async_scheduling):
             assert answers[name].token_ids == alone(name, **added[name])
         else:  # a step of it alone met the failure that comes once
             assert last.error == FAILED
+
+
+# With a model
+
+
+class Accuser:
+    """A logits processor that raises for requests with ``logit_bias``, from a token on."""
+
+    reads_tokens = False
+
+    def __init__(self, error: BaseException, first: int) -> None:
+        self._error = error
+        self._first = first
+
+    def applies(self, params: SamplingParams) -> bool:
+        return bool(params.logit_bias)
+
+    def apply(self, _logits: torch.Tensor, _rows: list[int], sequences: list[Sequence]) -> None:
+        if any(sequence.num_sampled_tokens >= self._first for sequence in sequences):
+            raise self._error
+
+
+def of_model(*, async_scheduling: bool, accuser: Accuser | None = None) -> Engine:
+    engine = build_engine("llama", async_scheduling=async_scheduling, max_num_batched_tokens=48)
+    sampler = engine._pipeline._runner._sampler
+    processors = (accuser,) if accuser is not None else ()
+    engine._pipeline._runner._sampler = Sampler(processors=(*sampler._processors, *processors))
+    return engine
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("error", [RuntimeError("secret"), PanicException("secret")])
+def test_a_processor_that_raises_ends_one_of_eight_streams(async_scheduling, first, error):
+    kinds = [
+        {},
+        {"temperature": 1.0},
+        {"temperature": 0.8, "top_p": 0.9, "logprobs": 2},
+        {"temperature": 1.2, "repetition_penalty": 1.3, "frequency_penalty": 0.5},
+    ]
+    requests = [
+        request(str(i), [5] * 9 + [10 + i] * (3 + i), 12, seed=i, **kinds[i % 4]) for i in range(8)
+    ]
+    guilty = request("guilty", [5] * 9 + [7], 12, logit_bias={3: 1.0})
+    engine = of_model(async_scheduling=async_scheduling, accuser=Accuser(error, first))
+    outputs = run(engine, [*requests[:4], guilty, *requests[4:]])
+    assert outputs["guilty"][-1].error == failed_with(error)
+    for each in requests:
+        alone = run(of_model(async_scheduling=False), [each])[each.request_id]
+        assert token_ids(outputs[each.request_id]) == token_ids(alone)
+        texts = ["".join(o.text for o in got) for got in (outputs[each.request_id], alone)]
+        assert texts[0] == texts[1]
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_nan_in_the_cache_ends_one_request_and_is_cleared(async_scheduling):
+    """The embedding of one token is NaN, and so are the keys and values computed from it."""
+    model = copy.deepcopy(tiny_model("llama"))
+    engine = build_engine("llama", async_scheduling=async_scheduling, model=model)
+    model.get_input_embeddings().weight.data[7] = torch.nan
+    storage = engine._pipeline._runner._storage
+    prompt = [5] * 9 + [10, 11, 12]
+    run(engine, [request("first", prompt, 4)])
+    num_steps = engine.stats().num_steps
+    guilty = request("guilty", [*prompt, 7, 9], 12)
+    outputs = run(engine, [guilty, request("good", [3, 4, 5], 12)])
+    assert outputs["guilty"][-1].error == LOGITS_NOT_FINITE
+    assert outputs["good"][-1].finish_reason == "length"
+    assert storage.not_finite(range(storage.num_blocks)) == []
+    assert engine.stats().num_steps > num_steps
+    again = run(engine, [request("again", [*prompt, 13], 4)])["again"]
+    assert again[-1].num_cached_tokens == 12
