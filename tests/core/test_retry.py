@@ -177,6 +177,7 @@ def test_bystanders_get_the_tokens_they_get_alone(seed, async_scheduling):
         assert not rig.runner.nan_blocks
     for name in added.keys() - bad - aborted:
         last = answers[name].last
+        assert last.num_cached_tokens <= last.num_prompt_tokens
         if last.error is None:
             assert answers[name].token_ids == alone(name, **added[name])
         else:  # a step of it alone met the failure that comes once
