@@ -57,7 +57,9 @@ template <class T>
 void attend(const AttentionCall& c, int64_t i, int64_t first_head, int64_t last_head) {
   static thread_local Scratch scratch;
   Item item(c, c.step->items + i * 5);
-  if (item.num_rows <= FEW) return few::attend<T>(item, first_head, last_head, scratch);
+  if (item.num_rows <= FEW)
+    return c.softcap > 0 ? few::attend<T, true>(item, first_head, last_head, scratch)
+                         : few::attend<T, false>(item, first_head, last_head, scratch);
   for (int64_t h = first_head; h < last_head; h++) many::attend<T>(item, h, scratch);
 }
 

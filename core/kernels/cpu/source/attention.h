@@ -61,7 +61,8 @@ ROSE_INLINE vf tanh_exact(vf x) {
 }
 
 // Bound `count` scores, a multiple of W. What is no number stays none.
-inline void cap_scores(float* scores, int64_t count, float softcap) {
+// Not inlined: the loops of layers without a cap stay as they are.
+__attribute__((noinline)) inline void cap_scores(float* scores, int64_t count, float softcap) {
   for (int64_t i = 0; i < count; i += W) {
     vf raw = load(scores + i);
     store(scores + i, raw != raw ? raw : softcap * tanh_exact(raw / softcap));

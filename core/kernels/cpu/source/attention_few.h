@@ -40,7 +40,6 @@ struct Unit {
   int64_t key_offset, value_offset;            // from the lines of kv head 0
   int64_t next_key_offset, next_value_offset;
   int64_t key_size, value_size, window;
-  float softcap;
   bool fetches;
 
   // Prefetch lines t to t + n of a piece.
@@ -198,22 +197,22 @@ void add(const Unit<T>& unit, const Row* rows, const float (*weights)[CHUNK]) {
   }
 }
 
-template <class T, int R>
-void some_rows(const Unit<T>& unit, Row* rows) {
+template <class T, int R, bool IS_CAPPED>
+void some_rows(const Unit<T>& unit, Row* rows, float softcap) {
   float scores[R][CHUNK];
   score<T, R>(unit, rows, scores);
-  if (unit.softcap > 0) cap_scores(scores[0], R * CHUNK, unit.softcap);
+  if (IS_CAPPED) cap_scores(scores[0], R * CHUNK, softcap);
   for (int r = 0; r < R; r++) weigh(unit, rows[r], scores[r]);
   add<T, R>(unit, rows, scores);
 }
 
-template <class T>
-void all_rows(Unit<T> unit, Row* rows, int64_t count) {
+template <class T, bool IS_CAPPED>
+void all_rows(Unit<T> unit, Row* rows, int64_t count, float softcap) {
   while (count > 0) {
     int64_t n = count >= 4 ? 4 : count >= 2 ? 2 : 1;
-    if (n == 4) some_rows<T, 4>(unit, rows);
-    else if (n == 2) some_rows<T, 2>(unit, rows);
-    else some_rows<T, 1>(unit, rows);
+    if (n == 4) some_rows<T, 4, IS_CAPPED>(unit, rows, softcap);
+    else if (n == 2) some_rows<T, 2, IS_CAPPED>(unit, rows, softcap);
+    else some_rows<T, 1, IS_CAPPED>(unit, rows, softcap);
     unit.fetches = false;  // prefetch only once
     rows += n;
     count -= n;
@@ -243,7 +242,7 @@ struct Copy {
 };
 
 // Compute the rows of an item for kv heads first_head to last_head.
-template <class T>
+template <class T, bool IS_CAPPED>
 void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
   const AttentionCall& c = item.call;
   int64_t D = round_up(c.head_dim, 2 * W), DV = round_up(c.value_dim, 2 * W), heads = last_head - first_head;
@@ -271,11 +270,13 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
       if (is_whole) {
         bool is_last = h + 1 == last_head;
         int64_t next_head = is_last ? first_head : h + 1;
-        all_rows(Unit<T>{chunks[i], is_last ? next : chunks[i], h * key_head, h * value_head, next_head * key_head,
-                         next_head * value_head, D, DV, c.window, softcap, true}, some, item.num_rows);
+        Unit<T> unit{chunks[i], is_last ? next : chunks[i], h * key_head, h * value_head, next_head * key_head,
+                     next_head * value_head, D, DV, c.window, true};
+        all_rows<T, IS_CAPPED>(unit, some, item.num_rows, softcap);
       } else {
         copy.take(c, chunks[i], h, D, DV);
-        all_rows(Unit<T>{copy.chunk, copy.chunk, 0, 0, 0, 0, D, DV, c.window, softcap, false}, some, item.num_rows);
+        Unit<T> unit{copy.chunk, copy.chunk, 0, 0, 0, 0, D, DV, c.window, false};
+        all_rows<T, IS_CAPPED>(unit, some, item.num_rows, softcap);
       }
     }
   }
