@@ -3,6 +3,7 @@
 The prompts are longer than the windows and are computed in chunks, in one batch, on cached blocks.
 """
 
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,9 @@ from transformers import (
 
 from core.attention.base import AttentionBackend, backend_factory
 from core.contract.errors import ModelLoadError
+from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import DECODER
@@ -95,6 +98,21 @@ def test_batch_equals_generate(family: str, backend: str) -> None:
     outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
     assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
     assert engine.stats().num_cached_tokens > 0
+
+
+@pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_fused_modules_keep_the_tokens(family: str) -> None:
+    def fuse(model: torch.nn.Module, hook: AttentionHook) -> None:
+        attention = list(zip(hook.modules, hook.layers, strict=True))
+        assert fuse_for_cpu(kernels(), model, attention, Format.FLOAT32)
+
+    given = prompts(1)
+    model = copy.deepcopy(model_of(family))
+    engine = build_engine(family, model=model, backend="cpu", prepare=fuse)
+    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
+    expected = [generated(family, tuple(prompt)) for prompt in given]
+    assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
