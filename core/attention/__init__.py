@@ -1,1 +1,1 @@
-"""Attention over the paged cache: a small protocol, one file for each backend."""
+"""Attention over the paged KV cache: a protocol, and one file or folder per backend."""

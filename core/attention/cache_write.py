@@ -1,4 +1,4 @@
-"""Scatter of a step's keys and values into their blocks."""
+"""Scatter a step's keys and values into their blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def write_to_cache(cache: torch.Tensor, states: torch.Tensor, slots: torch.Tensor) -> None:
-    """Store ``states`` in their slots.
+    """Store ``states`` in their slots of one layer's ``cache``.
 
     ``cache`` is ``[num_blocks, num_kv_heads, block_size, dim]``, ``states``
     ``[num_tokens, num_kv_heads, dim]``, ``slots`` ``[num_tokens]`` (block * block_size + offset).

@@ -1,10 +1,10 @@
 """Paged attention on CPU with the compiled kernel.
 
-A step is cut into items: some query rows against one run of blocks, computed for one kv head at
-a time by whichever thread is free, so that ragged batches keep all cores busy. A row whose keys
-are spread over several items gets its partial softmaxes merged at the end. That serves long
-contexts, whose runs several threads share, and blocks that several sequences of the step have in
-common: those are read once for all of them (as in FlashInfer's cascade attention).
+A step is divided into items: some query rows against one run of blocks. Threads take (item, kv
+head) pairs in turn, so ragged batches keep all cores busy. If the keys of a row are in several
+items, their partial softmax results are merged at the end. Two cases need that: long contexts,
+whose runs several threads share, and blocks that several sequences have in common, which are read
+once for all of them (as in FlashInfer's cascade attention).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
 MAX_ROWS = 64
-"""Query rows (tokens times query heads of a kv head) of an item; they stay in the cache."""
+"""Query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache."""
 
 RUN_LENGTH = 512
-"""Tokens of a run where contexts are cut so that there is work for every thread."""
+"""Tokens of a run, if contexts are split to give every thread work."""
 
 MIN_SHARED_TOKENS = 64
-"""Common prefixes shorter than this are read by each sequence for itself."""
+"""Shortest common prefix that is read once for all sequences."""
 
 Ints = npt.NDArray[np.int64]
 
 _Kind: TypeAlias = tuple[int | None, int, int, int]
-"""What a plan depends on: window, heads, kv heads, dimension of a value."""
+"""Layers of one kind share a plan: sliding window, heads, kv heads, value dimension."""
 
 
 class PagedCPUBackend:
@@ -51,33 +51,32 @@ class PagedCPUBackend:
         if library is None or dtype not in (torch.float32, torch.bfloat16):
             raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
         self._kernel = library.attention
-        self._layers = layers  # their sinks, which the calls point to
+        self._layers = layers  # keeps their sinks alive: the calls point to them
         self._block_size = storage.block_size
         self._calls = [
             _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)
         ]
         self._addresses = [ctypes.addressof(call) for call in self._calls]
-        # layers of one kind share a plan, which their calls point to
         self._steps: dict[_Kind, AttentionStep] = {}
         self._kinds: dict[_Kind, LayerSpec] = {}
         for layer, call in zip(layers, self._calls, strict=True):
             kind = _kind(layer)
             self._kinds[kind] = layer
             call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
-        self._plan: list[tuple[_Plan, torch.Tensor]] = []  # what the steps point to
+        self._plan: list[tuple[_Plan, torch.Tensor]] = []  # keeps alive what the steps point to
 
     @staticmethod
     def step_nbytes(
         layers: Sequence[LayerSpec], num_tokens: int, num_seqs: int, context: int
     ) -> int:
-        """See MeasuredFactory: the partial results of every kind of layer."""
+        """See MeasuredFactory. Counts the partial results of every kind of layer."""
         return sum(
             num_tokens * _max_partials(layer, num_seqs, context) * _partial_nbytes(layer)
             for layer in {_kind(layer): layer for layer in layers}.values()
         )
 
     def plan(self, batch: ModelInput) -> None:
-        """Cut the step into items, once for each kind of layer."""
+        """Divide the step into items, once per kind of layer."""
         self._plan = []
         for kind, step in self._steps.items():
             plan = _Plan.of(batch, self._kinds[kind], self._block_size)
@@ -87,10 +86,9 @@ class PagedCPUBackend:
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
-        """See AttentionBackend."""
         call = self._calls[layer]
         dtype = query.dtype
-        query, key, value = _readable(query), _readable(key), _readable(value)
+        query, key, value = (_as_kernel_input(states) for states in (query, key, value))
         output = torch.empty(query.shape[0], call.num_heads, call.value_dim)
         call.query, call.key, call.value = query.data_ptr(), key.data_ptr(), value.data_ptr()
         call.output = output.data_ptr()
@@ -106,12 +104,12 @@ def _kind(layer: LayerSpec) -> _Kind:
 
 
 def _partial_nbytes(layer: LayerSpec) -> int:
-    """Bytes of a token's partial result: of each head the values, the maximum and the sum."""
+    """Bytes of a token's partial result: values, maximum and sum of each head."""
     return layer.num_heads * (layer.value_dim + 2) * 4
 
 
 def _max_partials(layer: LayerSpec, num_seqs: int, context: int) -> int:
-    """Most partial results of a token: runs of its own context and shared ones, see ``_cut``."""
+    """Most partial results of a token: its own runs and shared runs. See ``_divide``."""
     window = layer.sliding_window
     num_shared = 0 if window is not None else min(num_seqs - 1, context // MIN_SHARED_TOKENS)
     num_runs = 1
@@ -121,15 +119,15 @@ def _max_partials(layer: LayerSpec, num_seqs: int, context: int) -> int:
     return num_shared + num_runs if num_shared + num_runs > 1 else 0
 
 
-def _readable(states: torch.Tensor) -> torch.Tensor:
-    """Float32 whose heads are each contiguous; the other strides may be anything."""
+def _as_kernel_input(states: torch.Tensor) -> torch.Tensor:
+    """Return float32 states with a contiguous last dimension, as the kernel reads them."""
     if states.dtype is not torch.float32:
         states = states.float()
     return states if states.stride(2) == 1 else states.contiguous()
 
 
 def _call(keys: torch.Tensor, values: torch.Tensor, layer: LayerSpec) -> AttentionCall:
-    """Fill in everything that stays the same from step to step."""
+    """Return the kernel's arguments that are the same in every step."""
     return AttentionCall(
         keys=keys.data_ptr(),
         values=values.data_ptr(),
@@ -148,7 +146,7 @@ def _call(keys: torch.Tensor, values: torch.Tensor, layer: LayerSpec) -> Attenti
 
 @dataclass(slots=True)
 class _Items:
-    """Items under construction: (first row, rows, sequence, first block, last block)."""
+    """Lists of items: (first row, number of rows, sequence, first block, last block)."""
 
     items: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     row_tokens: list[int] = field(default_factory=list)
@@ -160,7 +158,7 @@ class _Items:
 
 @dataclass(slots=True)
 class _Plan:
-    """The arrays of a step, as int32, and room for partial results."""
+    """The int32 arrays of a step, and memory for partial results."""
 
     positions: npt.NDArray[np.int32]
     block_tables: npt.NDArray[np.int32]
@@ -173,7 +171,7 @@ class _Plan:
 
     @classmethod
     def of(cls, batch: ModelInput, layer: LayerSpec, block_size: int) -> _Plan:
-        work = _cut(batch, layer, block_size)
+        work = _divide(batch, layer, block_size)
         row_tokens = np.array(work.row_tokens, dtype=np.int32)
         row_slots, merge_tokens, merge_starts = _merges(row_tokens, len(batch.positions))
         num_partials = int(merge_starts[-1])
@@ -206,23 +204,22 @@ class _Plan:
         step.num_merges = len(self.merge_tokens)
 
 
-def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
-    """Decide who reads which blocks."""
+def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
+    """Divide the step into items."""
     rows_per_token = layer.num_heads // layer.num_kv_heads
     tokens_per_item = max(1, MAX_ROWS // rows_per_token)
     window = layer.sliding_window
     starts: list[int] = batch.query_starts.tolist()
     lens: list[int] = batch.context_lens.tolist()
     shared = _shared_runs(batch, block_size) if window is None and batch.num_seqs > 1 else None
-    wanted = 4 * torch.get_num_threads()
-    is_little_work = batch.num_seqs * layer.num_kv_heads < wanted
-    run = RUN_LENGTH // block_size if is_little_work else None
+    has_few_items = batch.num_seqs * layer.num_kv_heads < 4 * torch.get_num_threads()
+    run = RUN_LENGTH // block_size if has_few_items else None
     work = _Items()
-    for together in shared.runs if shared else ():
-        members = together.members
+    for shared_run in shared.runs if shared else ():
+        members = shared_run.members
         tokens = [t for i in members for t in range(starts[i], starts[i + 1])]
         for at in range(0, len(tokens), tokens_per_item):
-            for low, high in _runs(together.first, together.last, run):
+            for low, high in _runs(shared_run.first, shared_run.last, run):
                 work.add(tokens[at : at + tokens_per_item], members[0], low, high)
     for i in range(batch.num_seqs):
         num_queries = starts[i + 1] - starts[i]
@@ -240,15 +237,15 @@ def _cut(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
 
 
 def _runs(low: int, high: int, length: int | None) -> list[tuple[int, int]]:
-    """Cut blocks ``low`` to ``high`` at multiples of ``length``: where it is cut never moves."""
+    """Split blocks ``low`` to ``high`` at multiples of ``length``, whatever ``low`` is."""
     if length is None or high - low <= length:
         return [(low, high)] if low < high else []
-    cuts = [low, *range((low // length + 1) * length, high, length), high]
-    return list(itertools.pairwise(cuts))
+    bounds = [low, *range((low // length + 1) * length, high, length), high]
+    return list(itertools.pairwise(bounds))
 
 
 def _shared_runs(batch: ModelInput, block_size: int) -> SharedRuns:
-    """Runs of blocks that lie wholly before every query of their readers: none is masked."""
+    """Find shared blocks that end before every query of their sequences, so nothing is masked."""
     num_queries = np.diff(batch.query_starts)
     limits = (batch.context_lens - num_queries) // block_size
     return SharedRuns(batch.block_tables, limits, -(-MIN_SHARED_TOKENS // block_size))
@@ -257,7 +254,10 @@ def _shared_runs(batch: ModelInput, block_size: int) -> SharedRuns:
 def _merges(
     row_tokens: npt.NDArray[np.int32], num_tokens: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Slots of the rows (-1 for a token's only one), tokens to merge, where their slots begin."""
+    """Return the partial slot of each row, the tokens to merge, and their first partial slots.
+
+    A row whose token has no other row gets slot -1.
+    """
     counts = np.bincount(row_tokens, minlength=num_tokens)
     tokens = np.flatnonzero(counts > 1)
     starts = np.zeros(len(tokens) + 1, dtype=np.int32)

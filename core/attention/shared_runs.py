@@ -1,4 +1,4 @@
-"""Shared runs: which sequences of a step read which blocks together.
+"""Find blocks that several sequences of a step read, so that they are read once.
 
 The block tables of a step form a tree: sequences with a common prefix have the same leading blocks
 up to where their tokens first differ. Every edge of the tree that is long enough and belongs to
@@ -26,7 +26,7 @@ class SharedRun:
 
 
 class SharedRuns:
-    """All shared runs of a step. A sequence reads its table from ``starts[sequence]`` on alone."""
+    """All shared runs of a step. Blocks from ``starts[i]`` on are in no run of sequence ``i``."""
 
     def __init__(self, tables: IntArray, limits: IntArray, min_blocks: int) -> None:
         """Find the runs of at least ``min_blocks`` blocks.
@@ -41,11 +41,11 @@ class SharedRuns:
             self._add(members, 1)
 
     def _add(self, members: IntArray, num_alike: int) -> None:
-        """Add the runs of ``members``, which share ``num_alike`` blocks and have one start.
+        """Add the runs of ``members``, which share ``num_alike`` blocks and the same start.
 
-        The path of the member with the longest prefix divides the others by where they leave it.
-        Those that leave at the same place with the same next block are divided in turn. Each call
-        finishes at least one member and compares its table with the others' in one operation.
+        Compare all tables with that of the member with the longest prefix. Members that leave its
+        path at the same block and share the next block are handled by a recursive call. Each call
+        finishes at least one member.
         """
         tables, limits, least = self._tables, self._limits, self._min_blocks
         start = self.starts[members[0]]
@@ -73,7 +73,7 @@ class SharedRuns:
 
 
 def _alike(keys: IntArray, members: IntArray) -> list[IntArray]:
-    """Groups of at least two ``members`` that have the same key."""
+    """Group the ``members`` with equal keys; omit groups of one."""
     order = np.argsort(keys, kind="stable")
     bounds = np.flatnonzero(np.diff(keys[order])) + 1
     if len(bounds) >= len(members) - 1:
@@ -82,7 +82,7 @@ def _alike(keys: IntArray, members: IntArray) -> list[IntArray]:
 
 
 def _common(tables: IntArray, table: IntArray) -> IntArray:
-    """Leading blocks that each of ``tables`` has in common with ``table``."""
+    """Count the leading blocks that each of ``tables`` has in common with ``table``."""
     if not len(table):
         return np.zeros(len(tables), dtype=np.int64)
     is_other = tables != table

@@ -1,8 +1,8 @@
-"""Paged attention in plain torch operations, for any device and without a compiler.
+"""Paged attention in torch operations, for any device and without a compiler.
 
-Sequences of similar shape are computed together: padded to one rectangle of queries and blocks,
-gathered straight into ``[group, kv_heads, length, dim]``, and multiplied with all query heads of
-a kv head as rows of one matrix, so that keys and values are never repeated.
+Sequences of similar shape form a group, padded to one rectangle of queries and blocks. Keys and
+values are gathered as ``[group, kv_heads, length, dim]``. The query heads of a kv head are rows of
+one matrix, so keys and values are not repeated.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
 MAX_GATHERED_BYTES = 8 * 2**20
-"""Bytes of keys gathered at once on a CPU: what is gathered should still be in the cache when it is
-multiplied, and much more than that costs new pages from the system on every call."""
+"""Bytes of keys that are gathered at once on a CPU, so that they are still in the CPU cache when
+they are multiplied. Larger allocations would also cost page faults on every call."""
 
 MAX_SCORES = 16 * 2**20
-"""Scores held at once where torch's attention function lacks what a layer needs."""
+"""Scores in memory at once, for layers with soft-capping or sinks."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Sequences computed in one padded rectangle."""
+    """Sequences that are computed in one padded rectangle."""
 
-    queries: torch.Tensor  # [group, num_queries] token rows, padded with the last real one
+    queries: torch.Tensor  # [group, num_queries] token rows, padded with the last one
     blocks: torch.Tensor  # [group, num_blocks] block ids
-    mask: torch.Tensor  # [group, 1, num_queries, length] True where a query may look
-    tokens: torch.Tensor  # [num_real] token rows of the queries that are not padding
-    rows: torch.Tensor  # [num_real] where those are among the group * num_queries rows
+    mask: torch.Tensor  # [group, 1, num_queries, length] True: the query attends to the token
+    tokens: torch.Tensor  # [num_real] token rows of the queries without padding
+    rows: torch.Tensor  # [num_real] their indices in the group * num_queries rows
 
 
 class PagedTorchBackend:
@@ -53,10 +53,10 @@ class PagedTorchBackend:
     def step_nbytes(
         layers: Sequence[LayerSpec], num_tokens: int, num_seqs: int, context: int
     ) -> int:
-        """See MeasuredFactory, in float32: one group's keys and values, its scores and its masks.
+        """See MeasuredFactory. Counts keys, values, scores and masks of a group in float32.
 
-        A mask is kept for each size of window, padded to at most twice the rows and columns. A row
-        has one context, so the number of sequences does not matter.
+        There is a mask per sliding window, padded to at most twice the rows and columns. A row has
+        one context, so the number of sequences does not matter.
         """
         del num_seqs
         num_masks = len({layer.sliding_window for layer in layers})
@@ -69,14 +69,13 @@ class PagedTorchBackend:
         )
 
     def plan(self, batch: ModelInput) -> None:
-        """Form the groups, once for each window size of the model."""
+        """Form the groups, once per sliding window of the model."""
         self._slots = batch.slots
         self._groups = {window: self._group(batch, window) for window in self._windows}
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
-        """See AttentionBackend."""
         spec = self._layers[layer]
         keys, values = self._storage.keys[layer], self._storage.values[layer]
         write_to_cache(keys, key, self._slots)
@@ -88,11 +87,11 @@ class PagedTorchBackend:
         return output
 
     def _group(self, batch: ModelInput, window: int | None) -> list[_Group]:
-        """Put sequences together whose numbers of queries and of blocks are alike."""
+        """Group sequences with similar numbers of queries and of blocks."""
         size = self._storage.block_size
         num_queries = np.diff(batch.query_starts)
         first_block = np.zeros(batch.num_seqs, dtype=np.int64)
-        if window is not None:  # blocks that even the first query cannot see are not read
+        if window is not None:  # skip blocks before the window of the first query
             first_block = np.maximum(batch.context_lens - num_queries - window + 1, 0) // size
         num_blocks = -(-batch.context_lens // size) - first_block
         alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -109,7 +108,7 @@ class PagedTorchBackend:
         return groups
 
     def _group_size(self, num_blocks: int) -> int:
-        """Sequences of so many blocks that are gathered at once."""
+        """Return the most sequences of ``num_blocks`` blocks that are gathered at once."""
         if self._storage.keys[0].device.type != "cpu":
             return self._storage.num_blocks
         block_nbytes = max(keys[0].nbytes for keys in self._storage.keys)
@@ -131,7 +130,7 @@ class PagedTorchBackend:
         offset = np.minimum(query, counts[:, None] - 1)
         queries = batch.query_starts[members][:, None] + offset
         entries = first_block[members][:, None] + np.arange(num_blocks[members].max())
-        # padding repeats a sequence's own last block: what another's holds may be no number
+        # padding repeats the sequence's own last block: another block may contain NaN
         entries = np.minimum(entries, (first_block + num_blocks)[members][:, None] - 1)
         blocks = batch.block_tables[members[:, None], entries]
 
@@ -150,7 +149,7 @@ class PagedTorchBackend:
 
 
 def _size_class(count: int) -> int:
-    """Alike are counts within a factor of two; a single query is a class of its own."""
+    """Return the class of a count: equal for counts within a factor of two; 1 has its own."""
     return (count - 1).bit_length()
 
 
@@ -161,7 +160,7 @@ def _attend(
     group: _Group,
     spec: LayerSpec,
 ) -> torch.Tensor:
-    """Attention of ``query`` [group, num_queries, num_heads, dim] over the group's blocks."""
+    """Attend ``query`` [group, num_queries, num_heads, dim] to the group's blocks."""
     size, num_queries, num_heads, dim = query.shape
     per_kv_head = num_heads // spec.num_kv_heads
     k, v = _gather(keys, group.blocks), _gather(values, group.blocks)
@@ -182,9 +181,9 @@ def _attend(
 def _attend_in_slices(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, spec: LayerSpec
 ) -> torch.Tensor:
-    """``_attend_plainly`` for some rows at a time: the scores of a long prompt are many."""
+    """Call ``_attend_plainly`` for at most MAX_SCORES scores at a time."""
     sinks = None
-    if spec.sinks is not None:  # one for each row: those of a query head follow each other
+    if spec.sinks is not None:  # one per row; the rows of a query head are adjacent
         num_queries = q.shape[2] * spec.num_kv_heads // spec.num_heads
         sinks = spec.sinks.view(spec.num_kv_heads, -1).repeat_interleave(num_queries, dim=1)
     step = max(1, MAX_SCORES // (q.shape[0] * q.shape[1] * k.shape[2]))
@@ -204,7 +203,7 @@ def _attend_plainly(
     spec: LayerSpec,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of rows ``[group, kv_heads, num_rows, dim]``; ``sinks`` is ``[kv_heads, rows]``."""
+    """Attend rows ``[group, kv_heads, num_rows, dim]``; ``sinks`` is ``[kv_heads, num_rows]``."""
     scores = (q @ k.transpose(-1, -2)).float().mul_(spec.scale)
     if spec.softcap is not None:
         scores.div_(spec.softcap).tanh_().mul_(spec.softcap)

@@ -1,1 +1,1 @@
-"""The model: finding it, hooking its attention, running a step through it."""
+"""The model: load it, hook its attention, run steps."""

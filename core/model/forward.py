@@ -1,4 +1,4 @@
-"""ForwardPass: from the flattened arrays of a step to logits."""
+"""ForwardPass: compute the logits of a step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from core.pinned import Uploads
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """What a step gave. It may lie in memory that the next step writes again.
+    """The logits of a step. The next step may overwrite them.
 
-    ``best`` is what ``core.sampling.draw.greedy_tokens`` says of ``values``, if that is known.
+    ``best`` is the result of ``core.sampling.draw.greedy_tokens`` for ``values``, if known.
     """
 
     values: torch.Tensor  # [num_logits, vocab_size]
@@ -30,16 +30,16 @@ class ForwardPass(Protocol):
 
     @property
     def eager(self) -> EagerForward:
-        """The pass that is told to the device operation by operation."""
+        """The pass that launches operations one by one."""
 
     def __call__(self, batch: ModelInput) -> Logits:
-        """Compute the step; the tensors of ``batch`` are on the host."""
+        """Compute the step. The tensors of ``batch`` are on the host."""
 
 
 class EagerForward:
-    """One packed ``[1, num_tokens]`` pass of the model's own code, operation by operation.
+    """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``.
 
-    ``last_tokens`` is what negative token ids mean; None if there are none.
+    ``last_tokens`` resolves negative token ids. It is None if a step never has any.
     """
 
     def __init__(
@@ -57,11 +57,9 @@ class EagerForward:
 
     @property
     def eager(self) -> EagerForward:
-        """Itself."""
         return self
 
     def __call__(self, batch: ModelInput) -> Logits:
-        """See ForwardPass."""
         is_resolved = self.last_tokens is None or bool((batch.token_ids >= 0).all())
         batch = batch.on(self.device, self._uploads)
         if not is_resolved:
@@ -73,7 +71,7 @@ class EagerForward:
     def compute(
         self, token_ids: torch.Tensor, positions: torch.Tensor, logits_indices: torch.Tensor | int
     ) -> torch.Tensor:
-        """Logits of the wanted tokens (0: of all), for what the backend has planned."""
+        """Return the logits of the indexed tokens (0: of all). Plan the attention first."""
         output = self.model(
             input_ids=token_ids[None],
             position_ids=positions[None],

@@ -1,4 +1,4 @@
-"""Limits: how much an engine takes on, by what the operator asked for and what the model can do."""
+"""Limits: sizes of batches and contexts, from the configuration and the model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from core.contract.errors import ModelLoadError
 from core.model.loaded_model import LoadedModel
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
-"""A step of this many tokens takes a fraction of a second on either."""
+"""Largest step by device, in tokens. Either takes a fraction of a second."""
 
 DEFAULT_PREFILL_CHUNK_SIZE = {"cpu": 128, "cuda": None}
-"""Prompt tokens beside streams: as few as still keep the matrix products of a CPU busy."""
+"""Prompt tokens per step beside decodes. On a CPU: as few as keep matrix products efficient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Nothing is left to be decided here; see EngineConfig. All but the first count tokens."""
+    """See EngineConfig, whose defaults are resolved here. All but ``max_num_seqs`` are tokens."""
 
     max_num_seqs: int
     max_model_len: int
@@ -27,7 +27,7 @@ class Limits:
 
     @classmethod
     def of(cls, model: LoadedModel, config: EngineConfig) -> Limits:
-        """Those of a model. Raises ModelLoadError, naming the flag, if it cannot be so."""
+        """Resolve the limits. Raises ModelLoadError, naming the flag, if they conflict."""
         device = model.device.type
         return cls(
             max_num_seqs=config.max_num_seqs,

@@ -1,4 +1,4 @@
-"""How much memory the KV cache gets, in blocks."""
+"""Size the KV cache by the memory of the device."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ logger = logging.getLogger("roseinfer.core")
 
 CPU_RESERVE_SHARE = 0.25
 MIN_CPU_RESERVE = 512 * 2**20
-"""What a CPU's cache leaves free: this part of the available memory, and at least these bytes.
+"""Part of a CPU's available memory that the cache leaves free, and the least in bytes.
 
-It is for the interpreter, requests, grammars, and other programs of the machine.
+The reserve is for the interpreter, requests, grammars and other programs.
 """
 
 MIN_LOWERED_CONTEXT = 512
-"""Tokens below which a context is not lowered: the model is refused instead."""
+"""Shortest context in tokens to lower to. If not even this fits, the model is refused."""
 
 
 def num_kv_blocks(
@@ -35,9 +35,9 @@ def num_kv_blocks(
     max_num_seqs: int,
     budget: int,
 ) -> int:
-    """Blocks to allocate: what ``budget`` bytes allow, but no more than could ever be in use.
+    """Return the blocks that ``budget`` bytes allow, but no more than can be in use.
 
-    Raises ModelLoadError, with both numbers, if not even one full-length sequence fits.
+    Raises ModelLoadError, with both numbers, if one sequence of ``max_model_len`` does not fit.
     """
     blocks_per_seq = -(-max_model_len // block_size)
     num_blocks = min(max(budget, 0) // block_nbytes, blocks_per_seq * max_num_seqs)
@@ -53,11 +53,10 @@ def num_kv_blocks(
 def lowered_context(
     max_model_len: int, *, block_size: int, block_nbytes: int, budget: Callable[[int], int]
 ) -> int:
-    """Return the longest context of whole blocks of which one sequence fits, if not all of it.
+    """Return ``max_model_len``, or the longest context in whole blocks that fits in memory.
 
     ``budget`` returns the bytes for the cache at a context length; it never grows with the length.
-    Returns ``max_model_len`` if that fits, or if what fits is less than MIN_LOWERED_CONTEXT tokens.
-    Logs one warning with both numbers if it lowers the context.
+    A context below MIN_LOWERED_CONTEXT tokens is not lowered to. A warning gives both numbers.
     """
     blocks_per_seq = -(-max_model_len // block_size)
 
@@ -80,7 +79,7 @@ def lowered_context(
 
 
 def cpu_budget(step_nbytes: int, root: Path = ROOT) -> int:
-    """Bytes that the cache may take on a CPU now, beside steps that take ``step_nbytes``.
+    """Return the bytes that the cache may use on a CPU, besides ``step_nbytes`` for steps.
 
     ``root``: see core.machine.
     """
@@ -91,7 +90,7 @@ def cpu_budget(step_nbytes: int, root: Path = ROOT) -> int:
 
 @contextmanager
 def enough_memory(what: str) -> Iterator[None]:
-    """Raise ModelLoadError if the device has no memory for ``what`` is done in the block."""
+    """Raise ModelLoadError, naming ``what``, if the block runs out of memory."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -100,23 +99,23 @@ def enough_memory(what: str) -> Iterator[None]:
 
 
 class DeviceMemory(Protocol):
-    """What a device's memory is used for. All counts are bytes."""
+    """Memory usage of a device in bytes."""
 
     def total(self) -> int:
-        """All there is."""
+        """Memory of the device."""
 
     def elsewhere(self) -> int:
-        """What is neither free nor in our tensors: the driver, libraries, other processes."""
+        """Memory that is neither free nor in our tensors: driver, libraries, other processes."""
 
     def peak_of(self, work: Callable[[], int]) -> int:
-        """Most that our tensors took at any time of ``work``, less what it says it borrowed."""
+        """Peak memory of our tensors during ``work``, minus the bytes that ``work`` returns."""
 
 
 def device_budget(memory: DeviceMemory, utilization: float, work: Callable[[], int]) -> int:
-    """Bytes that the cache may take, so that all together take ``utilization`` of the device.
+    """Return the bytes of the cache with which all memory is ``utilization`` of the device.
 
-    ``work`` is a step as large as any, over a small cache whose size it returns. What is found
-    elsewhere is asked for afterwards, since libraries take their memory when they are first used.
+    ``work`` runs the largest step over a small cache, whose size it returns. Memory elsewhere is
+    read afterwards: libraries allocate at first use.
     """
     peak = memory.peak_of(work)
     return int(memory.total() * utilization) - peak - memory.elsewhere()
@@ -129,17 +128,14 @@ class CUDAMemory:
         self._device = device
 
     def total(self) -> int:
-        """See DeviceMemory."""
         return torch.cuda.mem_get_info(self._device)[1]
 
     def elsewhere(self) -> int:
-        """See DeviceMemory."""
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self._device)
         return total - free - torch.cuda.memory_reserved(self._device)
 
     def peak_of(self, work: Callable[[], int]) -> int:
-        """See DeviceMemory."""
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
         num_borrowed = work()

@@ -1,4 +1,4 @@
-"""What a step takes of a CPU's memory, by formula: a CPU does not tell how much it had to give."""
+"""Estimate the memory of the largest step on a CPU, where peak usage cannot be measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
 
 _WIDE = 4
-"""Bytes of a value: float32 is the widest type that steps compute in."""
+"""Bytes of a float32 value, the widest type that steps compute in."""
 
 _LOGITS_COPIES = 3
 """Logits, their log-probabilities, and one copy that a model's own head makes of the logits."""
@@ -22,10 +22,10 @@ _INNER_COPIES = 4
 
 
 def step_nbytes(model: LoadedModel, limits: Limits) -> int:
-    """Most bytes that a step takes besides weights, KV cache and what attention takes.
+    """Return the most bytes of a step, without weights, KV cache and attention.
 
-    The worst step scores a prompt, so it needs the logits of every token, and samples for all
-    sequences. Layers are computed one after the other, and the logits after the last.
+    The largest step computes prompt log-probabilities, so it has the logits of every token, and
+    samples for all sequences. Layers run one after the other, and the logits after the last.
     """
     num_tokens = limits.max_num_batched_tokens
     config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]

@@ -1,1 +1,1 @@
-"""Attention on CUDA as Triton kernels of our own; on a CPU only in Triton's interpreter."""
+"""The backend for CUDA, with Triton kernels. On a CPU it needs Triton's interpreter."""
