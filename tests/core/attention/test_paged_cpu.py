@@ -122,7 +122,7 @@ def test_sequences_that_part_at_different_blocks(is_plain: bool) -> None:
     shapes = [(384 + i % 3, 1 + i % 2) for i in range(17)]
     layer = GROUPED if is_plain else with_all(GROUPED)
     compare(layer, tables, shapes)
-    items = paged_cpu._cut(batch_of(tables, shapes, 16), layer, 16).items
+    items = paged_cpu._divide(batch_of(tables, shapes, 16), layer, 16).items
     readers = {(first, last) for _, _, _, first, last in items}
     assert readers == {(0, 4), (4, 24), (24, 25), (4, 25)}
 
