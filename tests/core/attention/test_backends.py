@@ -2,10 +2,11 @@
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
-from core.attention.base import BackendFactory, backend_factory
+from core.attention.base import AttentionBackend, BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -103,6 +104,44 @@ def test_backend_equals_sdpa(
     assert actual.shape == (num_tokens, spec.num_heads, spec.value_dim)
     tolerance = 1e-5 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["torch", "cpu"])
+@pytest.mark.parametrize("layer", [1, 3])
+def test_blocks_before_every_window_are_not_read(layer: int, name: str) -> None:
+    """Their entries may name any block, even one of another sequence that holds NaN."""
+    shapes = [(0, 9), (8, 1), (5, 17), (30, 2), (61, 1), (29, 3), (16, 16)]
+    batch = batch_of(shapes, random.Random(0))
+    spec = LAYERS[layer]
+    poisoned = next(iter(set(range(NUM_BLOCKS)) - set(batch.block_tables.flatten().tolist())))
+    states = [
+        torch.randn(len(batch.slots), heads, dim)
+        for heads, dim in (
+            (spec.num_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.head_dim),
+            (spec.num_kv_heads, spec.value_dim),
+        )
+    ]
+    expected = run(backend_factory(name), batch, torch.float32, layer, states)
+    num_released = release(batch, spec, poisoned)
+    assert num_released > 10
+
+    def poisoning(storage: KVStorage, layers: list[LayerSpec]) -> AttentionBackend:
+        for tensor in (storage.keys[layer], storage.values[layer]):
+            tensor[poisoned] = float("nan")
+        return backend_factory(name)(storage, layers)
+
+    assert torch.equal(run(poisoning, batch, torch.float32, layer, states), expected)
+
+
+def release(batch: ModelInput, layer: LayerSpec, block: int) -> int:
+    """Put ``block`` in place of those that no query sees; returns how many."""
+    assert layer.sliding_window is not None
+    first_queries = batch.context_lens - np.diff(batch.query_starts)
+    num_hidden = np.maximum(first_queries - layer.sliding_window + 1, 0) // BLOCK_SIZE
+    is_hidden = np.arange(batch.block_tables.shape[1]) < num_hidden[:, None]
+    batch.block_tables[is_hidden] = block
+    return int(is_hidden.sum())
 
 
 def test_unknown_backend_is_refused_by_name() -> None:

@@ -278,6 +278,26 @@ def test_nan_in_unused_slots_does_not_spread(device: torch.device) -> None:
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("layer", [1, 6])
+def test_blocks_before_every_window_are_not_read(layer: int, device: torch.device) -> None:
+    batch = batch_of(MIXED, device)
+    states = random_states(layer, len(batch.slots), torch.float32, device)
+    storage = random_storage(device, torch.float32)
+    backend = triton_over(storage)
+    backend.plan(batch)
+    expected = backend.forward(*states, layer)
+    poisoned = next(iter(set(range(NUM_BLOCKS)) - set(batch.block_tables.flatten().tolist())))
+    for tensor in (storage.keys[layer], storage.values[layer]):
+        tensor[poisoned] = float("nan")
+    first_queries = batch.context_lens - np.diff(batch.query_starts)
+    num_hidden = np.maximum(first_queries - LAYERS[layer].sliding_window + 1, 0) // BLOCK_SIZE
+    is_hidden = np.arange(batch.block_tables.shape[1]) < num_hidden[:, None]
+    assert is_hidden.sum() > 5
+    batch.block_tables[is_hidden] = poisoned
+    backend.plan(batch)
+    assert torch.equal(backend.forward(*states, layer), expected)
+
+
 @pytest.mark.parametrize("layer", [0, 4])
 def test_a_float8_cache_equals_the_oracle_within_rounding(layer: int, device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):

@@ -41,6 +41,7 @@ def attend_tile(
     blocks,  # [TILE]: the block of each token of the tile
     head,
     start,  # first token
+    first,  # tokens before are not read, if WINDOW: their blocks may be another sequence's
     end,  # tokens from here are not read
     positions,  # [rows]: a row attends to tokens up to its position
     scale,  # softmax scale, times log2(e) unless SOFTCAP
@@ -64,6 +65,8 @@ def attend_tile(
     key_dims = tl.arange(0, HEAD_DIM_PAD)
     value_dims = tl.arange(0, VALUE_DIM_PAD)
     is_read = tokens < end
+    if WINDOW > 0:
+        is_read &= tokens >= first
     slots = (blocks.to(tl.int64) * NUM_KV_HEADS + head) * BLOCK_SIZE + tokens % BLOCK_SIZE
 
     k_pointers = keys + slots[None, :] * HEAD_DIM + key_dims[:, None]

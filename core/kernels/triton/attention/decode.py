@@ -102,6 +102,7 @@ def _decode_kernel(
                 blocks,
                 head,
                 tile,
+                context_len - WINDOW,
                 end,
                 positions,
                 score_scale,
