@@ -16,9 +16,9 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton and not real
+UNIT := not slow and not triton and not real and not zoo
 
-.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real
+.PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
 .PHONY: lint types format clean
 
 serve: $(VENV)/.installed
@@ -42,6 +42,10 @@ test-triton: $(VENV)/.installed-dev
 # The official SDK and raw bytes against server processes.
 test-compat: $(VENV)/.installed-dev
 	$(PYTEST) compat_tests $(ARGS)
+
+# Every model family of transformers, tiny, beside `generate`.
+test-zoo: $(VENV)/.installed-dev
+	$(PYTEST) --numprocesses=0 -m zoo $(ARGS)
 
 test-gpu: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m gpu $(ARGS)

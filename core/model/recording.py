@@ -24,6 +24,9 @@ logger = logging.getLogger("roseinfer.core")
 NUM_TOKENS = 12
 """Tokens of the pass: more than the largest reduced window."""
 
+_STATEFUL = {"linear_attention", "conv", "mamba", "recurrent", "hybrid"}
+"""Kinds of layers, in the words of transformers, that keep more than keys and values."""
+
 
 class Recording:
     """The attention calls of one model, in the order of a forward pass."""
@@ -35,6 +38,8 @@ class Recording:
         """The attention module of each call."""
         self._name = type(model).__name__
         self._sizes: dict[int, int] = {}
+        if _keeps_state(model):
+            raise self._refusal("it keeps state outside of attention")
         with windows.reduced(SMALLEST) as small, routed(model.modules(), self._record):
             # any module may be an attention module: only the pass tells
             self._sizes = {reduced: size for size, reduced in small.items()}
@@ -99,7 +104,9 @@ class Recording:
             if not getattr(module, "is_causal", True):
                 raise self._refusal("its attention is not causal self-attention")
             return self._sizes.get(kwargs.get("sliding_window") or 0)
-        is_seen = mask if mask.dtype is torch.bool else mask == 0
+        is_seen = mask if mask.dtype is torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        if mask.dtype is not torch.bool and bool((mask[is_seen] != 0).any()):
+            raise self._refusal("its attention adds a bias to its scores")
         reduced = int(is_seen[..., -1, :].sum() // is_seen[..., -1, :1].numel())
         distance = torch.arange(NUM_TOKENS)[:, None] - torch.arange(NUM_TOKENS)
         expected = ((distance >= 0) & (distance < reduced)).to(mask.device)
@@ -111,6 +118,12 @@ class Recording:
 
     def _refusal(self, reason: str) -> ModelLoadError:
         return ModelLoadError(f"{self._name} cannot be served: {reason}")
+
+
+def _keeps_state(model: Any) -> bool:
+    """Whether transformers says that layers keep more of a sequence than keys and values."""
+    kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    return getattr(model, "_is_stateful", False) or not _STATEFUL.isdisjoint(kinds)
 
 
 class _WithoutProducts(TorchFunctionMode):

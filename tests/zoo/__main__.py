@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import sys
-import time
 import traceback
 import warnings
 
@@ -24,25 +23,29 @@ from transformers.utils import logging
 
 from core.kernels.cpu.library import kernels
 from tests.zoo.check import Outcome, check
+from tests.zoo.page import PAGE, page
 from tests.zoo.shrink import families
+from tests.zoo.variants import VARIANTS
 
 MEMORY = 8 << 30
 SECONDS = 120
 
 
 def main() -> None:
-    """Check the named families, or all."""
-    names = [name for name in sys.argv[1:] if name != "--write"] or families()
+    """Check the named families and variants, or all families; with ``--write`` put all of them into the page."""
+    writes = "--write" in sys.argv
+    names = [name for name in sys.argv[1:] if name != "--write"]
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     kernels()  # compiled once, for all children
     context = multiprocessing.get_context("fork")
-    for name in names:
-        start = time.monotonic()
-        outcome = _checked(context, name)
-        seconds = round(time.monotonic() - start, 1)
-        line = {"family": name, "state": outcome.state, "reason": outcome.reason, "s": seconds}
+    outcomes = {}
+    for name in names or families():
+        outcome = outcomes[name] = _checked(context, name)
+        line = {"family": name, "state": outcome.state, "reason": outcome.reason}
         print(json.dumps(line), flush=True)  # noqa: T201
+    if writes and not names:
+        PAGE.write_text(page(outcomes))
 
 
 def _checked(context: multiprocessing.context.ForkContext, name: str) -> Outcome:
@@ -61,7 +64,7 @@ def _checked(context: multiprocessing.context.ForkContext, name: str) -> Outcome
         return outcome
     code = child.exitcode
     how = f"signal {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
-    return Outcome("FAILED", f"the process ended: {how}")
+    return Outcome("FAILED", f"the process ended within {SECONDS} s: {how}")
 
 
 def _child(name: str, writer: multiprocessing.connection.Connection) -> None:
@@ -70,7 +73,7 @@ def _child(name: str, writer: multiprocessing.connection.Connection) -> None:
     if not os.environ.get("ZOO_DEBUG"):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        writer.send(check(name, {}))
+        writer.send(check(*VARIANTS.get(name, (name, {}))))
     except BaseException:
         traceback.print_exc()
         raise

@@ -106,8 +106,8 @@ _DECODER: dict[str, Any] = {"is_decoder": True}
 FAMILIES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
         [
-            *("axk1", "axk2", "bailing_hybrid", "deepseek_v2", "deepseek_v3", "deepseek_v32"),
-            *("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "kimi_linear", "longcat_flash"),
+            *("axk1", "axk2", "bailing_hybrid", "deepseek_v3", "deepseek_v32"),
+            *("dots3_note_text", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash"),
             *("minicpm3", "youtu"),
         ],
         _LATENT,
@@ -122,6 +122,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     ),
     "bamba": {"attn_layer_indices": [1], "mamba_d_head": 16},
     "bitnet": {"num_key_value_heads": 2},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": 10000.0}
+            for kind in ("full_attention", "sliding_attention")
+        },
+    },
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
+    "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2, "topk_method": "greedy"},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "gemma3n_text": {"activation_sparsity_pattern": [0.5, 0.0]},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 16},
@@ -130,7 +138,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16, "num_experts": 4, "moe_topk": 2},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "kimi_linear": {"num_key_value_heads": 4, "num_experts": 4, "n_routed_experts": 4},
+    "kimi_linear": {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_token": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "ministral": {"head_dim": 16},

@@ -27,20 +27,18 @@ def tiny_config(family: str, **fields: Any) -> PretrainedConfig:
     """A small configuration of a family; ``fields`` have the last word."""
     cls = CONFIG_MAPPING[family]
     default = cls()
-    text = getattr(default, "text_config", None) or getattr(default, "decoder", default)
-    if text is default:
-        return cls(**(_small_fields(default) | FAMILIES.get(family, {}) | fields))
-    name = next(name for name in cls.sub_configs if getattr(default, name, None) is text)
-    kinds = {
-        part: getattr(default, part)
-        for part in cls.sub_configs
-        if isinstance(getattr(default, part, None), PretrainedConfig)
-    }
-    parts = {part: kind.to_dict() | _small_fields(kind) for part, kind in kinds.items()}
-    for fields_of_part in parts.values():
-        fields_of_part.pop("per_layer_config", None)  # of layers that are left out
-    parts[name] |= FAMILIES.get(text.model_type, {}) | FAMILIES.get(family, {}) | fields
-    return cls(**parts)
+    own = FAMILIES.get(family, {}) | fields
+    parts: dict[str, dict[str, Any]] = {}
+    text_part = None
+    for name in cls.sub_configs:
+        part = getattr(default, name, None)
+        if isinstance(part, PretrainedConfig):
+            parts[name] = part.to_dict() | _small_fields(part)
+            parts[name].pop("per_layer_config", None)  # of layers that are left out
+            if name in ("text_config", "decoder"):
+                text_part = name
+                parts[name] |= FAMILIES.get(part.model_type, {}) | own
+    return cls(**parts) if text_part else cls(**(_small_fields(default) | parts | own))
 
 
 def tiny_model(config: PretrainedConfig) -> torch.nn.Module:
@@ -50,6 +48,8 @@ def tiny_model(config: PretrainedConfig) -> torch.nn.Module:
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.15)
+        else:  # no bias is zero and no scale one
+            parameter.data += 0.1 * torch.randn_like(parameter)
     return model.eval().requires_grad_(False)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from core.layer_spec import LayerSpec
 
-MAX_PARAMETERS = 64_000_000
+MAX_PARAMETERS = 24_000_000
 """Parameters of the layers that are proved beyond one of each kind."""
 
 
