@@ -6,8 +6,10 @@ that they were loaded in.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -166,3 +168,9 @@ def layer_names(layer: nn.Module) -> LayerNames | None:
     """Names of a decoder layer's children, if it has two norms, attention, an MLP and no more."""
     children = {name for name, _ in layer.named_children()}
     return next((names for names in (LLAMA_LAYER, GPT2_LAYER) if children == set(names)), None)
+
+
+def reads_weights(parent: nn.Module) -> bool:
+    """Whether a module's forward code names ``weight``: maybe that of a child, as routers do."""
+    forward = inspect.unwrap(type(parent).forward)
+    return isinstance(forward, FunctionType) and "weight" in forward.__code__.co_names

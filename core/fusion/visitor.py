@@ -14,6 +14,7 @@ from typing import Protocol
 
 from torch import nn
 
+from core.fusion.patterns import reads_weights
 from core.fusion.proof import Proof
 from core.layer_spec import LayerSpec
 
@@ -121,7 +122,8 @@ class Visitor:
         for name, _ in list(parent.named_children()):
             place = Place(parent, name)
             candidates = (candidate for pattern in patterns for candidate in pattern(place))
-            any(self._try(candidate) for candidate in candidates)
+            if not reads_weights(parent):
+                any(self._try(candidate) for candidate in candidates)
             self._visit_children(place.module, patterns)
 
     def _try(self, candidate: Candidate) -> bool:

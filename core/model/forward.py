@@ -79,4 +79,6 @@ class EagerForward:
             logits_to_keep=logits_indices,
         )
         logits: torch.Tensor = output.logits[0]
+        if isinstance(logits_indices, torch.Tensor) and len(logits) != len(logits_indices):
+            logits = logits[logits_indices]  # some models compute those of all tokens
         return logits

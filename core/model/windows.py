@@ -53,7 +53,7 @@ class Windows:
                 setattr(owner, name, size)
 
 
-def _fields(model: nn.Module) -> Iterator[tuple[Any, str, int]]:
+def _fields(model: Any) -> Iterator[tuple[Any, str, int]]:
     """Every object, field and size."""
     owners: dict[int, Any] = {}
     for module in model.modules():
@@ -61,12 +61,10 @@ def _fields(model: nn.Module) -> Iterator[tuple[Any, str, int]]:
         config = getattr(module, "config", None)
         if config is not None:
             owners[id(config)] = config
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for owner in owners.values():
         for name, value in list(vars(owner).items()):
-            if _is_window(name) and type(value) is int and value > 0:
+            if name == "attention_chunk_size" and value and context and value >= context:
+                continue  # one chunk is all there is
+            if name in _NAMES and type(value) is int and value > 0:
                 yield owner, name, value
-
-
-def _is_window(name: str) -> bool:
-    """Whether a field of this name is a number of tokens; some count layers."""
-    return name in _NAMES

@@ -32,7 +32,7 @@ SECONDS = 120
 
 
 def main() -> None:
-    """Check the named families and variants, or all families; with ``--write`` put all of them into the page."""
+    """Check the named families and variants, or all families, and ``--write`` the page."""
     writes = "--write" in sys.argv
     names = [name for name in sys.argv[1:] if name != "--write"]
     warnings.simplefilter("ignore")
@@ -71,7 +71,9 @@ def _child(name: str, writer: multiprocessing.connection.Connection) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     torch.set_num_threads(1)
     if not os.environ.get("ZOO_DEBUG"):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
     try:
         writer.send(check(*VARIANTS.get(name, (name, {}))))
     except BaseException:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.linear import Packer
-from core.fusion.patterns import matrix_of
+from core.fusion.patterns import matrix_of, reads_weights
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Candidate, Place, Replacement, place_of
 from core.kernels.cpu.linear import PackedWeight
@@ -95,7 +95,9 @@ def head_pattern(packer: Packer, model: Any) -> Iterator[Candidate]:
         if is_tied and place.module is fused:
             packed = fused.weight
     if is_usual:
-        yield FusedEmbedding(place_of(model, embedding), _embedding(packer, embedding, packed))
+        place = place_of(model, embedding)
+        if not reads_weights(place.parent):
+            yield FusedEmbedding(place, _embedding(packer, embedding, packed))
 
 
 def _embedding(packer: Packer, original: Any, packed: PackedWeight | None) -> nn.Module:

@@ -133,3 +133,27 @@ def test_a_replacement_of_several_modules_needs_all_of_them_equal():
 def test_a_module_of_another_model_has_no_place():
     with pytest.raises(AssertionError, match="Scale is not part of Sequential"):
         place_of(nn.Sequential(), Scale(1.0))
+
+
+class WeightReader(nn.Module):
+    """Reads the weight of its child, as some routers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gate(x.to(self.gate.weight.dtype))
+
+
+def test_a_child_whose_weight_is_read_is_not_replaced() -> None:
+    model = nn.Sequential(WeightReader())
+    offered: list[str] = []
+
+    def pattern(place: Place) -> Iterator[Replacement]:
+        offered.append(place.name)
+        yield Replacement({"odd": 1}, [place], [place.module], 4, is_product=True)
+
+    visitor = Visitor(model, [], Proof(torch.device("cpu"), torch.float32))
+    visitor.visit_modules(pattern)
+    assert offered == ["0"]

@@ -43,7 +43,7 @@ def test_a_supported_family_is_described_layer_by_layer(family: str) -> None:
         (BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=2), "interface|packed"),
         (
             MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=4),
-            "interface|packed",
+            "interface|packed|outside of attention",
         ),
     ],
     ids=["own attention", "no attention"],
