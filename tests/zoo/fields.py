@@ -139,6 +139,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 16, "num_experts": 4, "moe_topk": 2},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "kimi_linear": {"num_key_value_heads": 4, "num_experts": 4, "num_experts_per_token": 2},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "ministral": {"head_dim": 16},
