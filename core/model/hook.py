@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import ATTENTION_NAME, register, route, unroute
@@ -26,7 +30,8 @@ class AttentionFunction(Protocol):
 class AttentionHook:
     """Routes the attention of one model to a function of ours. Core thread only.
 
-    ``layers[i]`` and ``modules[i]`` belong to the ``i``-th attention call of a forward pass.
+    ``layers[i]`` and ``modules[i]`` belong to the ``i``-th attention call of a forward pass. Each
+    call has a cache of its own, even where a module attends more than once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -35,6 +40,8 @@ class AttentionHook:
         Whether the model computes the same with our attention is for EngineProof to say.
         """
         register()
+        self._model = model
+        self._begin: RemovableHandle | None = None
         self.windows = Windows(model)
         recording = Recording(model, self.windows)
         self.layers = recording.layers
@@ -53,7 +60,17 @@ class AttentionHook:
 
     def install(self, function: AttentionFunction) -> None:
         """Compute the attention of every later forward pass with ``function``."""
-        indices = {module: index for index, module in enumerate(self.modules)}
+        calls: dict[nn.Module, list[int]] = defaultdict(list)
+        for index, module in enumerate(self.modules):
+            calls[module].append(index)
+        turns: dict[nn.Module, Iterator[int]] = {}
+
+        def begin(*_: object) -> None:
+            turns.update((module, itertools.cycle(indices)) for module, indices in calls.items())
+
+        begin()
+        if len(calls) < len(self.modules):  # a pass that failed may have ended between two calls
+            self._begin = self._model.register_forward_pre_hook(begin)
 
         def attend(
             query: torch.Tensor,
@@ -62,10 +79,13 @@ class AttentionHook:
             module: nn.Module,
             _kwargs: dict[str, Any],
         ) -> torch.Tensor:
-            return function(query, key, value, indices[module])
+            return function(query, key, value, next(turns[module]))
 
         route(self.modules, attend)
 
     def uninstall(self) -> None:
         """Release the function. Install another one before the next forward pass."""
         unroute(self.modules)
+        if self._begin is not None:
+            self._begin.remove()
+            self._begin = None

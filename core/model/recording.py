@@ -50,8 +50,6 @@ class Recording:
         config: Any = model.config
         if (size := windows.unseen(seen, config.get_text_config())) is not None:
             raise self._refusal(f"its configuration has a window of {size} that its mask has not")
-        if len(set(self.modules)) != len(self.modules):
-            raise self._refusal("it calls one attention module more than once in a forward pass")
 
     def _run(self, model: Any) -> None:
         device = next(model.parameters()).device

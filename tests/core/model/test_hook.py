@@ -5,6 +5,7 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
+    DiffLlamaConfig,
     MambaConfig,
     PretrainedConfig,
 )
@@ -57,3 +58,26 @@ def test_an_unsupported_model_is_refused_with_the_reason(
         ModelLoadError, match=f"{type(model).__name__} cannot be served.*({reason})"
     ):
         AttentionHook(model)
+
+
+def test_a_module_that_attends_twice_has_two_layers_even_after_a_failed_pass() -> None:
+    config = DiffLlamaConfig(**SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    hook = AttentionHook(model)
+    assert len(hook.layers) == 4
+    assert len(set(hook.modules)) == 2
+    seen: list[int] = []
+
+    def attend(query, _key, value, layer):
+        seen.append(layer)
+        if len(seen) == 3:
+            raise RuntimeError
+        return query.new_zeros(*query.shape[:2], value.shape[2])
+
+    hook.install(attend)
+    ids = torch.arange(3)[None]
+    with pytest.raises(RuntimeError):
+        model(input_ids=ids, position_ids=ids, use_cache=False)
+    model(input_ids=ids, position_ids=ids, use_cache=False)
+    hook.uninstall()
+    assert seen == [0, 1, 2, 0, 1, 2, 3]
