@@ -15,6 +15,7 @@ from core.fusion.cpu.mlp import GATED
 from core.fusion.patterns import gate_activation
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Place
+from core.kernels.cpu.experts import assign
 from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import Epilogue, interleave
 from core.model.plain import COMPUTED
@@ -69,22 +70,13 @@ class PackedExperts(nn.Module):
         or more stands for no expert.
         """
         x = hidden_states.reshape(-1, hidden_states.shape[-1]).float()
-        index = top_k_index.reshape(len(x), -1)
-        num_chosen = index.shape[1]
-        chosen, order = index.flatten().sort(stable=True)
-        ends = torch.searchsorted(chosen, torch.arange(self.first.num_groups), right=True)
-        inner = self.first.multiply(x[order // num_chosen], ends, self._epilogue)
+        chosen = top_k_index.reshape(len(x), -1)
+        assigned = assign(self.first.kernels, chosen, self.first.num_groups)
+        inner = self.first.multiply(x[assigned.sources], assigned.ends, self._epilogue)
         if self._activation is not None:
             inner = self._activation(inner).contiguous()
-        rows = self.second.multiply(inner, ends)
-        places = torch.empty_like(order)
-        places[order] = torch.arange(len(order))
-        places = places.view(len(x), num_chosen)
-        weights = top_k_weights.reshape(len(x), num_chosen).float()
-        y = rows[places[:, 0]] * weights[:, :1]
-        for k in range(1, num_chosen):
-            y.addcmul_(rows[places[:, k]], weights[:, k : k + 1])
-        return y.view(hidden_states.shape)
+        rows = self.second.multiply(inner, assigned.ends)
+        return assigned.sum(rows, top_k_weights).view(hidden_states.shape)
 
 
 class ExpertsCandidate:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.library import Kernels, address
 from core.kernels.cpu.linear import Epilogue, Format, aligned, pack_into, padded_rows
 
 
@@ -35,37 +35,29 @@ class GroupedWeight:
         """Return ``epilogue(x @ weight[group].T + bias[group])`` for rows sorted by group.
 
         ``x`` is contiguous float32 ``[count, num_columns]``. The rows of group i end before
-        ``ends[i]``, int64. Rows after the last group give zero.
+        ``ends[i]``, int64 and at most ``count``. The result of rows after the last group is
+        undefined.
         """
         assert x.shape[1] == self.num_columns, (x.shape, self.num_columns)
         assert len(ends) == self.num_groups, (len(ends), self.num_groups)
         y = torch.empty(len(x), self.num_rows // 2 if epilogue.is_gated else self.num_rows)
-        start = 0
-        for group, end in enumerate(ends.tolist()):
-            if start < end:
-                self._multiply_group(group, x[start:end], epilogue, y[start:end])
-            start = end
-        y[start:] = 0
-        return y
-
-    def _multiply_group(
-        self, group: int, x: torch.Tensor, epilogue: Epilogue, y: torch.Tensor
-    ) -> None:
-        self.kernels.linear(
+        self.kernels.grouped_linear(
             self.format,
             epilogue,
             x.data_ptr(),
-            self.num_columns,
-            len(x),
+            ends.data_ptr(),
+            self.num_groups,
             self.num_columns,
             self.num_rows,
-            self.data[group].data_ptr(),
-            None if self.scale is None else self.scale[group].data_ptr(),
-            None if self.bias is None else self.bias[group].data_ptr(),
+            self.data.data_ptr(),
+            self.data.shape[1],
+            address(self.scale),
+            address(self.bias),
+            padded_rows(self.kernels, self.num_rows),
             y.data_ptr(),
             y.shape[1],
-            None,
         )
+        return y
 
 
 def pack_groups(

@@ -26,6 +26,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
     ),
+    "rose_grouped_linear": (
+        *(c_int, c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64),
+        *(c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int64),
+    ),
+    "rose_experts_sort": (
+        *(c_void_p, c_int64, c_int64, c_int64),
+        *(c_void_p, c_void_p, c_void_p),
+    ),
+    "rose_experts_sum": (c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p),
     "rose_norm": (
         *(c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_int64),
         *(c_double, c_void_p, c_void_p, c_void_p),
@@ -70,6 +79,9 @@ class Kernels:
         self.pack_linear: Function = library.rose_pack_linear
         self.unpack_rows: Function = library.rose_unpack_rows
         self.linear: Function = library.rose_linear
+        self.grouped_linear: Function = library.rose_grouped_linear
+        self.experts_sort: Function = library.rose_experts_sort
+        self.experts_sum: Function = library.rose_experts_sum
         self.attention: LayerFunction = library.rose_attention
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end

@@ -217,12 +217,12 @@ struct Product {
       }
   }
 
-  // Process groups from `counter` until none is left. Every thread calls this.
-  void take_part(std::atomic<int64_t>& counter) const {
-    int64_t g = counter++;
-    while (g < num_groups) {
+  // Process groups from `counter` on, of which `before` belong to earlier products. `g` is the next one of
+  // this thread, which reserves the one after it as well.
+  void take_part(std::atomic<int64_t>& counter, int64_t before, int64_t& g) const {
+    while (g < before + num_groups) {
       int64_t next = counter++;
-      compute(g, next);
+      compute(g - before, next - before);
       g = next;
     }
   }
@@ -277,25 +277,54 @@ ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, f
   if (K % 2) to[K] = 0;
 }
 
+// Matrices that follow each other in memory. Each is multiplied with its own rows of x, which are sorted by
+// matrix: those of matrix i end before ends[i].
+struct Matrices {
+  int64_t count;
+  const int64_t* ends;
+  int64_t bytes, columns;  // of a matrix; columns of whole panels
+
+  // The product of matrix i, if all rows of x were `all`.
+  Job of(const Job& all, int64_t i) const {
+    int64_t start = i ? ends[i - 1] : 0;
+    Job job = all;
+    job.M = ends[i] - start;
+    job.weight += i * bytes;
+    if (job.scale) job.scale += i * columns;
+    if (job.bias) job.bias += i * columns;
+    job.y += start * job.ldy;
+    return job;
+  }
+};
+
 template <class P>
-void run(const Job& job) {
+void run(const Job& all, const Matrices& matrices) {
   constexpr bool is_prepared = P::K_PER_STEP == 2;
   static thread_local Scratch some, more;
-  int64_t steps = steps_of<P>(job.K), runs = P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED;
-  Rows<P> rows{(const typename P::Activation*)job.x, job.ldx, nullptr, runs};
-  auto x = (typename P::Activation*)(is_prepared ? some.take(job.M * steps * 4) : nullptr);
-  auto scales = (float*)(runs ? more.take(job.M * runs * 4) : nullptr);
+  int64_t steps = steps_of<P>(all.K), runs = P::SUMMED == ALL ? 0 : (all.K + P::SUMMED - 1) / P::SUMMED;
+  Rows<P> rows{(const typename P::Activation*)all.x, all.ldx, nullptr, runs};
+  auto x = (typename P::Activation*)(is_prepared ? some.take(all.M * steps * 4) : nullptr);
+  auto scales = (float*)(runs ? more.take(all.M * runs * 4) : nullptr);
   if (is_prepared) rows = {x, steps, scales, runs};
+  int64_t num_used = 0;
+  for (int64_t i = 0; i < matrices.count; i++) num_used += matrices.of(all, i).M > 0;
+  if (num_used == 0) return;
   std::atomic<int64_t> counter{0};
   // a small product takes less time than waking threads
-#pragma omp parallel if (job.M * job.N * job.K > (1 << 18))
+#pragma omp parallel if (all.M * all.N * all.K > (1 << 18))
   {
     if constexpr (is_prepared) {
 #pragma omp for schedule(static)
-      for (int64_t r = 0; r < job.M; r++) prepare(P(), job.x + r * job.ldx, job.K, x + r * steps, scales + r * runs);
+      for (int64_t r = 0; r < all.M; r++) prepare(P(), all.x + r * all.ldx, all.K, x + r * steps, scales + r * runs);
     }
-    Product<P> product(job, rows, omp_get_num_threads());
-    product.take_part(counter);
+    int64_t share = (omp_get_num_threads() + num_used - 1) / num_used, g = counter++, before = 0, start = 0;
+    for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
+      Job job = matrices.of(all, i);
+      if (job.M == 0) continue;
+      Product<P> product(job, rows.from(start), share);
+      product.take_part(counter, before, g);
+      before += product.num_groups;
+    }
   }
 }
 
@@ -316,5 +345,16 @@ ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t l
                              const char* weight, const float* scale, const float* bias, float* y, int64_t ldy,
                              const float* residual) {
   Job job{x, M, K, N, ldx, weight, scale, bias, y, ldy, epilogue, residual};
-  with_layout(format, [&](auto layout) { run<decltype(layout)>(job); });
+  with_layout(format, [&](auto layout) { run<decltype(layout)>(job, {1, &M, 0, 0}); });
+}
+
+// The same for `count` matrices of one shape, each with its own rows of x, which are contiguous and sorted by
+// matrix: those of matrix i end before ends[i]. The matrices are `bytes` apart, and their scale and bias
+// `columns` values. Rows of y that belong to no matrix are not written.
+ROSE_EXPORT void rose_grouped_linear(int format, int epilogue, const float* x, const int64_t* ends, int64_t count,
+                                     int64_t K, int64_t N, const char* weight, int64_t bytes, const float* scale,
+                                     const float* bias, int64_t columns, float* y, int64_t ldy) {
+  if (ends[count - 1] == 0) return;
+  Job all{x, ends[count - 1], K, N, K, weight, scale, bias, y, ldy, epilogue, nullptr};
+  with_layout(format, [&](auto layout) { run<decltype(layout)>(all, {count, ends, bytes, columns}); });
 }
