@@ -134,13 +134,34 @@ def _write_weights(name: str, config: Any, folder: Path) -> None:
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight in the checkpoint; tied weights are in it once."""
+    """Return the shape of every weight in the checkpoint; tied weights are in it once.
+
+    Checkpoints name each expert of a mixture; transformers stacks them when it loads.
+    """
     import torch  # noqa: PLC0415 - slow to import
     from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    return {key: tuple(parameter.shape) for key, parameter in model.named_parameters()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for key, parameter in model.named_parameters():
+        if parameter.dim() == 3:
+            shapes |= _shapes_by_expert(key, parameter.shape)
+        else:
+            shapes[key] = tuple(parameter.shape)
+    return shapes
+
+
+def _shapes_by_expert(key: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a stacked weight in a checkpoint."""
+    num_experts, num_rows, num_columns = shape
+    experts, _, name = key.rpartition(".")
+    parts = ("gate_proj", "up_proj") if name == "gate_up_proj" else (name,)
+    return {
+        f"{experts}.{expert}.{part}.weight": (num_rows // len(parts), num_columns)
+        for expert in range(num_experts)
+        for part in parts
+    }
 
 
 def _shards(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, tuple[int, ...]]]:

@@ -46,6 +46,29 @@ def _qwen3_8b() -> Any:
     )
 
 
+def _qwen3_moe() -> Any:
+    """A small mixture: 0.91 billion parameters, of which a token uses 0.21 billion."""
+    from transformers import Qwen3MoeConfig  # noqa: PLC0415 - slow to import
+
+    return Qwen3MoeConfig(
+        vocab_size=65_536,
+        hidden_size=1024,
+        intermediate_size=3072,
+        moe_intermediate_size=512,
+        num_hidden_layers=16,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+        head_dim=64,
+        num_experts=32,
+        num_experts_per_tok=4,
+        norm_topk_prob=True,
+        max_position_embeddings=40_960,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        tie_word_embeddings=True,
+        architectures=["Qwen3MoeForCausalLM"],
+    )
+
+
 def _llama(**shape: Any) -> Any:
     from transformers import LlamaConfig  # noqa: PLC0415 - slow to import
 
@@ -92,6 +115,7 @@ _CONFIGS: dict[str, Callable[[], Any]] = {
     "qwen3-0.6b": _qwen3_600m,
     "llama-1b": _llama_1b,
     "qwen3-8b": _qwen3_8b,
+    "qwen3-moe-0.9b-a0.2b": _qwen3_moe,
     "tiny": _tiny,
 }
 

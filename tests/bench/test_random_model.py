@@ -64,6 +64,20 @@ def test_the_model_loads_and_never_ends_its_answer(tiny, tokenizer):
     assert (logits.max(dim=-1).values > 0).all()
 
 
+def test_the_experts_of_a_mixture_load(tmp_path, monkeypatch):
+    config = random_model_config("qwen3-moe-0.9b-a0.2b")
+    config.update({"hidden_size": 64, "vocab_size": 4096, "num_hidden_layers": 1})
+    monkeypatch.setattr(random_model, "random_model_config", lambda _name: config)
+    made = make_random_model("mixture", tmp_path / "mixture")
+    model, info = AutoModelForCausalLM.from_pretrained(made, output_loading_info=True)
+    assert not any(info.values())
+    experts = model.model.layers[0].mlp.experts
+    for weight in (experts.gate_up_proj, experts.down_proj):
+        spread = float(weight.detach().float().std())
+        assert spread == pytest.approx(random_model.STANDARD_DEVIATION, rel=0.1)
+        assert not torch.equal(weight[0], weight[1])
+
+
 def test_the_same_model_has_the_same_weights(tiny, tmp_path):
     again = make_random_model("tiny", tmp_path / "a" / "tiny")
     assert sorted(p.name for p in again.iterdir()) == sorted(p.name for p in tiny.iterdir())
@@ -113,6 +127,7 @@ def test_shapes_have_the_parameters_of_their_models(name):
         "qwen3-0.6b": 596_049_920,
         "llama-1b": 1_235_814_400,
         "qwen3-8b": 8_190_735_360,
+        "qwen3-moe-0.9b-a0.2b": 914_918_400,
         "tiny": 336_192,
     }
     with torch.device("meta"):
