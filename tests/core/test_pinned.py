@@ -23,7 +23,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
 
 
-def test_what_is_sent_arrives_in_order(device):
+def test_uploads_arrive_in_order(device):
     uploads = Uploads(device)
     target = torch.zeros(300, dtype=torch.int32, device=device)
     for i in range(20):
@@ -34,7 +34,7 @@ def test_what_is_sent_arrives_in_order(device):
     assert target.tolist()[num_words:] == [0] * (300 - num_words)
 
 
-def test_buffers_hold_longer_numbers_too(device):
+def test_a_buffer_may_hold_int64_values(device):
     uploads = Uploads(device)
     target = torch.zeros(8, dtype=torch.int32, device=device)
     uploads.take(8)[:8].view(np.int64)[:] = [1, -1, 2**40, 7]
@@ -42,8 +42,7 @@ def test_buffers_hold_longer_numbers_too(device):
     assert target.view(torch.int64).tolist() == [1, -1, 2**40, 7]
 
 
-def test_what_was_taken_is_whole_after_others_were(device):
-    """A copy that is under way is not written over."""
+def test_a_copy_in_flight_is_not_overwritten(device):
     uploads = Uploads(device, num_buffers=2)
     targets = [torch.zeros(50_000, dtype=torch.int32, device=device) for _ in range(9)]
     for i, target in enumerate(targets):
@@ -52,7 +51,7 @@ def test_what_was_taken_is_whole_after_others_were(device):
     assert [set(target.tolist()) for target in targets] == [{i} for i in range(9)]
 
 
-def test_a_download_keeps_what_was_there(device):
+def test_a_download_keeps_the_values_at_its_start(device):
     tensor = torch.arange(6, device=device).view(2, 3)
     download = Download(tensor)
     tensor.zero_()

@@ -1,4 +1,4 @@
-"""Every backend against the oracle, on ragged random batches."""
+"""Every backend equals the oracle on ragged random batches."""
 
 import random
 
@@ -82,7 +82,7 @@ def run(
     ],
     ids=["one", "decodes", "mixed", "random"],
 )
-def test_backend_equals_sdpa(
+def test_a_backend_equals_the_oracle(
     shapes: list[tuple[int, int]] | str, layer: int, dtype: torch.dtype, name: str
 ) -> None:
     rng = random.Random(layer)
@@ -144,6 +144,6 @@ def release(batch: ModelInput, layer: LayerSpec, block: int) -> int:
     return int(is_hidden.sum())
 
 
-def test_unknown_backend_is_refused_by_name() -> None:
+def test_an_unknown_backend_is_an_error_with_the_known_names() -> None:
     with pytest.raises(ModelLoadError, match=r"'warp'; choose auto, cpu, torch, triton$"):
         backend_factory("warp")

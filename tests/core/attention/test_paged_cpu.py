@@ -1,4 +1,4 @@
-"""What is special about the compiled attention: shared prefixes, cut contexts, wide groups."""
+"""Compiled attention equals the oracle: shared prefixes, split contexts, all group sizes."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
 @pytest.fixture(autouse=True, params=BUILDS)
 def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of CPU."""
+    """Run every test with the kernels of each kind of CPU."""
     library = build(request.param)
     monkeypatch.setattr(paged_cpu, "kernels", lambda: library)
 
@@ -53,7 +53,7 @@ def compare(
     block_size: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Check against the oracle; returns what the kernel gave."""
+    """Compare with the oracle; return the kernel's output."""
     batch = batch_of(tables, shapes, block_size)
     num_tokens = len(batch.slots)
     generator = torch.Generator().manual_seed(3)
@@ -98,7 +98,7 @@ def with_all(layer: LayerSpec) -> LayerSpec:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("window", [None, 40])
-def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dtype) -> None:
+def test_shared_blocks(window: int | None, dtype: torch.dtype) -> None:
     prefix = [3, 9, 4, 7, 1, 12]
     tables = [
         [*prefix, 20],
@@ -115,7 +115,7 @@ def test_blocks_in_common_are_read_together(window: int | None, dtype: torch.dty
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_sequences_that_part_at_different_blocks(is_plain: bool) -> None:
+def test_sequences_with_prefixes_of_different_lengths(is_plain: bool) -> None:
     """Sixteen share 24 blocks, and a seventeenth only the first 4 of them."""
     prefix = list(range(1, 25))
     tables = [[*prefix, 100 + i] for i in range(16)] + [[*prefix[:4], *range(200, 221)]]
@@ -127,7 +127,7 @@ def test_sequences_that_part_at_different_blocks(is_plain: bool) -> None:
     assert readers == {(0, 4), (4, 24), (24, 25), (4, 25)}
 
 
-def test_a_long_context_is_cut_for_several_threads() -> None:
+def test_a_long_context_is_split_over_threads() -> None:
     one_head = LayerSpec(2, 1, 24, 24, 0.2, None)
     for layer in (one_head, with_all(one_head)):
         compare(layer, [list(range(120))], [(1900, 1)])
@@ -135,8 +135,8 @@ def test_a_long_context_is_cut_for_several_threads() -> None:
 
 
 @pytest.mark.parametrize("sink", [-200.0, 200.0])
-def test_a_sink_far_from_every_score(sink: float) -> None:
-    """It takes nothing of the softmax, or all of it."""
+def test_a_sink_far_above_or_below_every_score(sink: float) -> None:
+    """It gets none or all of the softmax."""
     layer = LayerSpec(2, 1, 16, 16, 0.25, None)
     far = replace(layer, sinks=torch.full((2,), sink))
     for shapes in ([(1900, 1)], [(20, 1)], [(0, 30)]):
@@ -164,7 +164,7 @@ def test_blocks_and_heads_of_any_size(dims: tuple[int, int], block_size: int) ->
     compare(layer, tables, [(59, 1), (30, 17)], block_size=block_size)
 
 
-def test_what_is_no_number_stays_in_its_sequence() -> None:
+def test_nan_stays_in_its_sequence() -> None:
     storage = KVStorage(
         [GROUPED], num_blocks=9, block_size=16, dtype=torch.float32, device=torch.device("cpu")
     )
@@ -196,7 +196,7 @@ WIDE = LayerSpec(64, 64, 16, 16, 0.25, None)
     ],
     ids=["long", "shared", "tree"],
 )
-def test_partial_results_stay_within_their_formula(layer, tables, shapes):
+def test_partial_results_stay_within_the_estimate(layer, tables, shapes):
     batch = batch_of(tables, shapes, 16)
     plan = paged_cpu._Plan.of(batch, layer, 16)
     num_tokens, context = len(batch.positions), max(map(sum, shapes))

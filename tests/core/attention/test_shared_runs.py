@@ -1,4 +1,4 @@
-"""SharedRuns: every block of a step's prefix tree is read once, where its edge is long enough."""
+"""SharedRuns finds the blocks that several sequences can read once."""
 
 import numpy as np
 from hypothesis import given
@@ -32,15 +32,15 @@ def test_one_short_neighbour_does_not_shorten_the_prefix_of_the_others() -> None
     assert num_read(runs, limits) == 4 + 252 + 252  # by the common minimum: 4 + 17 * 252
 
 
-def test_an_edge_that_is_too_short_is_read_with_what_follows() -> None:
-    """The three blocks in common to all are read by each branch for itself."""
+def test_a_run_that_is_too_short_is_not_shared() -> None:
+    """Each branch reads the three blocks that all have in common."""
     tables = [[1, 2, 3, *branch, 90 + i] for i, branch in enumerate([[4, 5], [4, 5], [6, 7], [8]])]
     runs = shared(tables, [5, 5, 5, 4], min_blocks=4)
     assert [(run.members, run.first, run.last) for run in runs.runs] == [([0, 1], 0, 5)]
     assert runs.starts == [5, 5, 0, 0]
 
 
-def test_branches_that_part_twice() -> None:
+def test_branches_that_split_twice() -> None:
     tables = [
         [1, 2, 3, 4, 5, 6],
         [1, 2, 3, 4, 7, 8],
@@ -65,7 +65,7 @@ def trees(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
 
 
 @given(trees(), st.integers(1, 4))
-def test_each_block_is_read_once_by_or_for_each_sequence(
+def test_each_sequence_reads_each_block_once_alone_or_in_a_run(
     tree: tuple[list[list[int]], list[int]], min_blocks: int
 ) -> None:
     tables, limits = tree

@@ -10,7 +10,7 @@ from tests.support.builders import make_sequence
 CPU = torch.device("cpu")
 
 
-def test_rows_become_tokens():
+def test_references_to_rows_become_tokens():
     last = LastTokens(4, CPU)
     a, b, c = (make_sequence() for _ in range(3))
     last.keep([a, b, c], torch.tensor([70, 80, 90]))
@@ -19,7 +19,7 @@ def test_rows_become_tokens():
     assert last.resolve(torch.tensor([-1, 3], dtype=torch.int32)).tolist() == [70, 3]
 
 
-def test_a_row_without_a_token_becomes_one_that_exists():
+def test_a_row_without_a_token_becomes_token_0():
     last = LastTokens(4, CPU)
     last.keep([make_sequence(), make_sequence()], torch.tensor([FAILED, UNRESOLVED]))
     assert last.resolve(torch.tensor([-1, -2])).tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""Every kind of source a model can come from, and one clear line for those that do not load."""
+"""Every kind of model source loads, and a broken one gives a one-line error."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def assert_same_weights(module: torch.nn.Module) -> None:
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
-def test_directory(directory: Path) -> None:
+def test_a_directory_loads(directory: Path) -> None:
     loaded = load_model(ModelConfig(model=str(directory)))
     assert_same_weights(loaded.module)
     assert (loaded.vocab_size, loaded.max_model_len) == (VOCAB_SIZE, CONTEXT)
@@ -42,17 +42,17 @@ def test_directory(directory: Path) -> None:
     assert loaded.dtype is torch.float32
 
 
-def test_state_dict_with_config(directory: Path, state_dict: Path) -> None:
+def test_a_state_dict_with_a_config_loads(directory: Path, state_dict: Path) -> None:
     config = ModelConfig(model=str(state_dict), config=str(directory), tokenizer=str(directory))
     assert_same_weights(load_model(config).module)
 
 
-def test_dtype_is_obeyed(directory: Path) -> None:
+def test_the_named_dtype_is_used(directory: Path) -> None:
     loaded = load_model(ModelConfig(model=str(directory), dtype="bfloat16"))
     assert loaded.dtype is torch.bfloat16
 
 
-def test_builtin_model_ends_its_turns() -> None:
+def test_the_builtin_model_has_end_tokens() -> None:
     loaded = load_model(ModelConfig())
     assert loaded.eos_token_ids
     assert loaded.max_model_len >= 2048
@@ -80,7 +80,7 @@ def test_tied_weights_may_be_missing_from_a_state_dict(tmp_path: Path) -> None:
         (ModelConfig(model="PICKLE", config="DIR", tokenizer="DIR"), "cannot load"),
     ],
 )
-def test_what_does_not_load_is_one_clear_line(
+def test_a_broken_source_gives_a_one_line_error(
     config: ModelConfig, message: str, directory: Path, tmp_path: Path
 ) -> None:
     torch.save({"odd": torch.zeros(1)}, tmp_path / "other.pt")
@@ -97,7 +97,7 @@ def test_what_does_not_load_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
-def test_cuda_asked_for_in_vain_is_refused() -> None:
+def test_cuda_without_a_device_is_an_error() -> None:
     if torch.cuda.is_available():
         assert pick_device("cuda").type == "cuda"
     else:

@@ -1,4 +1,4 @@
-"""Packed, paged, batched, chunked, preempted: token for token what ``generate`` gives."""
+"""Packed, paged, batched, chunked and preempted: the tokens equal transformers' ``generate``."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_batch_equals_generate(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_preemption_changes_nothing(family: str) -> None:
+def test_preemption_changes_no_token(family: str) -> None:
     given = [prompt[:40] for prompt in prompts(2)]
     expected = [generated(family, prompt, 30) for prompt in given]
     engine = build_engine(family, num_blocks=44)
@@ -47,7 +47,7 @@ def test_preemption_changes_nothing(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3"])
-def test_oracle_backend_agrees(family: str) -> None:
+def test_the_torch_backend_equals_the_oracle(family: str) -> None:
     given = prompts(3)
     requests = [request(str(i), prompt, 16) for i, prompt in enumerate(given)]
     by_backend = {
@@ -71,7 +71,7 @@ def test_prefix_cache_hit_equals_miss() -> None:
     assert outputs[-1].num_cached_tokens == (len(prompt) - 1) // BLOCK_SIZE * BLOCK_SIZE
 
 
-def test_seeded_text_is_the_same_alone_and_in_any_batch() -> None:
+def test_seeded_tokens_are_the_same_alone_and_in_a_batch() -> None:
     given = prompts(5)
     requests = [
         request(str(i), prompt, 20, temperature=1.0, seed=i, top_p=0.9 if i % 2 else 1.0)
@@ -85,8 +85,8 @@ def test_seeded_text_is_the_same_alone_and_in_any_batch() -> None:
     assert len(texts) == len(requests)
 
 
-def test_a_request_that_computes_no_number_hurts_no_other() -> None:
-    """Its blocks are reused by the next request, whose unwritten slots must not be poisoned."""
+def test_nan_in_a_request_does_not_reach_other_requests() -> None:
+    """The next request reuses its blocks, whose unwritten slots must not contain NaN."""
     model = tiny_model("llama")
     given = prompts(7)
     requests = [request(str(i), prompt, 8) for i, prompt in enumerate(given)]
@@ -111,7 +111,7 @@ def test_a_request_that_computes_no_number_hurts_no_other() -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3", "qwen3"])
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_prompt_scores_equal_a_plain_forward(family: str, is_warm: bool) -> None:
+def test_prompt_logprobs_equal_a_plain_forward_pass(family: str, is_warm: bool) -> None:
     prompt = prompts(6)[6]
     model = tiny_model(family)
     model.set_attn_implementation("eager")

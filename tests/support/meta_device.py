@@ -1,12 +1,11 @@
-"""A device that computes nothing (meta), and a watch over what the host makes wait for it.
+"""Run steps on the meta device, and record what would synchronise with a CUDA device.
 
-Whole steps run there, with the kernels replaced by checks of what they are given. What a number
-on the device would have to be known for fails; what would only be slow on CUDA is found by
-looking at every operation:
+The kernels are replaced by checks of their arguments. Reading a value of a meta tensor fails. What
+would only make the host wait on CUDA is found by inspecting every operation:
 
 - a copy between host and device that is not ``non_blocking``,
-- a tensor of the host among those of the device,
-- a number of the host written through indices, which is copied to the device first.
+- an operation on tensors of both host and device,
+- an assignment of a Python number through index tensors, which copies it to the device first.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from core.kernels.triton.attention import chunk, decode, merge, write
 from core.kernels.triton.head_norm import HeadNorm
 from core.pinned import Download
 
-NOWHERE = torch.device("meta")
+META = torch.device("meta")
 
-ANSWER = 7.0
-"""What every number is that comes back from the device."""
+READ_VALUE = 7.0
+"""Every value that is read back from the device."""
 
 KERNELS = {
     write: "_write_kernel",
@@ -47,34 +46,34 @@ KERNELS = {
 }
 
 MOST_PROGRAMS = 65_535
-"""Of the second dimension of a grid."""
+"""Largest size of the second dimension of a grid."""
 
 
-class Watch:
-    """What was seen of steps."""
+class DeviceTrace:
+    """What steps did on the device."""
 
     def __init__(self) -> None:
-        self.waits: set[str] = set()
-        """Operations that make the host wait, and the lines of ours that told them."""
+        self.syncs: set[str] = set()
+        """Operations that make the host wait, and the lines of core that call them."""
         self.variants: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
-        """Of each kernel what Triton compiles anew for."""
+        """Of each kernel: the sets of arguments that Triton compiles separately."""
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
-    """Watch what is done in the block, where kernels are checks and every answer is ANSWER."""
-    watch = Watch()
+def traced() -> Iterator[DeviceTrace]:
+    """Trace the block. Kernels are checks, and every value read from the device is READ_VALUE."""
+    trace = DeviceTrace()
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         for module, name in KERNELS.items():
-            patch.setattr(module, name, _Kernel(getattr(module, name), watch))
-        patch.setattr(Download, "tolist", lambda download: _answers(download._host))
-        stack.enter_context(_Operations(watch))
-        stack.enter_context(_Assignments(watch))
-        yield watch
+            patch.setattr(module, name, _Kernel(getattr(module, name), trace))
+        patch.setattr(Download, "tolist", lambda download: _read_values(download._host))
+        stack.enter_context(_Operations(trace))
+        stack.enter_context(_Assignments(trace))
+        yield trace
 
 
 def move(thing: object, dtype: torch.dtype) -> None:
-    """Put every tensor of a module there, those too that it does not know of."""
+    """Move every tensor of a module to the meta device, registered or not."""
     _move(thing, dtype, set())
 
 
@@ -84,23 +83,23 @@ def _move(thing: Any, dtype: torch.dtype, seen: set[int]) -> None:
     seen.add(id(thing))
     if isinstance(thing, nn.Module):
         if not list(thing.children()):
-            thing.to(NOWHERE)
+            thing.to(META)
         for parameter in thing.parameters(recurse=False):
-            parameter.data = parameter.data.to(NOWHERE, dtype)
+            parameter.data = parameter.data.to(META, dtype)
         for child in thing.children():
             _move(child, dtype, seen)
     for held in _norms_of(thing):
         for name in ("query_weight", "key_weight"):
-            object.__setattr__(held, name, getattr(held, name).to(NOWHERE, dtype))
+            object.__setattr__(held, name, getattr(held, name).to(META, dtype))
     for name, value in list(vars(thing).items()):
         if isinstance(value, torch.Tensor):
-            setattr(thing, name, value.to(NOWHERE, dtype))
+            setattr(thing, name, value.to(META, dtype))
         elif type(value).__module__.startswith("core.") and hasattr(value, "__dict__"):
             _move(value, dtype, seen)
 
 
 def _norms_of(module: Any) -> list[HeadNorm]:
-    """What a rotation that was put into a module's own code holds."""
+    """Head norms in the closure of a RoPE function that replaced the module's own."""
     forward = getattr(vars(module).get("forward"), "__func__", None)
     rotation = getattr(forward, "__globals__", {}).get(FUNCTION)
     cells = getattr(rotation, "__closure__", None) or ()
@@ -108,14 +107,14 @@ def _norms_of(module: Any) -> list[HeadNorm]:
 
 
 class _Kernel:
-    """Stands for a kernel: notes what Triton would compile, launches nothing."""
+    """Stands for a kernel: records what Triton would compile, launches nothing."""
 
-    def __init__(self, kernel: Any, watch: Watch) -> None:
+    def __init__(self, kernel: Any, trace: DeviceTrace) -> None:
         self._name = kernel.fn.__name__
         self._annotations = kernel.fn.__annotations__
         self._names = kernel.arg_names
-        self._variants = watch.variants[self._name]
-        # the interpreter forgets what the decorator was told
+        self._variants = trace.variants[self._name]
+        # the interpreter drops the arguments of the decorator
         self._plain = {"num_rows"} if self._name in {"_decode_kernel", "_draw_kernel"} else set()
 
     def __getitem__(self, grid: tuple[int, ...]):
@@ -128,9 +127,9 @@ class _Kernel:
         self._variants.add(tuple(self._variant(name, value) for name, value in given.items()))
 
     def _variant(self, name: str, value: Any) -> object:
-        """The name and what of its value the compiled code depends on."""
+        """The name, and what the compiled code depends on."""
         if isinstance(value, torch.Tensor):
-            assert value.device.type == NOWHERE.type, f"{self._name}: {name} is on the host"
+            assert value.device.type == META.type, f"{self._name}: {name} is on the host"
             start = value.storage_offset() * value.itemsize
             return name, value.dtype, start % 16 == 0
         is_number = isinstance(value, int) and "constexpr" not in str(
@@ -146,9 +145,9 @@ class _Kernel:
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, trace: DeviceTrace) -> None:
         super().__init__()
-        self._watch = watch
+        self._trace = trace
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -160,28 +159,28 @@ class _Operations(TorchDispatchMode):
             kinds.add(result.device.type)
         if len(kinds) > 1:
             is_copy = name in {"to", "_to_copy", "copy_"}
-            is_late = kwargs.get("non_blocking") or (name == "copy_" and args[2:] == (True,))
-            if not (is_copy and is_late):
-                self._watch.waits.add(f"{name} at {_place()}")
+            is_async = kwargs.get("non_blocking") or (name == "copy_" and args[2:] == (True,))
+            if not (is_copy and is_async):
+                self._trace.syncs.add(f"{name} at {_place()}")
         return result
 
 
 class _Assignments(TorchFunctionMode):
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, trace: DeviceTrace) -> None:
         super().__init__()
-        self._watch = watch
+        self._trace = trace
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.__setitem__ and args[0].device.type == NOWHERE.type:
+        if func is torch.Tensor.__setitem__ and args[0].device.type == META.type:
             _, index, value = args
             has_indices = any(isinstance(x, torch.Tensor | list) for x in tree_leaves(index))
             if has_indices and not isinstance(value, torch.Tensor):
-                self._watch.waits.add(f"assignment at {_place()}")
+                self._trace.syncs.add(f"assignment at {_place()}")
         return func(*args, **(kwargs or {}))
 
 
-def _answers(there: torch.Tensor) -> Any:
-    return torch.full(there.shape, ANSWER).to(there.dtype).tolist()
+def _read_values(there: torch.Tensor) -> Any:
+    return torch.full(there.shape, READ_VALUE).to(there.dtype).tolist()
 
 
 def _place() -> str:

@@ -1,7 +1,7 @@
-"""Whole steps on a device that is not there: launching one asks it for nothing.
+"""Launching a step never synchronises with the device.
 
-A read in between would make the host wait for all that was launched before, so that nothing is
-gained by launching ahead; inside a recording it is not possible at all.
+A read from the device would make the host wait for all launched steps, which defeats async
+scheduling, and it would fail during the capture of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
-from tests.support.nowhere import ANSWER, NOWHERE, Watch, move, watched
+from tests.support.meta_device import META, READ_VALUE, DeviceTrace, move, traced
 from tests.support.tokenizers import byte_level
 
 pytestmark = pytest.mark.slow
@@ -68,8 +68,8 @@ WAYS = [
 ]
 
 
-class Again:
-    """A GraphCapture that keeps the function."""
+class FunctionCapture:
+    """A GraphCapture whose replay calls the function."""
 
     def capture(self, compute):
         compute()
@@ -77,7 +77,7 @@ class Again:
 
 
 def model_of(family: str, dtype: torch.dtype) -> tuple[nn.Module, AttentionHook]:
-    """A model with fused leaves, proved on the CPU."""
+    """A model with fused modules, which are proved on the CPU."""
     model = copy.deepcopy(tiny_model(family))
     hook = AttentionHook(model)
     fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
@@ -93,19 +93,21 @@ def engine_of(
     *,
     graphs: bool,
 ) -> Engine:
-    """Everything as ``load_engine`` puts it together for CUDA."""
-    storage = KVStorage(hook.layers, num_blocks=600, block_size=16, dtype=kv_dtype, device=NOWHERE)
+    """An engine as ``load_engine`` builds it for CUDA."""
+    storage = KVStorage(hook.layers, num_blocks=600, block_size=16, dtype=kv_dtype, device=META)
     attention = TritonBackend(storage, hook.layers, dtype=dtype)
     hook.install(attention.forward)
-    last_tokens = LastTokens(20, NOWHERE)
-    eager = EagerForward(model, attention, NOWHERE, last_tokens)
+    last_tokens = LastTokens(20, META)
+    eager = EagerForward(model, attention, META, last_tokens)
     forward: ForwardPass = eager
     if graphs:
-        forward = GraphedForward(eager, attention, Again(), max_num_seqs=20, max_context=2048)
+        forward = GraphedForward(
+            eager, attention, FunctionCapture(), max_num_seqs=20, max_context=2048
+        )
     tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
     compiler = GrammarCompiler(tokenizer.vocabulary, (1,), vocab_size=VOCAB_SIZE)
     processors = (
-        GrammarProcessor(compiler, NOWHERE),
+        GrammarProcessor(compiler, META),
         *default_processors((1,)),
         ThinkingBudget(),
     )
@@ -137,32 +139,32 @@ def requests() -> list[EngineRequest]:
     ]
 
 
-def serve(engine: Engine, asked: list[EngineRequest]) -> None:
-    """Requests join one a step; every token is ANSWER."""
-    waiting, tokens = list(asked), []
+def serve(engine: Engine, given: list[EngineRequest]) -> None:
+    """Add one request per step and run to the end. Every token is READ_VALUE."""
+    waiting, tokens = list(given), []
     while waiting or engine.has_work:
         if waiting:
             engine.add(waiting.pop(0))
         for output in engine.step():
             assert output.error is None
             tokens += output.token_ids
-    assert tokens == [int(ANSWER)] * sum(r.params.max_tokens for r in asked)
+    assert tokens == [int(READ_VALUE)] * sum(r.params.max_tokens for r in given)
 
 
-def served(family: str, dtype: torch.dtype, kv_dtype: torch.dtype, *, graphs: bool) -> Watch:
+def served(family: str, dtype: torch.dtype, kv_dtype: torch.dtype, *, graphs: bool) -> DeviceTrace:
     model, hook = model_of(family, dtype)
-    with watched() as watch:
+    with traced() as trace:
         serve(engine_of(model, hook, dtype, kv_dtype, graphs=graphs), requests())
-    return watch
+    return trace
 
 
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "gemma3"])
-def test_a_launch_waits_for_nothing(family, graphs):
-    watch = served(family, torch.bfloat16, torch.bfloat16, graphs=graphs)
-    assert watch.waits == set()
-    assert watch.variants["_chunk_kernel"]
-    assert watch.variants["_decode_kernel"]
+def test_a_launch_does_not_synchronise(family, graphs):
+    trace = served(family, torch.bfloat16, torch.bfloat16, graphs=graphs)
+    assert trace.syncs == set()
+    assert trace.variants["_chunk_kernel"]
+    assert trace.variants["_decode_kernel"]
 
 
 @pytest.mark.parametrize(
@@ -172,11 +174,10 @@ def test_a_launch_waits_for_nothing(family, graphs):
         ("gemma3", {"_rms_norm": 1, "_rotary": 1, "_gated": 1, "_chunk": 2, "_decode": 2}),
     ],
 )
-def test_no_step_needs_a_kernel_that_none_before_it_needed(family, expected):
-    """Triton compiles a kernel again for a number that is 1 or not divisible by 16: for a second,
-    in the middle of serving, if the number is one that comes with a batch."""
-    watch = served(family, torch.bfloat16, torch.float8_e4m3fn, graphs=True)
-    found = {name: len(variants) for name, variants in watch.variants.items()}
-    # recorded steps have slots of 32 bits
+def test_kernels_are_not_compiled_again_while_serving(family, expected):
+    """Triton compiles a kernel again if an integer argument becomes 1 or is not divisible by 16."""
+    trace = served(family, torch.bfloat16, torch.float8_e4m3fn, graphs=True)
+    found = {name: len(variants) for name, variants in trace.variants.items()}
+    # steps in graphs have int32 slots, eager ones int64
     others = {"_write": 2, "_merge": 1, "_draw": 2}
     assert found == {f"{name}_kernel": count for name, count in (expected | others).items()}

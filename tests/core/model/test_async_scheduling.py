@@ -1,4 +1,4 @@
-"""A real model whose steps are launched before the last one's tokens are known."""
+"""Async scheduling of a real model gives the same tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.tiny_engine import BLOCK_SIZE, build_engine, prompts, request
 
 
 def both(family: str, requests: list[EngineRequest], **limits):
-    """What a plain engine says, and one that runs ahead; and the latter's counters."""
+    """Outputs without and with async scheduling, and the latter engine's counters."""
     plain = run(build_engine(family), requests)
     engine = build_engine(family, async_scheduling=True, **limits)
     found = run(engine, requests)
@@ -24,14 +24,14 @@ def assert_same(plain, found) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3", "gemma3"])
-def test_greedy(family):
+def test_greedy_requests(family):
     given = prompts(1)
     plain, found, stats = both(family, [request(str(i), p, 24) for i, p in enumerate(given)])
     assert_same(plain, found)
     assert stats.num_cached_tokens > 0
 
 
-def test_preempted():
+def test_preempted_requests():
     given = [prompt[:40] for prompt in prompts(2)]
     requests = [request(str(i), prompt, 30) for i, prompt in enumerate(given)]
     plain, found, stats = both("llama", requests, num_blocks=44)
@@ -40,7 +40,7 @@ def test_preempted():
 
 
 @pytest.mark.parametrize("num_candidates", [2, 128])
-def test_sampled(num_candidates):
+def test_sampled_requests(num_candidates):
     """With two candidates most limited draws need more of them."""
     limits = [{}, {"top_p": 0.95}, {"top_k": 20}, {"min_p": 0.01, "min_tokens": 5}]
     requests = [
@@ -60,7 +60,7 @@ def test_sampled(num_candidates):
             assert actual.logprob == pytest.approx(expected.logprob, abs=1e-4)
 
 
-def test_edits_that_look_at_tokens():
+def test_logits_processors_that_read_tokens():
     edits = [
         {"repetition_penalty": 1.3},
         {"frequency_penalty": 1.0},
@@ -76,7 +76,7 @@ def test_edits_that_look_at_tokens():
     assert_same(plain, found)
 
 
-def test_prompt_scores():
+def test_prompt_logprobs():
     given = prompts(7)
     requests = [
         request(str(i), prompt, 5, prompt_logprobs=1) for i, prompt in enumerate(given) if i != 0
@@ -93,7 +93,7 @@ def test_prompt_scores():
         )
 
 
-def test_what_was_cached_is_found():
+def test_cached_prefixes_are_reused():
     prompt = prompts(4)[4]
     engine = build_engine("qwen3", async_scheduling=True)
     first = token_ids(run(engine, [request("first", prompt, 20)])["first"])
