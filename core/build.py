@@ -76,6 +76,7 @@ def assemble(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         prefill_chunk_size=limits.prefill_chunk_size,
+        max_step_seconds=limits.max_step_seconds,
     )
     engine = Engine(
         built.runner,

@@ -177,6 +177,8 @@ class Engine:
             generation = self._generations[item.sequence.request_id]
             self._fail(generation, failed_with(step.error))
         self.timer.lap("commit")
+        num_tokens = sum(item.num_tokens for item in step.scheduled)
+        self._scheduler.observe(num_tokens, len(step.scheduled), self.timer.step_seconds)
 
     def _advance(self, step: CollectedStep) -> None:
         """Append what a step sampled, and gather the outputs."""

@@ -32,6 +32,7 @@ class Sequence:
 
     __slots__ = (
         "__weakref__",
+        "arrival",
         "block_hashes",
         "block_table",
         "epoch",
@@ -40,6 +41,7 @@ class Sequence:
         "num_cached_tokens",
         "num_computed_tokens",
         "num_in_flight",
+        "num_passed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "params",
@@ -62,6 +64,8 @@ class Sequence:
         self.epoch = 0  # a step launched in an earlier epoch is stale
         self.num_preemptions = 0
         self.failure: str | None = None  # why a logits processor allows no token, for the client
+        self.arrival = 0  # place in the order of arrival
+        self.num_passed_tokens = 0  # expected tokens of later ones that were admitted before it
         self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_table = BlockTable()
         self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix

@@ -23,17 +23,22 @@ class StepTimer:
     the device computes a step while the host is in later stages.
     """
 
-    __slots__ = ("_last", "clock", "nanoseconds")
+    __slots__ = ("_last", "_start", "clock", "nanoseconds")
 
     def __init__(self) -> None:
         self.clock: Callable[[], int] = time.perf_counter_ns
         """Nanoseconds. A profile replaces it to wait for the device first."""
         self.nanoseconds: dict[Stage, int] = dict.fromkeys(STAGES, 0)
-        self._last = 0
+        self._start = self._last = 0
 
     def start(self) -> None:
         """Begin a step: the time since the last lap belongs to no stage."""
-        self._last = self.clock()
+        self._start = self._last = self.clock()
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds from the start of the step to its last lap."""
+        return (self._last - self._start) / 1e9
 
     def lap(self, stage: Stage) -> None:
         """Charge the time since the last call to ``stage``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import get_args
 
 from core.contract.config import AttentionBackendName, Device, DType, KVCacheDType, Quantization
-from server.flag_types import Choice, integer, positive, share, size
+from server.flag_types import Choice, integer, positive, positive_number, share, size
 from server.flags import Flag, Switch
 
 DEFAULT_TOKENIZER_WORKERS = 2
@@ -55,9 +55,16 @@ ENGINE_FLAGS = (
     ),
     Flag(
         name="prefill-chunk-size",
-        help="prompt tokens computed in one step while other sequences decode",
+        help="most prompt tokens computed in one step while other sequences decode",
         convert=positive,
-        default_text="128 on cpu, no limit on cuda",
+        default_text="as many as --max-step-ms allows",
+    ),
+    Flag(
+        name="max-step-ms",
+        help="expected milliseconds of a step that computes prompts while other sequences decode; "
+        "the prompt tokens of a step follow from measured steps",
+        convert=positive_number,
+        default_text="100 on cpu, no limit on cuda",
     ),
     Flag(name="block-size", help="tokens in a block of the KV cache", convert=positive),
     Flag(

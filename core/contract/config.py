@@ -35,9 +35,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the engine. None is derived from the model and the machine.
 
     ``max_model_len``, ``max_num_batched_tokens``, ``prefill_chunk_size`` and ``block_size`` count
-    tokens; ``kv_cache_memory`` counts bytes. ``seed`` seeds the engine's generator, which
-    draws a seed for each request without one. ``attention_backend`` is a name of
-    core.attention.base; auto is the device's default.
+    tokens; ``kv_cache_memory`` counts bytes. ``max_step_ms`` bounds the expected duration of a step
+    that computes prompts beside streams, and ``prefill_chunk_size`` the prompt tokens of it.
+    ``seed`` seeds the engine's generator, which draws a seed for each request without one.
+    ``attention_backend`` is a name of core.attention.base; auto is the device's default.
 
     On CUDA ``gpu_memory_utilization`` is the fraction of the device's memory for weights, KV cache
     and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
@@ -52,6 +53,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 64
     max_num_batched_tokens: int | None = None
     prefill_chunk_size: int | None = None
+    max_step_ms: float | None = None
     block_size: int = 16
     kv_cache_memory: int | None = None
     kv_cache_dtype: KVCacheDType = "auto"

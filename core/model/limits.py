@@ -11,18 +11,20 @@ from core.model.loaded_model import LoadedModel
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """Largest step by device, in tokens. Either takes a fraction of a second."""
 
-DEFAULT_PREFILL_CHUNK_SIZE = {"cpu": 128, "cuda": None}
-"""Prompt tokens per step beside decodes. On a CPU: as few as keep matrix products efficient."""
+DEFAULT_MAX_STEP_MS = {"cpu": 100.0, "cuda": None}
+"""Expected duration of a step with prompts beside decodes. On a CPU the largest step would take
+many times as long as one without prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """See EngineConfig, whose defaults are resolved here. All but ``max_num_seqs`` are tokens."""
+    """See EngineConfig, whose defaults are resolved here. Lengths and sizes are in tokens."""
 
     max_num_seqs: int
     max_model_len: int
     max_num_batched_tokens: int
     prefill_chunk_size: int | None
+    max_step_seconds: float | None
     block_size: int
 
     @classmethod
@@ -33,7 +35,8 @@ class Limits:
             max_num_seqs=config.max_num_seqs,
             max_model_len=_max_model_len(model, config.max_model_len),
             max_num_batched_tokens=_max_num_batched_tokens(device, config),
-            prefill_chunk_size=config.prefill_chunk_size or DEFAULT_PREFILL_CHUNK_SIZE[device],
+            prefill_chunk_size=config.prefill_chunk_size,
+            max_step_seconds=_max_step_seconds(device, config),
             block_size=config.block_size,
         )
 
@@ -50,6 +53,11 @@ def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
     if wanted > longest:
         raise ModelLoadError(f"--max-model-len {wanted} is more than the model's {longest}")
     return wanted
+
+
+def _max_step_seconds(device: str, config: EngineConfig) -> float | None:
+    max_step_ms = config.max_step_ms or DEFAULT_MAX_STEP_MS[device]
+    return None if max_step_ms is None else max_step_ms / 1000
 
 
 def _max_num_batched_tokens(device: str, config: EngineConfig) -> int:

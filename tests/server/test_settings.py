@@ -24,6 +24,7 @@ GIVEN = {
     "max_num_seqs": ("--max-num-seqs", "3", 3),
     "max_num_batched_tokens": ("--max-num-batched-tokens", "99", 99),
     "prefill_chunk_size": ("--prefill-chunk-size", "48", 48),
+    "max_step_ms": ("--max-step-ms", "62.5", 62.5),
     "block_size": ("--block-size", "8", 8),
     "kv_cache_memory": ("--kv-cache-memory", "1GiB", 2**30),
     "kv_cache_dtype": ("--kv-cache-dtype", "fp8", "fp8"),

@@ -9,6 +9,7 @@ from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
 from core.scheduler import Scheduler
+from core.scheduler.demand import Demand
 from core.sequence import Sequence
 
 
@@ -43,20 +44,31 @@ def make_kv(
     return KVCacheManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
 
 
+class NoDemand(Demand):
+    """Expects that every sequence ends at once, so that sequences are preempted often."""
+
+    def remaining_tokens(self, sequence: Sequence) -> float:
+        return 0.0
+
+
 def make_scheduler(
     kv: KVCacheManager,
     *,
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 64,
     prefill_chunk_size: int | None = None,
+    max_step_seconds: float | None = None,
     max_scored_tokens: int = 256,
+    demand: Demand | None = None,
 ) -> Scheduler:
     return Scheduler(
         kv,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         prefill_chunk_size=prefill_chunk_size,
+        max_step_seconds=max_step_seconds,
         max_scored_tokens=max_scored_tokens,
+        demand=demand or NoDemand(),
     )
 
 

@@ -20,7 +20,7 @@ class Steps:
         num_blocks: int = 64,
         block_size: int = 4,
         enable_prefix_caching: bool = True,
-        **limits: int | None,
+        **limits: Any,
     ) -> None:
         self.kv = make_kv(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
         self.scheduler = make_scheduler(self.kv, **limits)

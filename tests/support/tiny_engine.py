@@ -22,6 +22,7 @@ from core.model.runner import ModelRunner
 from core.sampling.sampler import NUM_CANDIDATES, Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer
+from tests.support.builders import NoDemand
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.tokenizers import byte_level
 
@@ -69,7 +70,10 @@ def build_engine(
         last_tokens,
     )
     scheduler = Scheduler(
-        kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+        kv,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        demand=NoDemand(),
     )
     tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
     return Engine(

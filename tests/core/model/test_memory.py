@@ -197,6 +197,7 @@ def test_the_largest_step_returns_the_bytes_of_its_cache_and_frees_them():
         max_num_seqs=5,
         max_model_len=40,
         prefill_chunk_size=None,
+        max_step_seconds=None,
         block_size=4,
     )
     num_bytes = run_largest_step(model, hook, factory, limits, torch.float32)

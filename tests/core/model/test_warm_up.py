@@ -17,6 +17,7 @@ LIMITS = Limits(
     max_model_len=256,
     max_num_batched_tokens=64,
     prefill_chunk_size=None,
+    max_step_seconds=None,
     block_size=BLOCK_SIZE,
 )
 

@@ -5,8 +5,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from core.scheduler.demand import Demand
 from core.sequence import Sequence, Status
-from tests.support.builders import blocks_of
+from tests.support.builders import NoDemand, blocks_of
 from tests.support.steps import Steps
 
 
@@ -69,18 +70,6 @@ def test_first_come_first_served():
         ["c", "d"],
         ["c", "d"],
     ]
-
-
-def test_no_sequence_overtakes_the_first_waiting_one():
-    steps = Steps(num_blocks=6, block_size=4)
-    steps.add(range(10), "a", max_tokens=2)
-    steps.add(range(100, 116), "big", max_tokens=2)
-    steps.add([200], "small", max_tokens=2)
-    assert steps.step() == {"a": 10}
-    assert steps.step() == {"a": 1}
-    assert steps.step() == {"big": 16}
-    assert steps.step() == {"big": 1}
-    assert steps.step() == {"small": 1}
 
 
 def test_the_budget_splits_a_prompt_into_chunks():
@@ -273,7 +262,10 @@ PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 
 
 class RandomTraffic(RuleBasedStateMachine):
-    """Random requests, aborts and steps over tiny pools: none is lost, repeated or starved."""
+    """Random requests, aborts and steps over tiny pools: none is lost, repeated or starved.
+
+    ``live`` is in order of arrival.
+    """
 
     @initialize(
         block_size=st.integers(1, 4),
@@ -283,8 +275,9 @@ class RandomTraffic(RuleBasedStateMachine):
         prefill_chunk_size=st.none() | st.integers(1, 12),
         max_scored_tokens=st.integers(1, 5),
         enable_prefix_caching=st.booleans(),
+        demand=st.sampled_from([Demand, NoDemand]),
     )
-    def begin(self, block_size, num_spare_blocks, max_num_seqs, num_spare_tokens, **others):
+    def begin(self, block_size, num_spare_blocks, max_num_seqs, num_spare_tokens, demand, **others):
         self.budget = max_num_seqs + num_spare_tokens
         self.caching = others["enable_prefix_caching"]
         self.chunk = others["prefill_chunk_size"] or self.budget
@@ -294,12 +287,16 @@ class RandomTraffic(RuleBasedStateMachine):
             block_size=block_size,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=self.budget,
+            demand=demand(),
             **others,
         )
         self.scored_limit = others["max_scored_tokens"]
         self.live: list[Sequence] = []
         self.reached: dict[str, tuple[int, int]] = {}  # preemptions, tokens computed so far
         self.num_steps: dict[Sequence, int] = {}  # of running sequences, since admission
+        self.passed: dict[Sequence, int] = {}  # tokens of those that passed a head
+        self.expects_nothing = demand is NoDemand
+        self.awaits_end = False
         self.num_added = 0
         self.bound = 0
 
@@ -323,6 +320,7 @@ class RandomTraffic(RuleBasedStateMachine):
     @rule(data=st.data())
     def abort(self, data):
         sequence = self.live.pop(data.draw(st.integers(0, len(self.live) - 1)))
+        self.awaits_end &= sequence.status is not Status.RUNNING
         self.steps.scheduler.finish(sequence)
         self.steps.scheduler.check()
 
@@ -332,27 +330,25 @@ class RandomTraffic(RuleBasedStateMachine):
             self.one_step()
 
     def one_step(self):
-        running = [s for s in self.live if s.status is Status.RUNNING]
-        streams = [s for s in running if s.num_pending_tokens == 1]
-        next_one = self.live[len(running)] if len(running) < len(self.live) else None
-        has_room = next_one is not None and (
-            -(-next_one.num_tokens // self.steps.block_size) + 2 * len(running) + 1
-            <= self.steps.kv.num_free_blocks  # running ones use one block each and leave one spare
-        )
+        before = self.running()
+        streams = [s for s in before if s.num_pending_tokens == 1]
+        num_preemptions = self.steps.scheduler.num_preemptions
+        has_room = self.has_room_for_head(before)
+        head = next((s for s in self.live if s.status is Status.WAITING), None)
         scheduler_output = self.steps.schedule()
-        if has_room and len(running) < self.max_num_seqs:
-            assert next_one.status is Status.RUNNING
+        self.awaits_end |= self.steps.scheduler.num_preemptions > num_preemptions
+        if has_room and not self.awaits_end:
+            assert head.status is Status.RUNNING
         scheduled = {item.sequence: item.num_tokens for item in scheduler_output.scheduled}
         assert len(scheduled) == len(scheduler_output.scheduled)
         assert scheduler_output.num_tokens == sum(scheduled.values()) <= self.budget
         assert bool(scheduled) == bool(self.live)
-        running = [s for s in self.live if s.status is Status.RUNNING]
+        running = self.running()
         for sequence, num_steps in self.num_steps.items():
             if sequence.status is Status.WAITING:
                 assert num_steps >= self.steps.block_size, "was admitted too early"
         self.num_steps = {s: self.num_steps.get(s, 0) + 1 for s in running}
-        assert [*self.steps.scheduler] == self.live, "out of turn"
-        assert running == self.live[: len(running)], "out of turn"
+        self.check_order([s for s in before if s.status is Status.RUNNING], running)
         self.check_shares(streams, running, scheduled)
         self.check_reuse(scheduled)
         for sequence, num_tokens in scheduled.items():
@@ -368,7 +364,40 @@ class RandomTraffic(RuleBasedStateMachine):
                 assert sequence.num_cached_tokens == 0
             assert sequence.num_cached_tokens < sequence.num_prompt_tokens
         self.steps.commit(scheduler_output)
+        self.awaits_end &= all(s.status is not Status.FINISHED for s in self.live)
         self.live = [s for s in self.live if s.status is not Status.FINISHED]
+
+    def running(self):
+        """In order of admission."""
+        return [*self.steps.scheduler][: self.steps.scheduler.num_running]
+
+    def has_room_for_head(self, running):
+        """Whether the head certainly fits, whatever the sequences will need."""
+        size = self.steps.block_size
+        head = next((s for s in self.live if s.status is Status.WAITING), None)
+        if head is None or len(running) == self.max_num_seqs:
+            return False
+        num_blocks = -(-head.num_tokens // size) + 2 * len(running) + 1  # one each, and one spare
+        if not self.expects_nothing:
+            most = sum(s.num_prompt_tokens + s.params.max_tokens for s in [*running, head])
+            num_blocks = max(num_blocks, -(-most // size) + 2 * len(running) + 2)
+        return num_blocks <= self.steps.kv.num_free_blocks
+
+    def check_order(self, stayed, running):
+        """First come, first served, but for those that may pass a head within its bound."""
+        waiting = [*self.steps.scheduler][len(running) :]
+        assert waiting == [s for s in self.live if s.status is Status.WAITING], "out of turn"
+        assert running[: len(stayed)] == stayed, "out of turn"
+        admitted = running[len(stayed) :]
+        if self.awaits_end and stayed:
+            assert not admitted, "admitted after a preemption"
+        if waiting:
+            head = waiting[0]
+            for sequence in admitted:
+                if self.live.index(sequence) > self.live.index(head):
+                    self.passed[head] = self.passed.get(head, 0) + sequence.num_tokens
+            most = head.num_prompt_tokens + head.params.max_tokens
+            assert self.passed.get(head, 0) <= most, "passed too often"
 
     def check_shares(self, streams, running, scheduled):
         """All decodes are scheduled, prefills keep the chunk size, and the oldest gets its half."""

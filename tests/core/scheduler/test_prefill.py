@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.support.steps import Steps
 BLOCK, BUDGET, CHUNK = 16, 512, 128
 
 
-def cpu_steps(**limits: int | None) -> Steps:
+def cpu_steps(**limits: Any) -> Steps:
     """A scheduler with the defaults for a CPU."""
     return Steps(
         **{

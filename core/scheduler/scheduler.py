@@ -2,94 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
 from core.kv.manager import KVCacheManager
+from core.scheduler.admission import Admission
+from core.scheduler.demand import Demand
+from core.scheduler.output import ScheduledSequence, SchedulerOutput
+from core.scheduler.step_time import StepTime
 from core.sequence import Sequence, Status
-
-
-class ScheduledSequence:
-    """A sequence and the number of its pending tokens that a step computes.
-
-    ``num_computed_tokens`` is the sequence's count when the step was scheduled; the sequence
-    changes while the step is in flight. With ``samples`` the step computes the last pending token
-    and samples the next one.
-    """
-
-    __slots__ = (
-        "_epoch",
-        "_num_cached_tokens",
-        "block_table",
-        "num_computed_tokens",
-        "num_tokens",
-        "samples",
-        "sequence",
-    )
-
-    def __init__(self, sequence: Sequence, num_tokens: int, *, samples: bool) -> None:
-        self.sequence = sequence
-        self.num_tokens = num_tokens
-        self.num_computed_tokens = sequence.num_computed_tokens
-        self.samples = samples
-        self.block_table = sequence.block_table  # keeps its blocks when the sequence gives it up
-        self._num_cached_tokens = sequence.num_cached_tokens
-        self._epoch = sequence.epoch
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the sequence ended or was preempted after the step was scheduled."""
-        return self._epoch != self.sequence.epoch
-
-    @property
-    def end(self) -> int:
-        """Computed tokens of the sequence after the step."""
-        return self.num_computed_tokens + self.num_tokens
-
-    def launch(self) -> None:
-        """Count the step's tokens as computed, and the token it samples as in flight."""
-        self.sequence.num_computed_tokens += self.num_tokens
-        self.sequence.num_in_flight += self.samples
-
-    def land(self) -> None:
-        """The sampled token is no longer in flight; the caller appends it."""
-        self.sequence.num_in_flight -= self.samples
-
-    def retracted(self) -> ScheduledSequence:
-        """Take the sequence back to before the launch; returns the same work, not launched.
-
-        Items of the sequence that were scheduled since become stale. Every step before this one
-        must have landed.
-        """
-        sequence = self.sequence
-        sequence.epoch += 1
-        sequence.num_computed_tokens = self.num_computed_tokens
-        sequence.num_cached_tokens = self._num_cached_tokens
-        sequence.num_in_flight = 0
-        return ScheduledSequence(sequence, self.num_tokens, samples=self.samples)
-
-
-@dataclass(slots=True)
-class SchedulerOutput:
-    """The sequences of one step."""
-
-    scheduled: list[ScheduledSequence] = field(default_factory=list)
-
-    @property
-    def num_tokens(self) -> int:
-        """Computed tokens of all sequences."""
-        return sum(item.num_tokens for item in self.scheduled)
 
 
 class Scheduler:
     """Continuous batching with chunked prefill. Core thread only.
 
     - Decode: every running sequence with one pending token is in every step. If there is such a
-      sequence, the step computes at most ``prefill_chunk_size`` tokens of prompts, which bounds
-      the time between two tokens of a stream. Otherwise only ``max_num_batched_tokens`` limits
-      the step.
+      sequence, the step computes at most as many tokens of prompts as keep its expected duration
+      below ``max_step_seconds``, but at least a block of them, and at most
+      ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise only
+      ``max_num_batched_tokens`` limits the step.
     - Prefill: half of the prompt tokens of a step are reserved for the oldest unfinished prompt,
       so that none starves. The rest goes to all prompts, the shortest remainder first and equal
       ones by age. So a short prompt overtakes long ones at the cost of at most half of their
@@ -97,9 +28,8 @@ class Scheduler:
     - Prefix sharing: a chunk that does not finish its prompt ends at a block boundary. A sequence
       with the same prefix reuses these blocks and continues after them in the same step, so no
       prefix is computed twice.
-    - Admission is first come, first served. A sequence is admitted if it fits ``max_num_seqs`` and
-      there are blocks for all its tokens, plus one spare block per running sequence. The token
-      budget does not delay it.
+    - Admission is first come, first served, within the bounds of ``Admission``. The token budget
+      does not delay it.
     - Preemption: if blocks run out, the last admitted sequence frees its blocks and is recomputed
       later. Because of the spare blocks, no sequence is preempted before it has run for as many
       steps as a block has tokens.
@@ -112,11 +42,14 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         prefill_chunk_size: int | None = None,
+        max_step_seconds: float | None = None,
         max_scored_tokens: int = 256,
+        demand: Demand | None = None,
     ) -> None:
         """``max_scored_tokens`` limits a chunk with prompt log-probabilities.
 
-        ``prefill_chunk_size`` defaults to ``max_num_batched_tokens``.
+        ``prefill_chunk_size`` defaults to ``max_num_batched_tokens``. Without ``max_step_seconds``
+        the duration of a step is not limited. ``demand`` is what admission expects of sequences.
         """
         assert max_num_batched_tokens >= max_num_seqs
         self._kv = kv
@@ -124,13 +57,14 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_chunk_size = prefill_chunk_size or max_num_batched_tokens
         self._max_scored_tokens = max_scored_tokens
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # in order of arrival, before all waiting ones
+        self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
+        self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
+        self._running: list[Sequence] = []  # in order of admission
         self.num_preemptions = 0
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._admission)
 
     @property
     def num_running(self) -> int:
@@ -139,18 +73,24 @@ class Scheduler:
     def __iter__(self) -> Iterator[Sequence]:
         """All unfinished sequences."""
         yield from self._running
-        yield from self._waiting
+        yield from self._admission
 
     def add(self, sequence: Sequence) -> None:
-        self._waiting.append(sequence)
+        self._admission.add(sequence)
+
+    def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
+        """Learn the duration of a step, which decides the size of later chunks of prompts."""
+        if self._step_time is not None and num_tokens:
+            self._step_time.observe(num_tokens, num_sequences, seconds)
 
     def finish(self, sequence: Sequence) -> None:
         """Remove a sequence and free its blocks."""
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
             self._kv.free(sequence)
+            self._admission.observe_end(sequence)
         elif sequence.status is Status.WAITING:
-            self._waiting.remove(sequence)
+            self._admission.remove(sequence)
         sequence.status = Status.FINISHED
         sequence.epoch += 1
 
@@ -184,7 +124,7 @@ class Scheduler:
         if prefills:
             budget = self._max_num_batched_tokens - len(scheduled)
             if scheduled:
-                budget = min(budget, self._prefill_chunk_size)
+                budget = min(budget, self._prefill_chunk(len(scheduled)))
             scheduled += self._schedule_prefills(prefills, budget)
         return SchedulerOutput(scheduled)
 
@@ -195,17 +135,19 @@ class Scheduler:
                 self._preempt(self._running[-1])
 
     def _admit(self) -> None:
-        """Admit waiting sequences in order, as far as ``max_num_seqs`` and blocks allow."""
-        while self._waiting and len(self._running) < self._max_num_seqs:
-            sequence = self._waiting[0]
-            num_spare_blocks = len(self._running) + 1 if self._running else 0
-            if not self._kv.has_room(sequence, num_spare_blocks=num_spare_blocks):
-                break
+        while (sequence := self._admission.pop(self._running)) is not None:
             self._reuse_cached(sequence)
             has_blocks = self._kv.allocate(sequence)
             assert has_blocks
             sequence.status = Status.RUNNING
-            self._running.append(self._waiting.popleft())
+            self._running.append(sequence)
+
+    def _prefill_chunk(self, num_decodes: int) -> int:
+        """Tokens of prompts in a step with ``num_decodes`` running streams."""
+        max_tokens = None if self._step_time is None else self._step_time.max_tokens()
+        if max_tokens is None:
+            return self._prefill_chunk_size
+        return min(self._prefill_chunk_size, max(max_tokens - num_decodes, self._kv.block_size))
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among prefills, which are in order of age.
@@ -249,7 +191,7 @@ class Scheduler:
         self._kv.free(sequence)
         sequence.epoch += 1
         sequence.num_in_flight = 0  # the step in flight is stale: its token is sampled again
-        self._waiting.appendleft(sequence)
+        self._admission.put_back(sequence)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1
         self.num_preemptions += 1
@@ -258,9 +200,9 @@ class Scheduler:
         """Assert the invariants that hold between steps."""
         assert len(self._running) <= self._max_num_seqs
         assert all(s.status is Status.RUNNING for s in self._running)
-        assert all(s.status is Status.WAITING and not len(s.block_table) for s in self._waiting)
+        assert all(s.status is Status.WAITING and not len(s.block_table) for s in self._admission)
         assert all(s.num_pending_tokens > 0 or s.num_in_flight for s in self)
-        assert all(not s.num_in_flight for s in self._waiting)
+        assert all(not s.num_in_flight for s in self._admission)
         self._kv.check(self._running)
 
 
