@@ -10,7 +10,7 @@ import torch
 from transformers import GenerationConfig
 
 from core.build import assemble
-from core.contract.config import EngineConfig
+from core.contract.config import EngineConfig, Quantization
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -51,7 +51,7 @@ def check(family: str, fields: dict[str, Any]) -> Outcome:
     return compare(engine, given, expected)
 
 
-def load(model: Any) -> Engine:
+def load(model: Any, quantization: Quantization = "none") -> Engine:
     """Load as ``load_engine`` does, but for the files."""
     vocab_size = model.config.get_text_config().vocab_size
     config = EngineConfig(
@@ -63,7 +63,7 @@ def load(model: Any) -> Engine:
         max_model_len=CONTEXT,
     )
     tokenizer = Tokenizer(byte_level(), vocab_size=vocab_size)
-    return assemble(describe(model, torch.device("cpu")), tokenizer, config).engine
+    return assemble(describe(model, torch.device("cpu")), tokenizer, config, quantization).engine
 
 
 def prompts() -> list[list[int]]:

@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from tests.zoo.check import Outcome
+from tests.zoo.check import Outcome, load
 from tests.zoo.page import PAGE, plain, states_on
-from tests.zoo.shrink import families
+from tests.zoo.shrink import families, tiny_config, tiny_model
 from tests.zoo.variants import VARIANTS
 
 SAMPLE = [
@@ -19,6 +20,8 @@ SAMPLE = [
     *("moshi", "opt", "phi3", "qwen3_moe"),
 ]
 """Plain, windowed, latent, soft-capped, with sinks, mixtures; and what must be refused."""
+
+EXACT = [name for name, state in states_on(PAGE.read_text()).items() if state == "exact"]
 
 
 def survey(*names: str) -> dict[str, Outcome]:
@@ -78,3 +81,12 @@ def test_every_family_is_exact_or_refused() -> None:
 @pytest.mark.zoo
 def test_every_variant_is_exact_or_refused() -> None:
     check(survey(*VARIANTS))
+
+
+@pytest.mark.zoo
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("family", EXACT)
+def test_rounding_is_not_taken_for_a_difference(family: str) -> None:
+    """The proof's tolerances hold for bfloat16 and int8, though experts may change."""
+    load(tiny_model(tiny_config(family)).to(torch.bfloat16))
+    load(tiny_model(tiny_config(family)), "int8")
