@@ -79,4 +79,4 @@ def _kind_of(max_tokens: int) -> int:
 
 
 def _first_share(max_tokens: int) -> float:
-    return min(1.0, FIRST_EXPECTATION / max_tokens)
+    return FIRST_EXPECTATION / max(max_tokens, FIRST_EXPECTATION)  # 1 for a scored prompt too

@@ -84,3 +84,9 @@ def test_the_peak_is_that_of_a_simulation(lengths):
         alive = [s for s in sequences if s.params.max_tokens >= step]
         peak = max(peak, sum(s.num_tokens + step for s in alive) - held)
     assert Demand().peak_growth(sequences, block_size=1, blocks_per_token=1) == peak
+
+
+def test_a_request_that_only_scores_its_prompt_is_expected_to_sample_nothing():
+    demand = Demand()
+    assert demand.remaining_tokens(make_sequence(max_tokens=0)) == 0
+    assert growth(make_sequence(max_tokens=0), make_sequence(max_tokens=8)) == 8 / 4 - 3 / 4
