@@ -35,9 +35,9 @@ class AttentionHook:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Record the model's attention calls. Raises ModelLoadError if they are not ours to make.
+        """Record the model's attention calls.
 
-        Whether the model computes the same with our attention is for EngineProof to say.
+        Raises ModelLoadError if a backend cannot compute them. EngineProof compares the results.
         """
         register()
         self._model = model
@@ -49,7 +49,7 @@ class AttentionHook:
         model.set_attn_implementation(ATTENTION_NAME)  # type: ignore[operator]
 
     def reduced_layers(self, smallest: int) -> list[LayerSpec]:
-        """The layers with the windows that ``Windows.reduced`` gives the model."""
+        """Return the layers with the windows of ``Windows.reduced``."""
         with self.windows.reduced(smallest) as small:
             return [
                 dataclasses.replace(layer, sliding_window=small[layer.sliding_window])
@@ -69,7 +69,7 @@ class AttentionHook:
             turns.update((module, itertools.cycle(indices)) for module, indices in calls.items())
 
         begin()
-        if len(calls) < len(self.modules):  # a pass that failed may have ended between two calls
+        if len(calls) < len(self.modules):  # a failed pass may have ended between two calls
             self._begin = self._model.register_forward_pre_hook(begin)
 
         def attend(

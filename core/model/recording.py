@@ -1,7 +1,7 @@
-"""Record what each attention call of a model asks for.
+"""Record the shapes, masks and arguments of a model's attention calls.
 
-One forward pass of a few tokens runs with our attention in place of the model's. Products with
-weights are left out: only shapes, masks and arguments matter.
+One forward pass of a few tokens runs with a recording function as its attention. It skips products
+with weights, since values do not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUM_TOKENS = 12
 """Tokens of the pass: more than the largest reduced window."""
 
 _STATEFUL = {"linear_attention", "conv", "mamba", "recurrent", "hybrid"}
-"""Kinds of layers, in the words of transformers, that keep more than keys and values."""
+"""Layer types of transformers with state besides keys and values."""
 
 
 class Recording:
@@ -41,7 +41,7 @@ class Recording:
         if _keeps_state(model):
             raise self._refusal("it keeps state outside of attention")
         with windows.reduced(SMALLEST) as small, routed(model.modules(), self._record):
-            # any module may be an attention module: only the pass tells
+            # any module may be an attention module; only the pass shows which are
             self._sizes = {reduced: size for size, reduced in small.items()}
             self._run(model)
         if not self.layers:
@@ -60,7 +60,7 @@ class Recording:
                 model(input_ids=ids, position_ids=ids, use_cache=False)
         except ModelLoadError:
             raise
-        except Exception as error:  # whatever code that is not ours raises
+        except Exception as error:  # any error of the model's code
             logger.debug("the recording of %s failed", self._name, exc_info=error)
             raise self._refusal(
                 "its forward pass cannot run on packed tokens and positions without a cache"
@@ -74,7 +74,7 @@ class Recording:
         module: nn.Module,
         kwargs: dict[str, Any],
     ) -> torch.Tensor:
-        """Record the call; returns zeros."""
+        """Record the call; return zeros."""
         if query.shape[0] != key.shape[0]:
             raise self._refusal("its attention is not causal self-attention")
         scaling, sinks = kwargs.get("scaling"), kwargs.get("s_aux")
@@ -96,7 +96,7 @@ class Recording:
         return query.new_zeros(*query.shape[:2], value.shape[2])
 
     def _window(self, module: nn.Module, kwargs: dict[str, Any]) -> int | None:
-        """Tokens that a query sees by the call's mask, or by its argument if it has no mask."""
+        """Return the window of the call's mask, or of its argument if it has no mask."""
         mask = kwargs.get("attention_mask")
         if mask is None:
             if not getattr(module, "is_causal", True):
@@ -119,13 +119,13 @@ class Recording:
 
 
 def _keeps_state(model: Any) -> bool:
-    """Whether transformers says that layers keep more of a sequence than keys and values."""
+    """Whether the configuration names layers with state besides keys and values."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
     return getattr(model, "_is_stateful", False) or not _STATEFUL.isdisjoint(kinds)
 
 
 class _WithoutProducts(TorchFunctionMode):
-    """Zeros in place of products with weights, so that a pass of a large model costs nothing."""
+    """Return zeros for products with weights, so that the pass of a large model is cheap."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:

@@ -1,4 +1,4 @@
-"""RoPE frequencies that are fixed at load.
+"""Fix RoPE frequencies at load.
 
 transformers computes the frequencies of two kinds of RoPE from the largest position of a forward
 pass. A pass of ours has the tokens of several sequences in it: a long neighbour would change what a
@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 FIXED = "fixed"
-"""The kind of a RoPE module whose frequencies transformers no longer changes."""
+"""The RoPE type of a module whose frequencies transformers must not change."""
 
 
 @torch.inference_mode()
 def fix_rope(model: nn.Module, max_model_len: int) -> None:
-    """Give RoPE modules the frequencies of a sequence of ``max_model_len`` tokens, for good.
+    """Set the frequencies of RoPE modules for sequences of ``max_model_len`` tokens.
 
     "longrope" has long factors if that is more than the length of the pretraining and short ones
     otherwise, as vLLM chooses. "dynamic" (NTK) scales its base by that length.

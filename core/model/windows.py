@@ -1,4 +1,4 @@
-"""The sliding windows of a model, made small for a time so that a short prompt goes past them."""
+"""Reduce the sliding windows of a model temporarily, so that a short prompt exceeds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST = 3
 
 
 class Windows:
-    """The sizes of the windows that a model's configuration and modules name, in tokens.
+    """The window sizes in a model's configuration and modules, in tokens.
 
     transformers takes a layer's window from a mask that the configuration's size shapes, and also
     passes the size that the attention module holds.
@@ -26,9 +26,9 @@ class Windows:
         self.sizes = sorted({size for _, _, size in self._fields})
 
     def unseen(self, seen: Collection[int | None], config: Any) -> int | None:
-        """A size in a configuration without ``layer_types`` that no layer's mask has.
+        """Return a size in a configuration without ``layer_types`` that no layer's mask has.
 
-        A cache of transformers drops what is outside of such a window, whatever the mask says.
+        transformers' cache drops tokens outside of such a window, even if the mask includes them.
         """
         if getattr(config, "layer_types", None):
             return None
@@ -65,6 +65,6 @@ def _fields(model: Any) -> Iterator[tuple[Any, str, int]]:
     for owner in owners.values():
         for name, value in list(vars(owner).items()):
             if name == "attention_chunk_size" and value and context and value >= context:
-                continue  # one chunk is all there is
+                continue  # the context has one chunk
             if name in _NAMES and type(value) is int and value > 0:
                 yield owner, name, value

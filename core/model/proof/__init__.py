@@ -1,1 +1,1 @@
-"""What is proved of a model at load."""
+"""The proof at load: the assembled engine against transformers' forward pass."""

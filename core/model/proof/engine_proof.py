@@ -42,7 +42,7 @@ QUANTISED_TOLERANCE = 0.7
 
 
 class EngineProof:
-    """What transformers computes for one model, and the comparison with the assembled engine.
+    """Logits of transformers for one model, and their comparison with the assembled engine.
 
     Core thread only. The model may change between the two.
     """
@@ -76,7 +76,7 @@ class EngineProof:
                 self._compare(factory, kv_dtype, tolerance)
             except (ModelLoadError, torch.OutOfMemoryError):
                 raise
-            except Exception as error:  # whatever code that is not ours raises
+            except Exception as error:  # any error of the model's code
                 logger.debug("the proof of the engine failed", exc_info=error)
                 raise self._refusal(
                     "its forward pass fails once its attention and its modules are replaced"
@@ -100,7 +100,7 @@ class EngineProof:
                     ]
             except torch.OutOfMemoryError:
                 raise
-            except Exception as error:  # whatever code that is not ours raises
+            except Exception as error:  # any error of the model's code
                 logger.debug("transformers' own forward pass failed", exc_info=error)
                 raise self._refusal(
                     "transformers' own forward pass of a short prompt fails"
@@ -118,7 +118,7 @@ class EngineProof:
             logits_to_keep=index,
         )
         logits: torch.Tensor = output.logits[0]
-        if len(logits) == len(prompt):  # not every model leaves the others out
+        if len(logits) == len(prompt):  # not every model supports logits_to_keep
             logits = logits[index]
         return logits.float()
 

@@ -1,4 +1,4 @@
-"""A model cut down to its first layers for a time."""
+"""Reduce a model to its first layers temporarily."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import nn
 from core.layer_spec import LayerSpec
 
 MAX_PARAMETERS = 24_000_000
-"""Parameters of the layers that are proved beyond one of each kind."""
+"""Most parameters of the proved layers, unless one layer of each kind has more."""
 
 
 class FewLayers:
-    """How many of its first layers stand for all of a model: one of each kind at least.
+    """The first layers of a model, at least one of each kind, which represent all layers.
 
     Layers are of one kind if their modules, shapes and attention are alike. What a model does only
     in a later layer of the same kind is not seen; a model of up to MAX_PARAMETERS keeps them all.
@@ -23,7 +23,7 @@ class FewLayers:
     def __init__(
         self, model: nn.Module, modules: Sequence[nn.Module], layers: Sequence[LayerSpec]
     ) -> None:
-        """``modules`` are the model's attention modules, ``layers`` what they ask for."""
+        """``modules`` are the attention modules, ``layers`` their specs."""
         specs = dict(zip(modules, layers, strict=True))
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
         self._list = max(lists, key=lambda found: _num_with(found, specs), default=None)
@@ -31,7 +31,7 @@ class FewLayers:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Leave out the other layers in the block."""
+        """Remove the other layers from the model in the block."""
         if self._list is None or self.count == len(self._list):
             yield
             return
@@ -48,7 +48,7 @@ def _num_with(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
 
 
 def _num_needed(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
-    """Layers up to the first of the last kind, and more while they are small."""
+    """Count the layers up to the first of the last kind, and further ones up to the limit."""
     kinds = [_kind(layer, specs) for layer in layers]
     needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
     num_parameters = 0

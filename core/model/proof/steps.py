@@ -34,7 +34,7 @@ LENGTHS = (41, 32)
 
 FIRST_CHUNK_ENDS = (21, 23)
 NUM_DECODED = 3
-"""Tokens at the end that are computed one a step."""
+"""Tokens at the end that are computed one per step."""
 
 _NUM_BLOCKS = sum(-(-length // BLOCK_SIZE) for length in LENGTHS)
 
@@ -44,7 +44,7 @@ NUM_COMPARED = 2
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Tokens of each sequence that a step computes, and what it would show if they were wrong."""
+    """Number of tokens of each sequence in a step, and the reason to refuse if they differ."""
 
     counts: tuple[int, int]
     finding: str
@@ -90,8 +90,8 @@ def run_steps(
 ) -> Iterator[tuple[Step, list[slice], torch.Tensor]]:
     """Compute each step, with a small cache of ``dtype`` on ``device``.
 
-    Yields which of the COMPARED tokens of each sequence it gives the logits of, and the logits.
-    The hook is to be given another attention afterwards.
+    Yields the step, the COMPARED tokens of each sequence whose logits it has, and the logits.
+    Install another attention function in the hook afterwards.
     """
     kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True)
     storage = KVStorage(
