@@ -49,7 +49,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are chosen. Greedy unless ``do_sample``; None stands for the server's default."""
+    """Sampling settings. Greedy unless ``do_sample``; None stands for the server's default."""
 
     do_sample: bool = False
     temperature: float | None = None

@@ -26,7 +26,7 @@ NOTHING_ALLOWED = "The grammar and the other limits of this request allow no fur
 
 
 def failed_with(error: BaseException) -> str:
-    """What a client sees of an internal failure; the log has the details."""
+    """Return the client's message for an internal failure; the log has the details."""
     return f"The server failed on this request: {type(error).__name__}."
 
 

@@ -50,7 +50,7 @@ class FailureHandler:
         self._clear_nan(block_ids)
 
     def row_is_nan(self, item: ScheduledSequence) -> None:
-        """Drop and clear those blocks of ``item`` that contain NaN, whoever wrote them."""
+        """Drop and clear the blocks of ``item`` that contain NaN, also shared ones."""
         block_ids = self._kv.blocks_between(item.block_table, 0, item.end)
         self._drop(self._clear_nan(block_ids), item)
 

@@ -6,7 +6,7 @@ import msgspec
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a front end needs to know of a loaded engine. Counts are in tokens.
+    """Facts about a loaded engine for a front end. Counts are in tokens.
 
     ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
     is smaller if the embedding has fewer rows.

@@ -1,4 +1,4 @@
-"""What the Triton attention kernels need of a device."""
+"""Device requirements of the Triton attention kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds the grouped products of a mixture: sort tokens by expert, and add up."""
+"""Sort the tokens of a mixture by expert, and sum the experts' outputs per token."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _PIECE = 1 << 20
 
 
 class Format(IntEnum):
-    """What weights are stored in. Sums are float32 for all of them."""
+    """Storage type of weights. Sums are float32 for all of them."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
@@ -24,7 +24,7 @@ class Format(IntEnum):
 
 
 class Epilogue(IntEnum):
-    """What is applied to the product before it is stored.
+    """Operation on the product before it is stored.
 
     The gated ones compute ``act(gate) * up`` and need a weight made by ``interleave``.
     """
