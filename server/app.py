@@ -6,19 +6,18 @@ from collections.abc import Callable
 
 from litestar import Litestar
 from litestar.config.cors import CORSConfig
-from litestar.datastructures import State
-from litestar.di import Provide
 
 from core.build import LoadedEngine
 from core.thread import Event
-from server.auth import api_key_guard
 from server.body import StrictRequest
 from server.controllers import CONTROLLERS
+from server.dependencies import DEPENDENCIES
 from server.errors import error_response
 from server.lifespan import engine_lifespan
 from server.openapi.route import openapi_route
-from server.serving import Serving
 from server.settings import Settings
+from server.tenants.guard import key_guard
+from server.tenants.keys import Keys
 
 
 def create_app(
@@ -31,27 +30,26 @@ def create_app(
 
     ``load`` replaces the loader of ``settings.model``. ``on_event`` runs on the event loop when
     the engine is ready and when it has died.
+    ``with_edge`` wraps the result; without it no request has a tenant.
     """
-    return Litestar(
+    keys = Keys(settings.api_keys, share_prefix_cache=settings.share_prefix_cache)
+    app = Litestar(
         route_handlers=[
             *CONTROLLERS,
-            openapi_route(CONTROLLERS, has_keys=bool(settings.api_keys)),
+            openapi_route(CONTROLLERS, has_keys=bool(keys)),
         ],
         lifespan=[engine_lifespan(settings, load, on_event)],
-        dependencies={"serving": Provide(_serving, sync_to_thread=False)},
+        dependencies=DEPENDENCIES,
         exception_handlers={Exception: error_response},
-        guards=[api_key_guard(settings.api_keys)] if settings.api_keys else None,
+        guards=[key_guard(keys)],
         cors_config=_cors(settings),
         request_class=StrictRequest,
         request_max_body_size=settings.max_body_size,
         openapi_config=None,  # server.openapi serves the document, without Litestar's pages
         logging_config=None,
     )
-
-
-def _serving(state: State) -> Serving:
-    serving: Serving = state.serving
-    return serving
+    app.state.api_keys = keys
+    return app
 
 
 def _cors(settings: Settings) -> CORSConfig | None:

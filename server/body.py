@@ -20,10 +20,10 @@ class StrictRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:
         """The body as the type of the handler's ``data``. Raises APIError."""
-        media_type = self.headers.get("content-type", "application/json").partition(";")[0]
-        if media_type.strip().lower() != "application/json":
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip()
+        if media_type.lower() != "application/json":
             raise APIError(
-                415, f"Content-Type must be application/json, not {media_type}.", param=None
+                415, f"Content-Type must be application/json, not {media_type or 'absent'}."
             )
         field = self.route_handler.parsed_data_field
         assert field is not None

@@ -10,6 +10,7 @@ import msgspec
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from server.render.base import Renderer
+from server.tenants.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,11 @@ class Job:
     def num_requests(self) -> int:
         return len(self.prompts) * self.num_choices
 
-    def requests(self) -> list[EngineRequest]:
-        """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``."""
+    def requests(self, tenant: Tenant) -> list[EngineRequest]:
+        """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``.
+
+        The tenant's salt keeps its prefixes in the cache apart.
+        """
         interval = self.stream_interval if self.is_streamed else 0
         return [
             EngineRequest(
@@ -43,7 +47,7 @@ class Job:
                 prompt_token_ids=prompt,
                 params=_params_of_choice(self.params[p], j),
                 stream_interval=interval,
-                cache_salt=self.cache_salt or "",
+                cache_salt=tenant.salted(self.cache_salt),
             )
             for p, prompt in enumerate(map(tuple, self.prompts))
             for j in range(self.num_choices)

@@ -20,7 +20,7 @@ from core.build import LoadedEngine
 from core.thread import Died, Event, Ready
 from server import heap
 from server.app import create_app
-from server.request_id import with_request_id
+from server.edge import with_edge
 from server.serving import Serving
 from server.settings import Settings
 
@@ -106,12 +106,14 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
     sys.setswitchinterval(SWITCH_INTERVAL)
     app = create_app(settings, load=load, on_event=on_event)
     config = uvicorn.Config(
-        with_request_id(app),
+        with_edge(app),
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
+        proxy_headers=settings.forwarded_allow_ips is not None,
+        forwarded_allow_ips=settings.forwarded_allow_ips,
         timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
         timeout_graceful_shutdown=1,
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
+from server.access_flags import ACCESS_FLAGS
 from server.engine_flags import (
     DEFAULT_TOKENIZER_WORKERS,
     ENGINE_FLAGS,
@@ -19,7 +20,7 @@ from server.engine_flags import (
     TOKENIZER_WORKERS,
 )
 from server.flag_types import Choice, not_negative, port, seconds, size
-from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
+from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_program
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
 
@@ -44,7 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
     api_keys: tuple[str, ...] = ()
+    share_prefix_cache: bool = False
     allowed_origins: tuple[str, ...] = ()
+    forwarded_allow_ips: str | None = None
     trust_request_chat_template: bool = False
     tool_call_parser: str = AUTO
     reasoning_parser: str = AUTO
@@ -84,17 +87,6 @@ _SERVER_FLAGS = (
         help="seconds of silence after which a stream sends a comment; 0: never",
         convert=seconds,
     ),
-    Repeated(
-        name="api-key",
-        help="require this key from clients; may be repeated",
-        field="api_keys",
-        metavar="KEY",
-    ),
-    Repeated(
-        name="allowed-origins",
-        help="let web pages of this origin call; * is any; may be repeated",
-        metavar="ORIGIN",
-    ),
     Switch(
         name="trust-request-chat-template",
         help="let requests bring their own chat template",
@@ -116,6 +108,7 @@ SERVE_GROUPS = (
     FlagGroup("model", (_MODEL, *MODEL_FLAGS), (ModelConfig,)),
     FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
     FlagGroup("server", _SERVER_FLAGS, (Settings,)),
+    FlagGroup("access", ACCESS_FLAGS, (Settings,)),
 )
 """All flags of ``serve``."""
 

@@ -13,6 +13,7 @@ from schemas.chat_chunk import ChatCompletionChunk
 from server.controllers.answer import answer
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
+from server.tenants.tenant import Tenant
 from server.translate.chat import translate_chat
 
 
@@ -27,8 +28,11 @@ class ChatController(Controller):
         ),
     )
     async def create(
-        self, data: JSONBody[ChatCompletionRequest], serving: NamedDependency[Serving]
+        self,
+        data: JSONBody[ChatCompletionRequest],
+        serving: NamedDependency[Serving],
+        tenant: NamedDependency[Tenant],
     ) -> Response[Any]:
         """Continue a conversation."""
         serving.check_accepting(data.model)
-        return await answer(serving, translate_chat, data)
+        return await answer(serving, translate_chat, data, tenant)

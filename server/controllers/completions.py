@@ -12,6 +12,7 @@ from schemas.completions import Completion, CompletionRequest
 from server.controllers.answer import answer
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
+from server.tenants.tenant import Tenant
 from server.translate.completions import translate_completion
 
 
@@ -24,8 +25,11 @@ class CompletionController(Controller):
         responses=returns_or_streams(Completion, Completion, 400, 404, 413, 415, 429, 500, 503),
     )
     async def create(
-        self, data: JSONBody[CompletionRequest], serving: NamedDependency[Serving]
+        self,
+        data: JSONBody[CompletionRequest],
+        serving: NamedDependency[Serving],
+        tenant: NamedDependency[Tenant],
     ) -> Response[Any]:
         """Continue a text, or score it."""
         serving.check_accepting(data.model)
-        return await answer(serving, translate_completion, data)
+        return await answer(serving, translate_completion, data, tenant)

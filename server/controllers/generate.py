@@ -12,6 +12,7 @@ from schemas.generate import GenerateRequest, GenerateResponse
 from server.controllers.answer import answer
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
+from server.tenants.tenant import Tenant
 from server.translate.generate import translate_generate
 
 
@@ -24,8 +25,11 @@ class GenerateController(Controller):
         responses=returns_or_streams(GenerateResponse, None, 400, 413, 415, 429, 500, 503),
     )
     async def create(
-        self, data: JSONBody[GenerateRequest], serving: NamedDependency[Serving]
+        self,
+        data: JSONBody[GenerateRequest],
+        serving: NamedDependency[Serving],
+        tenant: NamedDependency[Tenant],
     ) -> Response[Any]:
         """Continue a text. Tokens are sampled unless ``do_sample`` is false."""
         serving.check_accepting()
-        return await answer(serving, translate_generate, data)
+        return await answer(serving, translate_generate, data, tenant)

@@ -1,8 +1,6 @@
-"""GET /health and /stats, for load balancers and operators. Neither needs an API key."""
+"""GET /health, which needs no API key, and /stats."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 from litestar import Controller, Response, get
@@ -18,10 +16,10 @@ from server.serving import Serving
 class HealthController(Controller):
     path = "/"
     tags = ("Operation",)
-    opt: dict[str, Any] = {"public": True}  # noqa: RUF012 - Litestar declares it so
 
     @get(
         ["/health", "/v1/health"],
+        opt={"public": True},
         sync_to_thread=False,
         responses=returns(HealthResponse, 500)
         | also_returns(503, HealthResponse, "The server is loading, draining or failed."),

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 from litestar import Controller, Litestar
-from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.routes import HTTPRoute
 
 from schemas.errors import ErrorResponse
+from server.dependencies import NO_DEPENDENCIES
 from server.openapi.components import REFERENCE, Json, component_schemas
 from server.openapi.responses import ERRORS, StreamedSpec
 
@@ -26,7 +26,7 @@ def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
     """Build the document. ``has_keys``: routes that are not public need an API key."""
     app = Litestar(
         route_handlers=list(controllers),
-        dependencies={"serving": Provide(_no_serving, sync_to_thread=False)},
+        dependencies=NO_DEPENDENCIES,
         openapi_config=OpenAPIConfig(
             title="roseinfer",
             version=API_VERSION,
@@ -46,10 +46,6 @@ def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
         scheme = {"type": "http", "scheme": "bearer", "description": "One of the server's keys."}
         document["components"]["securitySchemes"] = {"key": scheme}
     return document
-
-
-def _no_serving() -> None:
-    """Takes the place of the handlers' dependency: this application serves nothing."""
 
 
 def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
@@ -84,7 +80,7 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
             responses[str(status)]["content"][media_type] = {"schema": stream}
     if has_keys and not handler.opt.get("public"):
         operation["security"] = [{"key": []}]
-        content = responses["503"]["content"]
+        content = responses["500"]["content"]
         responses["401"] = {"description": ERRORS[401], "content": deepcopy(content)}
         operation["responses"] = dict(sorted(responses.items()))
 

@@ -22,7 +22,6 @@ def openapi_route(controllers: list[type[Controller]], *, has_keys: bool) -> HTT
     @get(
         ["/openapi.json", "/v1/openapi.json"],
         media_type=MediaType.JSON,
-        opt={"public": True},
         include_in_schema=False,
         sync_to_thread=True,  # building the document would block the event loop
     )

@@ -7,7 +7,7 @@ import pytest
 from core.thread import Ready
 from server.app import create_app
 from server.bridge import EngineBridge, State
-from server.request_id import with_request_id
+from server.edge import with_edge
 from server.settings import Settings
 from tests.support.engines import DEADLINE, AnsweringEngine, GatedEngine, loaded, words
 
@@ -89,7 +89,7 @@ async def start_app(soon):
                 stack.callback(engine.free)
             with soon():
                 await ready.wait()
-            wrapped = with_request_id(app)
+            wrapped = with_edge(app)
             wrapped.litestar, wrapped.bridge = app, app.state.serving.bridge
             return wrapped
 

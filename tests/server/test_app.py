@@ -11,6 +11,7 @@ from core.contract.errors import ModelLoadError
 from core.text.tokenizer import Tokenizer
 from server.app import create_app
 from server.bridge import State
+from server.edge import with_edge
 from server.job import Job
 from server.settings import Settings
 from tests.support.asgi import Exchange, ask
@@ -147,19 +148,20 @@ async def test_health_while_loading_and_after_a_failed_load(soon):
         Settings(), load=load, on_event=lambda event: (events.append(event), notified.set())
     )
     async with app.lifespan():
-        exchange = await ask(app, "GET", "/health")
+        asgi = with_edge(app)
+        exchange = await ask(asgi, "GET", "/health")
         assert (exchange.status, exchange.json["status"]) == (503, "loading")
         for method, path, body in [
             ("POST", CHAT, {"messages": USER}),
             ("GET", "/v1/models", b""),
         ]:
-            exchange = await ask(app, method, path, body)
+            exchange = await ask(asgi, method, path, body)
             assert exchange.status == 503
             assert exchange.headers["retry-after"] == "1"
         gate.set()
         with soon():
             await notified.wait()
-        exchange = await ask(app, "GET", "/health")
+        exchange = await ask(asgi, "GET", "/health")
         assert (exchange.status, exchange.json["status"]) == (503, "failed")
     assert events[0].is_load_error
 

@@ -360,7 +360,13 @@ class TestOverTheApplication:
 
     @pytest.mark.parametrize(
         "content_type",
-        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"],
+        [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "x",
+            "",
+        ],
     )
     async def test_wrong_content_type(self, start_app, content_type):
         headers = {"content-type": content_type}
@@ -368,9 +374,11 @@ class TestOverTheApplication:
         error = check_shape(exchange, 415)
         assert content_type.partition(";")[0] in error["message"]
 
-    @pytest.mark.parametrize(
-        "headers", [{}, {"content-type": "Application/JSON; charset=utf-8"}, JSON]
-    )
+    async def test_the_content_type_is_required(self, start_app):
+        exchange = await ask(await start_app(), "POST", CHAT, {"messages": USER}, {})
+        assert "absent" in check_shape(exchange, 415)["message"]
+
+    @pytest.mark.parametrize("headers", [{"content-type": "Application/JSON; charset=utf-8"}, JSON])
     async def test_accepted_content_types(self, start_app, headers):
         exchange = await ask(await start_app(), "POST", CHAT, {"messages": USER}, headers)
         assert exchange.status == 200

@@ -1,9 +1,20 @@
 from core.contract.params import SamplingParams
 from server.job import Job
 from server.render.text import TextRenderer
+from server.tenants.tenant import Tenant
+
+TENANT = Tenant("t")
 
 
-def requests(prompts=((1, 2), (3,)), *, num_choices=2, seed=None, salt=None, is_streamed=True):
+def requests(
+    prompts=((1, 2), (3,)),
+    *,
+    num_choices=2,
+    seed=None,
+    salt=None,
+    is_streamed=True,
+    tenant=TENANT,
+):
     job = Job(
         id="id",
         prompts=prompts,
@@ -14,7 +25,7 @@ def requests(prompts=((1, 2), (3,)), *, num_choices=2, seed=None, salt=None, is_
         cache_salt=salt,
         renderer=TextRenderer(""),
     )
-    requests = job.requests()
+    requests = job.requests(tenant)
     assert len(requests) == job.num_requests
     return requests
 
@@ -36,7 +47,9 @@ def test_seeded_choices_differ_and_are_repeatable():
 
 
 def test_the_salt_reaches_the_engine():
-    assert requests(salt="tenant")[0].cache_salt == "tenant"
+    assert requests(salt="mine")[0].cache_salt == "mine"
+    assert requests(salt="mine", tenant=Tenant("t", "secret"))[0].cache_salt == "secret/mine"
+    assert requests(tenant=Tenant("t", "secret"))[0].cache_salt == "secret/"
 
 
 def test_without_streaming_the_engine_reports_only_the_end():

@@ -25,7 +25,7 @@ ROUTES = {
     "/v1/health": "get",
     "/stats": "get",
 }
-PUBLIC = {"/health", "/v1/health", "/stats"}
+PUBLIC = {"/health", "/v1/health"}
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +202,10 @@ def test_a_server_with_keys_describes_them(document, guarded):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/openapi.json", "/v1/openapi.json"])
-async def test_the_document_needs_no_key(start_app, path, guarded):
+async def test_the_document_needs_a_key(start_app, path, guarded):
     app = await start_app(api_keys=("secret",))
-    exchange = await ask(app, "GET", path)
+    assert (await ask(app, "GET", path)).status == 401
+    exchange = await ask(app, "GET", path, headers={"authorization": "Bearer secret"})
     assert exchange.status == 200
     assert exchange.headers["content-type"] == "application/json"
     assert exchange.json == guarded

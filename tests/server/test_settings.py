@@ -46,6 +46,8 @@ GIVEN = {
     "drain_timeout": ("--drain-timeout", "0.5", 0.5),
     "keep_alive_interval": ("--keep-alive-interval", "0", 0.0),
     "api_keys": ("--api-key", "k", ("k",)),
+    "share_prefix_cache": ("--share-prefix-cache", None, True),
+    "forwarded_allow_ips": ("--forwarded-allow-ips", "10.0.0.0/8,::1", "10.0.0.0/8,::1"),
     "allowed_origins": ("--allowed-origins", "*", ("*",)),
     "tool_call_parser": ("--tool-call-parser", "mistral", "mistral"),
     "reasoning_parser": ("--reasoning-parser", "none", "none"),

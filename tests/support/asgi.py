@@ -28,7 +28,12 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         is_complete: bool = True,
     ) -> None:
-        """``is_complete`` false: the client never sends the end of the body."""
+        """``is_complete`` false: the client never sends the end of the body.
+
+        Without ``headers``, a POST says that its body is JSON.
+        """
+        if headers is None:
+            headers = {"content-type": "application/json"} if method == "POST" else {}
         path, _, query = path.partition("?")
         self.scope: dict[str, Any] = {
             "type": "http",
@@ -40,7 +45,7 @@ class Exchange:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
+            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
@@ -161,8 +166,6 @@ async def ask(
 ) -> Exchange:
     """One whole exchange; ``body`` is bytes, or what becomes JSON."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    if headers is None:
-        headers = {"content-type": "application/json"} if data else {}
     exchange = Exchange(method, path, chunks=[data], headers=headers)
     with anyio.fail_after(DEADLINE):
         await exchange.run(app)

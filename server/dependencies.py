@@ -1,0 +1,30 @@
+"""What handlers can ask for by the name of a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request
+from litestar.datastructures import State
+from litestar.di import Provide
+
+from server.serving import Serving
+from server.tenants.tenant import Tenant, tenant_of
+
+
+def _serving(state: State) -> Serving:
+    serving: Serving = state.serving
+    return serving
+
+
+def _tenant(request: Request[Any, Any, Any]) -> Tenant:
+    return tenant_of(request.scope)
+
+
+DEPENDENCIES = {
+    "serving": Provide(_serving, sync_to_thread=False),
+    "tenant": Provide(_tenant, sync_to_thread=False),
+}
+
+NO_DEPENDENCIES = {name: Provide(lambda: None, sync_to_thread=False) for name in DEPENDENCIES}
+"""For an application that only describes its routes."""

@@ -1,0 +1,1 @@
+"""Tenants: who a request is from, found before anything else is done for it."""

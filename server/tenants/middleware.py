@@ -1,0 +1,36 @@
+"""ASGI middleware: puts the Tenant into the scope before anything else sees the request."""
+
+from __future__ import annotations
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from server.tenants.address import tenant_at
+from server.tenants.keys import Keys, bearer_token
+from server.tenants.tenant import SCOPE_KEY, Tenant
+
+
+def with_tenant(app: ASGIApp, keys: Keys) -> ASGIApp:
+    """Wrap ``app``. ``tenant_of(scope)`` then returns the tenant.
+
+    A missing or wrong key is refused by the route's guard (``key_guard``), since only it knows
+    whether the route needs one.
+    """
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            scope.setdefault("state", {})[SCOPE_KEY] = _tenant(scope, keys)
+        await app(scope, receive, send)
+
+    return wrapped
+
+
+def _tenant(scope: Scope, keys: Keys) -> Tenant:
+    if keys:
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                tenant = keys.find(bearer_token(value))
+                if tenant is not None:
+                    return tenant
+                break
+    return tenant_at(scope.get("client"))

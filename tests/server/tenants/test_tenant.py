@@ -1,0 +1,86 @@
+import pytest
+
+from server.tenants.address import LOCAL, UNKNOWN, tenant_at
+from server.tenants.keys import Keys, bearer_token
+from server.tenants.tenant import Tenant, tenant_of
+
+
+def test_without_a_salt_the_requests_own_is_used():
+    for cache_salt in (None, "", "mine"):
+        assert Tenant("a").salted(cache_salt) == (cache_salt or "")
+
+
+def test_salts_of_tenants_and_requests_do_not_collide():
+    tenants = [Tenant("a", "00"), Tenant("b", "0011")]
+    salts = [None, "x", "00", "0011", "11"]
+    combined = {tenant.salted(salt) for tenant in tenants for salt in salts}
+    assert len(combined) == len(tenants) * len(salts)
+    assert not combined & set(salts)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::1", "::/64"),
+        ("2001:db8:0:1::7", "2001:db8:0:1::/64"),
+        ("2001:0DB8:0:1:ffff::", "2001:db8:0:1::/64"),
+    ],
+)
+def test_a_client_without_a_key_is_its_address(host, name):
+    assert tenant_at((host, 80)) == tenant_at((host, 81)) == Tenant(name)
+
+
+@pytest.mark.parametrize("host", ["", "x\ny", "unix:", "1.2.3", "192.0.2.7:80", "a" * 10_000])
+def test_an_address_that_is_none_is_not_a_name(host):
+    assert tenant_at((host, 80)) is UNKNOWN
+
+
+def test_a_unix_socket_is_one_tenant():
+    assert tenant_at(None) is LOCAL
+
+
+def test_each_key_is_a_tenant_with_a_secret_salt():
+    keys = Keys(["one", "two", "one"])
+    one, two = keys.find(b"one"), keys.find(b"two")
+    assert (one.name, two.name) == ("key#1", "key#2")
+    assert one.has_key
+    assert len({one.salt, two.salt, ""}) == 3
+    assert Keys(["one"]).find(b"one").salt != one.salt  # of another process
+
+
+def test_a_shared_prefix_cache_has_one_salt():
+    keys = Keys(["one", "two"], share_prefix_cache=True)
+    assert {keys.find(b"one").salt, keys.find(b"two").salt} == {""}
+
+
+@pytest.mark.parametrize("token", [b"", b"on", b"one ", b"One", "oné".encode("latin-1")])
+def test_a_wrong_key_has_no_tenant(token):
+    assert Keys(["one", "oné", ""]).find(token) is None
+
+
+def test_no_keys_are_false():
+    assert not Keys()
+    assert Keys(["x"])
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (b"Bearer key", b"key"),
+        (b"bEARER   key ", b"key"),
+        (b"Bearer a b", b"a b"),
+        (b"Bearer", b""),
+        (b"Basic key", b""),
+        (b"key", b""),
+        (b"", b""),
+    ],
+)
+def test_bearer_tokens(header, token):
+    assert bearer_token(header) == token
+
+
+def test_a_scope_that_was_not_seen_has_no_tenant():
+    with pytest.raises(KeyError):
+        tenant_of({"state": {}})
