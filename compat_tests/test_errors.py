@@ -130,7 +130,8 @@ def test_c088_routes_and_methods(api: Api) -> None:
             assert "POST" in (reply.header("allow") or "")
             check_error(reply)
         reply = connection.request("HEAD", "/health")
-        assert reply.status in {200, 405}
+        assert reply.status == 200
+        assert reply.body == b""
         reply = connection.request("GET", "/health?x=1")
         assert reply.status == 200
         assert reply.json["status"] == "ok"
@@ -632,8 +633,61 @@ def test_c102_other_origins_are_not_allowed(guarded: Api) -> None:
 
 def test_c102_closed_by_default(api: Api) -> None:
     reply = api.post(CHAT, api.chat_body(max_tokens=1), {"origin": ORIGIN})
-    assert reply.status == 200
+    assert reply.status == 403
+    check_error(reply)
     assert reply.header("access-control-allow-origin") is None
+
+
+FOREIGN = [
+    {"host": "evil.example"},
+    {"host": "evil.example:8000"},
+    {"host": "localhost.evil.example"},
+    {"host": ""},
+    {"origin": "http://evil.example"},
+    {"origin": "null"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_web_pages_cannot_use_a_server_on_loopback(api: Api, headers: Json) -> None:
+    """A page names itself in Origin, and in Host if its name was rebound."""
+    for method, path, body in (
+        ("POST", CHAT, api.chat_body(max_tokens=1)),
+        ("GET", "/health", None),
+        ("GET", "/nowhere", None),
+        ("OPTIONS", CHAT, None),
+    ):
+        with api.server.connect() as connection:
+            reply = connection.request(method, path, body, headers)
+            assert reply.status == 403, (path, headers)
+            check_error(reply)
+            assert reply.header("x-should-retry") == "false"
+
+
+def test_local_pages_and_programs_can_use_a_server_on_loopback(api: Api) -> None:
+    for headers in (
+        {"host": f"localhost:{api.server.port}"},
+        {"host": "LOCALHOST"},
+        {"host": "[::1]:1"},
+        {"host": None},
+        {"origin": "http://localhost:3000"},
+        {"origin": f"http://127.0.0.1:{api.server.port}"},
+    ):
+        reply = api.post(CHAT, api.chat_body(max_tokens=1), headers)
+        assert reply.status == 200, headers
+        assert reply.header("access-control-allow-origin") is None
+
+
+def test_a_key_does_not_find_the_prompts_of_another(guarded: Api) -> None:
+    prompt = "The password is rose. " * 20
+    body = guarded.chat_body(prompt, max_tokens=1)
+    cached = []
+    for key in ("key-one", "key-one", "key-two", "key-two"):
+        reply = guarded.post(CHAT, body, {"authorization": f"Bearer {key}"})
+        assert reply.status == 200, reply.text
+        cached.append(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert cached[0] == cached[2] == 0
+    assert cached[1] == cached[3] > 0
 
 
 def test_what_would_fail_again_says_so(api: Api) -> None:

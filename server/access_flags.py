@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from ipaddress import ip_network
+
 from server.flags import Flag, Repeated, Switch
+from server.tenants.key_file import KeyFileError, read_keys
+
+
+def key_file(path: str) -> str:
+    """Convert the path of a file of keys; the file must be valid."""
+    try:
+        read_keys(path)
+    except KeyFileError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return path
+
+
+def networks(text: str) -> str:
+    """Convert ``*``, or addresses and networks joined by commas."""
+    for network in text.split(",") if text != "*" else ():
+        try:
+            ip_network(network.strip())
+        except ValueError:
+            raise ArgumentTypeError(f"{network} is not an address or network") from None
+    return text
+
 
 ACCESS_FLAGS: tuple[Flag, ...] = (
     Repeated(
@@ -11,9 +35,22 @@ ACCESS_FLAGS: tuple[Flag, ...] = (
         field="api_keys",
         metavar="KEY",
     ),
+    Flag(
+        name="api-key-file",
+        help="require a key of this file, one KEY or NAME:KEY a line; read again on SIGHUP",
+        convert=key_file,
+        metavar="FILE",
+        default_text="none",
+    ),
     Switch(
         name="share-prefix-cache",
         help="let API keys reuse each other's cached prefixes, which shows what others sent",
+    ),
+    Repeated(
+        name="allowed-hosts",
+        help="answer requests for this host name (Host header); * is any; may be repeated",
+        metavar="HOST",
+        default_text="the server's own names on loopback, else any",
     ),
     Repeated(
         name="allowed-origins",
@@ -24,6 +61,7 @@ ACCESS_FLAGS: tuple[Flag, ...] = (
         name="forwarded-allow-ips",
         help="believe X-Forwarded-For of proxies at these addresses or networks, joined by "
         "commas; * is any",
+        convert=networks,
         metavar="IPS",
         default_text="none",
     ),

@@ -9,6 +9,7 @@ from litestar.config.cors import CORSConfig
 
 from core.build import LoadedEngine
 from core.thread import Event
+from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
 from server.controllers import CONTROLLERS
 from server.dependencies import DEPENDENCIES
@@ -17,7 +18,6 @@ from server.lifespan import engine_lifespan
 from server.openapi.route import openapi_route
 from server.settings import Settings
 from server.tenants.guard import key_guard
-from server.tenants.keys import Keys
 
 
 def create_app(
@@ -32,13 +32,13 @@ def create_app(
     the engine is ready and when it has died.
     ``with_edge`` wraps the result; without it no request has a tenant.
     """
-    keys = Keys(settings.api_keys, share_prefix_cache=settings.share_prefix_cache)
+    keys = keys_of(settings)
     app = Litestar(
         route_handlers=[
             *CONTROLLERS,
             openapi_route(CONTROLLERS, has_keys=bool(keys)),
         ],
-        lifespan=[engine_lifespan(settings, load, on_event)],
+        lifespan=[keys_lifespan(settings, keys), engine_lifespan(settings, load, on_event)],
         dependencies=DEPENDENCIES,
         exception_handlers={Exception: error_response},
         guards=[key_guard(keys)],

@@ -5,10 +5,18 @@ from __future__ import annotations
 from litestar import Litestar
 from litestar.types import ASGIApp
 
+from server.head import with_head
+from server.hosts import HostPolicy, with_known_hosts
 from server.request_id import with_request_id
+from server.settings import Settings
 from server.tenants.middleware import with_tenant
 
 
-def with_edge(app: Litestar) -> ASGIApp:
-    """Wrap the application of ``create_app``: request id and access log, tenant."""
-    return with_request_id(with_tenant(app, app.state.api_keys))
+def with_edge(app: Litestar, settings: Settings) -> ASGIApp:
+    """Wrap the application of ``create_app``.
+
+    A request gets its id and its line in the access log, is refused if its host or origin is not
+    allowed, and gets its tenant.
+    """
+    inner = with_tenant(with_head(app), app.state.api_keys)
+    return with_request_id(with_known_hosts(inner, HostPolicy.of(settings)))

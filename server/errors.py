@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.types import Send
 
 from core.contract.errors import (
     ContextLengthExceeded,
@@ -92,15 +93,32 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     ):
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
-    headers = dict(api_error.headers)
-    if "retry-after" not in headers:  # the same request would fail again
-        headers["x-should-retry"] = "false"
     return Response(
         encode_error(api_error.error),
         status_code=api_error.status,
-        headers=headers,
+        headers=_headers(api_error),
         media_type="application/json",
     )
+
+
+async def send_error(send: Send, error: APIError) -> None:
+    """Answer with an error in front of Litestar."""
+    body = encode_error(error.error)
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": error.status,
+            "headers": [(k.encode(), v.encode()) for k, v in (headers | _headers(error)).items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _headers(error: APIError) -> dict[str, str]:
+    # Without retry-after, the same request would fail again.
+    may_retry = "retry-after" in error.headers
+    return error.headers if may_retry else {**error.headers, "x-should-retry": "false"}
 
 
 def encode_error(error: ErrorObject) -> bytes:

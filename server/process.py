@@ -106,7 +106,7 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
     sys.setswitchinterval(SWITCH_INTERVAL)
     app = create_app(settings, load=load, on_event=on_event)
     config = uvicorn.Config(
-        with_edge(app),
+        with_edge(app, settings),
         lifespan="on",
         log_config=None,
         access_log=False,

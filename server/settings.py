@@ -45,7 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
     api_keys: tuple[str, ...] = ()
+    api_key_file: str | None = None
     share_prefix_cache: bool = False
+    allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     forwarded_allow_ips: str | None = None
     trust_request_chat_template: bool = False

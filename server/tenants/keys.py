@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 
+from server.tenants.key_file import ApiKey
 from server.tenants.tenant import Tenant
 
 
@@ -13,16 +14,26 @@ class Keys:
     """The accepted API keys. Without any, every request is accepted.
 
     Keys are looked up by digest, so the time of a look-up reveals nothing of a key, and keys may
-    be any text.
+    be any text. Event loop only.
     """
 
-    def __init__(self, api_keys: Iterable[str] = (), *, share_prefix_cache: bool = False) -> None:
+    def __init__(
+        self, api_keys: Iterable[ApiKey] = (), *, share_prefix_cache: bool = False
+    ) -> None:
         self._secret = secrets.token_bytes(32)
         self._shares_prefix_cache = share_prefix_cache
-        self._tenants = {
-            _digest(key.encode()): self._tenant(f"key#{number}", key)
-            for number, key in enumerate(dict.fromkeys(api_keys), start=1)
-        }
+        self.replace(api_keys)
+
+    def replace(self, api_keys: Iterable[ApiKey]) -> None:
+        """Accept these keys instead. Tenants of keys that stay keep their cached prefixes."""
+        self._tenants: dict[bytes, Tenant] = {}
+        num_unnamed = 0
+        for api_key in api_keys:
+            digest = _digest(api_key.key.encode())
+            if digest not in self._tenants:
+                num_unnamed += not api_key.name
+                name = api_key.name or f"key#{num_unnamed}"
+                self._tenants[digest] = Tenant(name, self._salt(api_key), has_key=True)
 
     def __bool__(self) -> bool:
         return bool(self._tenants)
@@ -31,11 +42,12 @@ class Keys:
         """The holder of a key, if it is one. An empty token is none."""
         return self._tenants.get(_digest(token)) if token else None
 
-    def _tenant(self, name: str, identity: str) -> Tenant:
-        salt = ""
-        if not self._shares_prefix_cache:
-            salt = hashlib.blake2b(identity.encode(), key=self._secret, digest_size=16).hexdigest()
-        return Tenant(name, salt, has_key=True)
+    def _salt(self, api_key: ApiKey) -> str:
+        """A salt of the name, or of a key without one, that only this process can compute."""
+        if self._shares_prefix_cache:
+            return ""
+        text = f"name {api_key.name}" if api_key.name else f"key {api_key.key}"
+        return hashlib.blake2b(text.encode(), key=self._secret, digest_size=16).hexdigest()
 
 
 def bearer_token(authorization: bytes) -> bytes:

@@ -79,8 +79,9 @@ async def start_app(soon):
         async def start(engine=None, *, tokenizer=None, info=None, **settings):
             ready = anyio.Event()
             engine = engine or AnsweringEngine(words("Hi", " there!"))
+            chosen = Settings(**settings)
             app = create_app(
-                Settings(**settings),
+                chosen,
                 load=lambda: loaded(engine, tokenizer, **(info or {})),
                 on_event=lambda _event: ready.set(),
             )
@@ -89,7 +90,7 @@ async def start_app(soon):
                 stack.callback(engine.free)
             with soon():
                 await ready.wait()
-            wrapped = with_edge(app)
+            wrapped = with_edge(app, chosen)
             wrapped.litestar, wrapped.bridge = app, app.state.serving.bridge
             return wrapped
 

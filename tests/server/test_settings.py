@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -12,6 +13,8 @@ from core.contract.config import AttentionBackendName, EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
 from server.settings import Settings, parse_settings
+
+KEY_FILE = str(Path(__file__).parent / "tenants" / "keys.txt")
 
 GIVEN = {
     "config": ("--config", "there", "there"),
@@ -46,8 +49,10 @@ GIVEN = {
     "drain_timeout": ("--drain-timeout", "0.5", 0.5),
     "keep_alive_interval": ("--keep-alive-interval", "0", 0.0),
     "api_keys": ("--api-key", "k", ("k",)),
+    "api_key_file": ("--api-key-file", KEY_FILE, KEY_FILE),
     "share_prefix_cache": ("--share-prefix-cache", None, True),
     "forwarded_allow_ips": ("--forwarded-allow-ips", "10.0.0.0/8,::1", "10.0.0.0/8,::1"),
+    "allowed_hosts": ("--allowed-hosts", "llm.example", ("llm.example",)),
     "allowed_origins": ("--allowed-origins", "*", ("*",)),
     "tool_call_parser": ("--tool-call-parser", "mistral", "mistral"),
     "reasoning_parser": ("--reasoning-parser", "none", "none"),
@@ -191,6 +196,10 @@ def test_sizes_have_units(text, size):
         (["--kv-cache-memory", "1.2.3"], "1.2.3 is not a size"),
         (["--kv-cache-dtype", "int8"], "int8 is not one of auto, fp8"),
         (["--attention-backend", "sdpa"], "sdpa is not one of auto, cpu, torch, triton"),
+        (["--api-key-file", "/nowhere"], "/nowhere: No such file or directory"),
+        (["--api-key-file", os.devnull], f"{os.devnull} contains no key"),
+        (["--forwarded-allow-ips", "proxy"], "proxy is not an address or network"),
+        (["--forwarded-allow-ips", "10.0.0.1,"], " is not an address or network"),
         (["--gpu-memory-utilization", "0"], "0 is not above 0 and at most 1"),
         (["--gpu-memory-utilization", "90"], "90 is not above 0 and at most 1"),
         (["--gpu-memory-utilization", "all"], "all is not above 0 and at most 1"),

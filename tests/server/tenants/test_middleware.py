@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.tenants.key_file import ApiKey
 from server.tenants.keys import Keys
 from server.tenants.middleware import with_tenant
 from server.tenants.tenant import Tenant, tenant_of
@@ -28,7 +29,7 @@ async def tenant(keys=(), headers=(), client=("192.0.2.1", 5), kind="http"):
         seen.append(tenant_of(scope))
 
     scope = {"type": kind, "headers": list(headers), "client": client}
-    await with_tenant(app, Keys(keys))(scope, None, None)
+    await with_tenant(app, Keys(map(ApiKey, keys)))(scope, None, None)
     return seen[0]
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from server.tenants.address import LOCAL, UNKNOWN, tenant_at
+from server.tenants.key_file import ApiKey
 from server.tenants.keys import Keys, bearer_token
 from server.tenants.tenant import Tenant, tenant_of
 
@@ -41,28 +42,52 @@ def test_a_unix_socket_is_one_tenant():
     assert tenant_at(None) is LOCAL
 
 
+def keys(*texts, **options):
+    return Keys([ApiKey(text) for text in texts], **options)
+
+
 def test_each_key_is_a_tenant_with_a_secret_salt():
-    keys = Keys(["one", "two", "one"])
-    one, two = keys.find(b"one"), keys.find(b"two")
+    found = keys("one", "two", "one")
+    one, two = found.find(b"one"), found.find(b"two")
     assert (one.name, two.name) == ("key#1", "key#2")
     assert one.has_key
     assert len({one.salt, two.salt, ""}) == 3
-    assert Keys(["one"]).find(b"one").salt != one.salt  # of another process
+    assert keys("one").find(b"one").salt != one.salt  # of another process
 
 
 def test_a_shared_prefix_cache_has_one_salt():
-    keys = Keys(["one", "two"], share_prefix_cache=True)
-    assert {keys.find(b"one").salt, keys.find(b"two").salt} == {""}
+    found = keys("one", "two", share_prefix_cache=True)
+    assert {found.find(b"one").salt, found.find(b"two").salt} == {""}
+
+
+def test_keys_of_one_name_are_one_tenant():
+    old, new, other = ApiKey("old", "alice"), ApiKey("new", "alice"), ApiKey("other", "bob")
+    found = Keys([old, new, other, ApiKey("alice")])
+    alice = found.find(b"old")
+    assert alice == found.find(b"new")
+    assert alice.name == "alice"
+    assert found.find(b"alice").name == "key#1"
+    assert len({found.find(key).salt for key in (b"old", b"other", b"alice")}) == 3
+
+
+def test_replaced_keys_keep_the_salt_of_those_that_stay():
+    found = keys("gone", "kept")
+    salt = found.find(b"kept").salt
+    found.replace([ApiKey("kept"), ApiKey("new")])
+    assert found.find(b"gone") is None
+    assert found.find(b"kept").salt == salt
+    assert found.find(b"kept").name == "key#1"
+    assert found.find(b"new").salt != salt
 
 
 @pytest.mark.parametrize("token", [b"", b"on", b"one ", b"One", "oné".encode("latin-1")])
 def test_a_wrong_key_has_no_tenant(token):
-    assert Keys(["one", "oné", ""]).find(token) is None
+    assert keys("one", "oné", "").find(token) is None
 
 
 def test_no_keys_are_false():
     assert not Keys()
-    assert Keys(["x"])
+    assert keys("x")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""ASGI middleware: refuses requests that a web page sends without permission.
+
+A page in a browser on the operator's machine can reach a server on loopback. Browsers name the
+page in ``Origin``. A page whose own name was rebound to a loopback address (DNS rebinding) sends
+that name in ``Host``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from server.addresses import is_loopback
+from server.errors import APIError, send_error
+from server.settings import Settings
+
+ANY = "*"
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]/@\s]+?)\.?)(?::\d{0,5})?")
+_ORIGIN = re.compile(r"https?://(?P<authority>[^/?#]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """Which values of ``Host`` and ``Origin`` are accepted.
+
+    ``hosts`` are names in lower case; None accepts every host and origin. ``origins`` are accepted
+    besides those on one of the hosts; they may contain ANY.
+    """
+
+    hosts: frozenset[str] | None
+    origins: frozenset[str]
+
+    @classmethod
+    def of(cls, settings: Settings) -> HostPolicy:
+        """The policy of a server. On loopback, only its own names are accepted by default."""
+        given = [_name(host) for host in settings.allowed_hosts]
+        is_open = ANY in given if given else not is_loopback(settings.host)
+        names = {settings.host.lower(), *LOOPBACK_NAMES, *given} - {""}
+        return cls(
+            hosts=None if is_open else frozenset(names),
+            origins=frozenset(origin.lower() for origin in settings.allowed_origins),
+        )
+
+    def allows_host(self, host: str) -> bool:
+        """Whether a ``Host`` header is accepted.
+
+        An IP address always is: a page that was rebound has a name.
+        """
+        if self.hosts is None:
+            return True
+        name = _name(host)
+        return name in self.hosts or _is_address(name)
+
+    def allows_origin(self, origin: str) -> bool:
+        """Whether an ``Origin`` header is accepted."""
+        origin = origin.strip().lower()
+        if self.hosts is None or ANY in self.origins or origin in self.origins:
+            return True
+        found = _ORIGIN.fullmatch(origin)
+        return found is not None and _name(found["authority"]) in self.hosts
+
+
+def with_known_hosts(app: ASGIApp, policy: HostPolicy) -> ASGIApp:
+    """Wrap ``app``. Other hosts and origins are answered 403 before the body is read."""
+    checks = {
+        b"host": (policy.allows_host, _HOST_REFUSED, "host_not_allowed"),
+        b"origin": (policy.allows_origin, _ORIGIN_REFUSED, "origin_not_allowed"),
+    }
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            for name, value in scope["headers"]:
+                if name in checks:
+                    is_allowed, message, code = checks[name]
+                    if not is_allowed(value.decode("latin-1")):
+                        # The body is not read: the connection cannot be used again.
+                        headers = {"connection": "close"}
+                        await send_error(send, APIError(403, message, code=code, headers=headers))
+                        return
+        await app(scope, receive, send)
+
+    return app if policy.hosts is None else wrapped
+
+
+_HOST_REFUSED = "This Host is not allowed. The server's --allowed-hosts can allow it."
+_ORIGIN_REFUSED = "This Origin is not allowed. The server's --allowed-origins can allow it."
+
+
+def _name(authority: str) -> str:
+    """The host of ``host:port`` in lower case, without brackets; empty if it is malformed."""
+    found = _AUTHORITY.fullmatch(authority.strip())
+    return (found["v6"] or found["name"]).lower() if found else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

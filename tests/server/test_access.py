@@ -1,0 +1,97 @@
+"""Keys of a file, and the warnings of a server that starts."""
+
+import logging
+import signal
+
+import pytest
+from anyio import lowlevel
+
+from server.access import keys_lifespan, keys_of
+from server.settings import Settings
+from server.tenants.key_file import KeyFileError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("alice:secret")
+    path.chmod(0o600)
+    return path
+
+
+async def warnings(caplog, **settings):
+    chosen = Settings(**settings)
+    caplog.clear()
+    async with keys_lifespan(chosen, keys_of(chosen))(None):
+        pass
+    return [record.getMessage() for record in caplog.records]
+
+
+async def reloaded(keys, caplog):
+    """Send SIGHUP; return what was logged."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="roseinfer.server"):
+        signal.raise_signal(signal.SIGHUP)
+        while not caplog.records:
+            await lowlevel.checkpoint()
+    [record] = caplog.records
+    return record
+
+
+def test_keys_of_flags_and_file_count_together(key_file):
+    keys = keys_of(Settings(api_keys=("one",), api_key_file=str(key_file)))
+    assert keys.find(b"one").name == "key#1"
+    assert keys.find(b"secret").name == "alice"
+
+
+def test_a_file_that_cannot_be_used_is_an_error(key_file):
+    key_file.write_text("")
+    with pytest.raises(KeyFileError):
+        keys_of(Settings(api_key_file=str(key_file)))
+
+
+async def test_sighup_reads_the_file_again(key_file, caplog):
+    settings = Settings(api_key_file=str(key_file), api_keys=("flag",))
+    keys = keys_of(settings)
+    async with keys_lifespan(settings, keys)(None):
+        key_file.write_text("alice:new")
+        assert (await reloaded(keys, caplog)).levelno == logging.INFO
+        assert keys.find(b"secret") is None
+        assert keys.find(b"new").name == "alice"
+        assert keys.find(b"flag").name == "key#1"
+        key_file.write_text("# none")
+        record = await reloaded(keys, caplog)
+        assert record.levelno == logging.WARNING
+        assert "contains no key" in record.getMessage()
+        assert keys.find(b"new").name == "alice"
+
+
+async def test_without_a_file_sighup_keeps_its_meaning(key_file):
+    before = signal.getsignal(signal.SIGHUP)
+    for settings in (Settings(), Settings(api_key_file=str(key_file))):
+        async with keys_lifespan(settings, keys_of(settings))(None):
+            is_handled = signal.getsignal(signal.SIGHUP) is not before
+            assert is_handled == (settings.api_key_file is not None)
+        assert signal.getsignal(signal.SIGHUP) is before
+
+
+@pytest.mark.parametrize("host", ["::", "", "192.0.2.1"])
+async def test_a_public_address_without_keys_is_warned_of(caplog, host):
+    [line] = await warnings(caplog, host=host)
+    assert line.startswith(f"listening on {host} without API keys")
+    assert not await warnings(caplog, host=host, api_keys=("x",))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+async def test_loopback_needs_no_keys(caplog, host):
+    assert not await warnings(caplog, host=host)
+
+
+async def test_a_file_that_others_can_read_is_warned_of(caplog, key_file):
+    assert not await warnings(caplog, api_key_file=str(key_file))
+    key_file.chmod(0o644)
+    [line] = await warnings(caplog, api_key_file=str(key_file))
+    assert "can read the API keys" in line
+    assert "secret" not in line
