@@ -52,7 +52,7 @@ def engine_without_model(
     kv = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=True)
     forward: object = ConstantForward(vocab_size)
     return Engine(
-        ModelRunner(forward, Sampler(), storage, LastTokens(num_rows, CPU)),  # type: ignore[arg-type]
+        ModelRunner(forward, Sampler(), [storage], LastTokens(num_rows, CPU)),  # type: ignore[arg-type]
         Scheduler(kv, max_num_seqs=num_rows, max_num_batched_tokens=8192),
         kv,
         tokenizer,

@@ -69,7 +69,10 @@ def assemble(
     built = build_runner(model, sampler, limits, config, quantization, instrument)
     limits = built.limits
     kv = KVCacheManager(
-        built.num_blocks, limits.block_size, enable_prefix_caching=config.enable_prefix_caching
+        built.cache.num_blocks,
+        limits.block_size,
+        enable_prefix_caching=config.enable_prefix_caching,
+        windows=built.cache.windows,
     )
     scheduler = Scheduler(
         kv,
@@ -89,7 +92,7 @@ def assemble(
         async_scheduling=config.async_scheduling and model.device.type == "cuda",
         timer=built.runner.timer,
     )
-    info = _info(model, limits, built.num_blocks, num_token_ids)
+    info = _info(model, limits, built.cache.num_blocks, num_token_ids)
     logger.info(
         "%s on %s, %s, context %d, KV cache %d tokens",
         info.dtype,

@@ -55,6 +55,8 @@ class Engine:
 
         ``seed`` makes the seeds drawn for requests without one repeatable as a sequence.
         """
+        # a failed step is repeated after the next one has released what only it still needed
+        assert not (async_scheduling and kv.num_groups > 1)
         self.timer = timer or StepTimer()
         self._scheduler = scheduler
         self._kv = kv
@@ -93,7 +95,11 @@ class Engine:
             self._ready.append(_invalid(request.request_id, message))
             return
         seed = request.params.seed
-        sequence = Sequence(request, seed=self._seeds.getrandbits(63) if seed is None else seed)
+        sequence = Sequence(
+            request,
+            seed=self._seeds.getrandbits(63) if seed is None else seed,
+            num_groups=self._kv.num_groups,
+        )
         try:
             generation = Generation(sequence, self._tokenizer)
             output = generation.report()

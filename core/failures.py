@@ -45,13 +45,13 @@ class FailureHandler:
 
     def distrust(self, item: ScheduledSequence) -> None:
         """Drop the blocks that ``item`` would have filled, and clear NaN that it left there."""
-        block_ids = self._kv.blocks_between(item.block_table, item.num_computed_tokens, item.end)
+        block_ids = self._kv.blocks_between(item.block_tables, item.num_computed_tokens, item.end)
         self._drop(block_ids, item)
         self._clear_nan(block_ids)
 
     def row_is_nan(self, item: ScheduledSequence) -> None:
         """Drop and clear the blocks of ``item`` that contain NaN, also shared ones."""
-        block_ids = self._kv.blocks_between(item.block_table, 0, item.end)
+        block_ids = self._kv.blocks_between(item.block_tables, 0, item.end)
         self._drop(self._clear_nan(block_ids), item)
 
     def _drop(self, block_ids: list[int], item: ScheduledSequence) -> None:

@@ -26,11 +26,13 @@ class ModelInput:
 
     token_ids: torch.Tensor  # [num_tokens] int64
     positions: torch.Tensor  # [num_tokens] int64
-    slots: torch.Tensor  # [num_tokens] int64: block_id * block_size + offset
+    slots: torch.Tensor  # [num_tokens] int64: block_id * block_size + offset, full group
     logits_indices: torch.Tensor  # [num_logits] int64: tokens whose logits are needed
     query_starts: npt.NDArray[np.int64]  # [num_seqs + 1]
     context_lens: npt.NDArray[np.int64]  # [num_seqs]
-    block_tables: npt.NDArray[np.int64]  # [num_seqs, max_blocks], padded with 0
+    block_tables: npt.NDArray[np.int64]  # [num_seqs, max_blocks], padded with 0, full group
+    window_slots: tuple[torch.Tensor, ...] = ()  # those of each window group
+    window_tables: tuple[npt.NDArray[np.int64], ...] = ()
 
     @property
     def num_seqs(self) -> int:
@@ -42,11 +44,20 @@ class ModelInput:
         num_seqs = self.num_seqs
         return len(self.token_ids) == num_seqs == len(self.logits_indices)
 
+    def of_group(self, group: int) -> ModelInput:
+        """The step with the slots and the block tables of a group; 0 is the full one."""
+        if group == 0:
+            return self
+        return replace(
+            self, slots=self.window_slots[group - 1], block_tables=self.window_tables[group - 1]
+        )
+
     def on(self, device: torch.device, uploads: Uploads | None = None) -> ModelInput:
         """A copy with its tensors on ``device``: one transfer, without waiting for it."""
         if device.type == "cpu":
             return self
-        tensors = (self.token_ids, self.positions, self.slots, self.logits_indices)
+        own = (self.token_ids, self.positions, self.slots, self.logits_indices)
+        tensors = (*own, *self.window_slots)
         sizes = [len(tensor) for tensor in tensors]
         uploads = uploads or Uploads(device)
         num_words = 2 * sum(sizes)
@@ -54,13 +65,14 @@ class ModelInput:
         np.concatenate([tensor.numpy() for tensor in tensors], out=target)
         packed = torch.empty(sum(sizes), dtype=torch.int64, device=device)
         uploads.send(num_words, packed.view(torch.int32))
-        token_ids, positions, slots, logits_indices = torch.split(packed, sizes)
+        token_ids, positions, slots, logits_indices, *window_slots = torch.split(packed, sizes)
         return replace(
             self,
             token_ids=token_ids,
             positions=positions,
             slots=slots,
             logits_indices=logits_indices,
+            window_slots=tuple(window_slots),
         )
 
 
@@ -95,17 +107,25 @@ def build_model_input(
         rows = np.repeat(np.arange(num_seqs), counts)
         positions = np.arange(len(token_ids)) + np.repeat(computed - query_starts[:-1], counts)
         context_lens = computed + counts
-    block_tables = _block_tables([s.block_table for s, _ in scheduled], context_lens, block_size)
     blocks = positions // block_size
-    slots = (block_tables[rows, blocks] - blocks) * block_size + positions
+    all_tables = [
+        _block_tables(list(tables), context_lens, block_size)
+        for tables in zip(*(s.block_tables for s, _ in scheduled), strict=True)
+    ]
+    all_slots = [
+        torch.from_numpy((tables[rows, blocks] - blocks) * block_size + positions)
+        for tables in all_tables
+    ]
     return ModelInput(
         token_ids=torch.from_numpy(np.array(token_ids, dtype=np.int64)),
         positions=torch.from_numpy(positions),
-        slots=torch.from_numpy(slots),
+        slots=all_slots[0],
         logits_indices=torch.from_numpy(np.array(logits_indices, dtype=np.int64)),
         query_starts=query_starts,
         context_lens=context_lens,
-        block_tables=block_tables,
+        block_tables=all_tables[0],
+        window_slots=tuple(all_slots[1:]),
+        window_tables=tuple(all_tables[1:]),
     )
 
 

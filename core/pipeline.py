@@ -37,7 +37,7 @@ class Runner(Protocol):
         """
 
     def clear(self, block_ids: ReadOnly[int]) -> None:
-        """Overwrite blocks that no sequence needs."""
+        """Overwrite blocks that no sequence needs, by the KVCacheManager's numbers."""
 
     def not_finite(self, block_ids: ReadOnly[int]) -> list[int]:
         """Those of these blocks that contain NaN or infinity. Waits for the device."""

@@ -100,7 +100,7 @@ class StepRetry:
             prompt_token_ids=(0,),
             params=SamplingParams(max_tokens=1, temperature=0.0),
         )
-        sequence = Sequence(request, seed=0)
+        sequence = Sequence(request, seed=0, num_groups=self._kv.num_groups)
         if not self._kv.allocate(sequence):
             return False
         try:

@@ -34,7 +34,7 @@ class Sequence:
         "__weakref__",
         "arrival",
         "block_hashes",
-        "block_table",
+        "block_tables",
         "epoch",
         "failure",
         "must_end_thinking",
@@ -51,8 +51,11 @@ class Sequence:
         "token_ids",
     )
 
-    def __init__(self, request: EngineRequest, *, seed: int) -> None:
-        """``seed`` is the request's own, or one that the engine drew."""
+    def __init__(self, request: EngineRequest, *, seed: int, num_groups: int = 1) -> None:
+        """``seed`` is the request's own, or one that the engine drew.
+
+        ``num_groups`` is that of the KVCacheManager.
+        """
         self.request = request
         self.params: SamplingParams = request.params
         self.seed = seed
@@ -67,7 +70,7 @@ class Sequence:
         self.arrival = 0  # place in the order of arrival
         self.num_passed_tokens = 0  # expected tokens of later ones that were admitted before it
         self.must_end_thinking = False  # whether its thinking budget is used up
-        self.block_table = BlockTable()
+        self.block_tables = [BlockTable() for _ in range(num_groups)]  # of the layer groups
         self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix
         self.status = Status.WAITING
 
@@ -100,6 +103,15 @@ class Sequence:
         if self.num_in_flight and num_tokens - self.num_prompt_tokens >= self.params.max_tokens:
             return 0
         return num_tokens - self.num_computed_tokens
+
+    @property
+    def block_table(self) -> BlockTable:
+        """The full group's, which has every token."""
+        return self.block_tables[0]
+
+    def reset_tables(self) -> None:
+        """Get new tables; the old ones stay as they are."""
+        self.block_tables = [BlockTable() for _ in self.block_tables]
 
     def __repr__(self) -> str:
         return (

@@ -37,7 +37,7 @@ class FaultyRunner:
         self._is_broken = False
         runner._forward = self.forward  # type: ignore[attr-defined]
 
-    def clear(self, block_ids: Sequence[int]) -> None:
+    def clear(self, block_ids: Sequence[Sequence[int]]) -> None:
         self._runner.clear(block_ids)
 
     def not_finite(self, block_ids: Sequence[int]) -> list[int]:

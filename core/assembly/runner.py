@@ -10,7 +10,7 @@ from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward
 from core.contract.config import EngineConfig, Quantization
 from core.fusion.accelerate import accelerate
-from core.model.cache import kv_dtype, make_cache
+from core.model.cache import KVCache, kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
@@ -23,13 +23,13 @@ from core.sampling.sampler import Sampler
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, the size of its KV cache, and what it computes with, in words.
+    """A runner, its KV cache, and what it computes with, in words.
 
     ``limits`` have a lower context than wanted where memory is too little for the model's.
     """
 
     runner: ModelRunner
-    num_blocks: int
+    cache: KVCache
     limits: Limits
     description: str
 
@@ -62,18 +62,18 @@ def build_runner(
         kv_dtype=kv_dtype(model, config),
         is_exact=quantization == "none",
     )
-    storage, limits = make_cache(model, hook, make_attention, limits, config)
-    attention = make_attention(storage, hook.layers)
+    cache, limits = make_cache(model, hook, make_attention, limits, config)
+    attention = cache.attention(make_attention)
     if instrument is not None:
         attention = instrument(model.module, attention)
     hook.install(attention.forward)
     forward = build_forward(model, attention, limits, config)
-    runner = ModelRunner(forward, sampler, storage, forward.eager.last_tokens)
+    runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
         runner=runner,
-        num_blocks=storage.num_blocks,
+        cache=cache,
         limits=limits,
         description=(
             f"{acceleration.description}, attention {backend!r}{graphs}, "

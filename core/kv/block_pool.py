@@ -28,6 +28,10 @@ class BlockPool:
     def is_free(self, block_id: int) -> bool:
         return self._num_refs[block_id] == 0
 
+    def is_cached(self, block_hash: bytes) -> bool:
+        """Whether a block with this content is cached."""
+        return block_hash in self._index
+
     def is_cached_in_use(self, block_hash: bytes) -> bool:
         """Whether a block with this content is cached and not free."""
         block_id = self._index.get(block_hash)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import takewhile
+from collections.abc import Sequence as ReadOnly
+from itertools import accumulate, takewhile
 
 from core.block_table import BlockTable
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
+from core.kv.window_group import WindowGroup, WindowSize
 from core.sequence import Sequence
 
 
@@ -18,21 +21,42 @@ class KVCacheManager:
     copied. A block enters the prefix cache when the step that fills it is scheduled: every layer
     of a step writes all keys and values before it reads any, so sequences of one step can share
     it. If the step fails, ``drop_cached`` drops such blocks. Core thread only.
+
+    Layers form groups, and a sequence has a block table in each. The full group holds every token.
+    A window group holds what its layers can still see. In a table block ids count from 0. Across
+    groups a block has a number: those of the full group come first.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, *, enable_prefix_caching: bool) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        enable_prefix_caching: bool,
+        windows: Iterable[WindowSize] = (),
+    ) -> None:
+        """``num_blocks`` is the full group's; ``windows`` are the groups after it."""
         self.block_size = block_size
         self._pool = BlockPool(num_blocks)
+        self._windows = [WindowGroup(size, block_size) for size in windows]
+        self._pools = [self._pool, *(group.pool for group in self._windows)]
+        counts = [pool.num_blocks for pool in self._pools]
+        self._bases = list(accumulate(counts[:-1], initial=0))  # first numbers of the groups
         self._enable_prefix_caching = enable_prefix_caching
 
     @property
+    def num_groups(self) -> int:
+        return len(self._pools)
+
+    @property
     def num_blocks(self) -> int:
-        return self._pool.num_blocks
+        """Blocks of all groups."""
+        return sum(pool.num_blocks for pool in self._pools)
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that no sequence uses, cached ones included."""
-        return self._pool.num_free
+        """Blocks of all groups that no sequence uses, cached ones included."""
+        return sum(pool.num_free for pool in self._pools)
 
     def reuse_cached(self, sequence: Sequence) -> int:
         """Extend the computed tokens by cached blocks; returns the number of tokens reused.
@@ -49,35 +73,66 @@ class KVCacheManager:
         first, offset = divmod(sequence.num_computed_tokens, size)
         if offset:
             return 0
-        index, end = first, _num_shareable_blocks(sequence, size)
-        while index < end:
-            block_id = self._pool.acquire_cached(self._hash_of(sequence, index))
-            if block_id is None:
-                break
+        end = self._longest_hit(sequence, first)
+        for index in range(first, end):
+            block_id = self._pool.acquire_cached(sequence.block_hashes[index])
+            assert block_id is not None
             if index < len(table):
                 self._pool.release([table.replace(index, block_id)])
             else:
                 table.append(block_id)
-            index += 1
-        sequence.num_computed_tokens = index * size
-        return (index - first) * size
+        if end > first:
+            num_blocks = -(-sequence.num_tokens // size)
+            for group, own in zip(self._windows, sequence.block_tables[1:], strict=True):
+                group.adopt(own, sequence.block_hashes, first, end, num_blocks)
+        sequence.num_computed_tokens = end * size
+        return (end - first) * size
+
+    def _longest_hit(self, sequence: Sequence, first: int) -> int:
+        """Index after the last block that can be reused.
+
+        The full group needs all blocks from ``first`` on. A window group needs those that the next
+        query sees; without them the hit ends at the last one that is missing, or earlier.
+        """
+        end, limit = first, _num_shareable_blocks(sequence, self.block_size)
+        while end < limit and self._pool.is_cached(self._hash_of(sequence, end)):
+            end += 1
+        hashes = sequence.block_hashes
+        is_hit = not self._windows
+        while end > first and not is_hit:
+            is_hit = True
+            for group in self._windows:
+                missing = group.last_missing(hashes, first, end)
+                if missing is not None:
+                    end, is_hit = missing, False
+        return end
 
     def allocate(self, sequence: Sequence) -> bool:
-        """Allocate blocks for all pending tokens, or none and return False if too few are free."""
-        table = sequence.block_table
+        """Allocate blocks for all pending tokens, or none and return False if too few are free.
+
+        Window groups first release what no later query sees, and get blocks for the next chunk.
+        """
         num_tokens = sequence.num_computed_tokens + sequence.num_pending_tokens
-        missing = -(-num_tokens // self.block_size) - len(table)
-        if missing <= 0:
-            return True
-        if missing > self._pool.num_free:
+        num_blocks = -(-num_tokens // self.block_size)
+        missing = [num_blocks - len(sequence.block_table)]
+        for group, table in zip(self._windows, sequence.block_tables[1:], strict=True):
+            missing.append(group.prepare(table, sequence.num_computed_tokens, num_blocks))
+        if any(n > pool.num_free for n, pool in zip(missing, self._pools, strict=True)):
             return False
-        for _ in range(missing):
-            table.append(self._pool.allocate())
+        for n, pool, table in zip(missing, self._pools, sequence.block_tables, strict=True):
+            for _ in range(n):
+                table.append(pool.allocate())
         return True
 
     def short_of_blocks(self, sequences: Iterable[Sequence]) -> list[Sequence]:
         """The sequences whose blocks do not hold all their tokens, in their order."""
         size = self.block_size
+        if self._windows:
+            return [
+                sequence
+                for sequence in sequences
+                if sequence.num_tokens > min(map(len, sequence.block_tables)) * size
+            ]
         return [
             sequence
             for sequence in sequences
@@ -92,6 +147,9 @@ class KVCacheManager:
         while a sequence waits.
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
+        for group in self._windows:
+            if group.num_needed(num_blocks) + num_spare_blocks > group.pool.num_free:
+                return False
         missing = num_blocks + num_spare_blocks - self._pool.num_free
         if missing > 0 and self._uses_prefix_cache(sequence):
             most = min(missing, _num_shareable_blocks(sequence, self.block_size))
@@ -113,6 +171,8 @@ class KVCacheManager:
             return
         for index, block_id in enumerate(sequence.block_table.view()[first:end].tolist(), first):
             self._pool.cache(block_id, self._hash_of(sequence, index))
+        for group, table in zip(self._windows, sequence.block_tables[1:], strict=True):
+            group.cache(table, sequence.block_hashes, first, end)
 
     def cache_decoded_blocks(self, sequences: Iterable[Sequence]) -> None:
         """``cache_blocks`` for sequences that compute one token; few of them fill a block."""
@@ -127,26 +187,49 @@ class KVCacheManager:
     def free(self, sequence: Sequence) -> None:
         """Free all blocks, the last first: the beginning of a prefix is the most useful.
 
-        The sequence gets a new table. The old one stays as it was, for steps in flight.
+        The sequence gets new tables. The old ones stay as they were, for steps in flight.
         """
-        table, sequence.block_table = sequence.block_table, BlockTable()
-        self._pool.release(reversed(table.view().tolist()))
+        for pool, table in zip(self._pools, sequence.block_tables, strict=True):
+            pool.release(reversed(table.held()))
+        sequence.reset_tables()
         sequence.num_computed_tokens = 0
 
-    def blocks_between(self, table: BlockTable, start: int, end: int) -> list[int]:
-        """The blocks in ``table`` of tokens ``start`` to ``end - 1``."""
-        size = self.block_size
-        block_ids: list[int] = table.view()[start // size : -(-end // size)].tolist()
-        return block_ids
+    def blocks_of(self, sequence: Sequence) -> list[int]:
+        """The numbers of the blocks that a sequence holds."""
+        return [
+            base + block_id
+            for base, table in zip(self._bases, sequence.block_tables, strict=True)
+            for block_id in table.held()
+        ]
 
-    def drop_cached(self, block_ids: Iterable[int]) -> None:
+    def blocks_between(self, tables: ReadOnly[BlockTable], start: int, end: int) -> list[int]:
+        """The numbers of the blocks in ``tables`` of tokens ``start`` to ``end - 1``.
+
+        If a window group has released one of them, these are all blocks of the group.
+        """
+        first, last = start // self.block_size, -(-end // self.block_size)
+        numbers: list[int] = []
+        for base, pool, table in zip(self._bases, self._pools, tables, strict=True):
+            if table.num_released > first:
+                numbers += range(base, base + pool.num_blocks)
+            else:
+                numbers += (base + table.view()[first:last]).tolist()
+        return numbers
+
+    def drop_cached(self, numbers: Iterable[int]) -> None:
         """Drop blocks from the prefix cache: they were not computed, or contain NaN."""
-        self._pool.drop_cached(block_ids)
+        for number in numbers:
+            group = bisect_right(self._bases, number) - 1
+            self._pools[group].drop_cached([number - self._bases[group]])
 
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Assert that these sequences use all blocks that are not free."""
-        tables = [sequence.block_table.view().tolist() for sequence in sequences]
-        self._pool.check(tables)
+        tables = [sequence.block_tables for sequence in sequences]
+        for i, pool in enumerate(self._pools):
+            pool.check(own[i].held() for own in tables)
+        for own in tables:
+            for group, table in zip(self._windows, own[1:], strict=True):
+                assert len(table) - table.num_released <= group.blocks_per_seq
 
     def _uses_prefix_cache(self, sequence: Sequence) -> bool:
         return self._enable_prefix_caching and sequence.params.prompt_logprobs is None

@@ -9,6 +9,9 @@ import torch
 
 from core.layer_spec import LayerSpec
 
+MAX_READ = 1024
+"""Blocks that are copied at once to look for NaN."""
+
 
 class KVStorage:
     """Keys and values of every layer, ``[num_blocks, num_kv_heads, block_size, head_dim]`` each.
@@ -36,12 +39,20 @@ class KVStorage:
 
     def clear(self, block_ids: Sequence[int]) -> None:
         """Write zeros over free blocks."""
+        if not self.keys or not len(block_ids):
+            return
         index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
         for tensor in (*self.keys, *self.values):
             tensor.view(torch.uint8).index_fill_(0, index, 0)  # all types: zero bytes are 0
 
     def not_finite(self, block_ids: Sequence[int]) -> list[int]:
         """Those of these blocks that contain NaN or infinity. Waits for the device."""
+        some = (block_ids[i : i + MAX_READ] for i in range(0, len(block_ids), MAX_READ))
+        return [block_id for ids in some for block_id in self._not_finite(ids)]
+
+    def _not_finite(self, block_ids: Sequence[int]) -> list[int]:
+        if not self.keys:
+            return []
         index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
         is_finite = torch.ones(len(index), dtype=torch.bool, device=index.device)
         for tensor in (*self.keys, *self.values):

@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from core.attention.base import BackendFactory, MeasuredFactory
+from core.attention.base import AttentionBackend, BackendFactory
+from core.attention.grouped import GroupedAttention
+from core.attention.layer_groups import LayerGroup, groups_on
 from core.contract.config import EngineConfig
 from core.kv.storage import KVStorage, block_nbytes
-from core.model.graphs.sizes import graphs_nbytes
+from core.kv.window_group import WindowSize, window_blocks_per_seq
+from core.layer_spec import LayerSpec
+from core.model.budget import cache_budget
 from core.model.hook import AttentionHook
-from core.model.largest_step import run_largest_step
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
-from core.model.memory import (
-    CUDAMemory,
-    cpu_budget,
-    device_budget,
-    enough_memory,
-    lowered_context,
-    num_kv_blocks,
-)
-from core.model.step_size import step_nbytes
+from core.model.memory import enough_memory, lowered_context, num_kv_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """The layer groups of a model, the full one first, and the storage of each.
+
+    ``blocks_per_seq`` is the most that a sequence holds in each group.
+    """
+
+    groups: list[LayerGroup]
+    storages: list[KVStorage]
+    blocks_per_seq: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        groups: list[LayerGroup],
+        num_blocks: list[int],
+        blocks_per_seq: list[int],
+        *,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> KVCache:
+        """Take the memory of ``num_blocks`` blocks of each group."""
+        storages = [
+            KVStorage(
+                group.layers, num_blocks=count, block_size=block_size, dtype=dtype, device=device
+            )
+            for group, count in zip(groups, num_blocks, strict=True)
+        ]
+        return cls(groups, storages, blocks_per_seq)
+
+    @classmethod
+    def small(
+        cls,
+        layers: Sequence[LayerSpec],
+        num_blocks: int,
+        max_model_len: int,
+        *,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> KVCache:
+        """A cache of ``num_blocks`` blocks in each group, all of which a sequence may hold."""
+        groups = groups_on(device, layers, max_model_len)
+        counts = [num_blocks] * len(groups)
+        return cls.of(groups, counts, counts, block_size=block_size, dtype=dtype, device=device)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the full group."""
+        return self.storages[0].num_blocks
+
+    @property
+    def windows(self) -> list[WindowSize]:
+        """The window groups, for the KVCacheManager."""
+        groups = zip(self.groups, self.storages, self.blocks_per_seq, strict=True)
+        return [
+            WindowSize(storage.num_blocks, group.window, count)
+            for group, storage, count in groups
+            if group.window is not None
+        ]
+
+    def attention(self, factory: BackendFactory) -> AttentionBackend:
+        """The backend of all layers over this cache."""
+        if len(self.groups) == 1:
+            return factory(self.storages[0], self.groups[0].layers)
+        return GroupedAttention(factory, self.storages, self.groups)
 
 
 def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
@@ -37,82 +101,49 @@ def make_cache(
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,
-) -> tuple[KVStorage, Limits]:
+) -> tuple[KVCache, Limits]:
     """Allocate as many blocks as memory allows and the limits need.
 
     Returns the cache and the limits. The context is lowered if memory is too small for the model's
     own and the operator named none. Raises ModelLoadError if there is no room for one sequence.
     """
-    dtype = kv_dtype(model, config)
-    nbytes = block_nbytes(hook.layers, limits.block_size, dtype)
-    budget = _budget(model, hook, make_attention, limits, config)
+    dtype, size = kv_dtype(model, config), limits.block_size
+    budget = cache_budget(model, hook, make_attention, limits, config, dtype)
+    groups = groups_on(model.device, hook.layers, limits.max_model_len)
+    nbytes = [block_nbytes(group.layers, size, dtype) for group in groups]
+    per_seq = blocks_per_seq(groups, limits)
     if config.max_model_len is None:
+
+        def context_nbytes(num_blocks: int) -> int:
+            return sum(min(num_blocks, n) * b for n, b in zip(per_seq, nbytes, strict=True))
+
         length = lowered_context(
-            limits.max_model_len, block_size=limits.block_size, block_nbytes=nbytes, budget=budget
+            limits.max_model_len, block_size=size, context_nbytes=context_nbytes, budget=budget
         )
         limits = replace(limits, max_model_len=length)
+        per_seq = blocks_per_seq(groups, limits)
     num_blocks = num_kv_blocks(
         block_nbytes=nbytes,
-        block_size=limits.block_size,
+        blocks_per_seq=per_seq,
+        block_size=size,
         max_model_len=limits.max_model_len,
         max_num_seqs=limits.max_num_seqs,
         budget=budget(limits.max_model_len),
     )
-    with enough_memory(f"{num_blocks} blocks of KV cache; lower --kv-cache-memory"):
-        storage = KVStorage(
-            hook.layers,
-            num_blocks=num_blocks,
-            block_size=limits.block_size,
-            dtype=dtype,
-            device=model.device,
+    with enough_memory(f"{num_blocks[0]} blocks of KV cache; lower --kv-cache-memory"):
+        cache = KVCache.of(
+            groups, num_blocks, per_seq, block_size=size, dtype=dtype, device=model.device
         )
-    return storage, limits
+    return cache, limits
 
 
-def _budget(
-    model: LoadedModel,
-    hook: AttentionHook,
-    make_attention: BackendFactory,
-    limits: Limits,
-    config: EngineConfig,
-) -> Callable[[int], int]:
-    """Return the bytes for the cache as a function of the context length.
-
-    On a CPU, steps over longer contexts need more memory. Available memory is read once, here.
-    """
-    fixed = config.kv_cache_memory
-    if fixed is None and model.device.type == "cuda":
-        fixed = _cuda_budget(model, hook, make_attention, limits, config)
-    if fixed is not None:
-        return lambda _length: fixed
-    left = cpu_budget(step_nbytes(model, limits))
-    if not isinstance(make_attention, MeasuredFactory):
-        return lambda _length: left
-    return lambda length: (
-        left
-        - make_attention.step_nbytes(
-            hook.layers, limits.max_num_batched_tokens, limits.max_num_seqs, length
-        )
-    )
-
-
-def _cuda_budget(
-    model: LoadedModel,
-    hook: AttentionHook,
-    make_attention: BackendFactory,
-    limits: Limits,
-    config: EngineConfig,
-) -> int:
-    """Bytes that the largest step and the CUDA graphs leave."""
-
-    def work() -> int:
-        return run_largest_step(model, hook, make_attention, limits, kv_dtype(model, config))
-
-    what = f"a step of {limits.max_num_batched_tokens} tokens; lower --max-num-batched-tokens"
-    with enough_memory(what):
-        budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
-    if not config.enforce_eager:
-        budget -= graphs_nbytes(
-            max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
-        )
-    return budget
+def blocks_per_seq(groups: list[LayerGroup], limits: Limits) -> list[int]:
+    """The most blocks of each group that a sequence holds."""
+    size, chunk = limits.block_size, limits.max_num_batched_tokens
+    longest = -(-limits.max_model_len // size)
+    return [
+        longest
+        if group.window is None
+        else min(longest, window_blocks_per_seq(group.window, chunk, size))
+        for group in groups
+    ]

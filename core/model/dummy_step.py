@@ -11,13 +11,23 @@ from core.sequence import Sequence
 
 
 def dummy_sequence(
-    length: int, params: SamplingParams, block_ids: Iterator[int], block_size: int
+    length: int,
+    params: SamplingParams,
+    block_ids: Iterator[int],
+    block_size: int,
+    *,
+    num_groups: int = 1,
 ) -> Sequence:
-    """Return a sequence of ``length`` tokens with id 0, with blocks for all of them."""
+    """Return a sequence of ``length`` tokens with id 0, with blocks for all of them.
+
+    A window group may have few blocks: there all tokens are in block 0.
+    """
     request = EngineRequest(request_id="dummy", prompt_token_ids=(0,) * length, params=params)
-    sequence = Sequence(request, seed=0)
+    sequence = Sequence(request, seed=0, num_groups=num_groups)
     for _ in range(-(-length // block_size)):
         sequence.block_table.append(next(block_ids))
+        for table in sequence.block_tables[1:]:
+            table.append(0)
     return sequence
 
 

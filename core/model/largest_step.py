@@ -54,7 +54,7 @@ def run_largest_step(
     if isinstance(attention, GraphableBackend):  # it keeps the memory of its largest plan
         attention.decode_plan(limits.max_num_seqs, limits.max_model_len)
     runner = ModelRunner(
-        EagerForward(model.module, attention, model.device), Sampler(processors=()), storage
+        EagerForward(model.module, attention, model.device), Sampler(processors=()), [storage]
     )
     block_ids = iter(range(num_blocks))
     sequences = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -29,32 +29,67 @@ MIN_LOWERED_CONTEXT = 512
 
 def num_kv_blocks(
     *,
-    block_nbytes: int,
+    block_nbytes: Sequence[int],
+    blocks_per_seq: Sequence[int],
     block_size: int,
     max_model_len: int,
     max_num_seqs: int,
     budget: int,
-) -> int:
-    """Return the blocks that ``budget`` bytes allow, but no more than can be in use.
+) -> list[int]:
+    """Blocks of each layer group: what ``budget`` bytes allow, but no more than can be in use.
 
-    Raises ModelLoadError, with both numbers, if one sequence of ``max_model_len`` does not fit.
+    ``block_nbytes`` are the bytes of a block of each group, ``blocks_per_seq`` the most that a
+    sequence holds. All groups get equally many, so that short sequences find as much room as in a
+    cache without groups. If that is too little for one full-length sequence in the full group, the
+    window groups get fewer, but enough for one.
+
+    Raises ModelLoadError, with both numbers, if not even one full-length sequence fits.
     """
-    blocks_per_seq = -(-max_model_len // block_size)
-    num_blocks = min(max(budget, 0) // block_nbytes, blocks_per_seq * max_num_seqs)
-    if num_blocks < blocks_per_seq:
-        raise ModelLoadError(
-            f"the KV cache has room for {num_blocks * block_size} tokens "
-            f"({budget / 2**20:.0f} MiB), which is less than one sequence of {max_model_len}; "
-            "lower --max-model-len or raise --kv-cache-memory"
-        )
-    return num_blocks
+    most = [count * max_num_seqs for count in blocks_per_seq]
+    equal = _largest(most[0], block_nbytes, [0] * len(most), most, budget)
+    if equal < blocks_per_seq[0]:
+        least = list(blocks_per_seq)
+        if _nbytes(least, block_nbytes) > budget:
+            room = _largest(least[0], block_nbytes, [0] * len(least), least, budget) * block_size
+            raise ModelLoadError(
+                f"the KV cache has room for {room} tokens "
+                f"({budget / 2**20:.0f} MiB), which is less than one sequence of {max_model_len}; "
+                "lower --max-model-len or raise --kv-cache-memory"
+            )
+        equal = _largest(least[0], block_nbytes, least, most, budget)
+        return _clip(equal, least, most)
+    return _clip(equal, [0] * len(most), most)
+
+
+def _clip(count: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    return [min(max(count, low), high) for low, high in zip(least, most, strict=True)]
+
+
+def _nbytes(counts: Sequence[int], block_nbytes: Sequence[int]) -> int:
+    return sum(count * nbytes for count, nbytes in zip(counts, block_nbytes, strict=True))
+
+
+def _largest(
+    limit: int, block_nbytes: Sequence[int], least: Sequence[int], most: Sequence[int], budget: int
+) -> int:
+    """The largest count up to ``limit`` whose clipped counts fit ``budget``; 0 if none does."""
+    counts = range(limit + 1)
+    fits = bisect_right(
+        counts, budget, key=lambda count: _nbytes(_clip(count, least, most), block_nbytes)
+    )
+    return max(fits - 1, 0)
 
 
 def lowered_context(
-    max_model_len: int, *, block_size: int, block_nbytes: int, budget: Callable[[int], int]
+    max_model_len: int,
+    *,
+    block_size: int,
+    context_nbytes: Callable[[int], int],
+    budget: Callable[[int], int],
 ) -> int:
     """Return ``max_model_len``, or the longest context in whole blocks that fits in memory.
 
+    ``context_nbytes`` returns the bytes that a context of so many blocks takes.
     ``budget`` returns the bytes for the cache at a context length; it never grows with the length.
     A context below MIN_LOWERED_CONTEXT tokens is not lowered to. A warning gives both numbers.
     """
@@ -62,7 +97,7 @@ def lowered_context(
 
     def shortfall(num_blocks: int) -> int:
         length = min(num_blocks * block_size, max_model_len)
-        return num_blocks * block_nbytes - budget(length)
+        return context_nbytes(num_blocks) - budget(length)
 
     num_blocks = bisect_right(range(1, blocks_per_seq + 1), 0, key=shortfall)
     if num_blocks == blocks_per_seq or num_blocks * block_size < MIN_LOWERED_CONTEXT:

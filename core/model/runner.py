@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Ids
+from itertools import accumulate
 
 import torch
 
@@ -23,6 +25,7 @@ from core.step_timer import StepTimer
 class ModelRunner:
     """Runs one forward pass per step and samples. Core thread only.
 
+    ``storages`` are those of the layer groups. Blocks are numbered as in the KVCacheManager.
     ``last_tokens`` keeps the sampled tokens on the device, so that the next step can be launched
     before this one is collected. Without it, collect every step before the next launch.
     """
@@ -31,22 +34,40 @@ class ModelRunner:
         self,
         forward: ForwardPass,
         sampler: Sampler,
-        storage: KVStorage,
+        storages: Ids[KVStorage],
         last_tokens: LastTokens | None = None,
     ) -> None:
         self._forward = forward
         self._sampler = sampler
-        self._storage = storage
+        self._storages = storages
         self._last_tokens = last_tokens
         self.timer = StepTimer()
 
+    @property
+    def first_blocks(self) -> list[int]:
+        """The number of the first block of each group."""
+        counts = [storage.num_blocks for storage in self._storages]
+        return list(accumulate(counts[:-1], initial=0))
+
     def clear(self, block_ids: Ids[int]) -> None:
         """Zero free blocks that may contain NaN: NaN would spread through attention masks."""
-        self._storage.clear(block_ids)
+        for _, storage, ids in self._by_group(block_ids):
+            storage.clear(ids)
 
     def not_finite(self, block_ids: Ids[int]) -> list[int]:
         """Those of these blocks that contain NaN or infinity. Waits for the device."""
-        return self._storage.not_finite(block_ids)
+        return [
+            base + block_id
+            for base, storage, ids in self._by_group(block_ids)
+            for block_id in storage.not_finite(ids)
+        ]
+
+    def _by_group(self, numbers: Ids[int]) -> Iterator[tuple[int, KVStorage, list[int]]]:
+        """First number, storage and block ids of each group that has some of these blocks."""
+        for base, storage in zip(self.first_blocks, self._storages, strict=True):
+            end = base + storage.num_blocks
+            if ids := [number - base for number in numbers if base <= number < end]:
+                yield base, storage, ids
 
     def launch(self, scheduler_output: SchedulerOutput) -> StepInFlight:
         """Launch the step on the device without waiting for it."""
@@ -60,7 +81,7 @@ class ModelRunner:
             batch = build_model_input(
                 [(item.sequence, item.num_tokens) for item in scheduled],
                 rows.token_indices,
-                block_size=self._storage.block_size,
+                block_size=self._storages[0].block_size,
                 rows_in_flight=None if last is None else last.rows,
             )
             self.timer.lap("inputs")

@@ -29,7 +29,13 @@ def warm_up(runner: ModelRunner, limits: Limits) -> None:
     block_ids = range(-(-(length + 1) // limits.block_size))
     for params in _PARAMS:
         for num_tokens, count in ((length, length), (length + 1, 1)):
-            sequence = dummy_sequence(num_tokens, params, iter(block_ids), limits.block_size)
+            sequence = dummy_sequence(
+                num_tokens,
+                params,
+                iter(block_ids),
+                limits.block_size,
+                num_groups=len(runner.first_blocks),
+            )
             runner.launch(dummy_step([sequence], [count])).collect()
-    runner.clear(block_ids)
+    runner.clear([*block_ids, *runner.first_blocks[1:]])
     runner.timer = StepTimer()

@@ -18,7 +18,7 @@ class ScheduledSequence:
     __slots__ = (
         "_epoch",
         "_num_cached_tokens",
-        "block_table",
+        "block_tables",
         "num_computed_tokens",
         "num_tokens",
         "samples",
@@ -30,7 +30,7 @@ class ScheduledSequence:
         self.num_tokens = num_tokens
         self.num_computed_tokens = sequence.num_computed_tokens
         self.samples = samples
-        self.block_table = sequence.block_table  # keeps its blocks when the sequence gives it up
+        self.block_tables = sequence.block_tables  # keep their blocks when it gives them up
         self._num_cached_tokens = sequence.num_cached_tokens
         self._epoch = sequence.epoch
 

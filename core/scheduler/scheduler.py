@@ -95,9 +95,12 @@ class Scheduler:
         sequence.epoch += 1
 
     def recompute_holders(self, block_ids: AbstractSet[int], owner: Sequence | None) -> None:
-        """Preempt every running sequence but ``owner`` that has one of these blocks."""
+        """Preempt every running sequence but ``owner`` that has one of these blocks.
+
+        Blocks are numbered as in the KVCacheManager.
+        """
         for sequence in self._running[::-1]:
-            held = sequence.block_table.view().tolist()
+            held = self._kv.blocks_of(sequence)
             if sequence is not owner and not block_ids.isdisjoint(held):
                 self._preempt(sequence)
 
@@ -200,7 +203,9 @@ class Scheduler:
         """Assert the invariants that hold between steps."""
         assert len(self._running) <= self._max_num_seqs
         assert all(s.status is Status.RUNNING for s in self._running)
-        assert all(s.status is Status.WAITING and not len(s.block_table) for s in self._admission)
+        waiting = list(self._admission)
+        assert all(s.status is Status.WAITING for s in waiting)
+        assert not any(len(table) for s in waiting for table in s.block_tables)
         assert all(s.num_pending_tokens > 0 or s.num_in_flight for s in self)
         assert all(not s.num_in_flight for s in self._admission)
         self._kv.check(self._running)

@@ -243,7 +243,7 @@ def test_nan_in_the_cache_ends_one_request_and_is_cleared(async_scheduling):
     model = copy.deepcopy(tiny_model("llama"))
     engine = build_engine("llama", async_scheduling=async_scheduling, model=model)
     model.get_input_embeddings().weight.data[7] = torch.nan
-    storage = engine._pipeline._runner._storage
+    [storage] = engine._pipeline._runner._storages
     prompt = [5] * 9 + [10, 11, 12]
     run(engine, [request("first", prompt, 4)])
     num_steps = engine.stats().num_steps

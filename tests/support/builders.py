@@ -8,6 +8,7 @@ from typing import Any
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
+from core.kv.window_group import WindowSize
 from core.scheduler import Scheduler
 from core.scheduler.demand import Demand
 from core.sequence import Sequence
@@ -34,14 +35,22 @@ def make_request(
     )
 
 
-def make_sequence(prompt: Iterable[int] = (1, 2, 3), **fields: Any) -> Sequence:
-    return Sequence(make_request(prompt, **fields), seed=0)
+def make_sequence(
+    prompt: Iterable[int] = (1, 2, 3), *, num_groups: int = 1, **fields: Any
+) -> Sequence:
+    return Sequence(make_request(prompt, **fields), seed=0, num_groups=num_groups)
 
 
 def make_kv(
-    num_blocks: int = 8, block_size: int = 4, *, enable_prefix_caching: bool = True
+    num_blocks: int = 8,
+    block_size: int = 4,
+    *,
+    enable_prefix_caching: bool = True,
+    windows: Iterable[WindowSize] = (),
 ) -> KVCacheManager:
-    return KVCacheManager(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
+    return KVCacheManager(
+        num_blocks, block_size, enable_prefix_caching=enable_prefix_caching, windows=windows
+    )
 
 
 class NoDemand(Demand):

@@ -12,6 +12,7 @@ from typing import Any
 from core.contract.messages import StepOutput, TokenLogprob
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
+from core.kv.window_group import WindowSize
 from core.sampling.result import RowFailure, SampledTokens, SequenceResult
 from core.scheduler import ScheduledSequence, SchedulerOutput
 from core.sequence import Sequence
@@ -37,9 +38,11 @@ class CacheModel:
     keys and values depend.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, windows: AnySequence[int] = ()) -> None:
+        """``windows`` are those of the groups after the full one."""
         self._block_size = block_size
-        self._slots: dict[tuple[int, int], int] = {}
+        self._windows = [None, *windows]
+        self._slots: dict[tuple[int, int, int], int] = {}
 
     def compute(
         self, scheduler_output: SchedulerOutput, in_flight: Mapping[Sequence, int] = {}
@@ -50,24 +53,34 @@ class CacheModel:
         """
         items = scheduler_output.scheduled
         prints = [_fingerprints(item.sequence, in_flight) for item in items]
+        written = set()
         for item, own in zip(items, prints, strict=True):
-            for position in range(item.num_computed_tokens, item.end):
-                self._slots[self._slot(item.sequence, position)] = own[position]
+            for group in range(len(self._windows)):
+                for position in range(item.num_computed_tokens, item.end):
+                    slot = self._slot(item.sequence, position, group)
+                    assert slot not in written, "written twice"
+                    written.add(slot)
+                    self._slots[slot] = own[position]
         for item, own in zip(items, prints, strict=True):
-            self._check(item.sequence, own[: item.end])
+            self._check(item.sequence, own[: item.end], item.num_computed_tokens)
         return [own[item.end - 1] for item, own in zip(items, prints, strict=True)]
 
     def check(self, sequence: Sequence, context: int) -> None:
-        """Assert that the first ``context`` tokens of a sequence are in its blocks."""
-        self._check(sequence, _fingerprints(sequence)[:context])
+        """Assert that a next query finds the first ``context`` tokens of a sequence."""
+        self._check(sequence, _fingerprints(sequence)[:context], context)
 
-    def _check(self, sequence: Sequence, expected: list[int]) -> None:
-        read = [self._slots.get(self._slot(sequence, p)) for p in range(len(expected))]
-        assert read == expected, "not written, or overwritten"
+    def _check(self, sequence: Sequence, expected: list[int], first_query: int) -> None:
+        """Windows end at their own token, so ``first_query`` sees the earliest one."""
+        for group, window in enumerate(self._windows):
+            first = 0 if window is None else max(0, first_query - window + 1)
+            slots = [self._slot(sequence, p, group) for p in range(first, len(expected))]
+            assert [self._slots.get(slot) for slot in slots] == expected[first:], "not written"
 
-    def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
+    def _slot(self, sequence: Sequence, position: int, group: int) -> tuple[int, int, int]:
         index, offset = divmod(position, self._block_size)
-        return int(sequence.block_table.view()[index]), offset
+        table = sequence.block_tables[group]
+        assert index >= table.num_released
+        return group, int(table.view()[index]), offset
 
 
 def _fingerprints(sequence: Sequence, in_flight: Mapping[Sequence, int] = {}) -> list[int]:
@@ -92,7 +105,7 @@ class ScriptedRunner:
     land before the next launch.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, windows: AnySequence[int] = ()) -> None:
         self.scripts: dict[str, AnySequence[int]] = {}
         self.failures: list[BaseException | None] = []
         self.late_failures: list[BaseException | None] = []
@@ -113,7 +126,9 @@ class ScriptedRunner:
         self.cleared: list[int] = []
         """Block ids passed to ``clear``."""
         self._block_size = block_size
-        self._cache = CacheModel(block_size)
+        self.bases = [0]
+        """Numbers of the first blocks of the groups."""
+        self._cache = CacheModel(block_size, windows)
         self._last_tokens: dict[Sequence, int] = {}
 
     def clear(self, block_ids: list[int]) -> None:
@@ -168,9 +183,10 @@ class ScriptedRunner:
     def _spread_nan(self, items: AnySequence[ScheduledSequence]) -> None:
         for item in items:
             if item.sequence.request_id in self.failed_rows:
-                table = item.sequence.block_table.view().tolist()
                 first = item.num_computed_tokens // self._block_size
-                self.nan_blocks.update(table[first : -(-item.end // self._block_size)])
+                end = -(-item.end // self._block_size)
+                for base, table in zip(self.bases, item.sequence.block_tables, strict=True):
+                    self.nan_blocks.update((base + table.view()[first:end]).tolist())
 
     def _sample(self, sequence: Sequence, seen: int) -> SampledTokens:
         place = sequence.num_sampled_tokens
@@ -259,14 +275,16 @@ class Rig:
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
         async_scheduling: bool = False,
+        windows: AnySequence[WindowSize] = (),
     ) -> None:
         self.kv: KVCacheManager = make_kv(
-            num_blocks, block_size, enable_prefix_caching=enable_prefix_caching
+            num_blocks, block_size, enable_prefix_caching=enable_prefix_caching, windows=windows
         )
         self.scheduler = make_scheduler(
             self.kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
         )
-        self.runner = ScriptedRunner(block_size)
+        self.runner = ScriptedRunner(block_size, [size.window for size in windows])
+        self.runner.bases = self.kv._bases
         self.tokenizer: Any = ScriptedTokenizer()
         self.engine = Engine(
             self.runner,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from core.kv.window_group import WindowSize
 from core.scheduler import SchedulerOutput
 from core.sequence import Sequence, Status
 from tests.support.builders import blocks_of, make_kv, make_scheduler, make_sequence
@@ -20,15 +21,22 @@ class Steps:
         num_blocks: int = 64,
         block_size: int = 4,
         enable_prefix_caching: bool = True,
+        windows: Iterable[WindowSize] = (),
         **limits: Any,
     ) -> None:
-        self.kv = make_kv(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
+        windows = list(windows)
+        self.kv = make_kv(
+            num_blocks,
+            block_size,
+            enable_prefix_caching=enable_prefix_caching,
+            windows=windows,
+        )
         self.scheduler = make_scheduler(self.kv, **limits)
-        self.cache = CacheModel(block_size)
+        self.cache = CacheModel(block_size, [size.window for size in windows])
         self.block_size = block_size
 
     def add(self, prompt: Iterable[int], name: str, **fields: Any) -> Sequence:
-        sequence = make_sequence(prompt, request_id=name, **fields)
+        sequence = make_sequence(prompt, request_id=name, num_groups=self.kv.num_groups, **fields)
         self.scheduler.add(sequence)
         return sequence
 

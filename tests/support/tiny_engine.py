@@ -10,14 +10,16 @@ import torch
 from transformers import GenerationConfig
 
 from core.attention.base import BackendFactory, backend_factory
+from core.attention.layer_groups import layer_groups, one_group
 from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
-from core.kv.storage import KVStorage
+from core.model.cache import KVCache, blocks_per_seq
 from core.model.forward import EagerForward, ForwardPass
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
+from core.model.limits import Limits
 from core.model.runner import ModelRunner
 from core.sampling.sampler import NUM_CANDIDATES, Sampler
 from core.scheduler import Scheduler
@@ -42,31 +44,48 @@ def build_engine(
     wrap: Callable[[EagerForward], ForwardPass] = lambda eager: eager,
     model: torch.nn.Module | None = None,
     prepare: Callable[[torch.nn.Module, AttentionHook], object] = lambda *_: None,
+    num_window_blocks: int | None = None,
 ) -> Engine:
     """``wrap`` makes something of the eager pass, such as one with recordings.
 
-    ``model`` is served in place of the family's, ``prepare`` gets it with its hook.
+    ``model`` is served in place of the family's, ``prepare`` gets it with its hook. With
+    ``num_window_blocks`` layers with windows are groups of their own, of so many blocks.
     """
     model = tiny_model(family) if model is None else model
     device = torch.device("cpu")
     hook = AttentionHook(model)
     prepare(model, hook)
-    storage = KVStorage(
-        hook.layers,
-        num_blocks=num_blocks,
+    groups = one_group(hook.layers)
+    if num_window_blocks is not None:
+        groups = layer_groups(hook.layers, num_blocks * BLOCK_SIZE)
+    limits = Limits(
+        max_num_seqs=max_num_seqs,
+        max_model_len=num_blocks * BLOCK_SIZE,
+        max_num_batched_tokens=max_num_batched_tokens,
+        prefill_chunk_size=None,
+        block_size=BLOCK_SIZE,
+    )
+    cache = KVCache.of(
+        groups,
+        [num_blocks, *[num_window_blocks or 0] * (len(groups) - 1)],
+        blocks_per_seq(groups, limits),
         block_size=BLOCK_SIZE,
         dtype=torch.float32,
         device=device,
     )
-    kv = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=enable_prefix_caching)
-    factory = backend_factory(backend) if isinstance(backend, str) else backend
-    attention = factory(storage, hook.layers)
+    kv = KVCacheManager(
+        num_blocks,
+        BLOCK_SIZE,
+        enable_prefix_caching=enable_prefix_caching,
+        windows=cache.windows,
+    )
+    attention = cache.attention(backend_factory(backend) if isinstance(backend, str) else backend)
     hook.install(attention.forward)
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
         wrap(EagerForward(model, attention, device, last_tokens)),
         Sampler(num_candidates=num_candidates),
-        storage,
+        cache.storages,
         last_tokens,
     )
     scheduler = Scheduler(

@@ -18,8 +18,8 @@ from core.attention.base import BackendFactory
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
-from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
+from core.model.cache import KVCache
 from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
 from core.model_input import build_model_input
@@ -93,14 +93,14 @@ def run_steps(
     Yields the step, the COMPARED tokens of each sequence whose logits it has, and the logits.
     Install another attention function in the hook afterwards.
     """
-    kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True)
-    storage = KVStorage(
-        layers, num_blocks=_NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=dtype, device=device
+    cache = KVCache.small(
+        layers, _NUM_BLOCKS, max(LENGTHS), block_size=BLOCK_SIZE, dtype=dtype, device=device
     )
-    attention = factory(storage, layers)
+    kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True, windows=cache.windows)
+    attention = cache.attention(factory)
     hook.install(attention.forward)
     forward = EagerForward(model, attention, device)
-    sequences = [_sequence(ids) for ids in tokens]
+    sequences = [_sequence(ids, len(cache.groups)) for ids in tokens]
     starts = [0] * len(sequences)
     for step in STEPS:
         for sequence, count in zip(sequences, step.counts, strict=True):
@@ -134,8 +134,8 @@ def prompts(vocab_size: int) -> list[list[int]]:
     ]
 
 
-def _sequence(prompt: list[int]) -> Sequence:
+def _sequence(prompt: list[int], num_groups: int) -> Sequence:
     request = EngineRequest(
         request_id="proof", prompt_token_ids=tuple(prompt), params=SamplingParams(max_tokens=1)
     )
-    return Sequence(request, seed=0)
+    return Sequence(request, seed=0, num_groups=num_groups)

@@ -213,7 +213,7 @@ def test_a_failed_admission_releases_reused_blocks():
 def test_dropped_blocks_leave_the_prefix_cache_and_keep_their_owners():
     kv = make_kv()
     first, second = computed(kv, range(10)), computed(kv, range(50, 59))
-    kv.drop_cached(kv.blocks_between(first.block_table, 4, 10))
+    kv.drop_cached(kv.blocks_between(first.block_tables, 4, 10))
     assert kv.reuse_cached(make_sequence(range(10))) == 4
     assert kv.reuse_cached(make_sequence(range(50, 59))) == 8
     kv.free(second)
@@ -222,11 +222,11 @@ def test_dropped_blocks_leave_the_prefix_cache_and_keep_their_owners():
 def test_a_freed_table_still_says_which_blocks_it_had():
     kv = make_kv()
     sequence = computed(kv, range(10))
-    table, held = sequence.block_table, sequence.block_table.view().tolist()
+    tables, held = sequence.block_tables, sequence.block_table.view().tolist()
     kv.free(sequence)
     assert len(sequence.block_table) == 0
-    assert kv.blocks_between(table, 0, 10) == held
-    assert kv.blocks_between(table, 5, 8) == held[1:2]
+    assert kv.blocks_between(tables, 0, 10) == held
+    assert kv.blocks_between(tables, 5, 8) == held[1:2]
 
 
 def test_has_room_counts_free_blocks():

@@ -34,15 +34,22 @@ from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import DECODER, VOCAB_SIZE, tiny_model
 from tests.support.tokenizers import byte_level
 
-LIMITS = {"block_nbytes": 100, "block_size": 16, "max_model_len": 64, "max_num_seqs": 3}
+LIMITS = {
+    "block_nbytes": [100],
+    "blocks_per_seq": [4],
+    "block_size": 16,
+    "max_model_len": 64,
+    "max_num_seqs": 3,
+}
+GROUPS = {**LIMITS, "block_nbytes": [20, 80], "blocks_per_seq": [10, 2], "max_model_len": 160}
 
 
 def test_the_cache_has_no_more_blocks_than_can_be_in_use():
-    assert num_kv_blocks(**LIMITS, budget=10**6) == 12
+    assert num_kv_blocks(**LIMITS, budget=10**6) == [12]
 
 
 def test_the_cache_fits_in_the_budget():
-    assert num_kv_blocks(**LIMITS, budget=750) == 7
+    assert num_kv_blocks(**LIMITS, budget=750) == [7]
 
 
 @pytest.mark.parametrize("budget", [399, 0, -5_000_000])
@@ -51,7 +58,27 @@ def test_a_budget_below_one_sequence_is_an_error(budget):
         num_kv_blocks(**LIMITS, budget=budget)
 
 
-BLOCK = {"block_size": 16, "block_nbytes": 100}
+@pytest.mark.parametrize(
+    ("budget", "num_blocks"),
+    [
+        (10**6, [30, 6]),
+        (1080, [30, 6]),
+        (1079, [29, 6]),
+        (700, [11, 6]),
+        (650, [10, 5]),  # less than one full-length sequence if all were equal
+        (360, [10, 2]),
+    ],
+)
+def test_window_groups_get_what_they_can_use(budget, num_blocks):
+    assert num_kv_blocks(**GROUPS, budget=budget) == num_blocks
+
+
+def test_too_little_for_one_sequence_of_all_groups():
+    with pytest.raises(ModelLoadError, match=r"room for 144 tokens .* one sequence of 160"):
+        num_kv_blocks(**GROUPS, budget=359)
+
+
+BLOCK = {"block_size": 16, "context_nbytes": lambda num_blocks: num_blocks * 100}
 
 
 def test_a_context_that_fits_stays(caplog):

@@ -113,7 +113,9 @@ def engine_of(
     )
     kv = KVCacheManager(600, 16, enable_prefix_caching=True)
     return Engine(
-        ModelRunner(forward, Sampler(processors=processors, draw=draw_rows), storage, last_tokens),
+        ModelRunner(
+            forward, Sampler(processors=processors, draw=draw_rows), [storage], last_tokens
+        ),
         Scheduler(kv, max_num_seqs=20, max_num_batched_tokens=128),
         kv,
         tokenizer,

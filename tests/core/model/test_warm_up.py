@@ -47,7 +47,7 @@ def test_it_leaves_cache_counters_and_timer_as_they_were():
     engine = build_engine("llama")
     runner, before = runner_of(engine), engine.stats()
     warm_up(runner, LIMITS)
-    storage = runner._storage
+    [storage] = runner._storages
     assert not any(tensor.any() for tensor in (*storage.keys, *storage.values))
     assert engine.stats() == before
     assert not any(runner.timer.nanoseconds.values())

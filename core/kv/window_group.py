@@ -1,0 +1,95 @@
+"""WindowGroup: the blocks of the layers that share one sliding window. Integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass
+
+from core.block_table import BlockTable
+from core.kv.block_pool import BlockPool
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSize:
+    """The cache of a window group: its blocks, its window in tokens, its blocks per sequence."""
+
+    num_blocks: int
+    window: int
+    blocks_per_seq: int
+
+
+def window_blocks_per_seq(window: int, longest_chunk: int, block_size: int) -> int:
+    """Blocks for what a chunk's queries see: any run of ``window - 1 + longest_chunk`` tokens."""
+    return -(-(window + longest_chunk - 2) // block_size) + 1
+
+
+class WindowGroup:
+    """Allocates blocks that hold only what a query can still see. Core thread only.
+
+    A table holds ``blocks_per_seq`` blocks at most, from the first one that the next query sees.
+    Blocks before are released. They stay in the prefix cache until they are allocated again.
+    """
+
+    def __init__(self, size: WindowSize, block_size: int) -> None:
+        self.pool = BlockPool(size.num_blocks)
+        self.window = size.window
+        self.blocks_per_seq = size.blocks_per_seq
+        self._block_size = block_size
+
+    def first_visible(self, num_computed_tokens: int) -> int:
+        """First block that the query after ``num_computed_tokens`` tokens, or a later one, sees."""
+        return max(num_computed_tokens - self.window + 1, 0) // self._block_size
+
+    def num_needed(self, num_blocks: int) -> int:
+        """Blocks of this group for a sequence of ``num_blocks`` blocks."""
+        return min(num_blocks, self.blocks_per_seq)
+
+    def prepare(self, table: BlockTable, num_computed_tokens: int, num_blocks: int) -> int:
+        """Release what no later query sees; returns the number of blocks to allocate.
+
+        ``num_blocks`` are the blocks of all tokens of the sequence.
+        """
+        self.pool.release(table.release(self.first_visible(num_computed_tokens)))
+        return self._end(table, num_blocks) - len(table)
+
+    def last_missing(self, hashes: ReadOnly[bytes], first: int, end: int) -> int | None:
+        """The last block that is not cached, of those that the query after block ``end`` sees.
+
+        The blocks before ``first`` are the sequence's own.
+        """
+        lowest = max(first, self.first_visible(end * self._block_size))
+        missing = (i for i in range(end - 1, lowest - 1, -1) if not self.pool.is_cached(hashes[i]))
+        return next(missing, None)
+
+    def adopt(
+        self, table: BlockTable, hashes: ReadOnly[bytes], first: int, end: int, num_blocks: int
+    ) -> None:
+        """Extend the computed blocks from ``first`` to ``end`` with cached ones.
+
+        Blocks of the table that are not computed yet move behind them, so that the next chunk has
+        as many as before.
+        """
+        uncomputed = table.truncate(first)
+        lowest = max(first, self.first_visible(end * self._block_size))
+        adopted = [self._acquire(hashes[index]) for index in range(lowest, end)]
+        self.pool.release(table.release(self.first_visible(end * self._block_size)))
+        for block_id in adopted:
+            table.append(block_id)
+        num_kept = max(0, min(self._end(table, num_blocks) - end, len(uncomputed)))
+        for block_id in uncomputed[:num_kept]:
+            table.append(block_id)
+        self.pool.release(uncomputed[num_kept:])
+
+    def cache(self, table: BlockTable, hashes: ReadOnly[bytes], first: int, end: int) -> None:
+        """Cache blocks ``first`` to ``end`` of a table, except released ones."""
+        block_ids = table.view()
+        for index in range(max(first, table.num_released), end):
+            self.pool.cache(int(block_ids[index]), hashes[index])
+
+    def _end(self, table: BlockTable, num_blocks: int) -> int:
+        return min(num_blocks, table.num_released + self.blocks_per_seq)
+
+    def _acquire(self, block_hash: bytes) -> int:
+        block_id = self.pool.acquire_cached(block_hash)
+        assert block_id is not None
+        return block_id

@@ -1,0 +1,68 @@
+"""The memory of the KV cache: what the operator gives it, or what the device has left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from core.attention.base import BackendFactory, MeasuredFactory
+from core.contract.config import EngineConfig
+from core.model.graphs.sizes import graphs_nbytes
+from core.model.hook import AttentionHook
+from core.model.largest_step import run_largest_step
+from core.model.limits import Limits
+from core.model.loaded_model import LoadedModel
+from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory
+from core.model.step_size import step_nbytes
+
+
+def cache_budget(
+    model: LoadedModel,
+    hook: AttentionHook,
+    make_attention: BackendFactory,
+    limits: Limits,
+    config: EngineConfig,
+    dtype: torch.dtype,
+) -> Callable[[int], int]:
+    """Return the bytes for a cache of ``dtype`` as a function of the context length.
+
+    On a CPU, steps over longer contexts need more memory. Available memory is read once, here.
+    """
+    fixed = config.kv_cache_memory
+    if fixed is None and model.device.type == "cuda":
+        fixed = _cuda_budget(model, hook, make_attention, limits, config, dtype)
+    if fixed is not None:
+        return lambda _length: fixed
+    left = cpu_budget(step_nbytes(model, limits))
+    if not isinstance(make_attention, MeasuredFactory):
+        return lambda _length: left
+    return lambda length: (
+        left
+        - make_attention.step_nbytes(
+            hook.layers, limits.max_num_batched_tokens, limits.max_num_seqs, length
+        )
+    )
+
+
+def _cuda_budget(
+    model: LoadedModel,
+    hook: AttentionHook,
+    make_attention: BackendFactory,
+    limits: Limits,
+    config: EngineConfig,
+    dtype: torch.dtype,
+) -> int:
+    """Bytes that the largest step and the CUDA graphs leave."""
+
+    def work() -> int:
+        return run_largest_step(model, hook, make_attention, limits, dtype)
+
+    what = f"a step of {limits.max_num_batched_tokens} tokens; lower --max-num-batched-tokens"
+    with enough_memory(what):
+        budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
+    if not config.enforce_eager:
+        budget -= graphs_nbytes(
+            max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
+        )
+    return budget
