@@ -107,3 +107,22 @@ def test_no_two_tokens_share_a_slot():
     for _ in range(50):
         batch = build(random_step(rng, 4))
         assert len(set(batch.slots.tolist())) == len(batch.slots)
+
+
+def test_each_window_group_has_its_tables_and_slots():
+    sequence = make_sequence(range(100, 111), num_groups=2)
+    sequence.num_computed_tokens = 8
+    full, window = sequence.block_tables
+    for block_id in (7, 2, 5):
+        full.append(block_id)
+    for block_id in (1, 3, 4):
+        window.append(block_id)
+    window.release(1)
+    batch = build([(sequence, 3)])
+    assert batch.block_tables.tolist() == [[7, 2, 5]]
+    assert batch.slots.tolist() == [20, 21, 22]
+    assert batch.of_group(0) is batch
+    group = batch.of_group(1)
+    assert group.block_tables.tolist() == [[3, 3, 4]]
+    assert group.slots.tolist() == [16, 17, 18]
+    assert group.positions is batch.positions

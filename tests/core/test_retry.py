@@ -11,6 +11,7 @@ import torch
 from core.contract.params import SamplingParams
 from core.engine import LOGITS_NOT_FINITE, Engine, failed_with
 from core.failures import MAX_FAILED_STEPS
+from core.kv.window_group import WindowSize, window_blocks_per_seq
 from core.sampling.sampler import Sampler
 from core.sequence import Sequence
 from tests.support.checkpoints import tiny_model
@@ -136,16 +137,21 @@ def test_a_keyboard_interrupt_is_nobodys_failure():
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("async_scheduling", [False, True])
-def test_bystanders_get_the_tokens_they_get_alone(seed, async_scheduling):
+@pytest.mark.parametrize("kind", ["plain", "async", "windows"])
+def test_bystanders_get_the_tokens_they_get_alone(seed, kind):
     """Random requests with shared prefixes, aborts, preemptions, guilty rows and NaN."""
     rng = random.Random(seed)
-    rig = Rig(
-        num_blocks=rng.choice([12, 16, 60]),
-        max_num_seqs=rng.randrange(2, 7),
-        max_num_batched_tokens=rng.randrange(7, 30),
-        async_scheduling=async_scheduling,
-    )
+    limits = {
+        "num_blocks": rng.choice([12, 16, 60]),
+        "max_num_seqs": rng.randrange(2, 7),
+        "max_num_batched_tokens": rng.randrange(7, 30),
+    }
+    windows = []
+    if kind == "windows":
+        for window in (rng.randrange(1, 6), rng.randrange(6, 12)):
+            per_seq = window_blocks_per_seq(window, limits["max_num_batched_tokens"], 4)
+            windows.append(WindowSize(per_seq * rng.randrange(1, 4), window, per_seq))
+    rig = Rig(**limits, async_scheduling=kind == "async", windows=windows)
     added, bad, aborted = {}, set(), set()
     answers: dict[str, Answer] = {}
     while len(added) < 20 or rig.engine.has_work:
