@@ -139,17 +139,25 @@ class KVCacheManager:
             if len(sequence.token_ids) + sequence.num_in_flight > sequence.block_table.length * size
         ]
 
-    def has_room(self, sequence: Sequence, *, num_spare_blocks: int) -> bool:
+    @property
+    def num_used_token_blocks(self) -> int:
+        """Blocks of the full group that sequences use; each stands for ``block_size`` tokens."""
+        return self._pool.num_blocks - self._pool.num_free
+
+    def has_room(self, sequence: Sequence, *, num_spare_blocks: int, num_running: int = 0) -> bool:
         """Whether a sequence without blocks fits and ``num_spare_blocks`` blocks stay free.
 
-        Cached blocks that are in use cost nothing; they are counted from the first block up to
-        the first that is not in use, and only as far as needed, because this runs in every step
-        while a sequence waits.
+        A window group needs no more spare blocks than the ``num_running`` sequences that have
+        blocks can still get there. Cached blocks that are in use cost nothing; they are counted
+        from the first block up to the first that is not in use, and only as far as needed, because
+        this runs in every step while a sequence waits.
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
-        for group in self._windows:
-            if group.num_needed(num_blocks) + num_spare_blocks > group.pool.num_free:
-                return False
+        if not all(
+            group.has_room(num_blocks, num_spare_blocks=num_spare_blocks, num_running=num_running)
+            for group in self._windows
+        ):
+            return False
         missing = num_blocks + num_spare_blocks - self._pool.num_free
         if missing > 0 and self._uses_prefix_cache(sequence):
             most = min(missing, _num_shareable_blocks(sequence, self.block_size))

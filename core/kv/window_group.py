@@ -40,9 +40,15 @@ class WindowGroup:
         """First block that the query after ``num_computed_tokens`` tokens, or a later one, sees."""
         return max(num_computed_tokens - self.window + 1, 0) // self._block_size
 
-    def num_needed(self, num_blocks: int) -> int:
-        """Blocks of this group for a sequence of ``num_blocks`` blocks."""
-        return min(num_blocks, self.blocks_per_seq)
+    def has_room(self, num_blocks: int, *, num_spare_blocks: int, num_running: int) -> bool:
+        """Whether a sequence of ``num_blocks`` blocks fits beside ``num_running`` others.
+
+        ``num_spare_blocks`` stay free for them, or as many as they can still get.
+        """
+        num_used = self.pool.num_blocks - self.pool.num_free
+        needed = num_used + min(num_blocks, self.blocks_per_seq) + num_spare_blocks
+        most = (num_running + 1) * self.blocks_per_seq
+        return min(needed, most) <= self.pool.num_blocks
 
     def prepare(self, table: BlockTable, num_computed_tokens: int, num_blocks: int) -> int:
         """Release what no later query sees; returns the number of blocks to allocate.

@@ -92,17 +92,19 @@ class Admission:
         return None
 
     def _fits(self, sequence: Sequence, running: ReadOnly[Sequence]) -> bool:
-        num_spare_blocks = len(running) + 1 if running else 0
-        if not self._kv.has_room(sequence, num_spare_blocks=num_spare_blocks):
+        num_running = len(running)
+        num_spare_blocks = num_running + 1 if running else 0
+        if not self._kv.has_room(
+            sequence, num_spare_blocks=num_spare_blocks, num_running=num_running
+        ):
             return False
         if not running:
             return True
-        num_used_blocks = self._kv.num_blocks - self._kv.num_free_blocks
         growth = self._demand.peak_growth(
             [*running, sequence],
             block_size=self._kv.block_size,
-            blocks_per_token=num_used_blocks / sum(s.num_tokens for s in running),
+            blocks_per_token=self._kv.num_used_token_blocks / sum(s.num_tokens for s in running),
         )
         return growth <= num_spare_blocks or self._kv.has_room(
-            sequence, num_spare_blocks=math.ceil(growth)
+            sequence, num_spare_blocks=math.ceil(growth), num_running=num_running
         )

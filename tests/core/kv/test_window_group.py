@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.kv.window_group import WindowSize, window_blocks_per_seq
+from core.scheduler.demand import Demand
 from tests.support.builders import make_kv, make_sequence
 from tests.support.steps import Steps
 
@@ -135,9 +136,31 @@ def test_a_group_with_a_released_block_is_suspected_as_a_whole():
 
 def test_has_room_asks_every_group():
     kv = windowed_kv(num_blocks=64, num_window_blocks=PER_SEQ + 1)
-    assert kv.has_room(new(range(100)), num_spare_blocks=1)
-    assert not kv.has_room(new(range(100)), num_spare_blocks=2)
-    assert kv.has_room(new(range(12)), num_spare_blocks=2)
+    assert kv.has_room(new(range(100)), num_spare_blocks=1, num_running=1)
+    assert not kv.has_room(new(range(100)), num_spare_blocks=2, num_running=1)
+    assert kv.has_room(new(range(12)), num_spare_blocks=2, num_running=1)
+
+
+def test_spare_blocks_of_a_window_group_are_no_more_than_its_sequences_can_get():
+    kv = windowed_kv(num_blocks=200, num_window_blocks=2 * PER_SEQ)
+    compute(kv, new(range(100)))
+    assert kv.has_room(new(range(100, 200)), num_spare_blocks=50, num_running=1)
+    assert not kv.has_room(new(range(100, 200)), num_spare_blocks=50, num_running=2)
+
+
+def test_long_outputs_leave_window_groups_room_for_all_sequences():
+    """Every sequence is expected to fill 25 blocks of the full group, and 4 of the window's."""
+    window = WindowSize(4 * PER_SEQ, WINDOW, PER_SEQ)
+    steps = Steps(
+        num_blocks=128,
+        windows=[window],
+        demand=Demand(),
+        max_num_seqs=4,
+        max_num_batched_tokens=CHUNK,
+    )
+    for i in range(4):
+        steps.add(range(100 * i, 100 * i + 4), str(i), max_tokens=96)
+    assert len(steps.step()) == 4
 
 
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=40)
