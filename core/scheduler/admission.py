@@ -9,10 +9,10 @@ from collections.abc import Sequence as ReadOnly
 from itertools import islice
 
 from core.kv.manager import KVCacheManager
-from core.scheduler.demand import Demand
+from core.scheduler.demand import Demand, End, peak_growth
 from core.sequence import Sequence
 
-NUM_CONSIDERED = 64
+NUM_CONSIDERED = 32
 """Waiting sequences, from the head, that may be admitted before a head that does not fit."""
 
 
@@ -25,6 +25,8 @@ class Admission:
     - If the head does not fit, sequences that do may pass it. Those that pass it have together at
       most as many expected tokens as the head itself, for all its life. Then nothing is admitted
       before the head, so it does not starve.
+    - If nothing could be admitted, the next attempt is after an arrival, an end, or as many steps
+      as a block has tokens: running sequences change little meanwhile.
     """
 
     def __init__(self, kv: KVCacheManager, demand: Demand, *, max_num_seqs: int) -> None:
@@ -34,7 +36,7 @@ class Admission:
         self._waiting: deque[Sequence] = deque()
         self._num_arrivals = 0
         self._awaits_end = False  # a sequence was preempted, and none has ended since
-        self._passing_failed = False  # no sequence could pass the head, and nothing has changed
+        self._num_skipped = 0  # calls of ``pop`` that will return at once
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,7 +49,7 @@ class Admission:
         sequence.arrival = self._num_arrivals
         self._num_arrivals += 1
         self._waiting.append(sequence)
-        self._passing_failed = False
+        self._num_skipped = 0
 
     def put_back(self, sequence: Sequence) -> None:
         """Queue a preempted sequence in its place."""
@@ -58,12 +60,13 @@ class Admission:
     def remove(self, sequence: Sequence) -> None:
         """Remove a waiting sequence that ended."""
         self._waiting.remove(sequence)
-        self._passing_failed = False
+        self._num_skipped = 0
 
     def observe_end(self, sequence: Sequence) -> None:
         """Learn from the end of a running sequence."""
         self._demand.observe_end(sequence)
-        self._awaits_end = self._passing_failed = False
+        self._awaits_end = False
+        self._num_skipped = 0
 
     def pop(self, running: ReadOnly[Sequence]) -> Sequence | None:
         """Remove and return the next sequence to run beside ``running``, if any may.
@@ -74,36 +77,44 @@ class Admission:
             return None
         if self._awaits_end and running:
             return None
-        if self._fits(self._waiting[0], running):
-            self._passing_failed = False
+        if self._num_skipped and running:
+            self._num_skipped -= 1
+            return None
+        ends = sorted(map(self._demand.end_of, running))
+        if self._fits(self._waiting[0], ends):
             return self._waiting.popleft()
-        return None if self._passing_failed else self._pop_passing(running)
+        sequence = self._pop_passing(ends)
+        if sequence is None:
+            self._num_skipped = self._kv.block_size
+        return sequence
 
-    def _pop_passing(self, running: ReadOnly[Sequence]) -> Sequence | None:
+    def _pop_passing(self, ends: list[End]) -> Sequence | None:
+        """Remove and return the first sequence that may pass the head."""
         head = self._waiting[0]
         allowance = self._demand.total_tokens(head) - head.num_passed_tokens
         for sequence in islice(self._waiting, 1, NUM_CONSIDERED):
             num_tokens = math.ceil(self._demand.total_tokens(sequence))
-            if num_tokens <= allowance and self._fits(sequence, running):
+            if num_tokens <= allowance and self._fits(sequence, ends):
                 head.num_passed_tokens += num_tokens
                 self._waiting.remove(sequence)
                 return sequence
-        self._passing_failed = True
         return None
 
-    def _fits(self, sequence: Sequence, running: ReadOnly[Sequence]) -> bool:
-        num_running = len(running)
-        num_spare_blocks = num_running + 1 if running else 0
+    def _fits(self, sequence: Sequence, ends: list[End]) -> bool:
+        """Whether the sequence may run beside those that end at ``ends``, which are sorted."""
+        num_running = len(ends)
+        num_spare_blocks = num_running + 1 if ends else 0
         if not self._kv.has_room(
             sequence, num_spare_blocks=num_spare_blocks, num_running=num_running
         ):
             return False
-        if not running:
+        if not ends:
             return True
-        growth = self._demand.peak_growth(
-            [*running, sequence],
+        num_tokens = sum(num_tokens for _, num_tokens in ends)
+        growth = peak_growth(
+            [*ends, self._demand.end_of(sequence)],
             block_size=self._kv.block_size,
-            blocks_per_token=self._kv.num_used_token_blocks / sum(s.num_tokens for s in running),
+            blocks_per_token=self._kv.num_used_token_blocks / num_tokens,
         )
         return growth <= num_spare_blocks or self._kv.has_room(
             sequence, num_spare_blocks=math.ceil(growth), num_running=num_running

@@ -275,3 +275,19 @@ def test_prompt_token_ids_are_used_unchanged():
     [sequence] = rig.scheduler
     assert sequence.token_ids == [EOS, 0, 255, EOS]
     assert rig.run()["r"].last.num_prompt_tokens == 4
+
+
+@pytest.mark.parametrize("max_step_seconds", [None, 0.1])
+def test_measured_steps_decide_how_much_of_a_prompt_is_computed_beside_decodes(max_step_seconds):
+    """A step takes 10 ms and 1 ms for each of its tokens."""
+    rig = Rig(num_blocks=200, max_num_batched_tokens=256, max_step_seconds=max_step_seconds)
+    steps = rig.runner.batches
+    rig.engine.timer.clock = lambda: sum(10 + sum(step.values()) for step in steps) * 1_000_000
+    rig.add("stream", prompt=[1, 2, 3, 4], max_tokens=100)
+    for _ in range(3):
+        rig.step()
+    rig.add("long", prompt=[1] * 400, max_tokens=1)
+    while "long" not in steps[-1] or sum(step.get("long", 0) for step in steps) < 400:
+        rig.step()
+    largest = max(sum(step.values()) for step in steps)
+    assert largest in (range(80, 91) if max_step_seconds else range(250, 257))

@@ -274,6 +274,7 @@ class Rig:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
+        max_step_seconds: float | None = None,
         async_scheduling: bool = False,
         windows: AnySequence[WindowSize] = (),
     ) -> None:
@@ -281,7 +282,10 @@ class Rig:
             num_blocks, block_size, enable_prefix_caching=enable_prefix_caching, windows=windows
         )
         self.scheduler = make_scheduler(
-            self.kv, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens
+            self.kv,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_step_seconds=max_step_seconds,
         )
         self.runner = ScriptedRunner(block_size, [size.window for size in windows])
         self.runner.bases = self.kv._bases

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.scheduler.demand import Demand
 from core.sequence import Sequence, Status
+from tests.support.builders import blocks_of
 from tests.support.steps import Steps
 
 
@@ -70,27 +71,53 @@ def test_short_outputs_let_more_sequences_in():
     assert (first, last) == (2, 8)
 
 
-def test_after_a_preemption_nobody_is_admitted_until_a_sequence_ends():
-    steps = Steps(num_blocks=9, block_size=4)
-    a, b, c = (steps.add([i] * 8, name, max_tokens=9) for i, name in enumerate("abc"))
-    while c.num_preemptions == 0:
+def after_a_preemption() -> tuple[Steps, Sequence, Sequence]:
+    """A stream runs, a sequence of 8 blocks was preempted, and a tiny one waits behind it."""
+    steps = Steps(num_blocks=11, block_size=4)
+    stream = steps.add(unlike(1, 8), "stream", max_tokens=16)
+    big = steps.add(unlike(2, 24), "big", max_tokens=16)
+    while big.num_preemptions == 0:
         steps.step()
     tiny = steps.add([7], "tiny", max_tokens=1)
-    while Status.FINISHED not in (a.status, b.status):
-        assert tiny.status is Status.WAITING
-        steps.step()
-    assert {"c", "tiny"} <= steps.step().keys()
+    assert steps.kv.num_free_blocks > 3  # for the tiny one and two spare blocks
+    return steps, stream, tiny
+
+
+def test_after_a_preemption_no_sequence_is_admitted_until_one_ends():
+    steps, stream, tiny = after_a_preemption()
+    while stream.status is not Status.FINISHED:
+        assert steps.step() == {"stream": 1}
+    assert tiny.status is Status.WAITING
+    assert steps.step().keys() == {"big", "tiny"}
 
 
 def test_an_abort_counts_as_an_end():
-    steps = Steps(num_blocks=9, block_size=4)
-    _, b, c = (steps.add([i] * 8, name, max_tokens=9) for i, name in enumerate("abc"))
-    while c.num_preemptions == 0:
-        steps.step()
-    steps.add([7], "tiny", max_tokens=1)
-    assert "tiny" not in steps.step()
-    steps.scheduler.finish(b)
-    assert "tiny" in steps.step()
+    steps, stream, _ = after_a_preemption()
+    steps.scheduler.finish(stream)
+    assert steps.step().keys() == {"big", "tiny"}
+
+
+def test_the_end_of_one_sequence_does_not_free_a_prefix_that_others_share():
+    steps = Steps(num_blocks=40, block_size=4, max_num_seqs=10, demand=Demand())
+    prefix = unlike(0, 32)
+    steps.add([*prefix, 100], "long", max_tokens=80)
+    steps.step()
+    for i in range(6):
+        steps.add([*prefix, i], f"short {i}", max_tokens=4)
+    assert len(steps.step()) == 7
+    steps.add([*prefix, 101], "late", max_tokens=80)  # 8 shared blocks and 21 for each long one
+    assert "late" not in steps.step()
+
+
+def test_the_head_runs_when_all_running_sequences_were_preempted():
+    steps = Steps(num_blocks=8, block_size=4)
+    stream = steps.add(unlike(1, 14), "stream", max_tokens=12)
+    steps.step()
+    steps.add(unlike(2, 24), "big", max_tokens=2)
+    assert steps.step() == {"stream": 1}
+    steps.scheduler.recompute_holders(set(blocks_of(stream)), None)
+    assert steps.scheduler.num_running == 0
+    assert steps.step().keys() == {"stream"}
 
 
 def test_a_head_that_does_not_fit_is_passed():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.scheduler.demand import FIRST_EXPECTATION, Demand
+from core.scheduler.demand import FIRST_EXPECTATION, Demand, peak_growth
 from core.sequence import Sequence
 from tests.support.builders import make_sequence
 
@@ -59,7 +59,8 @@ def test_an_output_beyond_the_expected_length_is_expected_to_go_on():
 
 
 def growth(*sequences: Sequence) -> float:
-    return Demand().peak_growth(sequences, block_size=4, blocks_per_token=1 / 4)
+    ends = map(Demand().end_of, sequences)
+    return peak_growth(ends, block_size=4, blocks_per_token=1 / 4)
 
 
 def test_the_peak_of_one_sequence_is_its_remaining_length():
@@ -83,7 +84,8 @@ def test_the_peak_is_that_of_a_simulation(lengths):
     for step in range(31):
         alive = [s for s in sequences if s.params.max_tokens >= step]
         peak = max(peak, sum(s.num_tokens + step for s in alive) - held)
-    assert Demand().peak_growth(sequences, block_size=1, blocks_per_token=1) == peak
+    ends = map(Demand().end_of, sequences)
+    assert peak_growth(ends, block_size=1, blocks_per_token=1) == peak
 
 
 def test_a_request_that_only_scores_its_prompt_is_expected_to_sample_nothing():

@@ -297,6 +297,7 @@ class RandomTraffic(RuleBasedStateMachine):
         self.passed: dict[Sequence, int] = {}  # tokens of those that passed a head
         self.expects_nothing = demand is NoDemand
         self.awaits_end = False
+        self.num_steps_with_room = 0
         self.num_added = 0
         self.bound = 0
 
@@ -337,7 +338,8 @@ class RandomTraffic(RuleBasedStateMachine):
         head = next((s for s in self.live if s.status is Status.WAITING), None)
         scheduler_output = self.steps.schedule()
         self.awaits_end |= self.steps.scheduler.num_preemptions > num_preemptions
-        if has_room and not self.awaits_end:
+        self.num_steps_with_room = self.num_steps_with_room + 1 if has_room else 0
+        if self.num_steps_with_room > self.steps.block_size and not self.awaits_end:
             assert head.status is Status.RUNNING
         scheduled = {item.sequence: item.num_tokens for item in scheduler_output.scheduled}
         assert len(scheduled) == len(scheduler_output.scheduled)
