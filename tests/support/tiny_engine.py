@@ -63,6 +63,7 @@ def build_engine(
         max_model_len=num_blocks * BLOCK_SIZE,
         max_num_batched_tokens=max_num_batched_tokens,
         prefill_chunk_size=None,
+        max_step_seconds=None,
         block_size=BLOCK_SIZE,
     )
     cache = KVCache.of(
