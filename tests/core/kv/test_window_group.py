@@ -53,6 +53,7 @@ def test_a_long_context_holds_its_window_only():
     assert len(full.held()) == len(full) == len(window) == 50
     assert len(window.held()) <= PER_SEQ == 4
     kv.check([sequence])
+    assert kv.num_used_token_blocks == 50
     kv.free(sequence)
     assert kv.num_free_blocks == kv.num_blocks
 
