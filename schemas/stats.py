@@ -1,4 +1,4 @@
-"""GET /stats: counters of the engine."""
+"""GET /stats: counters of the engine and of the event loop."""
 
 from schemas.base import ResponseModel
 
@@ -20,3 +20,22 @@ class EngineStats(ResponseModel, frozen=True, kw_only=True):
     num_prompt_tokens: int
     num_cached_tokens: int
     num_output_tokens: int
+
+
+class LoopStats(ResponseModel, frozen=True, kw_only=True):
+    """Stalls of the event loop since the start, while at least one request was open.
+
+    A stall is a time of more than 50 ms in which the event loop served no connection. It is busy
+    if the event loop's own thread computed for more than 50 ms of it.
+    """
+
+    num_stalls: int
+    longest_stall_ms: int
+    num_busy_stalls: int
+    longest_busy_stall_ms: int
+
+
+class ServerStats(EngineStats, frozen=True, kw_only=True):
+    """The engine's counters and those of the event loop."""
+
+    event_loop: LoopStats

@@ -17,6 +17,7 @@ from server.errors import error_response
 from server.lifespan import engine_lifespan
 from server.openapi.route import openapi_route
 from server.settings import Settings
+from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
 
 
@@ -40,6 +41,7 @@ def create_app(
         ],
         lifespan=[keys_lifespan(settings, keys), engine_lifespan(settings, load, on_event)],
         dependencies=DEPENDENCIES,
+        middleware=[watch_stalls],
         exception_handlers={Exception: error_response},
         guards=[key_guard(keys)],
         cors_config=_cors(settings),

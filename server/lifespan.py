@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,7 @@ from server.bridge import EngineBridge
 from server.served_model import ServedModel
 from server.serving import Serving
 from server.settings import Settings
+from server.stalls import StallWatch
 
 
 def engine_lifespan(
@@ -44,6 +46,7 @@ def engine_lifespan(
             settings=settings,
             bridge=bridge,
             tokenizer_limiter=anyio.CapacityLimiter(settings.tokenizer_workers),
+            stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),
         )
         app.state.serving = serving

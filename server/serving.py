@@ -13,6 +13,7 @@ from server.bridge import EngineBridge
 from server.errors import APIError
 from server.served_model import ServedModel
 from server.settings import Settings
+from server.stalls import StallWatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class Serving:
     settings: Settings
     bridge: EngineBridge
     tokenizer_limiter: anyio.CapacityLimiter
+    stalls: StallWatch
     created: int
     loaded_model: ServedModel | None = None
 

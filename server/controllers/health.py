@@ -7,7 +7,7 @@ from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
 from schemas.health import HealthResponse
-from schemas.stats import EngineStats
+from schemas.stats import ServerStats
 from server.bridge import State
 from server.openapi.responses import also_returns, returns
 from server.serving import Serving
@@ -32,7 +32,9 @@ class HealthController(Controller):
             status_code=200 if state is State.READY else 503,
         )
 
-    @get("/stats", sync_to_thread=False, responses=returns(EngineStats, 500))
-    def stats(self, serving: NamedDependency[Serving]) -> EngineStats:
-        """The engine's counters after its last step."""
-        return msgspec.convert(serving.bridge.stats, EngineStats, from_attributes=True)
+    @get("/stats", sync_to_thread=False, responses=returns(ServerStats, 500))
+    def stats(self, serving: NamedDependency[Serving]) -> ServerStats:
+        """The engine's counters after its last step, and the stalls of the event loop."""
+        return ServerStats(
+            **msgspec.structs.asdict(serving.bridge.stats), event_loop=serving.stalls.stats
+        )

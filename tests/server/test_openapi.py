@@ -137,7 +137,7 @@ def test_responses_have_their_types(document):
     assert name("/v1/completions") == "Completion"
     assert name("/generate") == "GenerateResponse"
     assert name("/v1/models") == "ModelList"
-    assert name("/stats") == "EngineStats"
+    assert name("/stats") == "ServerStats"
     assert set(content("/v1/chat/completions")) == {"application/json", "text/event-stream"}
     assert set(content("/v1/completions")) == {"application/json", "text/event-stream"}
     assert set(content("/generate")) == {"application/json", "text/plain"}
