@@ -16,10 +16,10 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton and not real and not zoo
+UNIT := not slow and not triton and not real and not zoo and not soak
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
-.PHONY: lint types format clean
+.PHONY: soak lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
@@ -46,6 +46,12 @@ test-compat: $(VENV)/.installed-dev
 # Every model family of transformers, tiny, beside `generate`.
 test-zoo: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m zoo $(ARGS)
+
+# Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
+# docs/reliability.md. The machine must be otherwise quiet.
+soak: $(VENV)/.installed-dev
+	$(PYTEST) --numprocesses=0 tests/bystander -m soak \
+		--reliability-page docs/reliability.md $(ARGS)
 
 test-gpu: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m gpu $(ARGS)

@@ -84,8 +84,15 @@ class Connection:
     """One TCP connection. A context manager; every wait has the same time limit."""
 
     def __init__(
-        self, host: str, port: int, *, timeout: float = 60.0, receive_buffer: int | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float = 60.0,
+        receive_buffer: int | None = None,
+        source: str = "",
     ) -> None:
+        """``source`` is the address to connect from."""
         self.host = host
         self.port = port
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -94,6 +101,8 @@ class Connection:
         self.socket.settimeout(timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if source:
+                self.socket.bind((source, 0))
             self.socket.connect((host, port))
         except OSError:
             self.socket.close()

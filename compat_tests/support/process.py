@@ -123,9 +123,13 @@ class ServerProcess:
                 ).json["data"][0]
         return self._model
 
-    def connect(self, *, timeout: float = 60.0, receive_buffer: int | None = None) -> Connection:
-        """Open a raw connection; the caller closes it."""
-        return Connection(self.host, self.port, timeout=timeout, receive_buffer=receive_buffer)
+    def connect(
+        self, *, timeout: float = 60.0, receive_buffer: int | None = None, source: str = ""
+    ) -> Connection:
+        """Open a raw connection; the caller closes it. ``source`` is the address it comes from."""
+        return Connection(
+            self.host, self.port, timeout=timeout, receive_buffer=receive_buffer, source=source
+        )
 
     def get(self, path: str, headers: dict[str, str | None] | None = None) -> Reply:
         """One GET on a connection of its own, body included."""
@@ -139,7 +143,7 @@ class ServerProcess:
         reply = self.get("/health")
         return reply.status, reply.json["status"]
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         return self.get("/stats", {"authorization": self._key}).json
 
     def is_listening(self) -> bool:

@@ -1,0 +1,13 @@
+"""Attacks, one small function each. Importing this package registers them."""
+
+from tests.bystander.attacks import (
+    bodies,
+    connections,
+    floods,
+    grammars,
+    http_shapes,
+    lists,
+    prompts,
+)
+
+__all__ = ["bodies", "connections", "floods", "grammars", "http_shapes", "lists", "prompts"]

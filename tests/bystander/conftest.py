@@ -1,0 +1,100 @@
+"""Servers with bystanders, and the table of the soak."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.support.process import ServerProcess, live
+from tests.bystander.stand import Stand
+from tests.bystander.table import Table
+
+MEMORY = 12_000_000_000
+"""Address space of a server under attack: it fails before the machine does."""
+
+StartStand = Callable[..., Stand]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reliability-page", help="write the table of the soak into this page", default=None
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[Table.KEY] = Table()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    config = terminalreporter.config
+    table = config.stash[Table.KEY]
+    if table.is_empty:
+        return
+    terminalreporter.section("reliability")
+    terminalreporter.write_line(table.text())
+    if config.option.reliability_page:
+        table.write(Path(config.option.reliability_page))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The bystanders read /proc and connect from two loopback addresses."""
+    if not Path("/proc/self/stat").exists():
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason="needs Linux"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Show what the servers wrote when a test fails."""
+    report = yield
+    if report.failed:
+        for server in live:
+            lines = [line for line in server.stderr.splitlines() if "roseinfer.access" not in line]
+            report.sections.append((f"stderr of server {server.pid}", "\n".join(lines[-30:])))
+    return report
+
+
+@pytest.fixture(scope="session")
+def table(request: pytest.FixtureRequest) -> Table:
+    return request.config.stash[Table.KEY]
+
+
+@pytest.fixture(scope="module")
+def start_server() -> Iterator[Callable[..., ServerProcess]]:
+    """Start servers whose memory is limited; all end with the module."""
+    servers: list[ServerProcess] = []
+
+    def start(*flags: str, num_descriptors: int | None = None) -> ServerProcess:
+        if num_descriptors is None:
+            server = ServerProcess(*flags)
+        else:
+            command = ("-m", "tests.bystander.limited_server")
+            server = ServerProcess(*flags, str(num_descriptors), command=command)
+        servers.append(server)
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_detours() -> Iterator[None]:
+    """Loopback only; enough descriptors for the attacks."""
+    patch = pytest.MonkeyPatch()
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            patch.delenv(name)
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    patch.undo()
