@@ -159,7 +159,7 @@ CUSTOM = {"type": "custom", "custom": {"name": "free"}}
         ({"tools": [function("x" * 65)]}, ["tools[0]"]),
         ({"tools": [function("f", {"type": "objekt"}, strict=True)]}, ["tools"]),
         ({"tools": [function("f", {"type": "object", "properties": []})]}, ["tools"]),
-        ({"tools": [function(f"f{i}") for i in range(129)]}, ["tools"]),
+        ({"tools": [function(f"f{i}") for i in range(1025)]}, ["tools"]),
         ({"functions": [{"name": "f"}]}, ["functions"]),
     ],
 )

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.base import ResponseModel
+from schemas.limits import INT32_MAX
 from schemas.logprobs import ChatLogprobs, PromptLogprobs
 from schemas.messages import Messages
 from schemas.sampling import SamplingFields
-from schemas.scalars import JsonObject
+from schemas.scalars import Description, JsonObject, JsonObjectList, Label
 from schemas.tools import FunctionCall, FunctionCallChoice, Functions, ToolCall, ToolChoice, Tools
 from schemas.usage import Usage
 
@@ -19,18 +20,27 @@ ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high",
 ServiceTier: TypeAlias = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 
 
-class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):
+class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A conversation to continue."""
 
     messages: Messages
 
-    # max_completion_tokens overrides max_tokens. Neither: until the context is full.
+    # max_completion_tokens overrides max_tokens. Neither, or -1: until the context is full.
+    # The server refuses 0.
     max_completion_tokens: (
-        Annotated[int, Meta(ge=1, description="Maximum of generated tokens, reasoning included.")]
+        Annotated[
+            int,
+            Meta(
+                ge=-1, le=INT32_MAX, description="Maximum of generated tokens, reasoning included."
+            ),
+        ]
         | None
     ) = None
     max_tokens: (
-        Annotated[int, Meta(ge=1, description="Deprecated spelling of max_completion_tokens.")]
+        Annotated[
+            int,
+            Meta(ge=-1, le=INT32_MAX, description="Deprecated spelling of max_completion_tokens."),
+        ]
         | None
     ) = None
 
@@ -54,7 +64,7 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):
     stream_reasoning: bool | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
-    modalities: list[Literal["text", "audio"]] | None = None
+    modalities: Annotated[list[Literal["text", "audio"]], Meta(max_length=2)] | None = None
     audio: JsonObject | None = None
     prediction: JsonObject | None = None
     web_search_options: JsonObject | None = None
@@ -69,17 +79,17 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: JsonObject | None = None
 
     # Extensions: the chat template.
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    chat_template: str | None = None
+    chat_template: Description | None = None
     chat_template_kwargs: JsonObject | None = None
-    documents: list[JsonObject] | None = None
+    documents: JsonObjectList | None = None
     mm_processor_kwargs: Any = None
 
 

@@ -5,18 +5,23 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.base import ResponseModel
+from schemas.limits import INT32_MAX, MAX_PROMPT_ITEMS
 from schemas.logprobs import CompletionLogprobs, PromptLogprobs
 from schemas.sampling import SamplingFields
+from schemas.scalars import Int64, Text
 from schemas.usage import Usage
 
 CompletionFinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
 
 # msgspec allows one array type per union, so the four forms (text, texts, ids, lists of ids) share
 # one list. The server checks that its items have one type.
-Prompt: TypeAlias = str | list[str | int | list[int]]
+PromptTokens = Annotated[list[Int64], Meta(max_length=MAX_PROMPT_ITEMS)]
+Prompt: TypeAlias = (
+    Text | Annotated[list[Text | Int64 | PromptTokens], Meta(max_length=MAX_PROMPT_ITEMS)]
+)
 
 
-class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
+class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One or more texts to continue."""
 
     prompt: (
@@ -27,9 +32,17 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
         | None
     ) = None
     max_tokens: (
-        Annotated[int, Meta(ge=0, description="Maximum of generated tokens; null: 16.")] | None
+        Annotated[
+            int,
+            Meta(
+                ge=-1,
+                le=INT32_MAX,
+                description="Maximum of generated tokens; null: 16, -1: all that fit.",
+            ),
+        ]
+        | None
     ) = None
-    suffix: Annotated[str, Meta(description="Text after the insertion.")] | None = None
+    suffix: Annotated[Text, Meta(description="Text after the insertion.")] | None = None
     logprobs: (
         Annotated[
             int, Meta(ge=0, le=20, description="Alternatives per token; 0: the token itself.")

@@ -5,8 +5,12 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from schemas.base import RequestModel
+from schemas.limits import MAX_OPTIONS
 from schemas.llama_cpp import LlamaCppFields
-from schemas.scalars import JsonObject, Name
+from schemas.scalars import Description, JsonObject, JsonObjectList, Label, LabelList, Name
+
+Options = Annotated[list[Description], Meta(min_length=1, max_length=MAX_OPTIONS)]
+"""Texts of which the output must be one."""
 
 
 class TextFormat(RequestModel, tag_field="type", tag="text", frozen=True, kw_only=True):
@@ -25,7 +29,7 @@ class JsonSchemaSpec(RequestModel, frozen=True, kw_only=True):
     """The schema of a json_schema format (OpenAI API reference)."""
 
     name: Name
-    description: str | None = None
+    description: Description | None = None
     schema: JsonObject | None = None
     strict: bool | None = None
 
@@ -48,8 +52,8 @@ class StructuralTagFormat(
     """Constrained spans between literal tags (vLLM and SGLang)."""
 
     format: JsonObject | None = None
-    structures: list[JsonObject] | None = None
-    triggers: list[str] | None = None
+    structures: JsonObjectList | None = None
+    triggers: LabelList | None = None
 
 
 ResponseFormat: TypeAlias = TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTagFormat
@@ -62,15 +66,15 @@ class StructuredOutputs(RequestModel, frozen=True, kw_only=True):
     structural_tag is given. A `json` string is a JSON Schema as text.
     """
 
-    json: str | JsonObject | None = None
-    regex: str | None = None
-    choice: Annotated[list[str], Meta(min_length=1)] | None = None
-    grammar: str | None = None
+    json: Description | JsonObject | None = None
+    regex: Description | None = None
+    choice: Options | None = None
+    grammar: Description | None = None
     json_object: bool | None = None
-    structural_tag: str | JsonObject | None = None
+    structural_tag: Description | JsonObject | None = None
     disable_any_whitespace: bool | None = None
     disable_additional_properties: bool | None = None
-    whitespace_pattern: str | None = None
+    whitespace_pattern: Label | None = None
 
 
 class ConstraintFields(LlamaCppFields, frozen=True, kw_only=True):
@@ -81,15 +85,15 @@ class ConstraintFields(LlamaCppFields, frozen=True, kw_only=True):
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: str | JsonObject | None = None
-    guided_regex: str | None = None
-    guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
-    guided_grammar: str | None = None
+    guided_json: Description | JsonObject | None = None
+    guided_regex: Description | None = None
+    guided_choice: Options | None = None
+    guided_grammar: Description | None = None
     guided_json_object: bool | None = None
-    guided_decoding_backend: str | None = None
-    guided_whitespace_pattern: str | None = None
-    structural_tag: str | JsonObject | None = None
-    regex: str | None = None
-    ebnf: str | None = None
-    json_schema: str | JsonObject | None = None
-    grammar: str | None = None
+    guided_decoding_backend: Label | None = None
+    guided_whitespace_pattern: Label | None = None
+    structural_tag: Description | JsonObject | None = None
+    regex: Description | None = None
+    ebnf: Description | None = None
+    json_schema: Description | JsonObject | None = None
+    grammar: Description | None = None

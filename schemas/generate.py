@@ -5,15 +5,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
-from schemas.scalars import INT32_MAX
+from schemas.limits import INT32_MAX
+from schemas.scalars import Text
 
 
-class GenerateRequest(RequestModel, frozen=True, kw_only=True):
+class GenerateRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A text to continue. With `stream` the response is the new text as raw UTF-8."""
 
-    prompt: str
+    prompt: Text
     max_new_tokens: (
-        Annotated[int, Meta(ge=1, description="Maximum of generated tokens.")] | None
+        Annotated[int, Meta(ge=1, le=INT32_MAX, description="Maximum of generated tokens.")] | None
     ) = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_k: (

@@ -1,52 +1,56 @@
 """llama.cpp's top-level fields.
 
 They are declared so that the server can refuse by name those that would change the output.
-Undeclared fields are ignored.
 """
 
 from schemas.base import RequestModel
-from schemas.scalars import JsonObject
+from schemas.scalars import Int64, JsonObjectList, Label, LabelList, Number
 
 
 class LlamaCppSamplingFields(RequestModel, frozen=True, kw_only=True):
-    """Fields that change the generated tokens or their report. The server refuses them."""
+    """Fields that change the generated tokens or their report.
 
-    n_predict: int | None = None
-    n_probs: int | None = None
-    n_keep: int | None = None
-    n_discard: int | None = None
-    min_keep: int | None = None
+    The server refuses values that have an effect.
+    """
+
+    n_predict: Int64 | None = None
+    n_probs: Int64 | None = None
+    n_keep: Int64 | None = None
+    n_discard: Int64 | None = None
+    min_keep: Int64 | None = None
     post_sampling_probs: bool | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    typical_p: float | None = None
-    top_n_sigma: float | None = None
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    samplers: str | list[str] | None = None
+    repeat_penalty: Number | None = None
+    repeat_last_n: Int64 | None = None
+    penalize_nl: bool | None = None
+    typical_p: Number | None = None
+    tfs_z: Number | None = None
+    top_n_sigma: Number | None = None
+    dynatemp_range: Number | None = None
+    dynatemp_exponent: Number | None = None
+    mirostat: Int64 | None = None
+    mirostat_tau: Number | None = None
+    mirostat_eta: Number | None = None
+    dry_multiplier: Number | None = None
+    dry_base: Number | None = None
+    dry_allowed_length: Int64 | None = None
+    dry_penalty_last_n: Int64 | None = None
+    dry_sequence_breakers: LabelList | None = None
+    xtc_probability: Number | None = None
+    xtc_threshold: Number | None = None
+    samplers: Label | LabelList | None = None
     grammar_lazy: bool | None = None
-    grammar_triggers: list[JsonObject] | None = None
-    lora: list[JsonObject] | None = None
-    input_prefix: str | None = None
-    input_suffix: str | None = None
-    t_max_predict_ms: int | None = None
+    grammar_triggers: JsonObjectList | None = None
+    lora: JsonObjectList | None = None
+    input_prefix: Label | None = None
+    input_suffix: Label | None = None
+    t_max_predict_ms: Int64 | None = None
 
 
 class LlamaCppFields(LlamaCppSamplingFields, frozen=True, kw_only=True):
     """Adds the fields that do not change the generated text."""
 
     cache_prompt: bool | None = None
-    id_slot: int | None = None
+    id_slot: Int64 | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
-    sse_ping_interval: int | None = None
+    sse_ping_interval: Int64 | None = None

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from schemas.base import RequestModel
-from schemas.scalars import JsonObject
+from schemas.limits import MAX_CALLS, MAX_MESSAGES, MAX_PARTS
+from schemas.scalars import JsonObject, Label, Text
 
 
 class Part(RequestModel, tag_field="type", frozen=True, kw_only=True):
@@ -24,37 +25,37 @@ class Part(RequestModel, tag_field="type", frozen=True, kw_only=True):
 class TextPart(Part, tag="text", frozen=True, kw_only=True):
     """Text."""
 
-    text: str
+    text: Text
 
 
 class InputTextPart(Part, tag="input_text", frozen=True, kw_only=True):
     """Text in the Responses API's spelling."""
 
-    text: str
+    text: Text
 
 
 class OutputTextPart(Part, tag="output_text", frozen=True, kw_only=True):
     """Text of an earlier answer in the Responses API's spelling."""
 
-    text: str
+    text: Text
 
 
 class RefusalPart(Part, tag="refusal", frozen=True, kw_only=True):
     """The assistant's refusal in an earlier turn."""
 
-    refusal: str
+    refusal: Text
 
 
 class ThinkingPart(Part, tag="thinking", frozen=True, kw_only=True):
     """The assistant's reasoning in an earlier turn."""
 
-    thinking: str | None = None
+    thinking: Text | None = None
 
 
 class ReasoningPart(Part, tag="reasoning", frozen=True, kw_only=True):
     """The assistant's reasoning in an earlier turn, in the Responses API's spelling."""
 
-    text: str | None = None
+    text: Text | None = None
 
 
 class ImageUrlPart(Part, tag="image_url", frozen=True, kw_only=True):
@@ -87,21 +88,21 @@ ContentPart: TypeAlias = (
     | FilePart
 )
 
-Content: TypeAlias = str | list[ContentPart | str]
+Content: TypeAlias = Text | Annotated[list[ContentPart | Text], Meta(max_length=MAX_PARTS)]
 """A string, or parts; a bare string among the parts is a text part."""
 
 
 class RequestFunctionCall(RequestModel, frozen=True, kw_only=True):
     """The function call of an earlier assistant turn. `arguments` is JSON as text."""
 
-    name: str
-    arguments: str | None = None
+    name: Label
+    arguments: Text | None = None
 
 
 class RequestToolCall(RequestModel, frozen=True, kw_only=True):
     """One tool call of an earlier assistant turn."""
 
-    id: str
+    id: Label
     type: Literal["function"] | None = None
     function: RequestFunctionCall
 
@@ -119,49 +120,49 @@ class DeveloperMessage(BaseMessage, tag="developer", frozen=True, kw_only=True):
     """Instructions: the newer name of `system`."""
 
     content: Content
-    name: str | None = None
+    name: Label | None = None
 
 
 class SystemMessage(BaseMessage, tag="system", frozen=True, kw_only=True):
     """Instructions."""
 
     content: Content
-    name: str | None = None
+    name: Label | None = None
 
 
 class UserMessage(BaseMessage, tag="user", frozen=True, kw_only=True):
     """A turn of the user."""
 
     content: Content
-    name: str | None = None
+    name: Label | None = None
 
 
 class AssistantMessage(BaseMessage, tag="assistant", frozen=True, kw_only=True):
     """An earlier answer. `content` may be missing if there are tool calls."""
 
     content: Content | None = None
-    name: str | None = None
-    refusal: str | None = None
-    tool_calls: list[RequestToolCall] | None = None
+    name: Label | None = None
+    refusal: Text | None = None
+    tool_calls: Annotated[list[RequestToolCall], Meta(max_length=MAX_CALLS)] | None = None
     function_call: RequestFunctionCall | None = None
     audio: JsonObject | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
 
 
 class ToolMessage(BaseMessage, tag="tool", frozen=True, kw_only=True):
     """The result of one tool call."""
 
     content: Content
-    tool_call_id: str
-    name: str | None = None
+    tool_call_id: Label
+    name: Label | None = None
 
 
 class FunctionMessage(BaseMessage, tag="function", frozen=True, kw_only=True):
     """The result of a function call: the deprecated form of `tool`."""
 
-    content: str | None
-    name: str
+    content: Text | None
+    name: Label
 
 
 Message: TypeAlias = (
@@ -175,5 +176,7 @@ Message: TypeAlias = (
 
 Messages = Annotated[
     list[Message],
-    Meta(min_length=1, max_length=4096, description="The conversation, oldest message first."),
+    Meta(
+        min_length=1, max_length=MAX_MESSAGES, description="The conversation, oldest message first."
+    ),
 ]

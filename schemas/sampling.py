@@ -6,7 +6,22 @@ from msgspec import Meta
 
 from schemas.base import RequestModel
 from schemas.formats import ConstraintFields
-from schemas.scalars import INT32_MAX, NonEmptyStr, StopString, TokenId, TokenIdList
+from schemas.limits import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORD_LENGTH,
+    MAX_BAD_WORDS,
+    MAX_CHOICES,
+    MAX_ITEMS,
+    MAX_LOGIT_BIAS,
+    MAX_STOP,
+    MAX_STOP_LENGTH,
+)
+from schemas.scalars import Label, LabelList, Number, StopString, TokenId, TokenIdList
+
+BadWord = Annotated[str, Meta(min_length=1, max_length=MAX_BAD_WORD_LENGTH)]
 
 
 class StreamOptions(RequestModel, frozen=True, kw_only=True):
@@ -26,9 +41,9 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     Structs have single inheritance, so llama.cpp's fields and the constraints are bases.
     """
 
-    model: Annotated[str, Meta(description="Served model id; absent: the served model.")] | None = (
-        None
-    )
+    model: (
+        Annotated[Label, Meta(description="Served model id; absent: the served model.")] | None
+    ) = None
 
     # OpenAI's fields.
     temperature: Annotated[float, Meta(ge=0, le=2, description="0: greedy.")] | None = None
@@ -36,16 +51,17 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0, le=1, description="Nucleus sampling; 0 keeps one token.")]
         | None
     ) = None
-    n: Annotated[int, Meta(ge=1, le=128, description="Choices per prompt.")] | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES, description="Choices per prompt.")] | None = None
     stop: (
         Annotated[
-            StopString | Annotated[list[StopString], Meta(max_length=64)],
+            Annotated[str, Meta(max_length=MAX_STOP_LENGTH)]
+            | Annotated[list[StopString], Meta(max_length=MAX_STOP)],
             Meta(description="Stop string, or up to 64 of them."),
         ]
         | None
     ) = None
     seed: (
-        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, description="Signed 64 bits; -1: random.")]
+        Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX, description="Signed 64 bits; -1: random.")]
         | None
     ) = None
     frequency_penalty: (
@@ -62,14 +78,17 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     ) = None
     logit_bias: (
         Annotated[
-            dict[str, Annotated[float, Meta(ge=-100, le=100)]],
-            Meta(max_length=1024, description="From token id, as a decimal string, to -100..100."),
+            dict[Label, Annotated[float, Meta(ge=-100, le=100)]],
+            Meta(
+                max_length=MAX_LOGIT_BIAS,
+                description="From token id, as a decimal string, to -100..100.",
+            ),
         ]
         | None
     ) = None
     stream: Annotated[bool, Meta(description="Respond with server-sent events.")] | None = None
     stream_options: StreamOptions | None = None
-    user: Annotated[str, Meta(description="Accepted without effect.")] | None = None
+    user: Annotated[Label, Meta(description="Accepted without effect.")] | None = None
 
     # Extensions: which tokens may be sampled.
     top_k: (
@@ -90,17 +109,19 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
-    bad_words: Annotated[list[NonEmptyStr], Meta(max_length=128)] | None = None
+    allowed_token_ids: (
+        Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_ALLOWED_TOKEN_IDS)] | None
+    ) = None
+    bad_words: Annotated[list[BadWord], Meta(max_length=MAX_BAD_WORDS)] | None = None
     use_beam_search: bool | None = None
-    length_penalty: float | None = None
+    length_penalty: Number | None = None
     thinking_token_budget: (
         Annotated[
             int, Meta(ge=-1, le=INT32_MAX, description="Maximum of thinking tokens; -1: none.")
         ]
         | None
     ) = None
-    lora_path: str | list[str | None] | None = None
+    lora_path: Label | Annotated[list[Label | None], Meta(max_length=MAX_ITEMS)] | None = None
     logits_processors: Any = None
     custom_logit_processor: Any = None
     custom_params: Any = None
@@ -114,7 +135,7 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     ) = None
     ignore_eos: bool | None = None
     stop_token_ids: TokenIdList | None = None
-    stop_regex: str | list[str] | None = None
+    stop_regex: Label | LabelList | None = None
     include_stop_str_in_output: bool | None = None
     no_stop_trim: (
         Annotated[bool, Meta(description="SGLang's name of include_stop_str_in_output.")] | None

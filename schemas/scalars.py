@@ -1,26 +1,48 @@
-"""Types of JSON values that several objects use."""
+"""Types of JSON values that several objects use. Each has a limit of ``schemas.limits``."""
 
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-INT32_MAX = 2**31 - 1
-"""Maximum of integers that the engine puts into 32-bit tensors."""
+from schemas.limits import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    MAX_DESCRIPTION,
+    MAX_ITEMS,
+    MAX_LABEL,
+    MAX_NUMBER,
+    MAX_STOP_LENGTH,
+    MAX_TEXT,
+    MAX_TOKEN_IDS,
+)
 
-JsonObject: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = Annotated[dict[str, Any], Meta(max_length=MAX_ITEMS)]
 """Any JSON object, as plain Python data (JSON Schemas, template arguments)."""
+
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+Description = Annotated[str, Meta(max_length=MAX_DESCRIPTION)]
+
+Label = Annotated[str, Meta(max_length=MAX_LABEL)]
+
+LabelList = Annotated[list[Label], Meta(max_length=MAX_ITEMS)]
+
+JsonObjectList = Annotated[list[JsonObject], Meta(max_length=MAX_ITEMS)]
+
+Int64 = Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX)]
+
+Number = Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 
 TokenId = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 """A token id. The server checks it against the vocabulary."""
 
-TokenIdList = Annotated[list[TokenId], Meta(max_length=128)]
+TokenIdList = Annotated[list[TokenId], Meta(max_length=MAX_TOKEN_IDS)]
 """A short list of token ids."""
 
-NonEmptyStr = Annotated[str, Meta(min_length=1)]
-
-StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
+StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 # Python's `$` also matches before a final newline. The look-ahead prevents that. It has no effect
 # in ECMA regular expressions, which readers of the OpenAPI document use.
-Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
+Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)", max_length=64)]
 """Name of a function, of a custom tool or of a response schema (OpenAI API reference)."""

@@ -5,19 +5,20 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
+from schemas.limits import MAX_PROMPT_ITEMS
 from schemas.messages import Messages
-from schemas.scalars import JsonObject, TokenId
+from schemas.scalars import Description, JsonObject, Label, Text, TokenId
 from schemas.tools import Tools
 
 
-class TokenizeRequest(RequestModel, frozen=True, kw_only=True):
+class TokenizeRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A text or a conversation to tokenize: exactly one of `prompt` and `messages`.
 
     The server checks that. The template fields apply to `messages` only.
     """
 
-    model: str | None = None
-    prompt: str | None = None
+    model: Label | None = None
+    prompt: Text | None = None
     messages: Messages | None = None
     add_special_tokens: (
         Annotated[bool, Meta(description="Default: true for a prompt, false for messages.")] | None
@@ -26,7 +27,7 @@ class TokenizeRequest(RequestModel, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     tools: Tools | None = None
-    chat_template: str | None = None
+    chat_template: Description | None = None
     chat_template_kwargs: JsonObject | None = None
 
 
@@ -39,11 +40,11 @@ class TokenizeResponse(ResponseModel, frozen=True, kw_only=True):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(RequestModel, frozen=True, kw_only=True):
+class DetokenizeRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Token ids to decode."""
 
-    model: str | None = None
-    tokens: list[TokenId]
+    model: Label | None = None
+    tokens: Annotated[list[TokenId], Meta(max_length=MAX_PROMPT_ITEMS)]
 
 
 class DetokenizeResponse(ResponseModel, frozen=True, kw_only=True):

@@ -5,14 +5,15 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
-from schemas.scalars import JsonObject, Name
+from schemas.limits import MAX_TOOLS
+from schemas.scalars import Description, JsonObject, Label, Name
 
 
 class FunctionDefinition(RequestModel, frozen=True, kw_only=True):
     """A function. `parameters` is a JSON Schema. Without it the function takes no arguments."""
 
     name: Name
-    description: str | None = None
+    description: Description | None = None
     parameters: JsonObject | None = None
     strict: bool | None = None
 
@@ -21,7 +22,7 @@ class CustomDefinition(RequestModel, frozen=True, kw_only=True):
     """A tool with free-form input."""
 
     name: Name
-    description: str | None = None
+    description: Description | None = None
     format: JsonObject | None = None
 
 
@@ -39,16 +40,16 @@ class CustomTool(RequestModel, tag_field="type", tag="custom", frozen=True, kw_o
 
 Tool: TypeAlias = FunctionTool | CustomTool
 
-Tools = Annotated[list[Tool], Meta(max_length=128, description="Tools the model may call.")]
+Tools = Annotated[list[Tool], Meta(max_length=MAX_TOOLS, description="Tools the model may call.")]
 Functions = Annotated[
-    list[FunctionDefinition], Meta(max_length=128, description="Deprecated form of tools.")
+    list[FunctionDefinition], Meta(max_length=MAX_TOOLS, description="Deprecated form of tools.")
 ]
 
 
 class ToolName(RequestModel, frozen=True, kw_only=True):
     """The name of a tool."""
 
-    name: str
+    name: Label
 
 
 class FunctionToolChoice(RequestModel, tag_field="type", tag="function", frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class AllowedTools(RequestModel, frozen=True, kw_only=True):
     """A subset of the tools, and whether one of them must be called."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[FunctionToolChoice | CustomToolChoice], Meta(max_length=128)]
+    tools: Annotated[list[FunctionToolChoice | CustomToolChoice], Meta(max_length=MAX_TOOLS)]
 
 
 class AllowedToolsChoice(

@@ -61,6 +61,6 @@ def _cors(settings: Settings) -> CORSConfig | None:
         allow_origins=list(settings.allowed_origins),
         allow_methods=["GET", "POST", "OPTIONS"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after"],
+        expose_headers=["x-request-id", "x-roseinfer-ignored", "retry-after"],
         max_age=86400,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from server.errors import APIError, invalid_body
+from server.decoding import decode_request
+from server.errors import APIError
+from server.ignored_fields import report_ignored
 
 
 class StrictRequest(Request[Any, Any, Any]):
@@ -27,11 +28,10 @@ class StrictRequest(Request[Any, Any, Any]):
             )
         field = self.route_handler.parsed_data_field
         assert field is not None
-        body = await self.body()
-        try:
-            return msgspec.json.decode(body, type=field.annotation)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise invalid_body(error) from None
+        is_strict = self.app.state.serving.settings.strict_fields
+        decoded = decode_request(await self.body(), field.annotation, is_strict=is_strict)
+        report_ignored(self.scope, decoded.ignored)
+        return decoded.request
 
     async def body(self) -> bytes:
         """The bytes of the body. Raises APIError if the body is empty or incomplete."""

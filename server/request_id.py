@@ -1,4 +1,4 @@
-"""ASGI middleware: x-request-id on every response, and the access log."""
+"""ASGI middleware: x-request-id and x-roseinfer-ignored on responses, and the access log."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from uuid import uuid4
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.ignored_fields import ignored_header
 
 logger = logging.getLogger("roseinfer.access")
 
@@ -38,6 +40,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
                 elapsed_ms = int((time.perf_counter() - start) * 1000)
                 headers.append((b"x-request-id", request_id))
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
+                headers += ignored_header(scope)
                 message["headers"] = headers
             return send(message)
 

@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_origins: tuple[str, ...] = ()
     forwarded_allow_ips: str | None = None
     trust_request_chat_template: bool = False
+    strict_fields: bool = False
     tool_call_parser: str = AUTO
     reasoning_parser: str = AUTO
     log_level: str = "info"
@@ -92,6 +93,10 @@ _SERVER_FLAGS = (
     Switch(
         name="trust-request-chat-template",
         help="let requests bring their own chat template",
+    ),
+    Switch(
+        name="strict-fields",
+        help="refuse unknown fields of requests; else they are ignored and named in a header",
     ),
     Flag(
         name="tool-call-parser",

@@ -45,6 +45,7 @@ def component_schemas(types: set[type[msgspec.Struct]]) -> Json:
         if name in responses:
             schema["required"] = _always_written(responses[name])
     for type_ in ordered:
+        schemas[type_.__name__].pop("additionalProperties", None)  # ignored, see server.decoding
         _mark_refused(schemas[type_.__name__]["properties"], refused_fields(type_))
         schemas[type_.__name__].update(_RULES.get(type_, {}))
     return dict(sorted(schemas.items()))

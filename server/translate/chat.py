@@ -61,6 +61,13 @@ def _check_fields(request: ChatCompletionRequest) -> None:
             param="top_logprobs",
             code="invalid_parameter_combination",
         )
+    for name in ("max_completion_tokens", "max_tokens"):
+        if getattr(request, name) == 0:
+            raise InvalidRequest(
+                f"Invalid '{name}': Expected a number of at least 1, or -1 for no limit.",
+                param=name,
+                code="integer_below_min_value",
+            )
     refuse_unsupported(request)
 
 
@@ -70,9 +77,15 @@ def _prompt(
     """The prompt's token ids, and the number of tokens to generate at most."""
     allow_template = model.settings.trust_request_chat_template
     prompt = chat_prompt(request, model.tokenizer, tools=tools, allow_template=allow_template)
-    wanted = request.max_completion_tokens or request.max_tokens
+    wanted = _wanted_tokens(request)
     prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
     return prompt, answer_length(prompt, wanted, model.info, param="messages")
+
+
+def _wanted_tokens(request: ChatCompletionRequest) -> int | None:
+    """The limit of generated tokens that was asked for. None: until the context is full."""
+    wanted = request.max_completion_tokens or request.max_tokens
+    return None if wanted == -1 else wanted
 
 
 def _params(

@@ -62,6 +62,7 @@ def _prompts(request: CompletionRequest, model: ServedModel) -> list[TokenizedPr
     if request.truncate_prompt_tokens is None:
         return prompts
     wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    wanted = 1 if wanted == -1 else wanted
     room = model.info.max_model_len - wanted
     return [TokenizedPrompt(truncate(p.token_ids, request, room=room)) for p in prompts]
 
@@ -77,13 +78,14 @@ def _params(
     grammar, format_param = output_format(request)
     if grammar is not None:
         model.grammar_compiler.check(grammar, param=format_param)
+    is_unlimited = request.max_tokens == -1
     max_tokens = [
         answer_length(
             prompt.token_ids,
-            request.max_tokens,
+            None if is_unlimited else request.max_tokens,
             model.info,
             param="prompt",
-            default=DEFAULT_MAX_TOKENS,
+            default=None if is_unlimited else DEFAULT_MAX_TOKENS,
         )
         for prompt in prompts
     ]

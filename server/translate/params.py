@@ -174,7 +174,7 @@ def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
-    return (stop,) if isinstance(stop, str) else tuple(stop)
+    return ((stop,) if stop else ()) if isinstance(stop, str) else tuple(stop)
 
 
 def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, float]:

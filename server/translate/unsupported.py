@@ -1,7 +1,8 @@
 """Refuses fields that the protocol has and this server does not support.
 
 No field that would change the answer is ignored. Each entry is a predicate of values that have no
-effect and are accepted. None means "not given" and is always accepted.
+effect and are accepted: those that turn a method off, and all parameters of a method that is off.
+None means "not given" and is always accepted.
 """
 
 from __future__ import annotations
@@ -14,31 +15,74 @@ import msgspec
 from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
-from schemas.llama_cpp import LlamaCppSamplingFields
 from schemas.sampling import SamplingFields
 
-Neutral = Callable[[Any], bool]
-"""Whether a value has no effect."""
+Neutral = Callable[[Any, SamplingFields], bool]
+"""Whether a value has no effect in this request."""
 
 
-def _never(_value: Any) -> bool:
+def _never(_value: Any, _request: SamplingFields) -> bool:
     return False
 
 
 def _is(*values: object) -> Neutral:
-    return lambda value: value in values
+    return lambda value, _request: value in values
+
+
+def _is_at_most(limit: float) -> Neutral:
+    return lambda value, _request: value <= limit
+
+
+def _without(*fields: str) -> Neutral:
+    """The field is a parameter of what ``fields`` turn on."""
+    return lambda _value, request: not any(getattr(request, name) for name in fields)
+
+
+_LLAMA_CPP: dict[str, Neutral] = {
+    "n_predict": _never,
+    "n_probs": _is(0),
+    "n_keep": _is(0, -1),
+    "n_discard": _is(0),
+    "min_keep": _is(0, 1),
+    "post_sampling_probs": _is(False),
+    "repeat_penalty": _is(1.0),
+    "repeat_last_n": _without("frequency_penalty", "presence_penalty"),
+    "penalize_nl": _without("frequency_penalty", "presence_penalty"),
+    "typical_p": _is(1.0),
+    "tfs_z": _is(1.0),
+    "top_n_sigma": _is_at_most(0),
+    "dynatemp_range": _is(0.0),
+    "dynatemp_exponent": _without("dynatemp_range"),
+    "mirostat": _is(0),
+    "mirostat_tau": _without("mirostat"),
+    "mirostat_eta": _without("mirostat"),
+    "dry_multiplier": _is(0.0),
+    "dry_base": _without("dry_multiplier"),
+    "dry_allowed_length": _without("dry_multiplier"),
+    "dry_penalty_last_n": _without("dry_multiplier"),
+    "dry_sequence_breakers": _without("dry_multiplier"),
+    "xtc_probability": _is(0.0),
+    "xtc_threshold": _without("xtc_probability"),
+    "samplers": _never,
+    "grammar_lazy": _is(False),
+    "grammar_triggers": _is([]),
+    "lora": _is([]),
+    "input_prefix": _is(""),
+    "input_suffix": _is(""),
+    "t_max_predict_ms": _is_at_most(0),
+}
 
 
 _SAMPLING: dict[str, Neutral] = {
-    **dict.fromkeys(LlamaCppSamplingFields.__struct_fields__, _never),
+    **_LLAMA_CPP,
     "guided_whitespace_pattern": _never,
     "use_beam_search": _is(False),
     "length_penalty": _is(1.0),
-    "lora_path": _never,
+    "lora_path": _is("", []),
     "logits_processors": _is([]),
-    "custom_logit_processor": _never,
-    "custom_params": _never,
-    "stop_regex": _never,
+    "custom_logit_processor": _is(""),
+    "custom_params": _is({}),
+    "stop_regex": _is("", []),
     "spaces_between_special_tokens": _is(True),
     "logprob_token_ids": _is([]),
     "priority": _is(0),
@@ -46,9 +90,10 @@ _SAMPLING: dict[str, Neutral] = {
 
 _CHAT: dict[str, Neutral] = {
     **_SAMPLING,
+    "n_predict": _is(-1),  # no limit, as without max_tokens
     "functions": _is([]),
     "function_call": _is("none"),
-    "modalities": lambda value: "audio" not in value,
+    "modalities": lambda value, _request: "audio" not in value,
     "audio": _never,
     "web_search_options": _never,
     "moderation": _never,
@@ -86,7 +131,7 @@ def refuse_unsupported(request: SamplingFields) -> None:
             table = _SAMPLING
     for name, is_neutral in table.items():
         value = getattr(request, name)
-        if value is not None and not is_neutral(value):
+        if value is not None and not is_neutral(value, request):
             raise InvalidRequest(
                 f"'{name}' is not supported by this server"
                 + ("." if is_neutral is _never else " with this value."),

@@ -21,11 +21,11 @@ BOTH = [
     ("thinking_token_budget", [-1, 0], [-2]),
     ("prompt_logprobs", [-1, 0, 20], [-2, 21]),
     ("priority", [-5, 0, 5], [2**31]),
-    ("stop", ["x", "x" * 1024, [], ["x"] * 64], ["", "x" * 1025, ["x"] * 65]),
+    ("stop", ["", "x", "x" * 1024, [], ["x"] * 64], ["x" * 1025, ["x"] * 65]),
     ("logit_bias", [{}, {"1": -100, "2": 100, "3": 0.5}], [{str(i): 1 for i in range(1025)}]),
     ("stop_token_ids", [[], [0], [2] * 128], [[2] * 129]),
     ("logprob_token_ids", [[], [0]], [[2] * 129]),
-    ("allowed_token_ids", [[0], list(range(1000))], [[]]),
+    ("allowed_token_ids", [[0], list(range(1000))], [[], [0] * (2**20 + 1)]),
     ("bad_words", [[], ["x"] * 128], [["x"] * 129]),
     ("cache_salt", ["x", "x" * 128], ["", "x" * 129, "a@b", "a/b", "a\\b", "a\0b"]),
     ("truncation_side", ["left", "right"], ["middle"]),
@@ -33,8 +33,8 @@ BOTH = [
     ("rid", ["x" * 128], ["", "x" * 129]),
 ]
 CHAT = [
-    ("max_tokens", [1, 10**9], [0, -1]),
-    ("max_completion_tokens", [1], [0, -1]),
+    ("max_tokens", [-1, 1, 10**9], [-2, 2**31]),
+    ("max_completion_tokens", [-1, 1], [-2, 2**31]),
     ("top_logprobs", [0, 20], [-1, 21]),
     (
         "messages",
@@ -43,10 +43,10 @@ CHAT = [
     ),
     (
         "tools",
-        [[], [{"type": "function", "function": {"name": "f"}}] * 128],
-        [[{"type": "function", "function": {"name": "f"}}] * 129],
+        [[], [{"type": "function", "function": {"name": "f"}}] * 1024],
+        [[{"type": "function", "function": {"name": "f"}}] * 1025],
     ),
-    ("functions", [[{"name": "f"}] * 128], [[{"name": "f"}] * 129]),
+    ("functions", [[{"name": "f"}] * 1024], [[{"name": "f"}] * 1025]),
     (
         "metadata",
         [{}, {str(i): "x" * 512 for i in range(16)}, {"k" * 64: ""}],
@@ -61,7 +61,7 @@ CHAT = [
     ("function_call", ["none", "auto", {"name": "f"}], ["required"]),
 ]
 COMPLETION = [
-    ("max_tokens", [0, 1], [-1]),
+    ("max_tokens", [-1, 0, 1], [-2]),
     ("logprobs", [0, 20], [-1, 21]),
     ("best_of", [0, 20], [-1, 21]),
 ]
@@ -72,6 +72,7 @@ INSIDE = [
     ("stop_token_ids", [1, -1], "$.stop_token_ids[1]"),
     ("allowed_token_ids", [2**31], "$.allowed_token_ids[0]"),
     ("bad_words", [""], "$.bad_words[0]"),
+    ("bad_words", ["x" * 257], "$.bad_words[0]"),
     ("logit_bias", {"1": 100.1}, "$.logit_bias[...]"),
     ("logit_bias", {"1": "1"}, "$.logit_bias[...]"),
     ("stream_options", {"include_usage": 1}, "$.stream_options.include_usage"),

@@ -25,11 +25,11 @@ from core.contract.errors import (
 )
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
+from server.decoding import decode_request
 from server.errors import (
     MAX_MESSAGE_LENGTH,
     APIError,
     encode_error,
-    invalid_body,
     stream_error,
     to_api_error,
 )
@@ -195,7 +195,7 @@ class TestInvalidBodies:
             # ranges
             ({"n": 0}, "n", "integer_below_min_value"),
             ({"n": 129}, "n", "integer_above_max_value"),
-            ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
+            ({"max_tokens": -2}, "max_tokens", "integer_below_min_value"),
             ({"seed": 2**63}, "seed", "integer_above_max_value"),
             ({"seed": 10**30}, "seed", "integer_above_max_value"),
             ({"temperature": -0.1}, "temperature", "decimal_below_min_value"),
@@ -203,7 +203,6 @@ class TestInvalidBodies:
             ({"repetition_penalty": 0}, "repetition_penalty", "decimal_below_min_value"),
             # lengths
             ({"messages": []}, "messages", "empty_array"),
-            ({"stop": ""}, "stop", "invalid_value"),
             ({"stop": ["a", ""]}, "stop[1]", "invalid_value"),
             ({"stop": ["a"] * 65}, "stop", "array_above_max_length"),
             ({"stop": "a" * 1025}, "stop", "string_above_max_length"),
@@ -296,21 +295,18 @@ class TestInvalidBodies:
             assert (error.param, error.code) == ("verbosity", "invalid_value")
 
     def test_long_values_are_truncated(self):
-        error = decode_error(msgspec.json.encode({"messages": USER, "verbosity": "x" * 10**6}))
+        error = decode_error(msgspec.json.encode({"messages": USER, "verbosity": "x" * 10**5}))
         assert len(error.message) <= MAX_MESSAGE_LENGTH
         assert error.param == "verbosity"
 
 
 def decode_error(body, type_=ChatCompletionRequest):
     """The error object of an invalid body."""
-    try:
-        msgspec.json.decode(body, type=type_)
-    except Exception as error:  # noqa: BLE001 - whatever msgspec raises
-        found = invalid_body(error)
-        assert found.status == 400
-        assert found.error.type == INVALID
-        return found.error
-    raise AssertionError("it decoded")
+    with pytest.raises(APIError) as caught:
+        decode_request(body, type_)
+    assert caught.value.status == 400
+    assert caught.value.error.type == INVALID
+    return caught.value.error
 
 
 def check_shape(exchange, status, *, retried=False):
@@ -410,7 +406,7 @@ class TestOverTheApplication:
 
     async def test_unknown_model(self, start_app):
         app = await start_app()
-        body = {"messages": USER, "model": "x" * 10**5}
+        body = {"messages": USER, "model": "x" * 1024}
         error = check_shape(await ask(app, "POST", CHAT, body), 404)
         assert error["code"] == "model_not_found"
         assert len(error["message"]) <= MAX_MESSAGE_LENGTH

@@ -183,7 +183,7 @@ def test_refused_fields_are_described_as_null(schemas, name):
     refused = {
         key for key, value in properties.items() if value.get("description") == NOT_SUPPORTED
     }
-    assert "mirostat" in refused
+    assert "samplers" in refused
     assert "temperature" not in refused
     assert all(properties[key]["type"] == "null" for key in refused)
 

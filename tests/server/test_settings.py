@@ -57,6 +57,7 @@ GIVEN = {
     "tool_call_parser": ("--tool-call-parser", "mistral", "mistral"),
     "reasoning_parser": ("--reasoning-parser", "none", "none"),
     "trust_request_chat_template": ("--trust-request-chat-template", None, True),
+    "strict_fields": ("--strict-fields", None, True),
     "log_level": ("--log-level", "debug", "debug"),
 }
 """For every field: its flag, the text of a value, and the value."""

@@ -252,3 +252,6 @@ def test_max_tokens():
     assert model.translate(max_tokens=5).params.max_tokens == 5
     assert model.translate(max_tokens=5, max_completion_tokens=6).params.max_tokens == 6
     model.refused("messages", max_tokens=5000)
+    assert model.translate(max_tokens=-1).params.max_tokens == 512 - len(job.prompt)
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert "at least 1, or -1" in model.refused(name, **{name: 0})

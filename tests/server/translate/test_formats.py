@@ -31,6 +31,8 @@ def ask(request):
         body = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi"} | fields
         if request.param is CompletionRequest:
             del body["messages"]
+        else:
+            del body["prompt"]
         return output_format(msgspec.json.decode(msgspec.json.encode(body), type=request.param))
 
     return ask

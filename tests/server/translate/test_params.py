@@ -115,7 +115,7 @@ def test_vllm_s_spelling_overrides_sglang_s(translate):
     assert params.include_stop_str_in_output is False
 
 
-@pytest.mark.parametrize("key", ["abc", "-1", "400", "1.5", "", "٣", "1e2", "9" * 5000, " 1"])
+@pytest.mark.parametrize("key", ["abc", "-1", "400", "1.5", "", "٣", "1e2", "9" * 1000, " 1"])
 def test_logit_bias_of_invalid_tokens_is_refused(translate, key):
     message = refused(translate, "logit_bias", "invalid_value", logit_bias={key: 1})
     assert len(message) < 200

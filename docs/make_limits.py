@@ -1,0 +1,133 @@
+"""Write docs/limits.md from the types of the requests: ``python -m docs.make_limits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import inspect
+
+from schemas import limits
+from schemas.chat import ChatCompletionRequest
+from schemas.completions import CompletionRequest
+from schemas.generate import GenerateRequest
+from schemas.limits import field_bytes
+from schemas.tokenize import DetokenizeRequest, TokenizeRequest
+
+PAGE = Path(__file__).with_name("limits.md")
+
+REQUESTS: dict[str, type[msgspec.Struct]] = {
+    "POST /v1/chat/completions": ChatCompletionRequest,
+    "POST /v1/completions": CompletionRequest,
+    "POST /generate": GenerateRequest,
+    "POST /tokenize": TokenizeRequest,
+    "POST /detokenize": DetokenizeRequest,
+}
+
+Row = tuple[str, str | None]
+"""The path of a value, and its limit as text; None: it has none."""
+
+
+def limits_of(request: type[msgspec.Struct]) -> Iterator[Row]:
+    """Every text, list, object and number that a request may contain. Flags have no limit."""
+    for name, type_ in _fields(inspect.type_info(request)):
+        yield from _rows(name, type_)
+
+
+def _rows(path: str, type_: inspect.Type) -> Iterator[Row]:  # noqa: C901, PLR0912 - a table
+    match type_:
+        case inspect.Metadata(type=inner):
+            yield from _rows(path, inner)
+        case inspect.UnionType(types=types):
+            for option in types:
+                yield from _rows(path, option)
+        case inspect.StructType():
+            for name, inner in _fields(type_):
+                yield from _rows(f"{path}.{name}", inner)
+        case inspect.ListType(item_type=inner, max_length=most):
+            yield path, _up_to(most, "items")
+            yield from _rows(f"{path}[]", inner)
+        case inspect.DictType(key_type=key, value_type=value, max_length=most):
+            yield path, _up_to(most, "keys")
+            if not isinstance(value, inspect.AnyType):
+                yield from _rows(f"{path} (a key)", key)
+            yield from _rows(f"{path}.*", value)
+        case inspect.StrType(max_length=most):
+            yield path, _up_to(most, "characters")
+        case inspect.IntType(ge=low, le=high):
+            yield path, _between("integer", low, high)
+        case inspect.FloatType(ge=low, le=high):
+            yield path, _between("number", low, high)
+        case inspect.AnyType():
+            yield path, _json(path)
+        case inspect.LiteralType() | inspect.BoolType() | inspect.NoneType():
+            return
+        case _:
+            yield path, None
+
+
+def _fields(struct: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        yield field.encode_name, field.type
+
+
+def _up_to(most: int | None, what: str) -> str | None:
+    return None if most is None else f"{most:,} {what}"
+
+
+def _between(kind: str, low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{kind}, {low:,} to {high:,}"
+
+
+def _json(path: str) -> str:
+    most = field_bytes(path.partition(".")[0].partition("[")[0])
+    return "any JSON" if most is None else f"any JSON, {limits.MAX_DEPTH} levels"
+
+
+def limits_page() -> str:
+    """Return the page's text."""
+    seen: dict[str, str] = {}
+    sections = []
+    for route, request in REQUESTS.items():
+        rows: dict[str, list[str]] = {}
+        for path, limit in limits_of(request):
+            assert limit is not None, path
+            rows.setdefault(path, []).append(limit)
+        lines = {path: " or ".join(dict.fromkeys(texts)) for path, texts in rows.items()}
+        new = {path: text for path, text in lines.items() if seen.get(path) != text}
+        seen |= lines
+        table = "\n".join(f"| `{path}` | {text} |" for path, text in new.items())
+        sections.append(f"## {route}\n\n| value | limit |\n|---|---|\n{table}\n")
+    sizes: dict[str, int] = {}
+    for request in REQUESTS.values():
+        for name in request.__struct_fields__:
+            size = field_bytes(name)
+            if size is not None and size != limits.DEFAULT_FIELD_BYTES:
+                sizes[name] = size
+    table = "\n".join(f"| `{name}` | {size:,} |" for name, size in sorted(sizes.items()))
+    return f"""# Limits
+
+`python -m docs.make_limits` writes this page from the types of the requests. A value beyond a limit
+is a 400 that names the field; one of bytes is a 413.
+
+The operator chooses `--max-body-size`, `--max-model-len` and `--max-queued-requests`. The limits on
+this page are upper bounds that protect the server and are not configurable.
+
+## Bodies
+
+A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and at most
+{limits.MAX_COMMAS:,} commas, those inside of texts included. The JSON of a top-level field has at
+most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `prompt`, `suffix` and `tokens`,
+which only `--max-body-size` limits, and these:
+
+| field | bytes |
+|---|---|
+{table}
+
+{chr(10).join(sections)}"""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(limits_page(), encoding="utf-8")

@@ -1,0 +1,98 @@
+"""The table of limits: the largest text, list, number and field that a request may contain.
+
+Types of fields refer to these. ``docs/limits.md`` is generated from the types and FIELD_BYTES.
+"""
+
+MiB = 2**20
+
+INT32_MAX = 2**31 - 1
+"""Maximum of integers that the engine puts into 32-bit tensors, and of counts of tokens."""
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+MAX_NUMBER = 1e9
+"""Maximum magnitude of decimals without a narrower range."""
+
+MAX_TEXT = 2**25
+"""Characters of a prompt, of a content, of arguments."""
+
+MAX_DESCRIPTION = 2**20
+"""Characters of a description, a grammar, a regular expression or a schema as text."""
+
+MAX_LABEL = 1024
+"""Characters of a name or id without a narrower limit."""
+
+MAX_MESSAGES = 4096
+MAX_PARTS = 16_384
+MAX_CALLS = 1024
+"""Messages, parts of one message, calls of one message."""
+
+MAX_TOOLS = 1024
+
+MAX_CHOICES = 128
+"""Choices per prompt."""
+
+MAX_PROMPTS = 1024
+MAX_PROMPT_ITEMS = 2**22
+"""Prompts, and token ids of one prompt."""
+
+MAX_STOP, MAX_STOP_LENGTH = 64, 1024
+MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH = 128, 256
+MAX_LOGIT_BIAS = 1024
+MAX_TOKEN_IDS = 128
+"""Stop token ids and the like."""
+
+MAX_ALLOWED_TOKEN_IDS = 2**20
+
+MAX_OPTIONS = 16_384
+"""Strings of a choice constraint."""
+
+MAX_ITEMS = 1024
+"""Items of a list, and keys of an object, without a narrower limit."""
+
+MAX_DEPTH = 200
+"""Levels of lists and objects inside of a field that takes any JSON."""
+
+MAX_CONTAINERS = 400_000
+"""Characters ``[`` and ``{`` of a body, those inside of texts included."""
+
+MAX_COMMAS = 4_000_000
+"""Characters ``,`` of a body, those inside of texts included."""
+
+DEFAULT_FIELD_BYTES = MiB // 8
+FIELD_BYTES: dict[str, int | None] = {
+    "messages": None,
+    "prompt": None,
+    "suffix": None,
+    "tokens": None,
+    "tools": 8 * MiB,
+    "functions": 8 * MiB,
+    "prediction": 8 * MiB,
+    "allowed_token_ids": 8 * MiB,
+    "stop": MiB,
+    "bad_words": MiB,
+    "chat_template": MiB,
+    "chat_template_kwargs": MiB // 4,
+    **dict.fromkeys(
+        (
+            "response_format",
+            "structured_outputs",
+            "structural_tag",
+            "guided_json",
+            "guided_choice",
+            "guided_grammar",
+            "json_schema",
+            "grammar",
+            "ebnf",
+            "guided_regex",
+            "regex",
+        ),
+        2 * MiB,
+    ),
+}
+"""Bytes of the JSON of a top-level field; None: those of the body. Others: DEFAULT_FIELD_BYTES."""
+
+
+def field_bytes(name: str) -> int | None:
+    """Return the limit of a top-level field, None if only the body's applies."""
+    return FIELD_BYTES.get(name, DEFAULT_FIELD_BYTES)

@@ -1,0 +1,128 @@
+"""decode_request: the JSON of a body to a request, within the limits of ``schemas.limits``.
+
+Unknown top-level fields are left out and named; unknown keys of nested objects are left out
+silently. The cost of a body is bounded before an object is made of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from schemas.limits import (
+    DEFAULT_FIELD_BYTES,
+    MAX_COMMAS,
+    MAX_CONTAINERS,
+    field_bytes,
+)
+from server.errors import APIError, invalid_body
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_COLONS = 200_000
+"""Characters ``:`` of a body with unknown fields: its fields are listed to name those."""
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[T]):
+    """A request, and its top-level fields that the API does not have."""
+
+    request: T
+    ignored: tuple[str, ...] = ()
+
+
+def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:
+    """Decode a body. ``is_strict`` refuses unknown fields. Any thread. Raises APIError."""
+    if len(body) > DEFAULT_FIELD_BYTES:
+        _check_size(body, type_)
+    try:
+        with _without_collections(body):
+            return Decoded(msgspec.json.decode(body, type=type_))
+    except _ERRORS as error:
+        unknown = _UNKNOWN.fullmatch(str(error))
+        if unknown is None:
+            raise invalid_body(error) from None
+        if is_strict or body.count(b":") > MAX_COLONS:
+            name = _shown(unknown["name"])
+            raise APIError(
+                400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
+            ) from None
+    return _without_unknown(body, type_)
+
+
+def _without_unknown(body: bytes, type_: type[T]) -> Decoded[T]:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        known = {name: fields.pop(name) for name in type_.__struct_fields__ if name in fields}
+        with _without_collections(body):
+            request = msgspec.json.decode(msgspec.json.encode(known), type=type_)
+    except _ERRORS as error:
+        raise invalid_body(error) from None
+    return Decoded(request, tuple(fields))
+
+
+def _check_size(body: bytes, type_: type[msgspec.Struct]) -> None:
+    """Refuse a body with too many values or a field with too many bytes, in one fast pass each."""
+    for what, found, most in (
+        ("lists and objects", body.count(b"[") + body.count(b"{"), MAX_CONTAINERS),
+        ("values", body.count(b","), MAX_COMMAS),
+    ):
+        if found > most:
+            raise APIError(
+                413,
+                f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
+                code="request_too_large",
+            )
+    try:
+        fields = msgspec.json.decode(body, type=_raw_fields(type_))
+    except _ERRORS:
+        return  # the decoder of the request says what is wrong
+    for name in type_.__struct_fields__:
+        value, most_bytes = getattr(fields, name), field_bytes(name)
+        if value is UNSET or most_bytes is None:
+            continue
+        size = memoryview(value).nbytes
+        if size > most_bytes:
+            raise APIError(
+                413,
+                f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}.",
+                param=name,
+                code="request_too_large",
+            )
+
+
+@functools.cache
+def _raw_fields(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A Struct with the same fields, whose values are not decoded."""
+    fields: list[tuple[str, Any, Any]] = [
+        (name, Raw | UnsetType, UNSET) for name in type_.__struct_fields__
+    ]
+    return msgspec.defstruct(f"Raw{type_.__name__}", fields)
+
+
+@contextlib.contextmanager
+def _without_collections(body: bytes) -> Iterator[None]:
+    """Do not search for garbage while a large body becomes objects: all of them are in use."""
+    if len(body) <= DEFAULT_FIELD_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _shown(name: str) -> str:
+    return name[:64]

@@ -1,0 +1,31 @@
+"""docs/limits.md is what the types of the requests say."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.make_limits import PAGE, REQUESTS, limits_of, limits_page
+from schemas.limits import field_bytes
+
+REFUSED = {"image_url", "input_audio", "file", "audio", "messages"}
+"""What takes any JSON of any size is refused or ignored, not read (`messages`: of completions)."""
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == limits_page(), "run python -m docs.make_limits"
+
+
+@pytest.mark.parametrize("request_type", REQUESTS.values())
+def test_every_value_of_every_request_has_a_limit(request_type: type) -> None:
+    rows = list(limits_of(request_type))
+    assert rows
+    assert [path for path, limit in rows if limit is None] == []
+
+
+@pytest.mark.parametrize("request_type", REQUESTS.values())
+def test_free_json_is_limited_in_bytes(request_type: type) -> None:
+    """A limit of bytes bounds what the types leave open."""
+    for path, limit in limits_of(request_type):
+        assert limit is not None
+        if limit.startswith("any JSON") and field_bytes(path.split(".")[0].split("[")[0]) is None:
+            assert path.removesuffix(".*").rpartition(".")[2] in REFUSED, path
