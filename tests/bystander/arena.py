@@ -30,13 +30,15 @@ class Arena:
 
     ``statuses`` has HTTP statuses; 0 stands for a connection that ended without an answer.
     ``size`` is 1 in the soak and less in the quick half: attacks multiply their amounts by it.
-    ``number`` counts the tries, so that a second one does not find the caches of the first.
+    ``may_fail``: a 500 is what the attack asks for. ``number`` counts the tries, so that a second
+    one does not find the caches of the first.
     """
 
     def __init__(self, server: ServerProcess, size: float, number: int = 0) -> None:
         self.server = server
         self.number = number
         self.size = size
+        self.may_fail = False
         self.num_sent = 0
         self.statuses: Counter[int] = Counter()
         self.faults: list[str] = []
@@ -55,7 +57,7 @@ class Arena:
         """Count an answer. A 5xx other than 503 is a fault."""
         with self._lock:
             self.statuses[status] += 1
-        if status >= 500 and status != 503:
+        if status >= 500 and status != 503 and not self.may_fail:
             self.fault(f"{status}: {text}")
 
     @contextmanager
@@ -178,7 +180,8 @@ class Attack:
     """One hostile client.
 
     ``may_refuse``: the queue is filled on purpose, so a bystander may be answered 429.
-    ``flags`` and ``num_descriptors`` ask for a server of its own.
+    ``flags``, ``num_descriptors`` and ``is_faulty`` (compat_tests/support/faulty_server.py) ask for
+    a server of its own. The faulty one answers 500 to the requests that ask for it.
     """
 
     name: str
@@ -187,10 +190,15 @@ class Attack:
     may_refuse: bool = False
     flags: tuple[str, ...] = ()
     num_descriptors: int | None = None
+    is_faulty: bool = False
+
+    @property
+    def server_options(self) -> dict[str, Any]:
+        return {"num_descriptors": self.num_descriptors, "is_faulty": self.is_faulty}
 
     @property
     def has_own_server(self) -> bool:
-        return bool(self.flags) or self.num_descriptors is not None
+        return bool(self.flags) or any(self.server_options.values())
 
 
 ATTACKS: dict[str, Attack] = {}

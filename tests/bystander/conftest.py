@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reliability-page", help="write the table of the soak into this page", default=None
     )
+    parser.addoption("--soak-minutes", help="length of the mixed load", default=10.0, type=float)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,17 +65,26 @@ def table(request: pytest.FixtureRequest) -> Table:
     return request.config.stash[Table.KEY]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def soak_minutes(request: pytest.FixtureRequest) -> float:
+    return float(request.config.option.soak_minutes)
+
+
+@pytest.fixture(scope="package")
 def start_server() -> Iterator[Callable[..., ServerProcess]]:
-    """Start servers whose memory is limited; all end with the module."""
+    """Start servers whose memory is limited; all end with the package."""
     servers: list[ServerProcess] = []
 
-    def start(*flags: str, num_descriptors: int | None = None) -> ServerProcess:
-        if num_descriptors is None:
-            server = ServerProcess(*flags)
-        else:
+    def start(
+        *flags: str, num_descriptors: int | None = None, is_faulty: bool = False
+    ) -> ServerProcess:
+        if is_faulty:
+            server = ServerProcess(*flags, command=("-m", "compat_tests.support.faulty_server"))
+        elif num_descriptors is not None:
             command = ("-m", "tests.bystander.limited_server")
             server = ServerProcess(*flags, str(num_descriptors), command=command)
+        else:
+            server = ServerProcess(*flags)
         servers.append(server)
         resource.prlimit(server.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
         return server
@@ -82,6 +92,20 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="package")
+def quick_stand(start_server) -> Iterator[Stand]:
+    stand = Stand(start_server().wait_ready(), size=0.1, num_tokens=300)
+    yield stand
+    stand.close()
+
+
+@pytest.fixture(scope="package")
+def stand(start_server) -> Iterator[Stand]:
+    stand = Stand(start_server().wait_ready(), size=1, num_tokens=1500)
+    yield stand
+    stand.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -147,6 +149,12 @@ class Outcome:
         }
 
 
+class Beside:
+    """What the bystanders saw beside something; set once it is over."""
+
+    last: Seen
+
+
 class Stand:
     """Runs attacks beside the bystanders of one server."""
 
@@ -175,6 +183,25 @@ class Stand:
         pause(seconds)
         return Seen.of(self._witness.ask("report"))
 
+    @contextmanager
+    def beside(self) -> Iterator[Beside]:
+        """Watch the bystanders while the body runs; afterwards ``last`` is what they saw."""
+        beside = Beside()
+        self._witness.ask("report")
+        yield beside
+        beside.last = Seen.of(self._witness.ask("report"))
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No bystander sends anything while the body runs."""
+        self._witness.ask("pause")
+        eventually(self._is_idle, what="an idle server")
+        yield
+        self._witness.ask("resume")
+
+    def footprint(self) -> Footprint:
+        return Footprint.of(self.server)
+
     def run(self, attack: Attack, *, calm_seconds: float, num_tries: int = 1) -> Outcome:
         """Run an attack, and again while only bars of time were broken, by less than CLOSE."""
         for number in range(num_tries):
@@ -185,8 +212,11 @@ class Stand:
                 break
         return outcome
 
-    def slack(self, calm: Seen) -> float:
+    def slack(self, calm: Seen | None = None) -> float:
         """1 on a calm machine; more where the machine alone makes the bystanders wait."""
+        calm = calm or self._calm
+        if calm is None:
+            calm = self._calm = self.watch(1.2)
         return max(1.0, calm.gap / NORMAL_GAP)
 
     def _is_idle(self) -> bool:
@@ -213,7 +243,7 @@ class Stand:
         after = self.server.stats()["event_loop"]
         self._witness.ask("pause")
         clock = Clock()
-        left = self._wait_back(BACK_SECONDS * self.slack(calm))
+        left = self.wait_back(BACK_SECONDS * self.slack(calm))
         outcome = Outcome(
             name=attack.name,
             seconds=seconds,
@@ -239,7 +269,7 @@ class Stand:
         self._witness.ask("resume")
         return outcome
 
-    def _wait_back(self, seconds: float) -> list[str]:
+    def wait_back(self, seconds: float) -> list[str]:
         """Wait for the baseline; what has not come back in time."""
         clock = Clock()
         while left := self._left():

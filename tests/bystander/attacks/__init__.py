@@ -3,6 +3,7 @@
 from tests.bystander.attacks import (
     bodies,
     connections,
+    faults,
     floods,
     grammars,
     http_shapes,
@@ -10,4 +11,13 @@ from tests.bystander.attacks import (
     prompts,
 )
 
-__all__ = ["bodies", "connections", "floods", "grammars", "http_shapes", "lists", "prompts"]
+__all__ = [
+    "bodies",
+    "connections",
+    "faults",
+    "floods",
+    "grammars",
+    "http_shapes",
+    "lists",
+    "prompts",
+]

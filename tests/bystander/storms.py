@@ -1,0 +1,97 @@
+"""Storms of broken requests beside the bystanders."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from compat_tests.support.http import encode
+from tests.bystander import fuzz
+from tests.bystander.arena import CHAT, COMPLETIONS, Arena
+from tests.bystander.stand import Stand
+
+WIDTH = 16
+
+SILENCE = 0.25
+"""Seconds without an answer after which a request counts as unfinished."""
+
+
+def storm(stand: Stand, number: int, seed: int) -> Arena:
+    """Send broken requests beside the bystanders."""
+    arena = Arena(stand.server, stand.size)
+    host = f"{stand.server.host}:{stand.server.port}".encode()
+    before = stand.server.stats()["event_loop"]["num_busy_stalls"]
+    with stand.beside() as seen:
+        arena.together(
+            lambda data: arena.raw(data, wait=SILENCE),
+            fuzz.requests(number, seed, host),
+            width=WIDTH,
+        )
+    stalls = stand.server.stats()["event_loop"]["num_busy_stalls"] - before
+    assert not arena.faults, arena.faults[:5]
+    assert not seen.last.cuts, seen.last.cuts[:5]
+    assert not seen.last.num_changed
+    assert {status for status, _ in seen.last.chats} <= {200, 429}
+    assert {status for status, _ in seen.last.healths} <= {200}
+    assert stalls <= (0 if stand.size == 1 else 1)
+    return arena
+
+
+# Requests drawn by Hypothesis: the parts of HTTP and of JSON put together in odd ways.
+
+tokens = st.sampled_from(["a", "", "\0", "é", "x" * 300, " ", "\t", ";", "chunked", "-1", "5", "*"])
+names = st.sampled_from(
+    [
+        *("content-length", "transfer-encoding", "content-type", "host", "connection", "expect"),
+        *("authorization", "origin", "x-request-id", "accept-encoding", "upgrade", "te", "a"),
+    ]
+)
+lines = st.lists(st.tuples(names, tokens), max_size=5)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+fields = st.sampled_from(
+    [
+        *("messages", "prompt", "max_tokens", "temperature", "n", "stop", "tools", "tool_choice"),
+        *("response_format", "logit_bias", "stream", "stream_options", "seed", "user", "metadata"),
+        *("guided_json", "guided_regex", "allowed_token_ids", "bad_words", "chat_template_kwargs"),
+    ]
+)
+
+
+@st.composite
+def odd_requests(draw: st.DrawFn) -> bytes:
+    path = draw(st.sampled_from([CHAT, COMPLETIONS, "/tokenize", "/generate", "/%ff", "*"]))
+    body = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": 1}
+    body |= draw(st.dictionaries(fields, values, max_size=3))
+    data = encode(body)
+    method = draw(st.sampled_from(["POST", "POST", "POST", "GET", "PUT", "HEAD", "A"]))
+    extra = "".join(f"{name}: {value}\r\n" for name, value in draw(lines))
+    length = draw(st.sampled_from([len(data)] * 5 + [0, 1, len(data) - 1]))
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return (head + extra + f"content-length: {length}\r\n\r\n").encode() + data
+
+
+def drawn(stand: Stand, number: int) -> None:
+    """Send so many drawn requests, twenty at a time."""
+    arena = Arena(stand.server, 1)
+
+    @settings(
+        max_examples=number // 20,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(odd_requests(), min_size=20, max_size=20))
+    def send(batch: list[bytes]) -> None:
+        arena.together(lambda data: arena.raw(data, wait=SILENCE), batch, width=20)
+        assert not arena.faults, arena.faults[:5]
+
+    with stand.beside() as seen:
+        send()
+    assert not seen.last.cuts
+    assert not seen.last.num_changed

@@ -1,0 +1,50 @@
+"""Nobody beside an attack notices it: the quick half, one server for all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bystander import attacks
+from tests.bystander.arena import ATTACKS, Attack
+from tests.bystander.cuts import cut_many
+from tests.bystander.stand import Stand
+from tests.bystander.storms import drawn, storm
+
+pytestmark = pytest.mark.slow
+
+assert attacks.__all__, "importing the package registers the attacks"
+
+OPEN = {
+    "multipleOf with a large prime, senders leave",
+    "schema whose allOfs double at each level",
+    "one header without end",
+    "pipelined requests, client leaves",
+    "allowed_token_ids with millions of copies of an id, n=8",
+    "two 8 MB prompts whose senders leave",
+    "/tokenize of 8 MB with return_token_strs",
+}
+"""Attacks that hurt today. The soak runs and reports them all the same."""
+
+QUICK = [one for one in ATTACKS.values() if one.is_quick and one.name not in OPEN]
+
+
+@pytest.mark.parametrize("attack", QUICK, ids=lambda attack: attack.name)
+def test_attack(quick_stand: Stand, attack: Attack) -> None:
+    outcome = quick_stand.run(attack, calm_seconds=1.2, num_tries=3)
+    assert not outcome.broken, str(outcome)
+
+
+def test_a_hundred_streams_cut_at_random_phases(quick_stand: Stand) -> None:
+    slack = 4 * quick_stand.slack()
+    with quick_stand.quiet():
+        cut_many(quick_stand, 100, slack=slack)
+
+
+def test_some_broken_requests(quick_stand: Stand) -> None:
+    arena = storm(quick_stand, 500, seed=1)
+    assert arena.statuses[200] > 10, "some are whole by chance"
+    assert arena.statuses[400] > 100
+
+
+def test_some_drawn_requests(quick_stand: Stand) -> None:
+    drawn(quick_stand, 60)

@@ -1,0 +1,113 @@
+"""Everything in full: attacks, cuts, fuzzing, signals, and minutes of mixed load."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from compat_tests.support.http import Clock
+from tests.bystander import attacks
+from tests.bystander.arena import ATTACKS, Attack
+from tests.bystander.cuts import PHASES, cut_many
+from tests.bystander.footprint import MIB, memory
+from tests.bystander.signals import STATES, check_stop
+from tests.bystander.stand import Stand
+from tests.bystander.storms import drawn, storm
+from tests.bystander.table import Table
+
+pytestmark = pytest.mark.soak
+
+assert attacks.__all__, "importing the package registers the attacks"
+
+SHARED = [one for one in ATTACKS.values() if not one.has_own_server]
+OWN = [one for one in ATTACKS.values() if one.has_own_server]
+
+
+@pytest.mark.parametrize("attack", SHARED, ids=lambda attack: attack.name)
+def test_attack(stand: Stand, attack: Attack, table: Table) -> None:
+    outcome = stand.run(attack, calm_seconds=3)
+    table.add("Attacks", outcome.row())
+    assert not outcome.broken, str(outcome)
+
+
+@pytest.mark.parametrize("attack", OWN, ids=lambda attack: attack.name)
+def test_attack_on_a_server_of_its_own(start_server, attack: Attack, table: Table) -> None:
+    server = start_server(*attack.flags, **attack.server_options).wait_ready()
+    stand = Stand(server, size=1, num_tokens=900)
+    try:
+        outcome = stand.run(attack, calm_seconds=3)
+    finally:
+        stand.close()
+        server.stop()
+    table.add("Attacks", outcome.row())
+    assert not outcome.broken, str(outcome)
+
+
+def test_a_thousand_streams_cut_at_random_phases(stand: Stand, table: Table) -> None:
+    with stand.quiet():
+        phases, slowest = cut_many(stand, 1000, slack=1)
+    title = "Streams cut at random phases"
+    for phase in PHASES:
+        table.add(title, {"phase": phase, "streams": str(phases[phase])})
+    row = {"phase": "all", "streams": "1000", "slowest return": f"{slowest * 1000:.0f} ms"}
+    table.add(title, row)
+
+
+def test_a_hundred_thousand_broken_requests(stand: Stand, table: Table) -> None:
+    with stand.quiet():
+        before = stand.footprint().memory
+    arena = storm(stand, 100_000, seed=2)
+    with stand.quiet():
+        assert not stand.wait_back(2)
+        kept = stand.footprint().memory - before
+    answers = ", ".join(f"{n} x {s or 'none'}" for s, n in sorted(arena.statuses.items()))
+    row = {"inputs": str(arena.num_sent), "answers": answers, "kept": f"{kept / MIB:.0f} MiB"}
+    table.add("Byte fuzzer", row)
+    assert kept < 128 * MIB
+
+
+def test_ten_thousand_drawn_requests(stand: Stand, table: Table) -> None:
+    drawn(stand, 10_000)
+    table.add("Requests drawn by Hypothesis", {"inputs": "10000", "5xx": "0", "text": "unchanged"})
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_sigterm(start_server, state: str, table: Table) -> None:
+    seconds = check_stop(start_server, state)
+    table.add("SIGTERM", {"state": state, "exit code": "0", "after": f"{seconds:.1f} s"})
+
+
+def test_minutes_of_mixed_load(stand: Stand, table: Table, soak_minutes: float) -> None:
+    """Small attacks in random order; the slope of memory over the second half."""
+    dice = random.Random(4)
+    samples: list[tuple[float, int]] = []
+    clock = Clock()
+    stand.size, size = 0.05, stand.size
+    num_attacks = num_broken = 0
+    try:
+        while clock.seconds < 60 * soak_minutes:
+            outcome = stand.run(dice.choice(SHARED), calm_seconds=1, num_tries=1)
+            num_attacks += 1
+            num_broken += bool(outcome.broken)
+            samples.append((clock.seconds, memory(stand.server.pid)))
+    finally:
+        stand.size = size
+    slope = slope_of(samples[len(samples) // 2 :])
+    row = {
+        "minutes": f"{soak_minutes:g}",
+        "attacks": str(num_attacks),
+        "that broke a bar": str(num_broken),
+        "memory at the end": f"{samples[-1][1] / MIB:.0f} MiB",
+        "slope, second half": f"{slope / MIB * 60:+.1f} MiB a minute",
+    }
+    table.add("Mixed load", row)
+    assert not num_broken
+
+
+def slope_of(samples: list[tuple[float, int]]) -> float:
+    """Least squares; bytes a second."""
+    times = [time for time, _ in samples]
+    middle = sum(times) / len(times)
+    spread = sum((time - middle) ** 2 for time in times)
+    return sum((time - middle) * value for time, value in samples) / spread if spread else 0.0
