@@ -38,6 +38,9 @@ MAX_PROMPT_ITEMS = 2**22
 
 MAX_STOP, MAX_STOP_LENGTH = 64, 1024
 MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH = 128, 256
+MAX_BAD_WORD_TOKENS = 64
+"""Tokens of a bad word. A step compares the end of each output with words of every length."""
+
 MAX_LOGIT_BIAS = 1024
 MAX_TOKEN_IDS = 128
 """Stop token ids and the like."""

@@ -9,6 +9,7 @@ from core.contract.grammar import Grammar
 from core.contract.info import EngineInfo
 from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
+from schemas.limits import MAX_BAD_WORD_TOKENS
 from schemas.sampling import SamplingFields
 
 
@@ -193,18 +194,26 @@ def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, flo
 def _token_ids(ids: list[int] | None, name: str, vocab_size: int) -> tuple[int, ...] | None:
     if ids is None:
         return None
-    for token_id in ids:
+    unique = tuple(dict.fromkeys(ids))
+    for token_id in unique:
         if not 0 <= token_id < vocab_size:
             raise InvalidRequest(
                 f"{name} must be token ids below {vocab_size}, not {token_id}.",
                 param=name,
                 code="invalid_value",
             )
-    return tuple(ids)
+    return unique
 
 
 def _bad_words(words: list[str] | None, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """The tokens of each word at the start of a text and after a space."""
     variants = {variant for word in words or () for variant in (word, " " + word.lstrip())}
-    ids = (tuple(tokenizer.encode(text, add_special_tokens=False)) for text in sorted(variants))
-    return tuple(word for word in ids if word)
+    ids = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in sorted(variants)]
+    longest = max(map(len, ids), default=0)
+    if longest > MAX_BAD_WORD_TOKENS:
+        raise InvalidRequest(
+            f"A word of bad_words has {longest} tokens; the limit is {MAX_BAD_WORD_TOKENS}.",
+            param="bad_words",
+            code="string_above_max_length",
+        )
+    return tuple(dict.fromkeys(word for word in ids if word))

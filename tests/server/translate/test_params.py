@@ -194,6 +194,16 @@ def test_a_request_without_a_token_to_sample_is_refused(translate, fields):
     assert translate(allowed_token_ids=[2], min_tokens=1, ignore_eos=True)
 
 
+def test_bad_words_are_short(translate):
+    message = refused(translate, "bad_words", "string_above_max_length", bad_words=["\x01" * 200])
+    assert "has 200 tokens; the limit is 64" in message or "has 201 tokens" in message
+
+
+def test_allowed_tokens_are_listed_once(translate):
+    ids = translate(allowed_token_ids=[7, 5, 7] * 300_000).allowed_token_ids
+    assert sorted(ids) == [5, 7]
+
+
 @pytest.mark.parametrize("words", [["a"], ["aa"], ["a", "aaa"]])
 def test_bad_words_must_leave_an_allowed_token(translate, tokenizer, words):
     (a,) = tokenizer.encode("a", add_special_tokens=False)

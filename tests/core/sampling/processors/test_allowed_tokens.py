@@ -20,6 +20,18 @@ def test_other_tokens_are_masked():
     assert torch.equal(logits, expected)
 
 
+def test_the_mask_is_made_once_for_all_choices_of_a_request():
+    ids, processor = tuple(range(0, 20, 2)), AllowedTokens()
+    sequences = [make_sequence(seed=i, allowed_token_ids=ids) for i in range(4)]
+    masks = set()
+    for _ in range(3):
+        processor.apply(make_logits(4, 20), [0, 1, 2, 3], sequences)
+        masks |= {id(own) for own in processor._ids.of([ids] * 4)}
+    assert len(masks) == 1
+    processor.apply(make_logits(1, 20), [0], [make_sequence(allowed_token_ids=(1,))])
+    assert len(processor._ids._kept) == 1  # what left the batch is dropped
+
+
 def test_only_allowed_tokens_are_drawn():
     sequences = [make_sequence(seed=i, allowed_token_ids=(5, 6, 7)) for i in range(100)]
     results = Sampler()(make_logits(1, 50, scale=0.5).expand(100, -1).clone(), sequences)

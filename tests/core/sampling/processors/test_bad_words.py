@@ -18,6 +18,7 @@ from tests.core.sampling.builders import make_logits, make_sequence
         ((5,), ((5, 5), (5, 6), (6,)), {5, 6}),
         ((9,), ((1, 2, 9, 6),), set()),  # prompt tokens do not count
         ((9,), ((),), set()),
+        ((3, 4, 5), ((3, 4, 5, 6), (4, 5, 7), (5, 8), (4, 5, 9), (2, 4, 5, 1)), {6, 7, 8, 9}),
     ],
 )
 def test_the_token_that_would_complete_a_word_is_masked(output, words, banned):
