@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import Grammar
@@ -27,39 +28,34 @@ def sampling_params(
 ) -> SamplingParams:
     """Translate the fields that the APIs share. Raises InvalidRequest naming the field.
 
-    Missing fields get the model's defaults (generation_config), then OpenAI's. ``echo_logprobs``
-    is the number of alternatives of an echoed prompt. ``grammar`` has passed
+    Missing fields get the model's defaults (generation_config), then OpenAI's. A field that
+    SamplingParams has under the same name is passed on as it is, unless it is translated here.
+    ``echo_logprobs`` is the number of alternatives of an echoed prompt. ``grammar`` has passed
     ``GrammarCompiler.check``. ``shows_markup`` keeps special tokens in the text, because a parser
     looks for them.
     """
-    defaults = info.default_sampling
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=request.min_tokens or 0,
-        temperature=_given(request.temperature, defaults.get("temperature", 1.0)),
-        top_k=max(int(_given(request.top_k, defaults.get("top_k", 0))), 0),
-        top_p=_given(request.top_p, defaults.get("top_p", 1.0)),
-        min_p=_given(request.min_p, defaults.get("min_p", 0.0)),
-        seed=None if request.seed == -1 else request.seed,
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=_given(
-            request.repetition_penalty, defaults.get("repetition_penalty", 1.0)
-        ),
-        logit_bias=_logit_bias(request.logit_bias, info.vocab_size),
-        allowed_token_ids=_token_ids(
+    given = {**info.default_sampling, **_same_fields(request)}
+    translated = {
+        "top_k": max(int(given.get("top_k", 0)), 0),
+        "seed": None if request.seed == -1 else request.seed,
+        "logit_bias": _logit_bias(request.logit_bias, info.vocab_size),
+        "allowed_token_ids": _token_ids(
             request.allowed_token_ids, "allowed_token_ids", info.vocab_size
         ),
-        bad_words_ids=_bad_words(request.bad_words, tokenizer),
-        stop=_stop(request.stop),
-        stop_token_ids=_token_ids(request.stop_token_ids, "stop_token_ids", info.vocab_size) or (),
-        ignore_eos=bool(request.ignore_eos),
-        include_stop_str_in_output=bool(
+        "bad_words_ids": _bad_words(request.bad_words, tokenizer),
+        "stop": _stop(request.stop),
+        "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", info.vocab_size)
+        or (),
+        "include_stop_str_in_output": bool(
             _given(request.include_stop_str_in_output, request.no_stop_trim)
         ),
-        skip_special_tokens=request.skip_special_tokens is not False and not shows_markup,
+        "skip_special_tokens": request.skip_special_tokens is not False and not shows_markup,
+        "prompt_logprobs": _prompt_logprobs(request, echo_logprobs),
+    }
+    params = SamplingParams(
+        **{**given, **translated},
+        max_tokens=max_tokens,
         logprobs=logprobs,
-        prompt_logprobs=_prompt_logprobs(request, echo_logprobs),
         grammar=grammar,
         thinking=thinking,
     )
@@ -105,6 +101,16 @@ def answer_length(
             param=param,
         )
     return max_tokens
+
+
+_SAME = sorted({*SamplingFields.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"grammar"})
+"""Fields of both structs. llama.cpp's ``grammar`` is the text of one."""
+
+
+def _same_fields(request: SamplingFields) -> dict[str, Any]:
+    """The fields of a request that are fields of SamplingParams too, without missing ones."""
+    values = {name: getattr(request, name) for name in _SAME}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _given(value: float | None, default: float | None) -> float:

@@ -1,0 +1,18 @@
+"""The files that a common change touches, as CONTRIBUTING.md lists them."""
+
+import re
+
+import pytest
+
+from tests.support.source_tree import FILES, name_of
+
+
+@pytest.mark.parametrize("field", ["presence_penalty", "frequency_penalty"])
+def test_a_sampling_field_that_edits_logits_touches_four_files(field):
+    named = re.compile(rf"\b({field}|Penalties)\b")
+    assert {name_of(file) for file in FILES if named.search(file.read_text(encoding="utf-8"))} == {
+        "schemas/sampling.py",
+        "core/contract/params.py",
+        "core/sampling/processors/penalties.py",
+        "core/sampling/processors/__init__.py",
+    }
