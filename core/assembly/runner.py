@@ -46,7 +46,7 @@ def build_runner(
 
     Raises ModelLoadError.
     """
-    fix_rope(model.module, limits.max_model_len)
+    rope = fix_rope(model.module, limits.max_model_len)
     if config.threads is not None:
         torch.set_num_threads(config.threads)  # of this thread, which will run the steps
     hook = AttentionHook(model.module)
@@ -63,6 +63,7 @@ def build_runner(
         is_exact=quantization == "none",
     )
     cache, limits = make_cache(model, hook, make_attention, limits, config)
+    rope.fix(limits.max_model_len)  # memory may have lowered it
     attention = cache.attention(make_attention)
     if instrument is not None:
         attention = instrument(model.module, attention)

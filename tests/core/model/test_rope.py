@@ -8,9 +8,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Phi3Config, PhimoeConfig
 
+from core.build import assemble
+from core.contract.config import EngineConfig
+from core.model import memory
+from core.model.loaded_model import describe
 from core.model.rope import fix_rope
+from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE
 from tests.support.tiny_engine import build_engine, greedy, prompts, request, run, token_ids
+from tests.support.tokenizers import byte_level
 
 ORIGINAL, CONTEXT = 64, 256
 SHAPE: dict[str, Any] = {
@@ -104,3 +110,20 @@ def test_the_factors_follow_the_context() -> None:
     short, long = (fixed("llama", n).model.rotary_emb.inv_freq for n in (ORIGINAL, ORIGINAL + 1))
     ratio = torch.tensor(LONGROPE["short_factor"]) / torch.tensor(LONGROPE["long_factor"])
     torch.testing.assert_close(long / short, ratio)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_context_that_memory_lowers_equals_generate(kind: str, monkeypatch: Any) -> None:
+    """The context is known only after the cache is sized, when the frequencies have been fixed."""
+    monkeypatch.setattr(memory, "MIN_LOWERED_CONTEXT", ORIGINAL // 2)
+    model = model_of(kind)
+    heads = SHAPE["num_key_value_heads"] * SHAPE["hidden_size"] // SHAPE["num_attention_heads"]
+    config = EngineConfig(
+        max_num_seqs=1, kv_cache_memory=ORIGINAL * SHAPE["num_hidden_layers"] * 2 * heads * 4
+    )
+    tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
+    loaded = assemble(describe(model, torch.device("cpu")), tokenizer, config)
+    assert loaded.info.max_model_len == ORIGINAL
+    _, short = long_and_short()
+    outputs = run(loaded.engine, [request("0", short, NUM_NEW)])
+    assert token_ids(outputs["0"]) == greedy(model_of(kind), short, NUM_NEW)
