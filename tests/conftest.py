@@ -1,16 +1,39 @@
 """What every test shares."""
 
+import gc
 import os
 from importlib.metadata import PackageNotFoundError, version
+
+import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads only wait for each other
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import torch
+RARELY = (50_000, 50, 100)
+"""Thresholds of the garbage collector: what tests leave behind is small beside torch."""
 
-if not torch.cuda.is_available():  # kernels are interpreted; Triton reads this when imported
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+def pytest_configure(config) -> None:
+    """Prepare a process that runs tests. The one that only hands them out imports no torch."""
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        _choose_interpreter()
+        gc.set_threshold(*RARELY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_heap():
+    """Exclude what was imported so far from garbage collections, also those that tests ask for."""
+    gc.freeze()
+
+
+def _choose_interpreter() -> None:
+    """Run Triton's kernels in its interpreter where there is no GPU; Triton reads it at import."""
+    import torch  # noqa: PLC0415 - slow to import
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    _mend_interpreter()
 
 
 def _mend_interpreter() -> None:
@@ -30,9 +53,6 @@ def _mend_interpreter() -> None:
         scope.set_attr(tensor, "__index__", lambda index: int(index.handle.data.item()))
 
     interpreter._patch_lang_tensor = mended
-
-
-_mend_interpreter()
 
 
 def pytest_collection_modifyitems(items) -> None:

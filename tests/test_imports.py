@@ -68,6 +68,7 @@ CORE_LAYERS = (
         "core.layer_spec",
         "core.builtin_model",
         "core.step_timer",
+        "core.progress",
         "core.machine",
     },
     {"core.kernels", "core.pinned"},
@@ -84,7 +85,7 @@ CORE_LAYERS = (
 )
 """A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 
-THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors", "core.step_timer"}
+THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors", "core.progress", "core.step_timer"}
 
 SERVER_LAYERS = (
     {"server.parsers"},

@@ -23,15 +23,6 @@ def soon():
     return lambda: anyio.fail_after(DEADLINE)
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _fast_collections():
-    """Exclude torch from the garbage collections after each test."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture
 async def engine():
     engine = GatedEngine()
