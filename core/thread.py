@@ -12,6 +12,7 @@ import msgspec
 
 from core.contract.errors import ModelLoadError
 from core.contract.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
+from core.progress import Progress
 from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
@@ -80,6 +81,8 @@ class CoreThread:
         self._wake = threading.Event()
         self._stopping = False
         self._stats = EngineStats()
+        self.progress = Progress()
+        """Of each step with the commands before it. Any thread."""
         self._thread = threading.Thread(target=self._run, name="roseinfer-core", daemon=True)
 
     @property
@@ -146,6 +149,7 @@ class CoreThread:
 
     def _loop(self, engine: SteppingEngine) -> None:
         while True:
+            self.progress.begin()
             self._wake.clear()
             self._drain(engine)
             if self._stopping:
@@ -157,6 +161,7 @@ class CoreThread:
                 engine.timer.lap("delivery")
             else:
                 self._stats = engine.stats()
+                self.progress.end()
                 self._wake.wait()
 
     def _drain(self, engine: SteppingEngine) -> None:

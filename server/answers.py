@@ -7,6 +7,7 @@ blocks), and server shutdown.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +20,11 @@ from core.contract.messages import StepOutput, merge
 from server.render.base import StreamRenderer, WholeRenderer
 from server.response_stream import ChoiceOutput, ResponseStream
 
+logger = logging.getLogger("roseinfer.server")
+
 JSON = "application/json"
+
+RENDERING_FAILED = "The server failed on this request."
 
 
 class OwningAnswer(Response[None]):
@@ -107,13 +112,28 @@ class StreamAnswer(OwningAnswer):
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
+            first = self._renderer.begin() + self._rendered(outputs)
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, self._renderer.media_type, headers)
-            await self._write(send, self._renderer.begin() + self._render(outputs))
+            await self._write(send, first)
             while not self._is_over:
                 await self._write(send, self._render(await self._stream.receive()))
 
     def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+        """As ``_rendered``. If rendering fails, the stream ends with an error."""
+        try:
+            return self._rendered(outputs)
+        except Exception:  # the status has been sent: nothing else can say so
+            logger.exception("cannot render a response")
+            return self._end_with(RENDERING_FAILED)
+
+    def _end_with(self, message: str) -> bytes:
+        """The last bytes of a stream that ends with an error."""
+        error = self._renderer.error(message)
+        self._is_over, self._is_cut = True, error is None
+        return error or b""
+
+    def _rendered(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """All available outputs, for one write. Without any: the keep-alive bytes."""
         if not outputs:
             return self._renderer.keep_alive
@@ -121,9 +141,7 @@ class StreamAnswer(OwningAnswer):
         for index, output in outputs:
             data += self._renderer.feed(index, output)
             if output.error is not None:
-                error = self._renderer.error(output.error)
-                self._is_over, self._is_cut = True, error is None
-                return data + (error or b"")
+                return data + self._end_with(output.error)
         if self._stream.is_finished:
             self._is_over = True
             data += self._renderer.end()

@@ -11,6 +11,7 @@ import anyio
 
 from core.contract.errors import InvalidRequest, QueueFull, Unavailable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
+from core.progress import Progress
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
 from server.response_stream import ResponseStream
 
@@ -18,6 +19,8 @@ logger = logging.getLogger("roseinfer.server")
 
 CLOSE_TIMEOUT = 1.0
 """Seconds that the running step may take when the core thread is stopped."""
+
+DELIVERY_FAILED = "The server failed on this request."
 
 
 class State(Enum):
@@ -61,6 +64,11 @@ class EngineBridge:
     def stats(self) -> EngineStats:
         """The engine's counters after its last step."""
         return self._core.stats
+
+    @property
+    def progress(self) -> Progress:
+        """How long the core thread has been busy with one step."""
+        return self._core.progress
 
     @property
     def num_in_flight(self) -> int:
@@ -128,7 +136,7 @@ class EngineBridge:
         """End every running and waiting request with an error."""
         for request_id in list(self._routes):
             self._core.submit(Abort(request_id))
-            self._route(StepOutput(request_id=request_id, error=message))
+            self._deliver([StepOutput(request_id=request_id, error=message)])
 
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - it escalates, it does not cancel
         """Refuse new work and wait for open responses. After ``timeout`` seconds end them."""
@@ -170,16 +178,18 @@ class EngineBridge:
     def _deliver(self, outputs: Sequence[StepOutput]) -> None:
         """Route the outputs of one step."""
         for output in outputs:
-            self._route(output)
-
-    def _route(self, output: StepOutput) -> None:
-        route = self._routes.get(output.request_id)
-        if route is None:
-            return  # the client has disconnected
-        if output.is_last:
-            del self._routes[output.request_id]
-        stream, index = route
-        stream.push(index, output)
+            route = self._routes.get(output.request_id)
+            if route is None:
+                continue  # the client has disconnected
+            if output.is_last:
+                del self._routes[output.request_id]
+            stream, index = route
+            try:
+                stream.push(index, output)
+            except Exception:  # the stream of one response must not end the others
+                logger.exception("cannot deliver to request %s", output.request_id)
+                self._core.submit(Abort(output.request_id))
+                stream.fail(DELIVERY_FAILED)
 
     def _handle(self, event: Event) -> None:
         match event:

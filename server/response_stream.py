@@ -42,6 +42,7 @@ class ResponseStream:
         )
         self._num_buffered = 0
         self._backlog: dict[int, StepOutput] = {}
+        self._fault: StepOutput | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None  # set while the reader waits
         self._scope: anyio.CancelScope | None = None
@@ -88,6 +89,8 @@ class ResponseStream:
 
     def push(self, index: int, output: StepOutput) -> None:
         """Add an output without waiting. If the buffer is full, outputs of a choice are merged."""
+        if self._fault is not None:
+            return
         if self._backlog:
             earlier = self._backlog.get(index)
             self._backlog[index] = output if earlier is None else merge(earlier, output)
@@ -97,6 +100,11 @@ class ResponseStream:
             self._num_buffered += 1
         except WouldBlock:
             self._backlog[index] = output
+        self.nudge()
+
+    def fail(self, message: str) -> None:
+        """End the response with an error, in place of the outputs that wait for the reader."""
+        self._fault = StepOutput(request_id=self._requests[0].request_id, error=message)
         self.nudge()
 
     def nudge(self) -> None:
@@ -110,7 +118,7 @@ class ResponseStream:
         One wait covers all outputs of a step. It does not wait on the memory stream, because
         that takes two turns of the event loop.
         """
-        if not self._num_buffered:
+        if not self._num_buffered and self._fault is None:
             self._waiting = self._loop.create_future()
             try:
                 await self._waiting
@@ -120,6 +128,9 @@ class ResponseStream:
 
     def take(self) -> list[ChoiceOutput]:
         """Take all available outputs, in order for each choice."""
+        if self._fault is not None:
+            self._num_unfinished = 0
+            return [(0, self._fault)]
         outputs = [self._receive.receive_nowait() for _ in range(self._num_buffered)]
         self._num_buffered = 0
         if self._backlog:
@@ -130,10 +141,10 @@ class ResponseStream:
         return outputs
 
     def failure(self, output: StepOutput) -> RoseInferError:
-        """The exception of an output's error. Clients may retry if the server is stopping."""
+        """The exception of an output's error. Clients may retry what was no fault of the request."""
         assert output.error is not None
         if output.is_invalid:
             return InvalidRequest(output.error)
-        if self._is_engine_ready():
-            return GenerationFailed(output.error)
-        return Unavailable(output.error)
+        if output.is_retryable or not self._is_engine_ready():
+            return Unavailable(output.error)
+        return GenerationFailed(output.error)

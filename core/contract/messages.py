@@ -72,7 +72,8 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     tokens, including those whose text is held back; ``logprobs`` belong to ``text``. Counts are
     totals so far. Only the last output has ``finish_reason`` or ``error``. ``stop_reason`` is the
     stop string or stop token id that ended the request, None for the model's own EOS token.
-    ``is_invalid`` says that the error is the request's own and a repetition would fail too.
+    ``is_invalid`` says that the error is the request's own and a repetition would fail too,
+    ``is_retryable`` that it is not the request's own.
     """
 
     request_id: str
@@ -89,6 +90,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str | int | None = None
     error: str | None = None
     is_invalid: bool = False
+    is_retryable: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -116,6 +118,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
         stop_reason=second.stop_reason,
         error=second.error,
         is_invalid=second.is_invalid,
+        is_retryable=second.is_retryable,
     )
 
 
