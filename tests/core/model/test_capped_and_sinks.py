@@ -14,7 +14,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
-    GenerationConfig,
     GptOssConfig,
     GraniteMoeSWAConfig,
     GraniteSWAConfig,
@@ -31,7 +30,7 @@ from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import DECODER
-from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
+from tests.support.tiny_engine import assert_generated, build_engine, prompts, request, run, token_ids
 
 KINDS = ["sliding_attention", "full_attention"]
 SMALL = DECODER | {"num_hidden_layers": 2, "head_dim": 16, "sliding_window": 16}
@@ -72,17 +71,6 @@ def model_of(family: str) -> Any:
     return model.eval().requires_grad_(False)
 
 
-@functools.cache
-def generated(family: str, prompt: tuple[int, ...]) -> list[int]:
-    """The oracle: transformers' own greedy ``generate`` with its own attention."""
-    model = model_of(family)
-    model.set_attn_implementation("eager")
-    ids = torch.tensor([prompt])
-    config = GenerationConfig(max_new_tokens=24, do_sample=False, pad_token_id=0)
-    output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-    return output[0, len(prompt) :].tolist()
-
-
 @pytest.mark.parametrize(
     "backend",
     [
@@ -93,10 +81,10 @@ def generated(family: str, prompt: tuple[int, ...]) -> list[int]:
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_batch_equals_generate(family: str, backend: str) -> None:
     given = prompts(1)
-    expected = [generated(family, tuple(prompt)) for prompt in given]
     engine = build_engine(family, model=model_of(family), backend=backend)
     outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
+    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    assert_generated(model_of(family), given, answers)
     assert engine.stats().num_cached_tokens > 0
 
 
@@ -111,8 +99,8 @@ def test_fused_modules_keep_the_tokens(family: str) -> None:
     model = copy.deepcopy(model_of(family))
     engine = build_engine(family, model=model, backend="cpu", prepare=fuse)
     outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    expected = [generated(family, tuple(prompt)) for prompt in given]
-    assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
+    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    assert_generated(model_of(family), given, answers)
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
@@ -128,9 +116,9 @@ def test_what_the_test_is_about_changes_the_tokens(family: str) -> None:
     given = prompts(1)
     engine = build_engine(family, model=model_of(family), backend=without)
     outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    assert [token_ids(outputs[str(i)]) for i in range(len(given))] != [
-        generated(family, tuple(prompt)) for prompt in given
-    ]
+    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    with pytest.raises(AssertionError):
+        assert_generated(model_of(family), given, answers)
 
 
 def test_sinks_of_another_shape_are_refused() -> None:

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from core.contract.messages import EngineRequest
+from core.contract.messages import EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 from tests.support.sdpa_attention import SDPABackend
 from tests.support.tiny_engine import (
     BLOCK_SIZE,
+    assert_generated,
     build_engine,
     greedy,
     prompts,
@@ -20,18 +21,16 @@ from tests.support.tiny_engine import (
 FAMILIES = sorted(CONFIGS)
 
 
-def generated(family: str, prompt: list[int], max_tokens: int) -> list[int]:
-    """The oracle: transformers' own greedy ``generate`` with its own attention."""
-    return greedy(tiny_model(family), prompt, max_tokens)
+def tokens_of(outputs: dict[str, list[StepOutput]]) -> list[list[int]]:
+    return [token_ids(outputs[str(i)]) for i in range(len(outputs))]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_batch_equals_generate(family: str) -> None:
     given = prompts(1)
-    expected = [generated(family, prompt, 24) for prompt in given]
     engine = build_engine(family)
     outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
+    assert_generated(tiny_model(family), given, tokens_of(outputs))
     assert engine.stats().num_cached_tokens > 0
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
@@ -39,11 +38,20 @@ def test_batch_equals_generate(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_preemption_changes_no_token(family: str) -> None:
     given = [prompt[:40] for prompt in prompts(2)]
-    expected = [generated(family, prompt, 30) for prompt in given]
     engine = build_engine(family, num_blocks=44)
     outputs = run(engine, [request(str(i), prompt, 30) for i, prompt in enumerate(given)])
     assert engine.stats().num_preemptions > 0
-    assert [token_ids(outputs[str(i)]) for i in range(len(given))] == expected
+    assert_generated(tiny_model(family), given, tokens_of(outputs))
+
+
+def test_the_oracle_itself_is_generate() -> None:
+    """It takes no guess on trust, so it differs from a wrong one."""
+    model, prompt = tiny_model("qwen3"), prompts(1)[3]
+    expected = greedy(model, prompt, 8)
+    assert greedy(model, prompt, 8, expected) == expected
+    for place in range(8):
+        wrong = [*expected[:place], expected[place] ^ 1, *expected[place + 1 :]]
+        assert greedy(model, prompt, 8, wrong) == expected
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3"])
@@ -90,7 +98,7 @@ def test_nan_in_a_request_does_not_reach_other_requests() -> None:
     model = tiny_model("llama")
     given = prompts(7)
     requests = [request(str(i), prompt, 8) for i, prompt in enumerate(given)]
-    alone = [generated("llama", prompt, 8) for prompt in given]
+    alone = [greedy(model, prompt, 8) for prompt in given]
     engine = build_engine("llama", num_blocks=150, enable_prefix_caching=False)
     poison = VOCAB_SIZE - 1
     embedding = model.get_input_embeddings().weight
