@@ -116,9 +116,9 @@ async def send_error(send: Send, error: APIError) -> None:
 
 
 def _headers(error: APIError) -> dict[str, str]:
-    # Without retry-after, the same request would fail again.
+    """Without retry-after, the same request would fail again."""
     may_retry = "retry-after" in error.headers
-    return error.headers if may_retry else {**error.headers, "x-should-retry": "false"}
+    return {**error.headers, "x-should-retry": "true" if may_retry else "false"}
 
 
 def encode_error(error: ErrorObject) -> bytes:

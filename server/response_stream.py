@@ -141,7 +141,7 @@ class ResponseStream:
         return outputs
 
     def failure(self, output: StepOutput) -> RoseInferError:
-        """The exception of an output's error. Clients may retry what was no fault of the request."""
+        """The exception of an output's error. Clients may retry what is no fault of theirs."""
         assert output.error is not None
         if output.is_invalid:
             return InvalidRequest(output.error)

@@ -85,7 +85,12 @@ CORE_LAYERS = (
 )
 """A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 
-THREAD_IMPORTS = {"core.contract.messages", "core.contract.errors", "core.progress", "core.step_timer"}
+THREAD_IMPORTS = {
+    "core.contract.messages",
+    "core.contract.errors",
+    "core.progress",
+    "core.step_timer",
+}
 
 SERVER_LAYERS = (
     {"server.parsers"},

@@ -103,7 +103,9 @@ def answer_length(
     return max_tokens
 
 
-_SAME = sorted({*SamplingFields.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"grammar"})
+_SAME = sorted(
+    {*SamplingFields.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"grammar"}
+)
 """Fields of both structs. llama.cpp's ``grammar`` is the text of one."""
 
 

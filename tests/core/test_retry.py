@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
 
 import pytest
 import torch
 
+from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine import LOGITS_NOT_FINITE, Engine, failed_with
 from core.failures import MAX_FAILED_STEPS
@@ -218,28 +220,37 @@ def of_model(*, async_scheduling: bool, accuser: Accuser | None = None) -> Engin
     return engine
 
 
+KINDS = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "top_p": 0.9, "logprobs": 2},
+    {"temperature": 1.2, "repetition_penalty": 1.3, "frequency_penalty": 0.5},
+]
+
+
+def bystander(i: int) -> EngineRequest:
+    return request(str(i), [5] * 9 + [10 + i] * (3 + i), 12, seed=i, **KINDS[i % len(KINDS)])
+
+
+@functools.cache
+def alone_with_model(name: str) -> tuple[list[int], str]:
+    """Tokens and text of a bystander that runs alone."""
+    outputs = run(of_model(async_scheduling=False), [bystander(int(name))])[name]
+    return token_ids(outputs), "".join(output.text for output in outputs)
+
+
 @pytest.mark.parametrize("async_scheduling", [False, True])
 @pytest.mark.parametrize("first", [0, 3])
 @pytest.mark.parametrize("error", [RuntimeError("secret"), PanicException("secret")])
 def test_a_processor_that_raises_ends_one_of_eight_streams(async_scheduling, first, error):
-    kinds = [
-        {},
-        {"temperature": 1.0},
-        {"temperature": 0.8, "top_p": 0.9, "logprobs": 2},
-        {"temperature": 1.2, "repetition_penalty": 1.3, "frequency_penalty": 0.5},
-    ]
-    requests = [
-        request(str(i), [5] * 9 + [10 + i] * (3 + i), 12, seed=i, **kinds[i % 4]) for i in range(8)
-    ]
+    requests = [bystander(i) for i in range(8)]
     guilty = request("guilty", [5] * 9 + [7], 12, logit_bias={3: 1.0})
     engine = of_model(async_scheduling=async_scheduling, accuser=Accuser(error, first))
     outputs = run(engine, [*requests[:4], guilty, *requests[4:]])
     assert outputs["guilty"][-1].error == failed_with(error)
     for each in requests:
-        alone = run(of_model(async_scheduling=False), [each])[each.request_id]
-        assert token_ids(outputs[each.request_id]) == token_ids(alone)
-        texts = ["".join(o.text for o in got) for got in (outputs[each.request_id], alone)]
-        assert texts[0] == texts[1]
+        got = outputs[each.request_id]
+        assert (token_ids(got), "".join(o.text for o in got)) == alone_with_model(each.request_id)
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
 

@@ -54,6 +54,7 @@ def check_page(outcomes: dict[str, Outcome]) -> None:
     assert {name: o.state for name, o in outcomes.items()} == {n: listed.get(n) for n in outcomes}
 
 
+@pytest.mark.slow
 def test_a_sample_is_exact_or_refused() -> None:
     outcomes = survey(*SAMPLE)
     assert outcomes.keys() == set(SAMPLE)

@@ -30,7 +30,14 @@ from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import DECODER
-from tests.support.tiny_engine import assert_generated, build_engine, prompts, request, run, token_ids
+from tests.support.tiny_engine import (
+    assert_generated,
+    build_engine,
+    prompts,
+    request,
+    run,
+    token_ids,
+)
 
 KINDS = ["sliding_attention", "full_attention"]
 SMALL = DECODER | {"num_hidden_layers": 2, "head_dim": 16, "sliding_window": 16}

@@ -10,7 +10,14 @@ from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from tests.support.mixtures import MIXTURES, shared_mixture
-from tests.support.tiny_engine import assert_generated, build_engine, prompts, request, run, token_ids
+from tests.support.tiny_engine import (
+    assert_generated,
+    build_engine,
+    prompts,
+    request,
+    run,
+    token_ids,
+)
 
 KERNELS = kernels()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
