@@ -18,6 +18,7 @@ from bench.settings import (
     Workload,
 )
 from core.contract.config import EngineConfig, ModelConfig
+from tests.support.each import each
 
 SMALL = Workload(num_requests=3, length=(4, 4), max_new_tokens=3)
 
@@ -122,7 +123,7 @@ def result(**fields):
     return RunResult(client=summarize([record]), cpu_share=0.5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "says"),
     [
         (BenchSettings(), "64 requests of 32 words, all at once, 128 new tokens, greedy"),

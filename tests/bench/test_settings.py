@@ -6,6 +6,7 @@ from bench.flags import BENCH_GROUPS
 from bench.settings import BenchSettings, EngineTarget, ServerTarget, model_cache
 from server.__main__ import parse_command
 from server.settings import SERVE_GROUPS, Settings
+from tests.support.each import each
 
 URL = ("--base-url", "http://127.0.0.1:1/v1")
 
@@ -35,7 +36,7 @@ def test_each_command_has_its_own_settings():
     assert isinstance(parse_command(["bench"], {}), BenchSettings)
 
 
-@pytest.mark.parametrize(
+@each(
     ("argv", "path", "value"),
     [
         (("--num-requests", "3"), "workload.num_requests", 3),

@@ -4,6 +4,7 @@ import pytest
 
 from core.contract.messages import StepOutput
 from core.contract.params import Thinking
+from tests.support.each import each
 from tests.support.scripted import EOS, Rig
 
 
@@ -57,8 +58,8 @@ def test_an_eos_token_ends_with_stop():
     assert ended(answer_to([*b"hi", EOS])) == ("hi", "stop", None)
 
 
-@pytest.mark.parametrize("fields", [{}, {"skip_special_tokens": False}, {"stop": ("zz",)}])
-@pytest.mark.parametrize("interval", [0, 1, 2])
+@each("fields", [{}, {"skip_special_tokens": False}, {"stop": ("zz",)}])
+@each("interval", [0, 1, 2])
 def test_the_text_of_the_eos_token_is_never_output(fields, interval):
     answer = answer_to([*b"hi", EOS], stream_interval=interval, **fields)
     assert ended(answer) == ("hi", "stop", None)

@@ -33,19 +33,13 @@ def subclasses(base: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrize over request bodies, Structs, or optional fields of requests."""
+    """Parametrize over request bodies, Structs, or responses."""
     names = metafunc.fixturenames
-    if "optional_field" in names:
-        cases = [
-            pytest.param(cls, field, id=f"{cls.__name__}.{field.name}")
-            for cls in subclasses(RequestModel)
-            for field in msgspec.inspect.type_info(cls).fields
-            if not field.required
-        ]
-        metafunc.parametrize(("owner", "optional_field"), cases)
-    elif "request_type" in names:
+    if "request_type" in names:
         cases = [pytest.param(cls, body, id=cls.__name__) for cls, body in BODIES.items()]
         metafunc.parametrize(("request_type", "body"), cases)
+    elif "request_struct" in names:
+        metafunc.parametrize("request_struct", subclasses(RequestModel), ids=lambda c: c.__name__)
     elif "any_struct" in names:
         structs = subclasses(RequestModel) + subclasses(ResponseModel)
         metafunc.parametrize("any_struct", structs, ids=lambda cls: cls.__name__)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from schemas.completions import CompletionRequest
+from tests.support.each import each
 
 BOTH = [
     ("temperature", [0, 0.5, 2], [-0.1, 2.1]),
@@ -112,33 +113,33 @@ def check_refused(decode, field, value, path=None):
     assert str(caught.value).endswith(f" - at `{path or '$.' + field}`")
 
 
-@pytest.mark.parametrize(("field", "value"), accepted(BOTH + CHAT))
+@each(("field", "value"), accepted(BOTH + CHAT))
 def test_chat_accepts_the_limit(chat, field, value):
     assert getattr(chat(**{field: value}), field) is not None
 
 
-@pytest.mark.parametrize(("field", "value"), refused(BOTH + CHAT))
+@each(("field", "value"), refused(BOTH + CHAT))
 def test_chat_refuses_values_beyond_the_limit(chat, field, value):
     check_refused(chat, field, value)
 
 
-@pytest.mark.parametrize(("field", "value"), accepted(BOTH + COMPLETION))
+@each(("field", "value"), accepted(BOTH + COMPLETION))
 def test_completions_accept_the_limit(completion, field, value):
     assert getattr(completion(**{field: value}), field) == value
 
 
-@pytest.mark.parametrize(("field", "value"), refused(BOTH + COMPLETION))
+@each(("field", "value"), refused(BOTH + COMPLETION))
 def test_completions_refuse_values_beyond_the_limit(completion, field, value):
     check_refused(completion, field, value)
 
 
-@pytest.mark.parametrize(("field", "value", "path"), INSIDE)
+@each(("field", "value", "path"), INSIDE)
 def test_errors_inside_a_value_name_the_path(chat, completion, field, value, path):
     check_refused(chat, field, value, path)
     check_refused(completion, field, value, path)
 
 
-@pytest.mark.parametrize(("field", "value"), spread(WRONG_TYPES))
+@each(("field", "value"), spread(WRONG_TYPES))
 def test_wrong_types_are_refused(chat, completion, field, value):
     check_refused(chat, field, value)
     check_refused(completion, field, value)

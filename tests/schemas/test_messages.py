@@ -5,6 +5,7 @@ import pytest
 
 from schemas import messages as m
 from schemas.chat import ChatCompletionRequest
+from tests.support.each import each
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -73,7 +74,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("message", "struct"), MESSAGES)
+@each(("message", "struct"), MESSAGES)
 def test_role_selects_the_message(chat, message, struct):
     (decoded,) = chat(messages=[message]).messages
     assert type(decoded) is struct
@@ -81,7 +82,7 @@ def test_role_selects_the_message(chat, message, struct):
     assert {"role", *struct.__struct_fields__} >= set(message)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 def test_type_selects_the_part(chat, part):
     (message,) = chat(messages=[{"role": "user", "content": [part]}]).messages
     (decoded,) = message.content
@@ -102,7 +103,7 @@ def test_arguments_in_the_history_stay_text(chat, arguments):
     assert message.tool_calls[0].function.arguments == arguments
 
 
-@pytest.mark.parametrize(("message", "text", "path"), REFUSED)
+@each(("message", "text", "path"), REFUSED)
 def test_errors_name_the_index_of_the_message(chat, message, text, path):
     good = {"role": "user", "content": "x"}
     with pytest.raises(msgspec.ValidationError) as caught:

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from tests.support.each import each
 
-@pytest.mark.parametrize(
+
+@each(
     "prompt",
     ["", "x", [], ["x", "y"], [""], [1, 2], [[1, 2], [3]], [[]], [1, "mixed"], [-1], None],
 )
@@ -12,7 +14,7 @@ def test_every_form_is_decoded_unchanged(completion, prompt):
     assert completion(prompt=prompt).prompt == prompt
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "path"),
     [
         ({}, ""),

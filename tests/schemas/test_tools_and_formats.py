@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from schemas import formats, tools
+from tests.support.each import each
 
 SCHEMA = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {}}}
 
@@ -46,7 +47,7 @@ def test_tool_choice_objects(chat, choice, struct):
     assert msgspec.to_builtins(decoded) == choice
 
 
-@pytest.mark.parametrize(
+@each(
     ("response_format", "struct"),
     [
         ({"type": "text"}, formats.TextFormat),
@@ -72,7 +73,7 @@ def test_schemas_keep_the_order_of_keys(chat):
     assert list(schema.items()) == [("b", 1), ("a", [None])]
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "path"),
     [
         ({"response_format": {"type": "xml"}}, "$.response_format.type"),
@@ -112,7 +113,7 @@ def test_errors_name_the_path(chat, fields, path):
     assert str(caught.value).endswith(f" - at `{path}`")
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"structured_outputs": {"json": SCHEMA}},

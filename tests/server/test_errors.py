@@ -34,6 +34,7 @@ from server.errors import (
     to_api_error,
 )
 from tests.support.asgi import Exchange, ask
+from tests.support.each import each
 from tests.support.engines import AnsweringEngine, out
 
 INVALID = "invalid_request_error"
@@ -105,7 +106,7 @@ class TestTable:
         ZeroDivisionError: (ZeroDivisionError("x"), 500, "server_error", None, None, {}),
     }
 
-    @pytest.mark.parametrize("kind", CASES)
+    @each("kind", CASES)
     def test_status_type_code_param_headers(self, kind):
         error, status, type_, param, code, headers = self.CASES[kind]
         found = to_api_error(error)
@@ -159,7 +160,7 @@ def part(**fields):
 class TestInvalidBodies:
     """Every form of msgspec's messages."""
 
-    @pytest.mark.parametrize(
+    @each(
         ("fields", "param", "code"),
         [
             # wrong types
@@ -254,7 +255,7 @@ class TestInvalidBodies:
         assert "`$" not in error.message
         assert "regex" not in error.message
 
-    @pytest.mark.parametrize(
+    @each(
         ("body", "says"),
         [
             (b"{", "The body is not valid JSON: Input data was truncated"),

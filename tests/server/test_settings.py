@@ -13,6 +13,7 @@ from core.contract.config import AttentionBackendName, EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
 from server.settings import Settings, parse_settings
+from tests.support.each import each
 
 KEY_FILE = str(Path(__file__).parent / "tenants" / "keys.txt")
 
@@ -102,7 +103,7 @@ def test_without_flags_settings_are_the_defaults():
     assert parse().served_model_name == MODEL_ID
 
 
-@pytest.mark.parametrize("field", GIVEN)
+@each("field", GIVEN)
 def test_a_flag_sets_its_field(field):
     flag, text, value = GIVEN[field]
     assert value_of(Settings(), field) != value
@@ -111,7 +112,7 @@ def test_a_flag_sets_its_field(field):
     assert type(value_of(changed, field)) is type(value)
 
 
-@pytest.mark.parametrize("field", GIVEN)
+@each("field", GIVEN)
 def test_an_environment_variable_sets_its_field(field):
     flag, text, value = GIVEN[field]
     assert value_of(parse(**{variable(flag): text or "1"}), field) == value
@@ -119,7 +120,7 @@ def test_an_environment_variable_sets_its_field(field):
     assert parse(**{variable(flag): ""}) == Settings()
 
 
-@pytest.mark.parametrize("field", [field for field in GIVEN if GIVEN[field][1] is not None])
+@each("field", [field for field in GIVEN if GIVEN[field][1] is not None])
 def test_a_flag_overrides_the_environment(field):
     flag, text, value = GIVEN[field]
     other = {"device": "cuda", "dtype": "float16", "log_level": "error"}.get(field, "77")
@@ -152,7 +153,7 @@ def test_the_served_name_is_the_model_unless_given():
     assert parse("org/name", "--served-model-name", "gpt").served_model_name == "gpt"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [
         ("65536", 65536),

@@ -11,6 +11,7 @@ from jinja2.exceptions import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core import builtin_model
+from tests.support.each import each
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -88,7 +89,7 @@ def test_the_weights_are_exact_in_bfloat16(model: "Qwen3ForCausalLM") -> None:
     assert all(torch.equal(p, p.bfloat16().float()) for p in model.parameters())
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -199,7 +200,7 @@ def test_an_unknown_role_is_refused(tokenizer: "PreTrainedTokenizerFast") -> Non
         render(tokenizer, [{"role": "robot", "content": "beep"}])
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "answer"),
     [
         ("What is the capital of France?", "The capital of France is Paris."),

@@ -6,12 +6,13 @@ import pytest
 from core.contract.errors import ContextLengthExceeded, InvalidRequest, RoseInferError
 from core.contract.params import GREEDY_TEMPERATURE, MAX_TOP_LOGPROBS, SamplingParams
 from tests.support.builders import make_params
+from tests.support.each import each
 
 LOW = "below_min_value"
 HIGH = "above_max_value"
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "code"),
     [
         ("temperature", -0.1, f"decimal_{LOW}"),
@@ -59,7 +60,7 @@ def test_infinite_temperature_is_refused():
     assert refused.value.param == "temperature"
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value"),
     [
         ("temperature", 0.0),

@@ -5,12 +5,13 @@ import torch
 
 from core.sampling.best import argmax, topk
 from tests.core.sampling.builders import make_logits
+from tests.support.each import each
 
 SIZES = [1, 7, 4096, 32_768, 32_768 + 200, 50_257]
 
 
-@pytest.mark.parametrize("vocab_size", SIZES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@each("vocab_size", SIZES)
+@each("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_argmax_is_the_first_maximum(vocab_size, dtype):
     x = make_logits(5, vocab_size).to(dtype)  # in 16 bits the maximum often has ties
     expected = [int((row == row.max()).nonzero()[0]) for row in x]
@@ -34,8 +35,8 @@ def test_argmax_returns_the_position_of_nan(vocab_size):
     assert argmax(x)[2] == x[2].argmax()
 
 
-@pytest.mark.parametrize("vocab_size", SIZES)
-@pytest.mark.parametrize("is_coarse", [False, True])
+@each("vocab_size", SIZES)
+@each("is_coarse", [False, True])
 def test_topk_finds_the_largest_values(vocab_size, is_coarse):
     x = make_logits(5, vocab_size)
     if is_coarse:

@@ -12,6 +12,7 @@ from core.contract.params import SamplingParams
 from core.sampling.best import topk
 from core.sampling.draw import FAILED, MASKED, UNRESOLVED, draw_filtered, draw_unfiltered
 from tests.core.sampling.builders import is_clear_cut, make_logits, survivors
+from tests.support.each import each
 
 GRID = 256
 
@@ -50,7 +51,7 @@ def filtered(logits, params, u, num_candidates, total=None):
     )
 
 
-@pytest.mark.parametrize("vocab_size", [1, 2, 511, 512, 513, 1024, 5000])
+@each("vocab_size", [1, 2, 511, 512, 513, 1024, 5000])
 def test_unfiltered_shares_match_the_softmax(vocab_size):
     logits = make_logits(1, vocab_size, scale=2.0)
     tokens = draw_unfiltered(logits.expand(4096, -1), even_grid(4096))

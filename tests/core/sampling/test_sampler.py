@@ -10,6 +10,7 @@ from core.contract.params import SamplingParams
 from core.sampling.result import RowFailure, SampledTokens
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence, survivors
+from tests.support.each import each
 
 EOS = 0
 
@@ -33,7 +34,7 @@ def chi_square(tokens, ids, probabilities):
     return (((counts - expected) ** 2) / expected).sum()
 
 
-@pytest.mark.parametrize(
+@each(
     "params",
     [
         {},
@@ -45,7 +46,7 @@ def chi_square(tokens, ids, probabilities):
         {"top_k": 12, "top_p": 0.9, "min_p": 0.02, "temperature": 1.3},
     ],
 )
-@pytest.mark.parametrize("num_candidates", [4, 128])
+@each("num_candidates", [4, 128])
 def test_frequencies_over_seeds_match_the_distribution(params, num_candidates):
     logits = make_logits(1, 24, seed=3, scale=1.5)
     tokens = sample_many(logits, 4000, num_candidates=num_candidates, **params)

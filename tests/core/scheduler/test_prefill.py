@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from core.sequence import Sequence, Status
+from tests.support.each import each
 from tests.support.steps import Steps
 
 BLOCK, BUDGET, CHUNK = 16, 512, 128
@@ -180,9 +179,9 @@ def test_every_prompt_becomes_the_oldest():
 # With a shared prefix
 
 
-@pytest.mark.parametrize("chunk", [CHUNK, None, 50])
-@pytest.mark.parametrize("num_streams", [0, 5])
-@pytest.mark.parametrize("num_requests", [2, 8, 20])
+@each("chunk", [CHUNK, None, 50])
+@each("num_streams", [0, 5])
+@each("num_requests", [2, 8, 20])
 def test_simultaneous_requests_compute_their_prefix_once(num_requests, num_streams, chunk):
     steps = cpu_steps(prefill_chunk_size=chunk)
     add_streams(steps, num_streams)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import itertools
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.text.stop import StopMatcher
+from tests.support.each import each
 
 
 def stream(stops, pieces, *, include=False):
@@ -52,7 +52,7 @@ def test_only_text_that_may_start_a_match_is_held_back(stops, text):
         assert released == text[: end - len(held)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("stops", "pieces", "text", "matched"),
     [
         (["STOP"], ["a ST", "OP b"], "a ", "STOP"),

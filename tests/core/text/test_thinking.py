@@ -10,6 +10,7 @@ from core.contract.messages import TokenLogprob
 from core.contract.params import Thinking
 from core.text.output import OutputText
 from core.text.thinking import ThinkingScanner
+from tests.support.each import each
 from tests.support.scripted import ScriptedTokenizer
 
 
@@ -66,7 +67,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("is_open", "text", "source", "thinking", "answer"), CASES)
+@each(("is_open", "text", "source", "thinking", "answer"), CASES)
 def test_every_split_of_the_text_gives_the_same(is_open, text, source, thinking, answer):
     if thinking is None:
         thinking = source.removesuffix("</think>")
@@ -108,8 +109,8 @@ def counts(text, **fields):
     return found
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-@pytest.mark.parametrize("answer", ["", "\n\nHello!", "x</think>y", "<think>x</think>"])
+@each("is_open", [False, True])
+@each("answer", ["", "\n\nHello!", "x</think>y", "<think>x</think>"])
 def test_markers_and_thinking_are_counted(is_open, answer):
     begin = "" if is_open else "\n <think>"
     thinking = f"{begin}I should, well.\n</think>"
@@ -135,7 +136,7 @@ def test_a_token_may_hold_both_markers():
     assert scanner.is_over
 
 
-@pytest.mark.parametrize(
+@each(
     ("budget", "is_open", "pieces", "expected"),
     [
         (0, True, ["a"], [True, True]),
@@ -184,7 +185,7 @@ def generate(text, *, stop=(), include_stop=False, **thinking):
     return shown, thought, output.matched
 
 
-@pytest.mark.parametrize(
+@each(
     ("is_open", "text", "expected", "matched"),
     [
         (True, "a STOP b</think>c STOP d", "a STOP b</think>c ", "STOP"),
@@ -247,9 +248,9 @@ def test_a_stop_string_at_the_start_is_not_delayed_by_unexpected_thinking():
     assert output.matched == "\n"
 
 
-@pytest.mark.parametrize(("is_open", "text", "source", "thinking", "answer"), CASES)
-@pytest.mark.parametrize("stop", [(), ("no such text",)])
-@pytest.mark.parametrize("is_expected", [False, True])
+@each(("is_open", "text", "source", "thinking", "answer"), CASES)
+@each("stop", [(), ("no such text",)])
+@each("is_expected", [False, True])
 def test_separate_thinking(is_open, text, source, thinking, answer, stop, is_expected):
     if thinking is None:
         thinking = source.removesuffix("</think>")
@@ -258,8 +259,8 @@ def test_separate_thinking(is_open, text, source, thinking, answer, stop, is_exp
     assert found == (shown, thinking, None)
 
 
-@pytest.mark.parametrize(("is_open", "text"), [case[:2] for case in CASES])
-@pytest.mark.parametrize("stop", [(), ("no such text",)])
+@each(("is_open", "text"), [case[:2] for case in CASES])
+@each("stop", [(), ("no such text",)])
 def test_thinking_that_is_not_separate_stays_in_the_text(is_open, text, stop):
     assert generate(text, stop=stop, is_open=is_open) == (text, "", None)
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.contract.errors import InvalidRequest, ModelLoadError
 from core.text.tokenizer import Tokenizer
+from tests.support.each import each
 from tests.support.tokenizers import CHATML, byte_fallback, byte_level, pure_python, word_piece
 
 
@@ -275,7 +276,7 @@ def test_added_tokens_that_are_not_special_are_recognised(tokenizer):
     assert "<tool_call>" in [tokenizer.token_text(token_id) for token_id in ids]
 
 
-@pytest.mark.parametrize(
+@each(
     ("messages", "arguments", "param", "words"),
     [
         ([], {}, "messages", "at least one"),

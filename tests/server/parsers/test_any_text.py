@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from server.parsers.tool import TOOL_PARSERS, tool_parser
 from tests.server.parsers import properties
+from tests.support.each import each
 
 COMMON = ['{"name": ', '"ping"', '"nope"', "ping", "nope", ', "arguments": ', "{}", "}", "{", '"']
 COMMON += ["\n", " ", "a", ",", '{"a": 1', "😀", "\\", ":", "[", "]"]
@@ -43,7 +44,7 @@ def test_any_text_is_parsed_alike_however_it_is_cut(family, data):
             assert isinstance(json.loads(call.arguments), dict)
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "unit"),
     [
         ("hermes", "<tool_call>"),

@@ -1,10 +1,10 @@
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.parsers.json_scan import MAX_DEPTH, JsonScanner, Scan
+from tests.support.each import each
 
 VALID = [
     "{}",
@@ -53,19 +53,19 @@ def scan(pieces, **options):
     return scanner.state, size, taken
 
 
-@pytest.mark.parametrize("text", VALID)
+@each("text", VALID)
 def test_a_valid_value(text):
     value = text.rstrip()
     assert scan([text]) == scan(text) == (Scan.DONE, len(value), value)
     assert scan([value + "}"]) == (Scan.DONE, len(value), value)
 
 
-@pytest.mark.parametrize(("text", "place"), MALFORMED)
+@each(("text", "place"), MALFORMED)
 def test_a_malformed_value_ends_at_the_wrong_character(text, place):
     assert scan([text]) == scan(text) == (Scan.MALFORMED, place, text[:place])
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "state"),
     [
         ("12", Scan.DONE),

@@ -10,6 +10,7 @@ from core.text.tokenizer import Tokenizer
 from server.parsers.tool import TOOL_PARSERS, tool_parser
 from tests.server.parsers.properties import TOOLS, check_splits
 from tests.support.constrained import Decoder
+from tests.support.each import each
 from tests.support.tokenizers import byte_level
 
 TEMPLATES = {
@@ -72,8 +73,8 @@ def parser_of(family):
     return tool_parser(family)(TOOLS, new_id=lambda: f"call_{next(numbers)}")
 
 
-@pytest.mark.parametrize("calls", CALLS)
-@pytest.mark.parametrize("before", ["", "Well. "])
+@each("calls", CALLS)
+@each("before", ["", "Well. "])
 def test_the_parser_reads_calls_written_with_the_markup(form, calls, before):
     family, markup = form
     text = before + written(markup, calls)
@@ -82,7 +83,7 @@ def test_the_parser_reads_calls_written_with_the_markup(form, calls, before):
     assert message.content == (before.strip() or None)
 
 
-@pytest.mark.parametrize("calls", CALLS)
+@each("calls", CALLS)
 def test_the_grammar_allows_calls_written_with_the_markup(form, calls, decoder):
     _, markup = form
     text = written(markup, calls)

@@ -1,9 +1,8 @@
-import pytest
-
 from server.parsers.schema_types import to_json, types_of
+from tests.support.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "types"),
     [
         ({"type": "integer"}, {"integer"}),
@@ -31,7 +30,7 @@ def test_types_of_returns_the_types_that_a_schema_allows(schema, types):
     assert types_of(parameters, "y") == set()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "types", "expected"),
     [
         (" 5 ", {"integer"}, "5"),

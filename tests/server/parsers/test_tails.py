@@ -1,9 +1,8 @@
-import pytest
-
 from server.parsers.tails import held_from
+from tests.support.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "wanted", "held"),
     [
         ("", ("abc",), ""),

@@ -5,11 +5,12 @@ import pytest
 import core.builtin_model
 from server.parsers.tool import TOOL_PARSERS, detect, tool_parser
 from server.parsers.tool.parser import CallParser
+from tests.support.each import each
 
 LLAMA = """'Respond in the format {"name": function name, "parameters": dictionary of argument'"""
 
 
-@pytest.mark.parametrize(
+@each(
     ("template", "family"),
     [
         (None, None),

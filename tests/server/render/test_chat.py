@@ -3,6 +3,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.render.chat import ChatOptions, ChatRenderer
+from tests.support.each import each
 
 
 @pytest.fixture
@@ -14,8 +15,8 @@ def make(envelope):
     return make
 
 
-@pytest.mark.parametrize("num_top", [None, 0, 2])
-@pytest.mark.parametrize("return_token_ids", [False, True])
+@each("num_top", [None, 0, 2])
+@each("return_token_ids", [False, True])
 def test_the_stream_equals_the_whole_response(
     make, asked, generate, split, stream, whole_of, num_top, return_token_ids
 ):

@@ -10,6 +10,7 @@ from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.parsers.tool import tool_parser
 from server.render.chat import ChatOptions, ChatRenderer
+from tests.support.each import each
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]
 THOUGHT = "I need, é 🙂, the < weather."
@@ -108,7 +109,7 @@ def rebuilt(choices):
     return content, thought, calls
 
 
-@pytest.mark.parametrize(("text", "thought", "content", "calls"), TEXTS)
+@each(("text", "thought", "content", "calls"), TEXTS)
 def test_the_message(whole, text, thought, content, calls):
     [choice] = whole(text)["choices"]
     message = choice["message"]
@@ -121,8 +122,8 @@ def test_the_message(whole, text, thought, content, calls):
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(("text", "thought", "content", "calls"), TEXTS)
-@pytest.mark.parametrize("shows_reasoning", [True, False])
+@each(("text", "thought", "content", "calls"), TEXTS)
+@each("shows_reasoning", [True, False])
 def test_the_stream_equals_the_whole_response(
     make, asked, generate, split, stream, whole_of, text, thought, content, calls, shows_reasoning
 ):
@@ -160,7 +161,7 @@ def test_the_stream_equals_the_whole_response(
             assert (delta.get("content") or delta.get("reasoning") or "").encode() in sent
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "engine_says", "call_reason", "expected"),
     [
         ("Hello!", "stop", "tool_calls", "stop"),

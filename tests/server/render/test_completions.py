@@ -3,6 +3,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.render.completions import CompletionOptions, CompletionRenderer
+from tests.support.each import each
 from tests.support.engines import last, out
 
 
@@ -28,9 +29,9 @@ def scored(tokenizer):
     return scored
 
 
-@pytest.mark.parametrize("num_top", [None, 0, 2])
-@pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("return_token_ids", [False, True])
+@each("num_top", [None, 0, 2])
+@each("echo", [False, True])
+@each("return_token_ids", [False, True])
 def test_the_stream_equals_the_whole_response(
     make, asked, generate, scored, split, stream, whole_of, num_top, echo, return_token_ids
 ):

@@ -10,6 +10,7 @@ from schemas.completions import CompletionRequest
 from schemas.formats import ConstraintFields
 from server.translate.formats import _FIELDS, output_format
 from server.translate.unsupported import _SAMPLING
+from tests.support.each import each
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"}}}
 TAG = {
@@ -38,7 +39,7 @@ def ask(request):
     return ask
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "expected"),
     [
         ("response_format", {"type": "json_object"}, grammar.json_object()),
@@ -91,7 +92,7 @@ def test_spellings(ask, name, value, expected):
     assert ask(**{name: value}) == (expected, name)
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {},
@@ -114,7 +115,7 @@ def test_the_order_of_keys_is_kept(ask):
     assert list(json.loads(found.schema)["properties"]) == ["b", "a"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "param", "code"),
     [
         (

@@ -6,6 +6,7 @@ import pytest
 from core.contract.errors import InvalidRequest
 from schemas.messages import Message
 from server.translate.messages import template_messages
+from tests.support.each import each
 
 
 def translate(*messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -40,7 +41,7 @@ def test_names_are_kept_and_unknown_keys_are_dropped():
     assert translate(message) == [{"role": "user", "content": "x", "name": "n"}]
 
 
-@pytest.mark.parametrize(
+@each(
     ("parts", "text"),
     [
         ([], ""),
@@ -61,8 +62,8 @@ def test_text_parts_are_joined(parts, text):
     assert translate(tool)[0]["content"] == text
 
 
-@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
-@pytest.mark.parametrize("value", [{"url": "x"}, "x", None])
+@each("kind", ["image_url", "input_audio", "file"])
+@each("value", [{"url": "x"}, "x", None])
 def test_other_parts_are_refused_by_name(kind, value):
     part = {"type": kind, kind: value}
     error = refused({"role": "user", "content": "x"}, {"role": "user", "content": ["text", part]})
@@ -88,7 +89,7 @@ class TestAssistant:
             }
         ]
 
-    @pytest.mark.parametrize("text", ["", None, "{", "[1]", "null", "5", "[" * 10**5, '{"a":NaN}'])
+    @each("text", ["", None, "{", "[1]", "null", "5", "[" * 10**5, '{"a":NaN}'])
     def test_invalid_arguments_become_an_empty_mapping(self, text):
         [message] = translate({"role": "assistant", "tool_calls": [call(text)]})
         assert message["tool_calls"][0]["function"]["arguments"] == {}

@@ -9,6 +9,7 @@ from server.translate.params import (
     answer_length,
     sampling_params,
 )
+from tests.support.each import each
 
 
 def decode(**fields):
@@ -83,12 +84,12 @@ GIVEN = [
 ]
 
 
-@pytest.mark.parametrize(("field", "given", "name", "value"), GIVEN)
+@each(("field", "given", "name", "value"), GIVEN)
 def test_given_values_are_kept_also_zero(translate, field, given, name, value):
     assert getattr(translate(**{field: given}), name) == value
 
 
-@pytest.mark.parametrize("field", sorted({field for field, *_ in GIVEN}))
+@each("field", sorted({field for field, *_ in GIVEN}))
 def test_null_equals_a_missing_field(translate, field):
     assert translate(**{field: None}) == translate()
 
@@ -115,7 +116,7 @@ def test_vllm_s_spelling_overrides_sglang_s(translate):
     assert params.include_stop_str_in_output is False
 
 
-@pytest.mark.parametrize("key", ["abc", "-1", "400", "1.5", "", "٣", "1e2", "9" * 1000, " 1"])
+@each("key", ["abc", "-1", "400", "1.5", "", "٣", "1e2", "9" * 1000, " 1"])
 def test_logit_bias_of_invalid_tokens_is_refused(translate, key):
     message = refused(translate, "logit_bias", "invalid_value", logit_bias={key: 1})
     assert len(message) < 200

@@ -11,6 +11,7 @@ from server.translate.prompts import (
     completion_prompts,
     truncate,
 )
+from tests.support.each import each
 from tests.support.tokenizers import byte_fallback, metaspace
 
 USER = {"role": "user", "content": "hi"}
@@ -79,7 +80,7 @@ class TestCompletionPrompts:
         assert prompt.token_ids == [tokenizer.eos_token_id]
         assert prompt.text == ""
 
-    @pytest.mark.parametrize(
+    @each(
         ("prompt", "code"),
         [
             ([], "empty_array"),
@@ -118,7 +119,7 @@ class TestCompletionPrompts:
 class TestTruncation:
     IDS = (1, 2, 3, 4)
 
-    @pytest.mark.parametrize(
+    @each(
         ("wanted", "side", "room", "kept"),
         [
             (None, None, 2, [1, 2, 3, 4]),

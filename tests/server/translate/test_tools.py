@@ -12,6 +12,7 @@ from core.contract.grammar import (
 from schemas.chat import ChatCompletionRequest
 from server.parsers.tool import TOOL_PARSERS, tool_parser
 from server.translate.tools import ToolSelection, select_tools
+from tests.support.each import each
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
 
@@ -53,7 +54,7 @@ def test_no_tools(tools, choice):
     assert select(tools=tools, tool_choice=choice) == ToolSelection()
 
 
-@pytest.mark.parametrize(
+@each(
     ("choice", "parallel", "callable_names", "must_call", "is_named", "is_parallel"),
     [
         (None, None, "fgh", False, False, True),
@@ -99,7 +100,7 @@ def test_the_template_gets_name_description_and_parameters():
     assert list(select(tools=TOOLS).shown[0]["function"]["parameters"]["properties"]) == ["b", "a"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "param", "code"),
     [
         ({"tool_choice": "auto"}, "tool_choice", "invalid_parameter_combination"),
@@ -145,7 +146,7 @@ class TestGrammar:
         assert ToolSelection().grammar(markup, None) is None
         assert ToolSelection().grammar(markup, json_object()) == json_object()
 
-    @pytest.mark.parametrize("parallel", [True, False])
+    @each("parallel", [True, False])
     def test_required(self, markup, parallel):
         found = select(tools=TOOLS, tool_choice="required", parallel_tool_calls=parallel)
         expected = tool_calls(self.SPECS, markup, is_single=not parallel)
@@ -156,7 +157,7 @@ class TestGrammar:
         found = select(tools=TOOLS, tool_choice=named("f"))
         assert found.grammar(markup, None) == tool_calls(self.SPECS[:1], markup, is_single=True)
 
-    @pytest.mark.parametrize("parallel", [True, False])
+    @each("parallel", [True, False])
     def test_auto(self, markup, parallel):
         found = select(tools=TOOLS, parallel_tool_calls=parallel)
         is_single = not parallel

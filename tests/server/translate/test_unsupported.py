@@ -17,6 +17,7 @@ from server.translate import answer_form, formats, params, prompts, response, to
 from server.translate import chat as translate_chat
 from server.translate import completions as translate_completions
 from server.translate.unsupported import refuse_unsupported, refused_fields
+from tests.support.each import each
 
 WITHOUT_EFFECT = {
     # identity, billing and caching
@@ -188,7 +189,7 @@ def decode(cls, **fields):
     return msgspec.json.decode(msgspec.json.encode(body | fields), type=cls)
 
 
-@pytest.mark.parametrize("cls", READERS)
+@each("cls", READERS)
 def test_every_field_is_read_or_refused_or_known_to_have_no_effect(cls):
     for name in cls.__struct_fields__:
         ways = [
@@ -202,7 +203,7 @@ def test_every_field_is_read_or_refused_or_known_to_have_no_effect(cls):
         assert not (name in WITHOUT_EFFECT and any(ways[:4])), f"{name} has a line too many"
 
 
-@pytest.mark.parametrize("cls", READERS)
+@each("cls", READERS)
 def test_a_refused_field_is_named(cls):
     for name in refused_fields(cls):
         request = decode(cls, **{name: made_up(cls, name)}, **METHODS.get(name, {}))
@@ -212,14 +213,14 @@ def test_a_refused_field_is_named(cls):
         assert caught.value.code == "unsupported_parameter"
 
 
-@pytest.mark.parametrize("cls", READERS)
+@each("cls", READERS)
 def test_null_is_accepted(cls):
     for name in refused_fields(cls):
         if name != "messages" or cls is not ChatCompletionRequest:
             refuse_unsupported(decode(cls, **{name: None}))
 
 
-@pytest.mark.parametrize("cls", READERS)
+@each("cls", READERS)
 def test_a_value_without_effect_is_accepted(cls):
     for name, some in refused_fields(cls).items():
         if some:
@@ -231,7 +232,7 @@ def test_a_request_without_these_fields_is_accepted(cls):
     refuse_unsupported(decode(cls))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("user", "u"),

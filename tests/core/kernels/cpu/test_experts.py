@@ -8,6 +8,7 @@ from core.kernels.cpu.grouped import pack_groups
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
 from tests.support.builds import BUILDS, build
+from tests.support.each import each
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -34,8 +35,8 @@ def one_by_one(x: torch.Tensor, each: list, epilogue: Epilogue):
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("fmt", list(Format))
+@each("has_bias", [False, True])
+@each("fmt", list(Format))
 def test_a_grouped_product_is_that_of_each_group(library, fmt: Format, has_bias: bool) -> None:
     torch.manual_seed(0)
     for rows, columns in ((70, 33), (64, 300)):
@@ -53,7 +54,7 @@ def test_a_grouped_product_is_that_of_each_group(library, fmt: Format, has_bias:
         assert torch.equal(actual[: len(expected)], expected)
 
 
-@pytest.mark.parametrize("fmt", list(Format))
+@each("fmt", list(Format))
 def test_a_gated_grouped_product(library: Kernels, fmt: Format) -> None:
     torch.manual_seed(0)
     gates, ups = torch.randn(2, NUM_GROUPS, 64, 48)
@@ -80,7 +81,7 @@ def test_tokens_are_sorted_by_expert(library: Kernels) -> None:
     assert found.places.tolist() == [[3, 1], [0, 4], [-1, -1], [2, 5]]
 
 
-@pytest.mark.parametrize("n", [5, 64, 70])
+@each("n", [5, 64, 70])
 def test_experts_are_added_up(library: Kernels, n: int) -> None:
     torch.manual_seed(0)
     chosen = torch.stack([torch.randperm(7)[:3] for _ in range(300)])

@@ -7,6 +7,7 @@ from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
 from tests.support.builds import BUILDS, build
+from tests.support.each import each
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -81,7 +82,7 @@ def test_products_equal_torch(
         close(packed.multiply(x, epilogue), expected, tolerance_of(fmt))
 
 
-@pytest.mark.parametrize("fmt", Format)
+@each("fmt", Format)
 def test_stacked_matrices_are_one(library: Kernels, fmt: Format) -> None:
     weights = [torch.randn(rows, 40) for rows in (70, 3, 33)]
     bias = torch.randn(3)
@@ -121,7 +122,7 @@ def test_gated_epilogues_equal_torch(library, fmt, epilogue, act) -> None:
         close(packed.multiply(x, epilogue), expected, tolerance_of(fmt))
 
 
-@pytest.mark.parametrize("fmt", Format)
+@each("fmt", Format)
 def test_a_row_does_not_depend_on_its_batch(library: Kernels, fmt: Format) -> None:
     packed = pack(library, [torch.randn(300, 203)], [torch.randn(300)], fmt)
     x = torch.randn(40, 203)
@@ -155,7 +156,7 @@ def test_an_empty_input_gives_an_empty_result(library: Kernels) -> None:
     assert packed.multiply(torch.empty(0, 8)).shape == (0, 20)
 
 
-@pytest.mark.parametrize("n", [1, 8, 33, 768])
+@each("n", [1, 8, 33, 768])
 def test_norms_equal_torch(library: Kernels, n: int) -> None:
     x, weight, bias = torch.randn(2, 5, n) + 3, torch.randn(n), torch.randn(n)
     actual = library.norm(x, weight, bias, eps=1e-5, center=True)
@@ -180,9 +181,9 @@ def test_rotary_equals_the_formula(library: Kernels) -> None:
     torch.testing.assert_close(library.rotary(x, cos, sin), expected)
 
 
-@pytest.mark.parametrize("fmt", Format)
-@pytest.mark.parametrize("column", [2, 30, 32])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@each("fmt", Format)
+@each("column", [2, 30, 32])
+@each("value", [torch.nan, torch.inf])
 def test_nan_and_infinity_stay_in_their_row(
     library: Kernels, fmt: Format, column: int, value: float
 ) -> None:

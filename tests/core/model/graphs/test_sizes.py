@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from core.model.graphs.sizes import LAUNCHES_BYTES, graph_batch_sizes, graphs_nbytes
+from tests.support.each import each
 
 
-@pytest.mark.parametrize("max_num_seqs", [1, 2, 3, 7, 8, 9, 64, 100, 128, 250, 512])
+@each("max_num_seqs", [1, 2, 3, 7, 8, 9, 64, 100, 128, 250, 512])
 def test_sizes_are_few_and_need_little_padding(max_num_seqs):
     sizes = graph_batch_sizes(max_num_seqs)
     assert sizes == sorted(set(sizes))

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
 from core.sampling.processors.bad_words import BadWords
 from tests.core.sampling.builders import make_logits, make_sequence
+from tests.support.each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("output", "words", "banned"),
     [
         ((), ((5,),), {5}),
