@@ -63,7 +63,10 @@ def assemble(
     limits = Limits.of(model, config)
     num_token_ids = model.num_token_ids  # before its modules are replaced
     compiler = GrammarCompiler(
-        tokenizer.vocabulary, tuple(sorted(model.eos_token_ids)), vocab_size=model.vocab_size
+        tokenizer.vocabulary,
+        tuple(sorted(model.eos_token_ids)),
+        vocab_size=model.vocab_size,
+        limits=config.grammar_limits,
     )
     sampler = build_sampler(model, compiler)
     built = build_runner(model, sampler, limits, config, quantization, instrument)

@@ -107,6 +107,22 @@ ENGINE_FLAGS = (
         convert=positive,
         default_text="OMP_NUM_THREADS, or the physical cores that affinity and quota allow",
     ),
+    Flag(
+        name="grammar-timeout",
+        help="seconds of CPU time that the grammar of a request may take to compile",
+        convert=positive_number,
+        metavar="SECONDS",
+    ),
+    Flag(
+        name="grammar-memory",
+        help="bytes of memory that the grammar of a request may take to compile",
+        convert=size,
+    ),
+    Flag(
+        name="grammar-cache-memory",
+        help="bytes of compiled grammars that are kept for later requests",
+        convert=size,
+    ),
 )
 
 ENGINE_SEED = Flag(

@@ -31,6 +31,18 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     quantization: Quantization = "none"
 
 
+class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What grammars may cost.
+
+    A grammar may take ``timeout`` seconds of CPU time and ``memory`` bytes to compile. Compiled
+    grammars that are kept for later requests take ``cache_memory`` bytes together.
+    """
+
+    timeout: float = 2.0
+    memory: int = 512 * 2**20
+    cache_memory: int = 256 * 2**20
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the engine. None is derived from the model and the machine.
 
@@ -44,6 +56,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
     run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
     collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type.
+
+    ``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` are those of GrammarLimits.
 
     ``threads`` is the number of CPU threads that compute; None leaves torch's own, which is
     ``OMP_NUM_THREADS``.
@@ -64,3 +78,15 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     attention_backend: AttentionBackendName = "auto"
     threads: int | None = None
+    grammar_timeout: float = 2.0
+    grammar_memory: int = 512 * 2**20
+    grammar_cache_memory: int = 256 * 2**20
+
+    @property
+    def grammar_limits(self) -> GrammarLimits:
+        """What grammars may cost."""
+        return GrammarLimits(
+            timeout=self.grammar_timeout,
+            memory=self.grammar_memory,
+            cache_memory=self.grammar_cache_memory,
+        )

@@ -7,6 +7,7 @@
     │   └── ContextLengthExceeded     ... more tokens than the context window (400)
     ├── QueueFull                 too many requests are waiting (429)
     ├── Unavailable               the engine is loading, draining or dead (503)
+    ├── RequestCancelled          the client has left (no answer)
     ├── GenerationFailed          the engine failed on this request (500)
     └── ModelLoadError            the model cannot be served (exit code 2)
 
@@ -43,6 +44,10 @@ class QueueFull(RoseInferError):
 
 class Unavailable(RoseInferError):
     """The engine accepts no new requests: it is loading, draining or dead."""
+
+
+class RequestCancelled(RoseInferError):
+    """The client has left, so the work for its request was dropped."""
 
 
 class GenerationFailed(RoseInferError):

@@ -33,6 +33,9 @@ from core.contract.grammar import (
 )
 from core.grammar.schema import prepare_schema
 
+MAX_LARK_BYTES = 320 * 1024
+"""Largest grammar accepted after annotations are dropped, in characters of its text."""
+
 MAX_RULES = 5000
 """Rules in a grammar of a client: each may lead to another one."""
 
@@ -79,6 +82,7 @@ class _Writer:
         )
         self._free_ids = frozenset(special_ids.values()) - end_ids
         self._num_names = 0
+        self._num_chars = 0
 
     def write(self, grammar: Grammar) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per type
         """Return an expression for the grammar, in parentheses where needed."""
@@ -126,6 +130,12 @@ class _Writer:
         """Add a rule for the expression and return its name."""
         self._num_names += 1
         name = f"{'T' if is_terminal else 'r'}{self._num_names}"
+        self._num_chars += len(expression)
+        if self._num_chars > MAX_LARK_BYTES:
+            raise InvalidRequest(
+                f"The grammar is too large: it expands to more than {MAX_LARK_BYTES} bytes.",
+                code="invalid_grammar",
+            )
         self.rules.append(f"{name}{options}: {expression}")
         return name
 

@@ -5,6 +5,8 @@ llguidance ignores keywords that it does not know, so all of them are checked he
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
 from typing import Any
 
 from core.contract.errors import InvalidRequest
@@ -17,6 +19,10 @@ MAX_REFERENCES = 1000
 
 MAX_PATTERN_PROPERTIES = 64
 """In a whole schema: llguidance compares the patterns of an object pairwise."""
+
+MAX_MULTIPLE = 100_000
+"""Largest ``multipleOf``, as an integer after its decimal places are moved away: llguidance makes
+an automaton with as many states."""
 
 _SCHEMA = frozenset({"items", "additionalProperties"})
 _LIST_OF_SCHEMAS = frozenset({"prefixItems", "anyOf", "oneOf", "allOf"})
@@ -168,6 +174,9 @@ class _Preparation:
                 if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
                     raise _invalid(f"'{keyword}' must be a list of strings")
                 result[keyword] = value
+            case "multipleOf":
+                _check_multiple(value)
+                result[keyword] = value
             case _ if keyword in _PLAIN:
                 result[keyword] = value
             case "$id" | "id" if depth > 0 and isinstance(value, str) and self._is_strict:
@@ -225,6 +234,19 @@ class _Preparation:
                 return option
             option = _lookup(self._root, option["$ref"])
         return None
+
+
+def _check_multiple(value: Any) -> None:
+    """Refuse a step that llguidance cannot count, or only with a huge automaton."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise _invalid("'multipleOf' must be a number above 0")
+    step = Decimal(repr(value)).normalize()
+    num_places = max(0, -int(step.as_tuple().exponent))
+    if step.scaleb(num_places) > MAX_MULTIPLE:
+        raise _invalid(
+            f"'multipleOf' may be at most {MAX_MULTIPLE}, without its decimal point; it is "
+            f"{str(value)[:30]}"
+        )
 
 
 def _types(option: dict[str, Any]) -> set[str]:

@@ -18,8 +18,10 @@ from core.contract.grammar import (
     structural_tags,
 )
 from core.contract.params import SamplingParams
+from core.grammar import cache as cache_module
 from core.grammar import compiler as compiler_module
 from core.grammar.compiler import GrammarCompiler
+from core.grammar.matchers import MatcherFactory
 from core.text.tokenizer import Tokenizer
 from tests.support.constrained import Decoder, builtin, refusal
 from tests.support.tokenizers import word_piece
@@ -172,31 +174,64 @@ def test_grammars_are_compiled_once(monkeypatch):
         decoder.compiler.check(json_schema(OBJECT))
         decoder.compiler.matcher(json_schema(dict(OBJECT)))
     assert len(compiled) == 1
+    assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is not None
     decoder.compiler.forget(json_schema(OBJECT))
+    assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is None
     decoder.compiler.check(json_schema(OBJECT))
     assert len(compiled) == 2
 
 
+def test_refusals_are_remembered(monkeypatch):
+    decoder = Decoder()
+    compiled = []
+    whole = decoder.compiler._compile
+    monkeypatch.setattr(
+        decoder.compiler, "_compile", lambda *args: compiled.append(1) or whole(*args)
+    )
+    monkeypatch.setattr(cache_module, "MAX_REFUSED", 2)
+    messages = {refusal(decoder, regex("(?=a)b")) for _ in range(3)}
+    assert len(compiled) == len(messages) == 1
+    for pattern in ("(?=b)c", "(?=c)d", "(?=a)b"):
+        refusal(decoder, regex(pattern))
+    assert len(compiled) == 4
+    assert decoder.compiler._cache.num_refused == 2
+
+
 def test_the_cache_is_limited(monkeypatch):
-    monkeypatch.setattr(compiler_module, "MAX_COMPILED", 4)
+    monkeypatch.setattr(cache_module, "MAX_COMPILED", 4)
     decoder = Decoder()
     for i in range(10):
         decoder.compiler.check(choice([str(i)]))
-    assert len(decoder.compiler._compiled) == 4
-    monkeypatch.setattr(compiler_module, "MAX_COMPILED_BYTES", 100)
+    assert len(decoder.compiler._cache) == 4
+    monkeypatch.setattr(decoder.compiler._cache, "_max_bytes", 100)
     decoder.compiler.check(choice(["x"]))
-    assert not decoder.compiler._compiled
-    assert decoder.compiler._num_bytes == 0
+    assert not len(decoder.compiler._cache)
+    assert decoder.compiler._cache.num_bytes == 0
     assert decoder.accepts(choice(["x"]), "x")  # although nothing is cached
 
 
-def test_a_grammar_is_compiled_again_after_many_uses(monkeypatch):
+def test_a_grammar_is_compiled_again_in_the_background(monkeypatch):
     monkeypatch.setattr(compiler_module, "MAX_USES", 3)
     decoder = Decoder()
+    threads = []
+    whole = MatcherFactory.of_text
+    monkeypatch.setattr(
+        MatcherFactory,
+        "of_text",
+        lambda *args: threads.append(threading.current_thread().name) or whole(*args),
+    )
+    grammar = choice(["x"])
+    decoder.compiler.check(grammar)
+    (first,) = decoder.compiler._cache._compiled.values()
     for _ in range(10):
-        decoder.compiler.check(choice(["x"]))
-    assert decoder.compiler._compiled
-    assert decoder.accepts(choice(["x"]), "x")
+        assert decoder.compiler.kept_matcher(grammar) is not None
+    decoder.compiler._background.shutdown()
+    (renewed,) = decoder.compiler._cache._compiled.values()
+    assert renewed.matcher is not first.matcher
+    assert renewed.num_bytes == first.num_bytes == decoder.compiler._cache.num_bytes
+    assert threads  # none of them this one
+    assert set(threads) == {"grammar-compile"}
+    assert decoder.accepts(grammar, "x")
 
 
 def test_threads_may_check_concurrently():

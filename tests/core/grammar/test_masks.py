@@ -242,7 +242,7 @@ def test_without_grammars_nothing_is_loaded(decoder):
     fresh = Decoder()
     fresh.run(fresh.sequence(None, max_tokens=3))
     assert fresh.processor._worker is None
-    assert fresh.compiler._tokenizer is None
+    assert fresh.compiler._factory is None
 
 
 def test_masks_apply_to_some_or_all_rows(decoder):

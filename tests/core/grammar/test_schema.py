@@ -10,6 +10,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup, ToolSpec, json_schema, tool_calls
+from core.grammar.schema import MAX_MULTIPLE
 from tests.support.constrained import Decoder, refusal
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -236,3 +237,22 @@ def test_strict_tools_refuse_unsupported_keywords(decoder):
     schema = {"type": "object", "properties": {"a": {"not": {}}}}
     assert "'not'" in refusal(decoder, tool_calls([ToolSpec("f", schema, is_strict=True)], markup))
     decoder.compiler.check(tool_calls([ToolSpec("f", schema)], markup))
+
+
+@pytest.mark.parametrize("step", [1, 7, 86_400, 100_000, 0.01, 0.25, 1e-6, 5.0])
+def test_a_step_is_enforced(decoder, step):
+    grammar = json_schema({"type": "number", "multipleOf": step})
+    decoder.compiler.check(grammar)
+    assert decoder.accepts(json_schema({"type": "integer", "multipleOf": 7}), "21")
+    assert not decoder.accepts(json_schema({"type": "integer", "multipleOf": 7}), "22")
+
+
+@pytest.mark.parametrize("step", [499_979, 100_001, 999.9999, 1e300, 0, -2, True, "2", None])
+def test_a_step_that_explodes_is_refused_by_name(decoder, step):
+    for is_strict in (True, False):
+        grammar = json_schema({"type": "number", "multipleOf": step}, is_strict=is_strict)
+        message = refusal(decoder, grammar)
+        assert "'multipleOf'" in message
+        if isinstance(step, int | float) and step > 1:
+            assert str(MAX_MULTIPLE) in message
+            assert str(step) in message

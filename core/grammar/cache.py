@@ -1,0 +1,80 @@
+"""GrammarCache: compiled grammars by what they weigh, and grammars that were refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import OrderedDict
+
+import llguidance
+
+from core.contract.errors import InvalidRequest
+
+MAX_COMPILED = 256
+"""Compiled grammars that are kept, at most."""
+
+MAX_REFUSED = 1024
+"""Refused grammars that are remembered, so that they are not tried again."""
+
+
+@dataclasses.dataclass(slots=True)
+class CompiledGrammar:
+    """A matcher at the start of its grammar, its text, its weight, and how often it was copied."""
+
+    text: str
+    matcher: llguidance.LLMatcher
+    num_bytes: int
+    num_uses: int = 0
+    is_being_renewed: bool = False
+
+    def new_matcher(self) -> llguidance.LLMatcher:
+        return self.matcher.deep_copy()
+
+
+class GrammarCache:
+    """The most recently used compiled grammars, and refusals. The owner locks it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.num_bytes = 0
+        self._max_bytes = max_bytes
+        self._compiled: OrderedDict[bytes, CompiledGrammar] = OrderedDict()
+        self._refused: OrderedDict[bytes, InvalidRequest] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Compiled grammars."""
+        return len(self._compiled)
+
+    @property
+    def num_refused(self) -> int:
+        return len(self._refused)
+
+    def get(self, key: bytes) -> CompiledGrammar | None:
+        """Return a compiled grammar, which is then the most recently used."""
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            self._compiled.move_to_end(key)
+        return compiled
+
+    def keep(self, key: bytes, compiled: CompiledGrammar) -> None:
+        """Add or replace a grammar, and drop the least recently used ones."""
+        self.drop(key)
+        self._compiled[key] = compiled
+        self.num_bytes += compiled.num_bytes
+        while len(self._compiled) > MAX_COMPILED or self.num_bytes > self._max_bytes:
+            self.drop(next(iter(self._compiled)))
+
+    def drop(self, key: bytes) -> None:
+        """Remove a grammar, if it is kept."""
+        compiled = self._compiled.pop(key, None)
+        if compiled is not None:
+            self.num_bytes -= compiled.num_bytes
+
+    def refusal(self, key: bytes) -> InvalidRequest | None:
+        """Return the error with which the grammar was refused."""
+        return self._refused.get(hashlib.sha256(key).digest())
+
+    def refuse(self, key: bytes, error: InvalidRequest) -> None:
+        """Remember that a grammar is invalid, or too expensive."""
+        self._refused[hashlib.sha256(key).digest()] = error
+        if len(self._refused) > MAX_REFUSED:
+            self._refused.popitem(last=False)

@@ -1,0 +1,142 @@
+"""TrialProcess: one child process that compiles grammars on trial."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from core.contract.errors import RequestCancelled
+from core.contract.grammar import Grammar
+from core.grammar.trial.messages import LENGTH_BYTES, Trial, Verdict, write_message
+
+POLL_SECONDS = 0.05
+"""How often a waiting thread looks whether its request is cancelled."""
+
+START_SECONDS = 60.0
+"""Within this a child must be ready. It reads the vocabulary first."""
+
+GRACE_SECONDS = 5.0
+"""After its deadline a child has this long to be ended by its own timer."""
+
+_PROGRAM = "import sys; sys.path[:] = {path}; from core.grammar.trial.child import main; main()"
+
+
+class ChildFailed(Exception):
+    """A child ended without a verdict, for no reason that the grammar explains.
+
+    It could not be started, was killed, or got so little CPU time that its deadline passed.
+    """
+
+
+class TrialProcess:
+    """A child process. Used by one thread at a time, not always the same.
+
+    ``setup`` is an encoded Setup.
+    """
+
+    def __init__(self, setup: bytes, *, max_seconds: float) -> None:
+        """Start the process without waiting for it. Raises OSError."""
+        self._setup = setup
+        self._max_seconds = max_seconds
+        self._is_ready = False
+        path = [entry or str(Path.cwd()) for entry in sys.path]
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-c", _PROGRAM.format(path=path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> Verdict:
+        """Try one grammar.
+
+        Raises ChildFailed without a verdict, and RequestCancelled; the process has then ended.
+        """
+        try:
+            if not self._is_ready:
+                self._make_ready(is_cancelled)
+            assert self._process.stdin is not None
+            write_message(self._process.stdin, Trial(grammar))
+            verdict = self._read(self._max_seconds + GRACE_SECONDS, is_cancelled)
+        except BrokenPipeError:
+            verdict = None
+        except BaseException:
+            self.close()
+            raise
+        if verdict is None:
+            return self._post_mortem()
+        if verdict.is_last:
+            self.close()
+        return verdict
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """End the process and wait until it is gone."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):  # what was written was never read
+                stream.close()
+        self._process.wait()
+
+    def _make_ready(self, is_cancelled: Callable[[], bool]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(self._setup)
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise ChildFailed from error
+        if self._read(START_SECONDS, is_cancelled) is None:
+            raise ChildFailed
+        self._is_ready = True
+
+    def _read(self, seconds: float, is_cancelled: Callable[[], bool]) -> Verdict | None:
+        """Read a verdict; None if the process ends without one, or does not answer."""
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        data = b""
+        while True:
+            if poll.poll(1000 * POLL_SECONDS):
+                read = os.read(fd, 1 << 20)
+                if not read:
+                    return None
+                data += read
+                size = int.from_bytes(data[:LENGTH_BYTES], "little")
+                if len(data) >= LENGTH_BYTES and len(data) == LENGTH_BYTES + size:
+                    return msgspec.msgpack.decode(data[LENGTH_BYTES:], type=Verdict)
+            elif is_cancelled():
+                raise RequestCancelled
+            elif time.monotonic() > deadline:
+                return None
+
+    def _post_mortem(self) -> Verdict:
+        """What the end of the process says about the grammar. Raises ChildFailed."""
+        self.close()
+        match self._process.returncode:
+            case code if code == -signal.SIGPROF:
+                return Verdict(is_time=True)
+            case code if code == -signal.SIGABRT:  # so ends an allocation that fails in Rust
+                return Verdict(is_memory=True)
+            case code if code in (-signal.SIGSEGV, -signal.SIGBUS):
+                return Verdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
+            case code:
+                raise ChildFailed(f"exit code {code}")

@@ -1,0 +1,173 @@
+"""Grammars on trial in child processes: their limits, and what remains of them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from core.contract.errors import InvalidRequest, RequestCancelled, Unavailable
+from core.contract.grammar import choice, json_schema, lark
+from core.grammar import compiler as compiler_module
+from core.grammar.trial import pool as pool_module
+from tests.support.byte_grammars import byte_compiler
+
+SLOW = json_schema({"allOf": [{"type": "integer", "multipleOf": step} for step in (997, 991)]})
+"""Takes 5 s and more to compile: an automaton of 988,027 states."""
+
+LARGE = json_schema({"type": "integer", "multipleOf": 99_991})
+"""Takes 0.5 s and 50 MB."""
+
+EASY = choice(["yes", "no"])
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    """A compiler whose trials may take 0.2 s."""
+    compiler = byte_compiler(timeout=0.2)
+    compiler.check(EASY)
+    yield compiler
+    compiler.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Wait until a process has ended; whether it does so in time."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    try:
+        return bool(poll.poll(30_000))
+    finally:
+        os.close(descriptor)
+
+
+def test_a_grammar_that_takes_too_long_is_refused_and_its_process_ended(compiler):
+    compiler.check(choice(["a"]))
+    (pid,) = compiler._pool.pids
+    with pytest.raises(InvalidRequest) as refused:
+        compiler.check(SLOW, param="response_format")
+    assert refused.value.message == "The grammar takes more than 0.2 s to compile."
+    assert refused.value.code == "grammar_too_complex"
+    assert refused.value.param == "response_format"
+    assert is_gone(pid)
+    compiler.check(choice(["b"]))  # in a new process
+    pids = compiler._pool.pids
+    assert pid not in pids
+    with pytest.raises(InvalidRequest):
+        compiler.check(SLOW)
+    assert compiler._pool.pids == pids  # the refusal was remembered
+
+
+def test_a_grammar_that_takes_too_much_memory_is_refused():
+    compiler = byte_compiler(timeout=20.0, memory=16 * 2**20)
+    with pytest.raises(InvalidRequest, match="needs more than 16 MiB of memory to compile"):
+        compiler.check(LARGE)
+    compiler.check(EASY)
+    compiler.close()
+
+
+def test_what_a_grammar_holds_is_measured_and_bounds_the_cache():
+    compiler = byte_compiler(timeout=20.0, cache_memory=6 * 2**20)
+    compiler.check(EASY)
+    assert compiler._cache.num_bytes < 2**20
+    for step in (9_973, 9_967):
+        compiler.check(json_schema({"type": "integer", "multipleOf": step}))
+        assert 2 * 2**20 < compiler._cache.num_bytes < 6 * 2**20
+        assert len(compiler._cache) <= 2
+    assert compiler.kept_matcher(EASY) is None  # the oldest
+    compiler.close()
+
+
+def test_a_request_that_is_cancelled_ends_its_trial():
+    compiler = byte_compiler(timeout=20.0)
+    compiler.check(EASY)
+    (pid,) = compiler._pool.pids
+    with pytest.raises(RequestCancelled):
+        compiler.check(SLOW, is_cancelled=iter([False, True]).__next__)  # the first to begin
+    assert is_gone(pid)
+    assert not compiler._being_compiled
+    assert not compiler._cache.num_refused  # another may still wait for it
+    compiler.check(choice(["a"]))
+    compiler.close()
+
+
+def test_a_request_that_waits_for_a_process_can_be_cancelled(compiler, monkeypatch):
+    monkeypatch.setattr(pool_module, "MAX_PROCESSES", 0)
+    with pytest.raises(RequestCancelled):
+        compiler.check(choice(["c"]), is_cancelled=iter([False, False, True]).__next__)
+
+
+def test_equal_grammars_are_tried_once(compiler, monkeypatch):
+    trials = []
+    whole = compiler._pool.run
+    monkeypatch.setattr(compiler._pool, "run", lambda *args: trials.append(1) or whole(*args))
+    grammar = lark('start: "a" start "b" | "ab"')
+    threads = [threading.Thread(target=compiler.check, args=(grammar,)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trials == [1]
+
+
+def test_a_trial_without_cpu_time_is_retryable(monkeypatch):
+    monkeypatch.setattr(pool_module, "WALL_FACTOR", 0.0005)
+    compiler = byte_compiler(timeout=20.0)
+    with pytest.raises(Unavailable):
+        compiler.check(SLOW)
+    assert not compiler._cache.num_refused
+    compiler.close()
+
+
+def test_a_killed_process_is_replaced(compiler):
+    compiler.check(choice(["d"]))
+    for pid in compiler._pool.pids:
+        os.kill(pid, signal.SIGKILL)
+        assert is_gone(pid)
+    with pytest.raises(Unavailable):
+        compiler.check(choice(["e"]))
+    compiler.check(choice(["e"]))
+
+
+def test_processes_end_with_the_compiler():
+    compiler = byte_compiler()
+    compiler.check(EASY)
+    (pid,) = compiler._pool.pids
+    del compiler
+    assert is_gone(pid)
+
+
+def test_processes_end_when_the_server_is_killed():
+    program = (
+        "import os, signal\n"
+        "from core.contract.grammar import choice\n"
+        "from tests.support.byte_grammars import byte_compiler\n"
+        "compiler = byte_compiler()\n"
+        "compiler.check(choice(['yes']))\n"
+        "print(*compiler._pool.pids, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    server = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert server.returncode == -signal.SIGKILL
+    (pid,) = map(int, server.stdout.split())
+    assert is_gone(pid)
+
+
+def test_without_child_processes_grammars_are_compiled_here(monkeypatch, caplog):
+    monkeypatch.setattr(compiler_module, "IS_SUPPORTED", False)
+    compiler = byte_compiler()
+    compiler.check(EASY)
+    compiler.check(choice(["f"]))
+    assert compiler._pool is None
+    (record,) = caplog.records
+    assert "without limits on time and memory" in record.message
