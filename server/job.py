@@ -38,7 +38,7 @@ class Job:
     def requests(self, tenant: Tenant) -> list[EngineRequest]:
         """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``.
 
-        The tenant's salt keeps its prefixes in the cache apart.
+        The tenant's salt keeps its prefixes in the cache apart, and its name shares the engine.
         """
         interval = self.stream_interval if self.is_streamed else 0
         return [
@@ -48,6 +48,7 @@ class Job:
                 params=_params_of_choice(self.params[p], j),
                 stream_interval=interval,
                 cache_salt=tenant.salted(self.cache_salt),
+                tenant=tenant.name,
             )
             for p, prompt in enumerate(map(tuple, self.prompts))
             for j in range(self.num_choices)

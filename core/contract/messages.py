@@ -21,7 +21,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``stream_interval`` is the number of tokens per output. The first token is always an output of
     its own; 0 reports only the end. Requests share prefix cache blocks only if their
-    ``cache_salt`` is equal.
+    ``cache_salt`` is equal. Tenants get equal shares of the engine when their requests wait.
     """
 
     request_id: str
@@ -29,6 +29,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     stream_interval: int = 1
     cache_salt: str = ""
+    tenant: str = ""
 
 
 class Add(msgspec.Struct, frozen=True):

@@ -28,6 +28,10 @@ class BlockPool:
     def is_free(self, block_id: int) -> bool:
         return self._num_refs[block_id] == 0
 
+    def num_unshared(self, block_ids: Iterable[int]) -> int:
+        """How many of these blocks have one reference."""
+        return sum(self._num_refs[block_id] == 1 for block_id in block_ids)
+
     def is_cached(self, block_hash: bytes) -> bool:
         """Whether a block with this content is cached."""
         return block_hash in self._index

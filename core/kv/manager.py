@@ -202,6 +202,10 @@ class KVCacheManager:
         sequence.reset_tables()
         sequence.num_computed_tokens = 0
 
+    def num_own_blocks(self, sequence: Sequence) -> int:
+        """Blocks of the full group that no other sequence has."""
+        return self._pool.num_unshared(sequence.block_table.held())
+
     def blocks_of(self, sequence: Sequence) -> list[int]:
         """The numbers of the blocks that a sequence holds."""
         return [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as ReadOnly
 from itertools import islice
 
 from core.kv.manager import KVCacheManager
 from core.scheduler.demand import Demand, End, peak_growth
+from core.scheduler.fair import FairQueue
+from core.scheduler.victims import victim_of
 from core.sequence import Sequence
 
 NUM_CONSIDERED = 32
@@ -17,7 +18,7 @@ NUM_CONSIDERED = 32
 
 
 class Admission:
-    """The waiting sequences in order of arrival. Core thread only.
+    """The waiting sequences in the order of FairQueue. Core thread only.
 
     - A sequence fits if there are blocks for all its tokens, one spare block per running sequence,
       and what ``Demand`` expects all of them to allocate before some end. Alone it always fits.
@@ -27,16 +28,19 @@ class Admission:
       before the head, so it does not starve.
     - If nothing could be admitted, the next attempt is after an arrival, an end, or as many steps
       as a block has tokens: running sequences change little meanwhile.
+    - If the head's tenant has no running sequence and others have several, some of theirs are
+      preempted for it: see ``pop_for_share``.
     """
 
     def __init__(self, kv: KVCacheManager, demand: Demand, *, max_num_seqs: int) -> None:
         self._kv = kv
         self._max_num_seqs = max_num_seqs
         self._demand = demand
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = FairQueue(demand.total_tokens)
         self._num_arrivals = 0
         self._awaits_end = False  # a sequence was preempted, and none has ended since
         self._num_skipped = 0  # calls of ``pop`` that will return at once
+        self._denied: Sequence | None = None  # the head, if preempting others would not help it
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -48,25 +52,30 @@ class Admission:
         """Queue a new sequence."""
         sequence.arrival = self._num_arrivals
         self._num_arrivals += 1
-        self._waiting.append(sequence)
+        self._waiting.add(sequence)
         self._num_skipped = 0
+        self._denied = None
 
-    def put_back(self, sequence: Sequence) -> None:
-        """Queue a preempted sequence in its place."""
-        num_older = sum(waiting.arrival < sequence.arrival for waiting in self._waiting)
-        self._waiting.insert(num_older, sequence)
-        self._awaits_end = True
+    def put_back(self, sequence: Sequence, *, is_short: bool) -> None:
+        """Queue a preempted sequence in its place. ``is_short``: the blocks had run out."""
+        self._waiting.add(sequence)
+        if is_short:
+            self._awaits_end = True
+            self._denied = sequence
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a waiting sequence that ended."""
         self._waiting.remove(sequence)
         self._num_skipped = 0
+        self._denied = None
 
     def observe_end(self, sequence: Sequence) -> None:
         """Learn from the end of a running sequence."""
         self._demand.observe_end(sequence)
+        self._waiting.settle(sequence, sequence.num_tokens - sequence.num_cached_tokens)
         self._awaits_end = False
         self._num_skipped = 0
+        self._denied = None
 
     def pop(self, running: ReadOnly[Sequence]) -> Sequence | None:
         """Remove and return the next sequence to run beside ``running``, if any may.
@@ -80,32 +89,62 @@ class Admission:
         if self._num_skipped and running:
             self._num_skipped -= 1
             return None
-        ends = sorted(map(self._demand.end_of, running))
-        if self._fits(self._waiting[0], ends):
-            return self._waiting.popleft()
-        sequence = self._pop_passing(ends)
+        ends = self._ends_of(running)
+        sequence: Sequence | None = self._waiting.head
+        if not self._fits(self._waiting.head, ends):
+            sequence = self._passing(ends)
         if sequence is None:
             self._num_skipped = self._kv.block_size
+        else:
+            self._waiting.take(sequence)
         return sequence
 
-    def _pop_passing(self, ends: list[End]) -> Sequence | None:
-        """Remove and return the first sequence that may pass the head."""
-        head = self._waiting[0]
+    def pop_for_share(self, running: ReadOnly[Sequence]) -> tuple[Sequence, list[Sequence]] | None:
+        """For a tenant without running sequences: its next one, and those to preempt for it.
+
+        Call it when ``pop`` has returned None. At most half of the running sequences are preempted,
+        and the last one of no tenant. What is freed may be less than expected.
+        """
+        if not self._waiting or self._waiting.head is self._denied:
+            return None
+        head = self._waiting.head
+        if any(sequence.request.tenant == head.request.tenant for sequence in running):
+            return None
+        rest, num_freed = list(running), 0
+        victims: list[Sequence] = []
+        while len(victims) < len(running) // 2 and (victim := victim_of(rest, at_least=2)):
+            rest.remove(victim)
+            victims.append(victim)
+            num_freed += self._kv.num_own_blocks(victim)
+            if self._fits(head, self._ends_of(rest), num_freed=num_freed):
+                self._waiting.take(head)
+                return head, victims
+        self._denied = head
+        return None
+
+    def _ends_of(self, running: ReadOnly[Sequence]) -> list[End]:
+        return sorted(map(self._demand.end_of, running))
+
+    def _passing(self, ends: list[End]) -> Sequence | None:
+        """The first sequence that may pass the head."""
+        head = self._waiting.head
         allowance = self._demand.total_tokens(head) - head.num_passed_tokens
         for sequence in islice(self._waiting, 1, NUM_CONSIDERED):
             num_tokens = math.ceil(self._demand.total_tokens(sequence))
             if num_tokens <= allowance and self._fits(sequence, ends):
                 head.num_passed_tokens += num_tokens
-                self._waiting.remove(sequence)
                 return sequence
         return None
 
-    def _fits(self, sequence: Sequence, ends: list[End]) -> bool:
-        """Whether the sequence may run beside those that end at ``ends``, which are sorted."""
+    def _fits(self, sequence: Sequence, ends: list[End], *, num_freed: int = 0) -> bool:
+        """Whether the sequence may run beside those that end at ``ends``, which are sorted.
+
+        ``num_freed`` blocks are in use now and will be free.
+        """
         num_running = len(ends)
         num_spare_blocks = num_running + 1 if ends else 0
         if not self._kv.has_room(
-            sequence, num_spare_blocks=num_spare_blocks, num_running=num_running
+            sequence, num_spare_blocks=num_spare_blocks - num_freed, num_running=num_running
         ):
             return False
         if not ends:
@@ -114,8 +153,8 @@ class Admission:
         growth = peak_growth(
             [*ends, self._demand.end_of(sequence)],
             block_size=self._kv.block_size,
-            blocks_per_token=self._kv.num_used_token_blocks / num_tokens,
+            blocks_per_token=(self._kv.num_used_token_blocks - num_freed) / num_tokens,
         )
         return growth <= num_spare_blocks or self._kv.has_room(
-            sequence, num_spare_blocks=math.ceil(growth), num_running=num_running
+            sequence, num_spare_blocks=math.ceil(growth) - num_freed, num_running=num_running
         )

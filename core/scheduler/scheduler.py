@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from operator import itemgetter
 
 from core.kv.manager import KVCacheManager
 from core.scheduler.admission import Admission
 from core.scheduler.demand import Demand
 from core.scheduler.output import ScheduledSequence, SchedulerOutput
+from core.scheduler.shares import equal_shares
 from core.scheduler.step_time import StepTime
+from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
 
 
@@ -21,18 +24,20 @@ class Scheduler:
       below ``max_step_seconds``, but at least a block of them, and at most
       ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise only
       ``max_num_batched_tokens`` limits the step.
-    - Prefill: half of the prompt tokens of a step are reserved for the oldest unfinished prompt,
-      so that none starves. The rest goes to all prompts, the shortest remainder first and equal
+    - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
+      to the others. Half of a tenant's share is reserved for its oldest unfinished prompt,
+      so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
       ones by age. So a short prompt overtakes long ones at the cost of at most half of their
       speed, and equal prompts finish one after the other.
     - Prefix sharing: a chunk that does not finish its prompt ends at a block boundary. A sequence
       with the same prefix reuses these blocks and continues after them in the same step, so no
       prefix is computed twice.
-    - Admission is first come, first served, within the bounds of ``Admission``. The token budget
-      does not delay it.
-    - Preemption: if blocks run out, the last admitted sequence frees its blocks and is recomputed
-      later. Because of the spare blocks, no sequence is preempted before it has run for as many
-      steps as a block has tokens.
+    - Admission is in the order of ``FairQueue`` (one tenant: first come, first served), within the
+      bounds of ``Admission``. The token budget does not delay it.
+    - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: the last
+      admitted one of the tenant that has the most. Because of the spare blocks, this happens to
+      no sequence before it has run for as many steps as a block has tokens. A sequence may also
+      be preempted for a tenant that has none: see ``Admission``.
     """
 
     def __init__(
@@ -135,15 +140,32 @@ class Scheduler:
         """Allocate blocks for all running sequences, preempting the last admitted if needed."""
         for sequence in self._kv.short_of_blocks(self._running):
             while sequence.status is Status.RUNNING and not self._kv.allocate(sequence):
-                self._preempt(self._running[-1])
+                victim = victim_of(self._running)
+                assert victim is not None
+                self._preempt(victim)
 
     def _admit(self) -> None:
         while (sequence := self._admission.pop(self._running)) is not None:
-            self._reuse_cached(sequence)
-            has_blocks = self._kv.allocate(sequence)
+            has_blocks = self._start(sequence)
             assert has_blocks
-            sequence.status = Status.RUNNING
-            self._running.append(sequence)
+        while (choice := self._admission.pop_for_share(self._running)) is not None:
+            sequence, victims = choice
+            for victim in victims:
+                self._preempt(victim, is_short=False)
+            if not self._start(sequence):
+                self._admission.put_back(sequence, is_short=True)
+
+    def _start(self, sequence: Sequence) -> bool:
+        """Run a sequence if its blocks can be allocated."""
+        num_cached_tokens = sequence.num_cached_tokens
+        self._reuse_cached(sequence)
+        if not self._kv.allocate(sequence):
+            self._kv.free(sequence)
+            sequence.num_cached_tokens = num_cached_tokens
+            return False
+        sequence.status = Status.RUNNING
+        self._running.append(sequence)
+        return True
 
     def _prefill_chunk(self, num_decodes: int) -> int:
         """Tokens of prompts in a step with ``num_decodes`` running streams."""
@@ -153,7 +175,28 @@ class Scheduler:
         return min(self._prefill_chunk_size, max(max_tokens - num_decodes, self._kv.block_size))
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
-        """Divide the budget among prefills, which are in order of age.
+        """Divide the budget among the tenants of prefills, which are in order of age.
+
+        Each tenant gets at least a block's tokens. If there are too many tenants for that, those
+        of the oldest prompt and of the shortest ones are in this step.
+        """
+        by_tenant: dict[str, list[Sequence]] = {}
+        for sequence in prefills:
+            by_tenant.setdefault(sequence.request.tenant, []).append(sequence)
+        groups = [(sum(map(self._longest_chunk, group)), group) for group in by_tenant.values()]
+        chosen = [groups[0], *sorted(groups[1:], key=itemgetter(0))]
+        chosen = sorted(chosen[: max(budget // self._kv.block_size, 1)], key=itemgetter(0))
+        shares = equal_shares([demand for demand, _ in chosen], budget)
+        scheduled: list[ScheduledSequence] = []
+        left = 0  # cached blocks need no share
+        for (_, group), share in zip(chosen, shares, strict=True):
+            items = self._divide(group, share + left)
+            left += share - sum(item.num_tokens for item in items)
+            scheduled += items
+        return scheduled
+
+    def _divide(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
+        """Divide the budget among prefills of a tenant, which are in order of age.
 
         A sequence is skipped if its chunk would neither finish its prompt nor fill a block. Only
         the oldest always gets a chunk.
@@ -189,12 +232,13 @@ class Scheduler:
         if sequence.num_preemptions == 0:  # reuse after preemption saves the client nothing
             sequence.num_cached_tokens += num_cached_tokens
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, *, is_short: bool = True) -> None:
+        """Free the blocks of a running sequence. ``is_short``: there are too few for all."""
         self._running.remove(sequence)
         self._kv.free(sequence)
         sequence.epoch += 1
         sequence.num_in_flight = 0  # the step in flight is stale: its token is sampled again
-        self._admission.put_back(sequence)
+        self._admission.put_back(sequence, is_short=is_short)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1
         self.num_preemptions += 1

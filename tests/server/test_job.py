@@ -52,5 +52,9 @@ def test_the_salt_reaches_the_engine():
     assert requests(tenant=Tenant("t", "secret"))[0].cache_salt == "secret/"
 
 
+def test_requests_carry_the_name_of_their_tenant():
+    assert requests(tenant=Tenant("t", "secret"))[0].tenant == "t"
+
+
 def test_without_streaming_the_engine_reports_only_the_end():
     assert {r.stream_interval for r in requests(is_streamed=False)} == {0}

@@ -24,6 +24,7 @@ def make_request(
     request_id: str = "r",
     stream_interval: int = 1,
     cache_salt: str = "",
+    tenant: str = "",
     **params: Any,
 ) -> EngineRequest:
     return EngineRequest(
@@ -32,6 +33,7 @@ def make_request(
         params=make_params(**params),
         stream_interval=stream_interval,
         cache_salt=cache_salt,
+        tenant=tenant,
     )
 
 

@@ -1,0 +1,198 @@
+"""Tenants share the engine: slots, blocks and the tokens of a step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.scheduler.demand import Demand
+from core.sequence import Sequence, Status
+from tests.support.steps import Steps
+
+
+def unlike(name: int, num_tokens: int) -> range:
+    """A prompt that shares nothing with one of another name."""
+    return range(name * 1000, name * 1000 + num_tokens)
+
+
+def crowd(steps: Steps, count: int, *, tenant: str = "crowd", **fields: int) -> list[Sequence]:
+    return [
+        steps.add(unlike(i, 8), f"{tenant} {i}", tenant=tenant, **{"max_tokens": 40, **fields})
+        for i in range(count)
+    ]
+
+
+def steps_until_first_token(steps: Steps, sequence: Sequence) -> int:
+    num_steps = 0
+    while sequence.num_output_tokens == 0:
+        steps.step()
+        num_steps += 1
+    return num_steps
+
+
+def wait_of_a_chat(tenant: str) -> int:
+    """Steps until the first token of a chat that comes while 500 prompts of a crowd wait."""
+    steps = Steps(num_blocks=200, max_num_seqs=8)
+    crowd(steps, 500, max_tokens=16)
+    for _ in range(10):
+        steps.step()
+    return steps_until_first_token(
+        steps, steps.add(unlike(900, 8), "chat", tenant=tenant, max_tokens=4)
+    )
+
+
+def test_a_chat_does_not_wait_for_500_prompts_of_another_tenant():
+    assert wait_of_a_chat("chat") == 1
+    assert wait_of_a_chat("crowd") > 900
+
+
+def test_one_tenant_preempts_none_of_its_own():
+    steps = Steps(num_blocks=200, max_num_seqs=4)
+    crowd(steps, 8)
+    for _ in range(20):
+        steps.step()
+    assert steps.scheduler.num_running == 4
+    assert steps.scheduler.num_preemptions == 0
+
+
+def test_the_last_admitted_of_the_crowd_gives_up_its_slot_and_goes_on_later():
+    steps = Steps(num_blocks=200, max_num_seqs=4)
+    sequences = crowd(steps, 4)
+    for _ in range(5):
+        steps.step()
+    steps.add(unlike(900, 8), "chat", tenant="chat", max_tokens=2)
+    assert steps.step().keys() == {"crowd 0", "crowd 1", "crowd 2", "chat"}
+    assert sequences[3].num_preemptions == 1
+    steps.step()
+    assert steps.step().keys() == {f"crowd {i}" for i in range(4)}
+    while steps.step():
+        pass
+    assert all(s.status is Status.FINISHED for s in sequences)
+
+
+def test_a_tenant_keeps_its_last_running_sequence():
+    steps = Steps(num_blocks=200, max_num_seqs=3)
+    for name in "abc":
+        crowd(steps, 1, tenant=name)
+    steps.step()
+    late = steps.add(unlike(900, 8), "late", tenant="d", max_tokens=4)
+    steps.step()
+    assert late.status is Status.WAITING
+    assert steps.scheduler.num_preemptions == 0
+
+
+def test_blocks_are_given_up_too():
+    steps = Steps(num_blocks=60, max_num_seqs=8, demand=Demand())
+    crowd(steps, 100)  # 12 blocks each at their end: five of them fit
+    for _ in range(5):
+        steps.step()
+    assert steps.scheduler.num_running == 5
+    chat = steps.add(unlike(900, 24), "chat", tenant="chat", max_tokens=16)
+    assert steps_until_first_token(steps, chat) == 1
+
+
+def test_no_more_than_half_of_the_running_sequences_is_preempted_for_one():
+    steps = Steps(num_blocks=60, max_num_seqs=8, demand=Demand())
+    crowd(steps, 100)
+    for _ in range(5):
+        steps.step()
+    steps.add(unlike(900, 200), "large", tenant="large", max_tokens=16)
+    for _ in range(20):
+        steps.step()
+        steps.scheduler.check()
+    assert steps.scheduler.num_preemptions <= 2
+
+
+def test_if_blocks_run_out_the_tenant_with_the_most_sequences_is_preempted():
+    steps = Steps(num_blocks=24, max_num_seqs=8)
+    sequences = crowd(steps, 4, max_tokens=60)
+    steps.step()
+    single = steps.add(unlike(900, 8), "single", tenant="single", max_tokens=20)
+    while single.status is not Status.FINISHED:
+        steps.step()
+    assert steps.scheduler.num_preemptions > 0
+    assert single.num_preemptions == 0
+    assert sequences[0].num_preemptions == 0
+
+
+def test_tenants_get_equal_parts_of_the_prompt_tokens_of_a_step():
+    steps = Steps(num_blocks=400, max_num_seqs=8, max_num_batched_tokens=64)
+    for i in range(5):
+        steps.add(unlike(i, 100), f"a{i}", tenant="a")
+    steps.add(unlike(5, 200), "b", tenant="b")
+    computed = steps.step()
+    assert computed["b"] == 32
+    assert sum(computed.values()) == 64
+
+
+def test_what_a_tenant_does_not_need_goes_to_others():
+    steps = Steps(num_blocks=400, max_num_seqs=8, max_num_batched_tokens=64)
+    steps.add(unlike(0, 200), "a", tenant="a")
+    steps.add(unlike(1, 8), "b", tenant="b")
+    assert steps.step() == {"a": 56, "b": 8}
+    steps.add(unlike(1, 9), "b", tenant="b")  # all but one of its tokens are cached
+    assert steps.step()["a"] >= 64 - steps.block_size
+
+
+def test_every_tenant_gets_at_least_a_block_and_the_oldest_prompt_is_never_left_out():
+    steps = Steps(num_blocks=400, max_num_seqs=8, max_num_batched_tokens=10)
+    for i in range(5):
+        steps.add(unlike(i, 40), f"{i}", tenant=str(i))
+    computed = steps.step()
+    assert len(computed) == 2
+    assert computed["0"] >= 4
+
+
+TENANTS = st.sampled_from(["a", "b", "c"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    requests=st.lists(
+        st.tuples(TENANTS, st.integers(1, 24), st.integers(1, 8), st.integers(0, 12)),
+        min_size=1,
+        max_size=14,
+    ),
+    block_size=st.integers(1, 4),
+    num_spare_blocks=st.integers(0, 30),
+    max_num_seqs=st.integers(1, 6),
+    demand=st.sampled_from([Demand, None]),
+)
+def test_any_traffic_of_tenants_ends(requests, block_size, num_spare_blocks, max_num_seqs, demand):
+    """Requests are (tenant, prompt tokens, ``max_tokens``, step of arrival)."""
+    steps = Steps(
+        num_blocks=-(-32 // block_size) + num_spare_blocks,
+        block_size=block_size,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_seqs + 8,
+        demand=demand and demand(),
+    )
+    arriving = sorted(enumerate(requests), key=lambda item: item[1][3])
+    sequences: list[Sequence] = []
+    for number in range(2_000):
+        while arriving and arriving[0][1][3] <= number:
+            i, (tenant, length, max_tokens, _) = arriving.pop(0)
+            prompt = [i % 2] * length  # some share their prefix
+            sequences.append(steps.add(prompt, str(i), tenant=tenant, max_tokens=max_tokens))
+        if not steps.step() and not arriving:
+            break
+    assert [s.num_output_tokens for s in sequences] == [s.params.max_tokens for s in sequences]
+    assert steps.kv.num_free_blocks == steps.kv.num_blocks
+    assert not steps.scheduler._admission._waiting._tenants
+
+
+@pytest.mark.parametrize("num_tenants", [2, 4])
+def test_tenants_that_always_wait_get_equal_numbers_of_tokens(num_tenants):
+    """The first sends prompts that are four times as long."""
+    steps = Steps(num_blocks=400, max_num_seqs=4, max_num_batched_tokens=32)
+    sequences: dict[str, list[Sequence]] = {str(i): [] for i in range(num_tenants)}
+    for number in range(200):
+        for name, own in sequences.items():
+            prompt = unlike(number * 4 + int(name), 32 if name == "0" else 8)
+            own.append(steps.add(prompt, f"{name} {number}", tenant=name, max_tokens=2))
+    for _ in range(100):
+        steps.step()
+    used = [sum(s.num_tokens for s in own if s.num_output_tokens) for own in sequences.values()]
+    assert min(used) > 400
+    assert max(used) - min(used) <= 4 * 34  # of the sequences that run

@@ -1,0 +1,28 @@
+"""Which running sequence is preempted."""
+
+from core.scheduler.victims import victim_of
+from tests.support.builders import make_sequence
+
+
+def running(tenants):
+    return [make_sequence(tenant=tenant) for tenant in tenants]
+
+
+def test_of_one_tenant_the_last_admitted_is_preempted():
+    sequences = running("aaa")
+    assert victim_of(sequences) is sequences[2]
+
+
+def test_the_tenant_with_the_most_gives_up_its_last():
+    sequences = running("abaab")
+    assert victim_of(sequences) is sequences[3]
+
+
+def test_of_equal_tenants_the_last_admitted_is_preempted():
+    sequences = running("abab")
+    assert victim_of(sequences) is sequences[3]
+
+
+def test_a_tenant_can_be_left_with_one():
+    assert victim_of(running("ab"), at_least=2) is None
+    assert victim_of([]) is None
