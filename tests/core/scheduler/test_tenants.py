@@ -93,13 +93,13 @@ def test_blocks_are_given_up_too():
 
 
 def test_no_more_than_half_of_the_running_sequences_is_preempted_for_one():
-    """Three of the five would have to end for 29 blocks."""
+    """Three of the five would have to be, for 39 blocks beside those of two when it ends."""
     steps = Steps(num_blocks=60, max_num_seqs=8, demand=Demand())
     crowd(steps, 100)
     for _ in range(5):
         steps.step()
     assert steps.scheduler.num_running == 5
-    steps.add(unlike(900, 100), "large", tenant="large", max_tokens=16)
+    steps.add(unlike(900, 140), "large", tenant="large", max_tokens=16)
     for _ in range(20):
         steps.step()
     assert steps.scheduler.num_preemptions == 0
