@@ -1,15 +1,16 @@
-"""Responses that own their requests while they are sent. A disconnect aborts the requests.
+"""Responses that own their requests while they are sent.
 
-Both are ASGI applications inside a Litestar ``Response``. One ``async with`` around the whole
-sending ends them in every case: the last output, an error, a disconnect (also while ``send``
-blocks), and server shutdown.
+Both are ASGI applications inside a Litestar ``Response``. One ``with`` around the whole sending
+ends them in every case: the last output, an error, a disconnect (``server.admission.watched``
+cancels them, also while ``send`` blocks), and server shutdown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -40,23 +41,12 @@ class OwningAnswer(Response[None]):
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
 
-    @asynccontextmanager
-    async def _owned(self, receive: Receive) -> AsyncIterator[anyio.abc.TaskGroup]:
-        """Own the stream. A disconnect or ``ResponseStream.cancel`` cancels the body.
-
-        An exception in the body propagates as itself, not as an exception group.
-        """
-        failure: Exception | None = None
-        async with self._stream, anyio.create_task_group() as tasks:
-            self._stream.bind(tasks.cancel_scope)
-            tasks.start_soon(_wait_for_disconnect, receive, tasks.cancel_scope)
-            try:
-                yield tasks
-            except Exception as error:  # noqa: BLE001 - the task group would wrap it
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Own the stream. ``ResponseStream.cancel`` cancels the body."""
+        with self._stream, anyio.CancelScope() as scope:
+            self._stream.bind(scope)
+            yield
 
 
 class WholeAnswer(OwningAnswer):
@@ -67,7 +57,7 @@ class WholeAnswer(OwningAnswer):
         self._renderer = renderer
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        async with self._owned(receive):
+        with self._owned():
             body = self._renderer.whole(await self._collect())
             await _start(send, JSON, {"content-length": str(len(body))})
             await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -106,9 +96,7 @@ class StreamAnswer(OwningAnswer):
         self._num_writes = 0
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        async with self._owned(receive) as tasks:
-            if self._keep_alive_interval:
-                tasks.start_soon(self._keep_alive, self._keep_alive_interval)
+        with self._owned(), self._kept_alive():
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
@@ -154,13 +142,28 @@ class StreamAnswer(OwningAnswer):
             self._num_writes += 1
             await send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
-    async def _keep_alive(self, interval: float) -> None:
-        """Wake the sending task after ``interval`` seconds without a write. Only it may send."""
-        while True:
-            num_writes = self._num_writes
-            await anyio.sleep(interval)
-            if num_writes == self._num_writes:
-                self._stream.nudge()
+    @contextmanager
+    def _kept_alive(self) -> Iterator[None]:
+        """Wake the sending task after ``keep_alive_interval`` seconds without a write."""
+        if not self._keep_alive_interval:
+            yield
+            return
+        loop, interval = asyncio.get_running_loop(), self._keep_alive_interval
+        timer: asyncio.TimerHandle
+        num_seen = 0
+
+        def look() -> None:
+            nonlocal timer, num_seen
+            if num_seen == self._num_writes:
+                self._stream.nudge()  # only the sending task may send
+            num_seen = self._num_writes
+            timer = loop.call_later(interval, look)
+
+        timer = loop.call_later(interval, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 async def _start(send: Send, media_type: str, headers: dict[str, str]) -> None:
@@ -172,9 +175,3 @@ async def _start(send: Send, media_type: str, headers: dict[str, str]) -> None:
             "headers": [(b"content-type", media_type.encode()), *encoded],
         }
     )
-
-
-async def _wait_for_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()

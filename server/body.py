@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from server.decoding import decode_request
+from server.admission.lanes import LARGE_BODY
+from server.admission.ticket import ticket_of
+from server.decoding import Decoded, decode_request
 from server.errors import APIError
 from server.ignored_fields import report_ignored
-
 
 class StrictRequest(Request[Any, Any, Any]):
     """Decodes the body into the Struct that the handler declares.
@@ -28,10 +30,20 @@ class StrictRequest(Request[Any, Any, Any]):
             )
         field = self.route_handler.parsed_data_field
         assert field is not None
-        is_strict = self.app.state.serving.settings.strict_fields
-        decoded = decode_request(await self.body(), field.annotation, is_strict=is_strict)
+        decoded = await self._decoded(await self.body(), field.annotation)
         report_ignored(self.scope, decoded.ignored)
         return decoded.request
+
+    async def _decoded(self, body: bytes, type_: Any) -> Decoded[Any]:
+        """Decode the body, a large one in a worker: several passes, between which others run."""
+        serving = self.app.state.serving
+        decode = partial(decode_request, body, type_, is_strict=serving.settings.strict_fields)
+        if len(body) <= LARGE_BODY:
+            return decode()
+        decoded: Decoded[Any] = await serving.lanes.large.run(
+            ticket_of(self.scope).tenant.name, len(body), decode
+        )
+        return decoded
 
     async def body(self) -> bytes:
         """The bytes of the body. Raises APIError if the body is empty or incomplete."""
@@ -42,3 +54,4 @@ class StrictRequest(Request[Any, Any, Any]):
         if not body:
             raise APIError(400, "The body is empty; a JSON object is expected.")
         return body
+

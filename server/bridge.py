@@ -9,7 +9,7 @@ from enum import Enum
 
 import anyio
 
-from core.contract.errors import InvalidRequest, QueueFull, Unavailable
+from core.contract.errors import RoseInferError, Unavailable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
 from core.progress import Progress
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 class EngineBridge:
-    """Admits requests, routes outputs to responses, starts and stops the core thread.
+    """Submits requests, routes outputs to responses, starts and stops the core thread.
 
     Event loop only. The core thread calls two callbacks that only post to the loop.
     """
@@ -42,13 +42,11 @@ class EngineBridge:
         self,
         load: Callable[[], SteppingEngine],
         *,
-        max_in_flight: int,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """``max_in_flight`` limits running and waiting requests. ``on_event`` runs on the loop."""
+        """``on_event`` runs on the loop."""
         self.state = State.LOADING
         self.failure: str | None = None
-        self._max_in_flight = max_in_flight
         self._on_event = on_event
         self._routes: dict[str, tuple[ResponseStream, int]] = {}
         self._streams: set[ResponseStream] = set()
@@ -91,28 +89,21 @@ class EngineBridge:
             case State.FAILED:
                 raise Unavailable("The engine has failed.")
 
-    def check_room(self, num_requests: int) -> None:
-        """Raise QueueFull, or InvalidRequest if so many can never be in flight."""
-        if num_requests > self._max_in_flight:
-            raise InvalidRequest(
-                f"This asks for {num_requests} generations at once; "
-                f"the server takes at most {self._max_in_flight}.",
-                param="n",
-                code="invalid_value",
-            )
-        if self.num_in_flight + num_requests > self._max_in_flight:
-            raise QueueFull("Too many requests are waiting.")
+    def open(
+        self,
+        requests: Sequence[EngineRequest],
+        *,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> ResponseStream:
+        """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
 
-    def open(self, requests: Sequence[EngineRequest]) -> ResponseStream:
-        """Admit and submit the requests of one response. Does not wait for a step.
-
-        Raises Unavailable and what ``check_room`` raises.
+        ``on_end`` is called when a request has ended by itself.
         """
         self.check_accepting()
-        self.check_room(len(requests))
         stream = ResponseStream(
             requests,
             on_close=self.forget,
+            on_end=on_end,
             is_engine_ready=lambda: self.state is State.READY,
         )
         self._streams.add(stream)
@@ -131,6 +122,14 @@ class EngineBridge:
         self._streams.discard(stream)
         if not self._streams:
             self._all_closed.set()
+
+    def fail(self, stream: ResponseStream, error: RoseInferError) -> None:
+        """End the unfinished requests of a response with an error."""
+        stream.cause = error
+        for request in stream.requests:
+            if request.request_id in self._routes:
+                self._core.submit(Abort(request.request_id))
+                self._deliver([StepOutput(request_id=request.request_id, error=str(error))])
 
     def fail_all(self, message: str) -> None:
         """End every running and waiting request with an error."""
@@ -190,6 +189,8 @@ class EngineBridge:
                 logger.exception("cannot deliver to request %s", output.request_id)
                 self._core.submit(Abort(output.request_id))
                 stream.fail(DELIVERY_FAILED)
+            if output.is_last:
+                stream.on_end()
 
     def _handle(self, event: Event) -> None:
         match event:

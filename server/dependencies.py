@@ -8,8 +8,8 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from server.admission.ticket import Ticket, ticket_of
 from server.serving import Serving
-from server.tenants.tenant import Tenant, tenant_of
 
 
 def _serving(state: State) -> Serving:
@@ -17,13 +17,13 @@ def _serving(state: State) -> Serving:
     return serving
 
 
-def _tenant(request: Request[Any, Any, Any]) -> Tenant:
-    return tenant_of(request.scope)
+def _ticket(request: Request[Any, Any, Any]) -> Ticket:
+    return ticket_of(request.scope)
 
 
 DEPENDENCIES = {
     "serving": Provide(_serving, sync_to_thread=False),
-    "tenant": Provide(_tenant, sync_to_thread=False),
+    "ticket": Provide(_ticket, sync_to_thread=False),
 }
 
 NO_DEPENDENCIES = {name: Provide(lambda: None, sync_to_thread=False) for name in DEPENDENCIES}

@@ -19,6 +19,7 @@ from litestar.types import Send
 
 from core.contract.errors import (
     ContextLengthExceeded,
+    DeadlineExceeded,
     GenerationFailed,
     InvalidRequest,
     QueueFull,
@@ -31,6 +32,7 @@ logger = logging.getLogger("roseinfer.server")
 
 MAX_MESSAGE_LENGTH = 500
 RETRY_AFTER_SECONDS = 1
+"""For a server that does not take requests at the moment."""
 
 INVALID = "invalid_request_error"
 
@@ -67,8 +69,10 @@ def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
                 str(error),
                 type_="requests",
                 code="rate_limit_exceeded",
-                headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+                headers={"retry-after": str(error.retry_after)},
             )
+        case DeadlineExceeded():
+            return APIError(504, str(error), type_="timeout_error", code="request_timeout")
         case Unavailable():
             return APIError(
                 503,

@@ -35,6 +35,16 @@ class Job:
     def num_requests(self) -> int:
         return len(self.prompts) * self.num_choices
 
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(map(len, self.prompts))
+
+    @property
+    def max_output_tokens(self) -> int:
+        """The most tokens that all choices may have."""
+        return sum(params.max_tokens for params in self.params) * self.num_choices
+
     def requests(self, tenant: Tenant) -> list[EngineRequest]:
         """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``.
 

@@ -7,11 +7,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-import anyio
 from litestar import Litestar
 
 from core.build import LoadedEngine, load_engine
 from core.thread import Event, SteppingEngine
+from server.admission.admission import Admission
+from server.admission.lanes import Lanes
+from server.admission.limits import Limits
 from server.bridge import EngineBridge
 from server.served_model import ServedModel
 from server.serving import Serving
@@ -39,13 +41,13 @@ def engine_lifespan(
 
         bridge = EngineBridge(
             load_on_core_thread,
-            max_in_flight=settings.engine.max_num_seqs + settings.max_queued_requests,
             on_event=on_event,
         )
         serving = Serving(
             settings=settings,
             bridge=bridge,
-            tokenizer_limiter=anyio.CapacityLimiter(settings.tokenizer_workers),
+            admission=Admission(Limits.of(settings)),
+            lanes=Lanes(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),
         )
@@ -54,6 +56,7 @@ def engine_lifespan(
         try:
             yield
         finally:
+            serving.lanes.close()
             bridge.close()
 
     return lifespan

@@ -23,7 +23,7 @@ ChoiceOutput: TypeAlias = tuple[int, StepOutput]
 class ResponseStream:
     """Receives the outputs of all choices of a response. One reader; event loop only.
 
-    Leaving it (``async with``) aborts the unfinished requests.
+    Leaving it (``with``) aborts the unfinished requests.
     """
 
     def __init__(
@@ -31,8 +31,13 @@ class ResponseStream:
         requests: Sequence[EngineRequest],
         *,
         on_close: Callable[[ResponseStream], None],
+        on_end: Callable[[], None] = lambda: None,
         is_engine_ready: Callable[[], bool],
     ) -> None:
+        self.cause: RoseInferError | None = None
+        """What ended the response, if not the engine."""
+        self.on_end = on_end
+        """Called when a request has ended by itself."""
         self._requests = requests
         self._on_close = on_close
         self._is_engine_ready = is_engine_ready
@@ -61,10 +66,10 @@ class ResponseStream:
         """Whether the reader has received the last output of every choice."""
         return self._num_unfinished == 0
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
@@ -143,6 +148,8 @@ class ResponseStream:
     def failure(self, output: StepOutput) -> RoseInferError:
         """The exception of an output's error. Clients may retry what is no fault of theirs."""
         assert output.error is not None
+        if self.cause is not None:
+            return self.cause
         if output.is_invalid:
             return InvalidRequest(output.error)
         if output.is_retryable or not self._is_engine_ready():

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
 
-import anyio
-from anyio import to_thread
-
+from server.admission.admission import Admission
+from server.admission.lanes import Lanes
 from server.bridge import EngineBridge
 from server.errors import APIError
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.stalls import StallWatch
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -28,7 +22,8 @@ class Serving:
 
     settings: Settings
     bridge: EngineBridge
-    tokenizer_limiter: anyio.CapacityLimiter
+    admission: Admission
+    lanes: Lanes
     stalls: StallWatch
     created: int
     loaded_model: ServedModel | None = None
@@ -53,9 +48,3 @@ class Serving:
                 f"The model '{name}' does not exist; this server has '{served}'.",
                 code="model_not_found",
             )
-
-    async def in_worker(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a pure function (chat template, tokenizer) in a tokenizer worker thread."""
-        return await to_thread.run_sync(
-            lambda: function(*args, **kwargs), limiter=self.tokenizer_limiter
-        )

@@ -19,7 +19,7 @@ from server.engine_flags import (
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
 )
-from server.flag_types import Choice, not_negative, port, seconds, size
+from server.flag_types import Choice, not_negative, port, positive, seconds, size
 from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_program
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stream_interval: int = 1
     tokenizer_workers: int = DEFAULT_TOKENIZER_WORKERS
     max_queued_requests: int = 512
+    max_queued_prompt_tokens: int = 4 * 2**20
+    max_queued_output_tokens: int = 64 * 2**20
     max_body_size: int = 32 * 2**20
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
@@ -78,6 +80,16 @@ _SERVER_FLAGS = (
         name="max-queued-requests",
         help="requests that may wait; one more is answered 429",
         convert=not_negative,
+    ),
+    Flag(
+        name="max-queued-prompt-tokens",
+        help="prompt tokens of all running and waiting requests; more are answered 429",
+        convert=positive,
+    ),
+    Flag(
+        name="max-queued-output-tokens",
+        help="tokens that all running and waiting requests may generate; more are answered 429",
+        convert=positive,
     ),
     Flag(name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size),
     Flag(

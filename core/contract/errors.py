@@ -5,7 +5,8 @@
     RoseInferError
     ├── InvalidRequest            the request can never succeed (400)
     │   └── ContextLengthExceeded     ... more tokens than the context window (400)
-    ├── QueueFull                 too many requests are waiting (429)
+    ├── QueueFull                 a limit on waiting work is reached (429)
+    ├── DeadlineExceeded          the request's time is over (504)
     ├── Unavailable               the engine is loading, draining or dead (503)
     ├── RequestCancelled          the client has left (no answer)
     ├── GenerationFailed          the engine failed on this request (500)
@@ -39,7 +40,15 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 class QueueFull(RoseInferError):
-    """The queue is full: the operator limits how many requests may wait."""
+    """A limit of the operator is reached; there may be room after ``retry_after`` seconds."""
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(RoseInferError):
+    """The time that the client or the operator gives a request is over."""
 
 
 class Unavailable(RoseInferError):

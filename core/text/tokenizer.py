@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from core.contract.errors import InvalidRequest, ModelLoadError
+from core.text.bytes_per_token import max_bytes_per_token
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.special_text import SpecialText, new_mark
 from core.text.vocabulary import Vocabulary
@@ -97,6 +99,11 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return self.vocab_size
+
+    @cached_property
+    def max_bytes_per_token(self) -> int | None:
+        """The most bytes of a text that become one token; None if there is no bound."""
+        return max_bytes_per_token(self._backend, self.vocabulary)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Turn text into ids; the text of a special token becomes that token.
@@ -218,12 +225,14 @@ class Tokenizer:
         continue_final_message: bool = False,
         chat_template: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        check_size: Callable[[int], None] = lambda _num_bytes: None,
     ) -> list[int]:
         """Render messages and encode the result; arguments and errors are those of ``render_chat``.
 
         Only the template makes special tokens: no BOS is added to its text, and the text of
         special tokens in ``messages``, ``tools`` or ``template_kwargs`` stays text. Added tokens
-        that are not special, such as ``<tool_call>``, are recognised everywhere.
+        that are not special, such as ``<tool_call>``, are recognised everywhere. ``check_size``
+        is called with the bytes of the rendered text before it is encoded; it may raise.
         """
         mark = new_mark()
         given = [messages, tools, template_kwargs]
@@ -240,7 +249,8 @@ class Tokenizer:
             chat_template=chat_template,
             template_kwargs=template_kwargs,
         )
-        first, *others = rendered.split(mark)
+        first, *others = pieces = rendered.split(mark)
+        check_size(sum(len(piece.encode(errors="surrogatepass")) for piece in pieces))
         ids = self.encode(first, add_special_tokens=False)
         for piece in others:
             ids += self._encode_inner(piece)

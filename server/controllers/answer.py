@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from litestar import Response
 
+from schemas.chat import ChatCompletionRequest
+from schemas.completions import CompletionRequest
+from schemas.generate import GenerateRequest
+from server.admission.ticket import Ticket
 from server.answers import StreamAnswer, WholeAnswer
 from server.job import Job
 from server.served_model import ServedModel
 from server.serving import Serving
-from server.tenants.tenant import Tenant
+from server.translate.size import num_generations
 
-R = TypeVar("R")
+R = TypeVar("R", ChatCompletionRequest, CompletionRequest, GenerateRequest)
 
 
 async def answer(
-    serving: Serving, translate: Callable[[R, ServedModel], Job], request: R, tenant: Tenant
+    serving: Serving, ticket: Ticket, translate: Callable[[R, ServedModel], Job], request: R
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
 
-    Raises what ``translate`` and ``EngineBridge.open`` raise. After this no 4xx is possible.
+    Raises what the ticket, ``translate`` and ``EngineBridge.open`` raise. After this no 4xx is
+    possible.
     """
-    job = await serving.in_worker(translate, request, serving.model)
-    serving.bridge.check_room(job.num_requests)  # before job.requests allocates them
-    stream = serving.bridge.open(job.requests(tenant))
+    ticket.decoded(num_generations(request))
+    size = ticket.num_body_bytes
+    lane = serving.lanes.of_size(size)
+    job = await lane.run(ticket.tenant.name, size, translate, request, serving.model)
+    ticket.translated(
+        num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
+    )
+    stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
+    ticket.attach(stream, partial(serving.bridge.fail, stream))
     if not job.is_streamed:
         return WholeAnswer(stream, job.renderer)
     interval = serving.settings.keep_alive_interval

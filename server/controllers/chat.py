@@ -10,16 +10,18 @@ from litestar.params import JSONBody
 
 from schemas.chat import ChatCompletion, ChatCompletionRequest
 from schemas.chat_chunk import ChatCompletionChunk
+from server.admission.ticket import Ticket
 from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
-from server.tenants.tenant import Tenant
 from server.translate.chat import translate_chat
 
 
 class ChatController(Controller):
     path = "/v1/chat/completions"
     tags = ("Chat",)
+    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -31,8 +33,8 @@ class ChatController(Controller):
         self,
         data: JSONBody[ChatCompletionRequest],
         serving: NamedDependency[Serving],
-        tenant: NamedDependency[Tenant],
+        ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
         """Continue a conversation."""
         serving.check_accepting(data.model)
-        return await answer(serving, translate_chat, data, tenant)
+        return await answer(serving, ticket, translate_chat, data)

@@ -9,16 +9,18 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from schemas.completions import Completion, CompletionRequest
+from server.admission.ticket import Ticket
 from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
-from server.tenants.tenant import Tenant
 from server.translate.completions import translate_completion
 
 
 class CompletionController(Controller):
     path = "/v1/completions"
     tags = ("Completions",)
+    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -28,8 +30,8 @@ class CompletionController(Controller):
         self,
         data: JSONBody[CompletionRequest],
         serving: NamedDependency[Serving],
-        tenant: NamedDependency[Tenant],
+        ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
         """Continue a text, or score it."""
         serving.check_accepting(data.model)
-        return await answer(serving, translate_completion, data, tenant)
+        return await answer(serving, ticket, translate_completion, data)

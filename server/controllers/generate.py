@@ -9,16 +9,18 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from schemas.generate import GenerateRequest, GenerateResponse
+from server.admission.ticket import Ticket
 from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
-from server.tenants.tenant import Tenant
 from server.translate.generate import translate_generate
 
 
 class GenerateController(Controller):
     path = "/generate"
     tags = ("Generate",)
+    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -28,8 +30,8 @@ class GenerateController(Controller):
         self,
         data: JSONBody[GenerateRequest],
         serving: NamedDependency[Serving],
-        tenant: NamedDependency[Tenant],
+        ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
         """Continue a text. Tokens are sampled unless ``do_sample`` is false."""
         serving.check_accepting()
-        return await answer(serving, translate_generate, data, tenant)
+        return await answer(serving, ticket, translate_generate, data)

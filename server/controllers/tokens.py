@@ -12,6 +12,8 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from server.admission.ticket import Ticket
+from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns
 from server.serving import Serving
 from server.translate.tokens import detokenize, tokenize
@@ -20,27 +22,38 @@ from server.translate.tokens import detokenize, tokenize
 class TokenController(Controller):
     path = "/"
     tags = ("Tokens",)
+    middleware = (with_ticket,)
 
     @post(
         ["/tokenize", "/v1/tokenize"],
         status_code=200,
-        responses=returns(TokenizeResponse, 400, 404, 413, 415, 500, 503),
+        responses=returns(TokenizeResponse, 400, 404, 413, 415, 429, 500, 503),
     )
     async def tokenize(
-        self, data: JSONBody[TokenizeRequest], serving: NamedDependency[Serving]
+        self,
+        data: JSONBody[TokenizeRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
     ) -> TokenizeResponse:
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
-        return await serving.in_worker(tokenize, data, serving.model)
+        return await serving.lanes.tokens.run(
+            ticket.tenant.name, ticket.num_body_bytes, tokenize, data, serving.model
+        )
 
     @post(
         ["/detokenize", "/v1/detokenize"],
         status_code=200,
-        responses=returns(DetokenizeResponse, 400, 404, 413, 415, 500, 503),
+        responses=returns(DetokenizeResponse, 400, 404, 413, 415, 429, 500, 503),
     )
     async def detokenize(
-        self, data: JSONBody[DetokenizeRequest], serving: NamedDependency[Serving]
+        self,
+        data: JSONBody[DetokenizeRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
     ) -> DetokenizeResponse:
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
-        return await serving.in_worker(detokenize, data, serving.model)
+        return await serving.lanes.tokens.run(
+            ticket.tenant.name, ticket.num_body_bytes, detokenize, data, serving.model
+        )

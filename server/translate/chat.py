@@ -13,6 +13,7 @@ from server.served_model import ServedModel
 from server.translate.answer_form import AnswerForm
 from server.translate.formats import output_format
 from server.translate.params import answer_length, sampling_params
+from server.translate.prompt_size import size_check
 from server.translate.prompts import chat_prompt, truncate
 from server.translate.response import check_stream_options, new_envelope, new_job
 from server.translate.tools import select_tools
@@ -76,7 +77,13 @@ def _prompt(
 ) -> tuple[list[int], int]:
     """The prompt's token ids, and the number of tokens to generate at most."""
     allow_template = model.settings.trust_request_chat_template
-    prompt = chat_prompt(request, model.tokenizer, tools=tools, allow_template=allow_template)
+    prompt = chat_prompt(
+        request,
+        model.tokenizer,
+        tools=tools,
+        allow_template=allow_template,
+        check_size=size_check(request, model, param="messages"),
+    )
     wanted = _wanted_tokens(request)
     prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
     return prompt, answer_length(prompt, wanted, model.info, param="messages")

@@ -12,6 +12,7 @@ from server.render.completions import CompletionOptions, CompletionRenderer
 from server.served_model import ServedModel
 from server.translate.formats import output_format
 from server.translate.params import answer_length, sampling_params
+from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
 from server.translate.response import check_stream_options, new_envelope, new_job
 from server.translate.unsupported import refuse_unsupported
@@ -58,7 +59,8 @@ def _check_fields(request: CompletionRequest) -> None:
 
 
 def _prompts(request: CompletionRequest, model: ServedModel) -> list[TokenizedPrompt]:
-    prompts = completion_prompts(request, model.tokenizer)
+    check_size = size_check(request, model, param="prompt")
+    prompts = completion_prompts(request, model.tokenizer, check_size=check_size)
     if request.truncate_prompt_tokens is None:
         return prompts
     wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens

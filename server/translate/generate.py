@@ -10,6 +10,7 @@ from server.job import Job
 from server.render.text import TextRenderer
 from server.served_model import ServedModel
 from server.translate.params import answer_length, sampling_params
+from server.translate.prompt_size import size_check
 from server.translate.prompts import completion_prompts
 
 DEFAULT_MAX_NEW_TOKENS = 64
@@ -24,7 +25,8 @@ def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
         top_p=request.top_p,
         ignore_eos=request.stop_on_eos is False,
     )
-    [prompt] = completion_prompts(completion, model.tokenizer)
+    check_size = size_check(completion, model, param="prompt")
+    [prompt] = completion_prompts(completion, model.tokenizer, check_size=check_size)
     max_tokens = answer_length(
         prompt.token_ids,
         request.max_new_tokens,

@@ -11,7 +11,9 @@ from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
 from schemas.tokenize import TokenizeRequest
+from server.admission.checkpoint import checkpoint
 from server.translate.messages import template_messages
+from server.translate.prompt_size import CheckSize, no_check
 
 MAX_PROMPTS = 1024
 
@@ -30,6 +32,7 @@ def chat_prompt(
     *,
     tools: Sequence[Mapping[str, Any]] = (),
     allow_template: bool,
+    check_size: CheckSize = no_check,
 ) -> list[int]:
     """Render the conversation with its tools and tokenize it. Raises InvalidRequest."""
     assert request.messages is not None
@@ -62,10 +65,13 @@ def chat_prompt(
         continue_final_message=continue_final,
         chat_template=request.chat_template,
         template_kwargs=_template_kwargs(request),
+        check_size=check_size,
     )
 
 
-def completion_prompts(request: CompletionRequest, tokenizer: Tokenizer) -> list[TokenizedPrompt]:
+def completion_prompts(
+    request: CompletionRequest, tokenizer: Tokenizer, *, check_size: CheckSize = no_check
+) -> list[TokenizedPrompt]:
     """All prompts of the request, in any of the four forms. Raises InvalidRequest.
 
     Text gets the tokenizer's special tokens unless ``add_special_tokens`` is false. Ids are used
@@ -73,6 +79,9 @@ def completion_prompts(request: CompletionRequest, tokenizer: Tokenizer) -> list
     """
     add_special_tokens = request.add_special_tokens is not False
     prompts = _split(request.prompt)
+    for text_or_ids in prompts:
+        if isinstance(text_or_ids, str):
+            check_size(len(text_or_ids.encode(errors="surrogatepass")))
     if request.suffix:
         return [_fill_in_the_middle(prompt, request.suffix, tokenizer) for prompt in prompts]
     return [
@@ -129,6 +138,7 @@ def _split(prompt: Prompt | None) -> list[str | list[int]]:
 def _tokenize(
     prompt: str | list[int], tokenizer: Tokenizer, *, add_special_tokens: bool
 ) -> TokenizedPrompt:
+    checkpoint()
     if isinstance(prompt, str):
         ids = tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
         return TokenizedPrompt(ids or tokenizer.start_token_ids(), prompt)

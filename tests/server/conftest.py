@@ -35,11 +35,10 @@ async def start_bridge(soon):
     """Start bridges, wait until they are ready, and stop their threads at the end."""
     bridges = []
 
-    async def start(engine, *, max_in_flight=8):
+    async def start(engine):
         ready = anyio.Event()
         bridge = EngineBridge(
             lambda: engine,
-            max_in_flight=max_in_flight,
             on_event=lambda event: ready.set() if isinstance(event, Ready) else None,
         )
         bridges.append((bridge, engine))

@@ -13,7 +13,7 @@ from server.render.chat import ChatOptions, ChatRenderer
 from server.render.envelope import Envelope
 from server.render.text import TextRenderer
 from server.response_stream import BUFFERED_OUTPUTS
-from tests.support.asgi import Exchange
+from tests.support.asgi import Exchange, watched
 from tests.support.engines import last, out, request, settle
 from tests.support.tokenizers import byte_level
 
@@ -52,9 +52,10 @@ def respond(bridge, engine):
     @asynccontextmanager
     async def respond(make, *requests, **options):
         requests = requests or (request(),)
-        exchange = Exchange(chunks=())
+        exchange = Exchange()
         stream = bridge.open(requests)
-        app = make(stream, options.pop("renderer", LineRenderer()), **options).to_asgi_response()
+        answer = make(stream, options.pop("renderer", LineRenderer()), **options)
+        app = watched(answer.to_asgi_response())
         async with anyio.create_task_group() as tasks:
             await engine.admit(len(requests))
             tasks.start_soon(exchange.run, app)
@@ -124,10 +125,10 @@ class TestWhole:
         assert engine.aborted == ["r"]
 
     async def test_a_client_that_disconnected_before_the_response_was_sent(self, bridge, engine):
-        exchange = Exchange(chunks=())
+        exchange = Exchange()
         exchange.disconnect()
         answer = WholeAnswer(bridge.open([request()]), LineRenderer())
-        await exchange.run(answer.to_asgi_response())
+        await exchange.run(watched(answer.to_asgi_response()))
         assert exchange.failure is None
         assert bridge.num_in_flight == 0
 

@@ -5,7 +5,7 @@ import anyio
 import pytest
 from anyio import lowlevel
 
-from core.contract.errors import InvalidRequest, ModelLoadError, QueueFull, Unavailable
+from core.contract.errors import ModelLoadError, Unavailable
 from core.thread import Died
 from server.bridge import EngineBridge, State
 from server.response_stream import BUFFERED_OUTPUTS
@@ -30,7 +30,7 @@ class TestAdmission:
             gate.wait()
             return engine
 
-        bridge = EngineBridge(load, max_in_flight=8, on_event=lambda _: ready.set())
+        bridge = EngineBridge(load, on_event=lambda _: ready.set())
         bridge.start()
         assert bridge.state is State.LOADING
         with pytest.raises(Unavailable, match="loading"):
@@ -54,9 +54,7 @@ class TestAdmission:
             raise ModelLoadError("no such model")
 
         events, notified = [], anyio.Event()
-        bridge = EngineBridge(
-            load, max_in_flight=8, on_event=lambda event: (events.append(event), notified.set())
-        )
+        bridge = EngineBridge(load, on_event=lambda event: (events.append(event), notified.set()))
         bridge.start()
         with soon():
             await notified.wait()
@@ -66,38 +64,6 @@ class TestAdmission:
             bridge.open([request()])
         assert bridge.close()
         assert bridge.state is State.FAILED  # also after closing
-
-    async def test_ancestor_in_flight_limit(self, bridge):
-        streams = [bridge.open([request(f"{i}a"), request(f"{i}b")]) for i in range(4)]
-        assert bridge.num_in_flight == 8
-        with pytest.raises(QueueFull):
-            bridge.open([request("one more")])
-        streams[0].close()
-        bridge.open([request("now"), request("two")]).close()
-        for stream in streams:
-            stream.close()
-        assert bridge.num_in_flight == 0
-
-    async def test_a_response_is_admitted_as_a_whole(self, bridge, engine):
-        streams = [bridge.open([request(f"{i}") for i in range(6)])]
-        with pytest.raises(QueueFull):
-            bridge.open([request(f"b{i}") for i in range(3)])
-        assert bridge.num_in_flight == 6
-        streams.append(bridge.open([request("c0"), request("c1")]))
-        for stream in streams:
-            stream.close()
-
-    async def test_more_than_the_limit_is_an_invalid_request(self, bridge):
-        with pytest.raises(InvalidRequest, match=r"9 generations.*at most 8"):
-            bridge.open([request(str(i)) for i in range(9)])
-
-    async def test_a_finished_request_frees_its_place(self, bridge, engine, soon):
-        stream = bridge.open([request(str(i)) for i in range(8)])
-        engine.step_with(last("3"))
-        with soon():
-            await stream.receive()
-        bridge.open([request("next")]).close()
-        stream.close()
 
     async def test_ancestor_add_returns_an_id_without_waiting_for_a_step(self, bridge, engine):
         first = bridge.open([request("first")])
@@ -127,10 +93,10 @@ class TestRouting:
                 super().add(new)
 
         registered = []
-        bridge = await start_bridge(EagerEngine(words("done")), max_in_flight=100)
+        bridge = await start_bridge(EagerEngine(words("done")))
         with soon():
             for i in range(50):
-                async with bridge.open([request(f"{i}a"), request(f"{i}b")]) as stream:
+                with bridge.open([request(f"{i}a"), request(f"{i}b")]) as stream:
                     outputs = await read_all(stream)
                     assert [index for index, _ in outputs] == [0, 1]
         assert registered == [True] * 100
@@ -168,7 +134,7 @@ class TestRouting:
         stays.close()
 
     async def test_ancestor_a_closed_stream_discards_its_request(self, bridge, engine):
-        async with bridge.open([request("a"), request("b")]) as stream:
+        with bridge.open([request("a"), request("b")]) as stream:
             await engine.admit(2)
             num_steps = engine.num_steps
             engine.step_with(out("a", "x"), last("b", "y"))
@@ -193,7 +159,7 @@ class TestRouting:
 
     async def test_an_exception_in_the_response_aborts(self, bridge, engine):
         async def respond():
-            async with bridge.open([request("a")]):
+            with bridge.open([request("a")]):
                 await engine.until(lambda e: e.live)
                 raise ZeroDivisionError
 
@@ -321,7 +287,7 @@ class TestSlowReaders:
         leavers = {name for name in streams if rng.random() < 0.2}
 
         async def read(name, stream):
-            async with stream:
+            with stream:
                 while not stream.is_finished:
                     match rng.randrange(3):
                         case 0:
@@ -401,7 +367,7 @@ class TestShutdown:
         outputs = []
 
         async def respond():
-            async with stream:
+            with stream:
                 outputs.extend(await read_all(stream))
 
         async with anyio.create_task_group() as tasks:
@@ -417,7 +383,7 @@ class TestShutdown:
 
         async def respond():
             nonlocal was_cancelled
-            async with stream:
+            with stream:
                 with anyio.CancelScope() as scope:
                     stream.bind(scope)
                     await anyio.sleep_forever()  # a blocked send
@@ -454,7 +420,7 @@ class TestShutdown:
         stream.close()
 
     async def test_close_before_start(self):
-        bridge = EngineBridge(GatedEngine, max_in_flight=1)
+        bridge = EngineBridge(GatedEngine)
         assert bridge.close()
 
     async def test_close_does_not_wait_for_a_step_that_hangs(self, bridge, engine, monkeypatch):

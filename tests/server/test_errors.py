@@ -16,6 +16,7 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from core.contract.errors import (
     ContextLengthExceeded,
+    DeadlineExceeded,
     GenerationFailed,
     InvalidRequest,
     ModelLoadError,
@@ -67,6 +68,14 @@ class TestTable:
             {},
         ),
         QueueFull: (QueueFull("no"), 429, "requests", None, "rate_limit_exceeded", RETRY),
+        DeadlineExceeded: (
+            DeadlineExceeded("no"),
+            504,
+            "timeout_error",
+            None,
+            "request_timeout",
+            {},
+        ),
         Unavailable: (
             Unavailable("no"),
             503,
@@ -432,7 +441,7 @@ class TestOverTheApplication:
 
     async def test_queue_full(self, start_app, engine):
         app = await start_app(engine, max_queued_requests=0)
-        streams = app.bridge._max_in_flight
+        streams = app.litestar.state.serving.admission.choices.limit
         body = {"prompt": ["x"] * streams}
         exchange = Exchange("POST", "/v1/completions", chunks=[msgspec.json.encode(body)])
         async with anyio.create_task_group() as tasks:

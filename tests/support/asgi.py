@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from server.admission.watched import Watched
 from tests.support.engines import DEADLINE
 
 
@@ -159,6 +160,19 @@ class Exchange:
     def _notify(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+
+def watched(app: Any) -> Any:
+    """Wrap an application whose body has been read as the server's routes are wrapped."""
+
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await app(scope, receive, send)
+
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        await Watched(receive).run(reading, scope, send)
+
+    return wrapped
 
 
 async def ask(

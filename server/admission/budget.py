@@ -1,0 +1,93 @@
+"""Budget: how much of one resource all requests together may hold, and its fair division."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from core.contract.errors import InvalidRequest, QueueFull
+from server.admission.drain_rate import DrainRate
+
+MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1, 60
+"""Seconds. Bounds of ``Retry-After``."""
+
+RESERVE_SHARE = 4
+"""The limit divided by this is the reserve of tenants that hold less than their fair share."""
+
+
+class Budget:
+    """Amounts of one resource that requests hold. Event loop only.
+
+    One tenant alone may hold the whole limit. When the limit is reached, a tenant that holds less
+    than an equal share of it is admitted into a reserve beyond it, so that a tenant that fills the
+    budget shuts only itself out.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        full: str,
+        never: str,
+        param: str | None = None,
+        clock: Callable[[], float],
+    ) -> None:
+        """``full`` is the message of a 429. ``never``, formatted with both numbers, of a 400."""
+        self.limit = limit
+        self.held = 0
+        self._full = full
+        self._never = never
+        self._param = param
+        self._clock = clock
+        self._by_tenant: dict[str, int] = {}
+        self._drained = DrainRate()
+
+    @property
+    def num_tenants(self) -> int:
+        """Number of tenants that hold something."""
+        return len(self._by_tenant)
+
+    def check_possible(self, total: int) -> None:
+        """Raise InvalidRequest if no request may ever hold so much."""
+        if total > self.limit:
+            raise InvalidRequest(
+                self._never.format(total, self.limit), param=self._param, code="invalid_value"
+            )
+
+    def take(self, tenant: str, amount: int) -> None:
+        """Take ``amount`` or raise QueueFull."""
+        if not self._has_room(tenant, amount):
+            raise QueueFull(self._full, retry_after=self.retry_after(amount))
+        self.held += amount
+        self._by_tenant[tenant] = self._by_tenant.get(tenant, 0) + amount
+
+    def give_back(self, tenant: str, amount: int) -> None:
+        """Return what ``take`` took, or a part of it."""
+        if not amount:
+            return
+        left = self._by_tenant[tenant] - amount
+        assert left >= 0
+        if left:
+            self._by_tenant[tenant] = left
+        else:
+            del self._by_tenant[tenant]
+        self.held -= amount
+        self._drained.add(amount, self._clock())
+
+    def retry_after(self, amount: int) -> int:
+        """Seconds until ``amount`` should fit, from the rate at which others give back."""
+        rate = self._drained.per_second(self._clock())
+        if rate is None:
+            return MIN_RETRY_AFTER
+        missing = max(self.held + amount - self.limit, 1)
+        wait = missing / rate if rate > missing / MAX_RETRY_AFTER else MAX_RETRY_AFTER
+        return max(math.ceil(wait), MIN_RETRY_AFTER)
+
+    def _has_room(self, tenant: str, amount: int) -> bool:
+        if self.held + amount <= self.limit:
+            return True
+        own = self._by_tenant.get(tenant, 0)
+        num_tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
+        is_below_share = (own + amount) * num_tenants <= self.limit
+        reserve = self.limit // RESERVE_SHARE
+        return is_below_share and self.held + amount <= self.limit + reserve

@@ -1,0 +1,117 @@
+"""Ticket: what one request holds, from its headers to the last byte of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from core.contract.errors import RoseInferError
+from server.admission.admission import Admission
+from server.admission.budget import Budget
+from server.response_stream import ResponseStream
+from server.tenants.tenant import Tenant
+
+SCOPE_KEY = "ticket"
+"""Key in the ``state`` of an ASGI scope."""
+
+
+class Ticket:
+    """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
+
+    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
+    Each step may raise QueueFull, or InvalidRequest for what never fits.
+    """
+
+    def __init__(
+        self, admission: Admission, tenant: Tenant, *, declared_bytes: int | None = None
+    ) -> None:
+        """Admit a request by its headers. Raises QueueFull.
+
+        ``declared_bytes`` is the Content-Length. Without one, bytes count as they arrive.
+        """
+        self.tenant = tenant
+        self.num_body_bytes = 0
+        """Bytes of the body that have arrived."""
+        self._admission = admission
+        self._held: dict[Budget, int] = {}
+        self._is_declared = declared_bytes is not None
+        self._stream: ResponseStream | None = None
+        self._fail: Callable[[RoseInferError], None] | None = None
+        try:
+            self._take(admission.choices, 1)
+            self._take(admission.body_bytes, declared_bytes or 0)
+        except BaseException:
+            self._release()
+            raise
+        admission.num_tickets += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._admission.num_tickets -= 1
+        if self._stream is not None:
+            self._stream.close()
+        self._release()
+
+    def body_arrived(self, num_bytes: int) -> None:
+        """Count bytes of the body."""
+        self.num_body_bytes += num_bytes
+        if not self._is_declared:
+            self._take(self._admission.body_bytes, num_bytes)
+
+    def decoded(self, num_choices: int) -> None:
+        """Take the places of all choices. One was taken at the headers."""
+        self._admission.choices.check_possible(num_choices)
+        self._take(self._admission.choices, num_choices - 1)
+
+    def translated(self, *, num_prompt_tokens: int, num_output_tokens: int) -> None:
+        """Exchange the body for its tokens. Output tokens are the most that may be generated."""
+        for budget, amount in (
+            (self._admission.prompt_tokens, num_prompt_tokens),
+            (self._admission.output_tokens, num_output_tokens),
+        ):
+            budget.check_possible(amount)
+            self._take(budget, amount)
+        self._give_back_all(self._admission.body_bytes)
+
+    def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
+        """Own the stream from now on. ``fail`` ends it with an error."""
+        self._stream, self._fail = stream, fail
+
+    def choice_ended(self) -> None:
+        """Return the place of one choice. The last one is returned at the end."""
+        if self._held[self._admission.choices] > 1:
+            self._held[self._admission.choices] -= 1
+            self._admission.choices.give_back(self.tenant.name, 1)
+
+    def fail(self, error: RoseInferError) -> bool:
+        """End the answer with an error. False if the engine has not got the request yet."""
+        if self._fail is None:
+            return False
+        self._fail(error)
+        return True
+
+    def _take(self, budget: Budget, amount: int) -> None:
+        if amount:
+            budget.take(self.tenant.name, amount)
+            self._held[budget] = self._held.get(budget, 0) + amount
+
+    def _give_back_all(self, budget: Budget) -> None:
+        budget.give_back(self.tenant.name, self._held.pop(budget, 0))
+
+    def _release(self) -> None:
+        for budget in list(self._held):
+            self._give_back_all(budget)
+
+
+def ticket_of(scope: Any) -> Ticket:
+    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
+    ticket: Ticket = scope["state"][SCOPE_KEY]
+    return ticket
