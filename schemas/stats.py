@@ -1,4 +1,4 @@
-"""GET /stats: counters of the engine and of the event loop."""
+"""GET /stats: counters of the engine, of the event loop and of admission."""
 
 from schemas.base import ResponseModel
 
@@ -35,7 +35,26 @@ class LoopStats(ResponseModel, frozen=True, kw_only=True):
     longest_busy_stall_ms: int
 
 
+class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
+    """What the open requests hold. All are 0 when the server is idle, except `num_refused`.
+
+    A ticket is a request between its headers and the last byte of its answer. Jobs are calls in
+    worker threads; those of clients that have left are abandoned.
+    """
+
+    num_tickets: int
+    num_choices: int
+    num_body_bytes: int
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_waiting_jobs: int
+    num_running_jobs: int
+    num_abandoned_jobs: int
+    num_refused: int
+
+
 class ServerStats(EngineStats, frozen=True, kw_only=True):
-    """The engine's counters and those of the event loop."""
+    """The engine's counters, those of the event loop and those of admission."""
 
     event_loop: LoopStats
+    admission: AdmissionStats

@@ -16,6 +16,8 @@ class Admission:
         """``clock`` measures seconds."""
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
+        self.num_refused = 0
+        """Requests that were refused because a budget was used up."""
         self.choices = Budget(
             limits.choices,
             full="Too many requests are waiting.",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from core.contract.errors import RoseInferError
+from core.contract.errors import QueueFull, RoseInferError
 from server.admission.admission import Admission
 from server.admission.budget import Budget
 from server.response_stream import ResponseStream
@@ -100,7 +100,11 @@ class Ticket:
 
     def _take(self, budget: Budget, amount: int) -> None:
         if amount:
-            budget.take(self.tenant.name, amount)
+            try:
+                budget.take(self.tenant.name, amount)
+            except QueueFull:
+                self._admission.num_refused += 1
+                raise
             self._held[budget] = self._held.get(budget, 0) + amount
 
     def _give_back_all(self, budget: Budget) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
@@ -11,6 +10,7 @@ from schemas.stats import ServerStats
 from server.bridge import State
 from server.openapi.responses import also_returns, returns
 from server.serving import Serving
+from server.statistics import statistics
 
 
 class HealthController(Controller):
@@ -34,7 +34,5 @@ class HealthController(Controller):
 
     @get("/stats", sync_to_thread=False, responses=returns(ServerStats, 500))
     def stats(self, serving: NamedDependency[Serving]) -> ServerStats:
-        """The engine's counters after its last step, and the stalls of the event loop."""
-        return ServerStats(
-            **msgspec.structs.asdict(serving.bridge.stats), event_loop=serving.stalls.stats
-        )
+        """Counters of the engine, of the event loop and of admission."""
+        return statistics(serving)

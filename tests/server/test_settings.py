@@ -49,6 +49,8 @@ GIVEN = {
     "stream_interval": ("--stream-interval", "4", 4),
     "tokenizer_workers": ("--tokenizer-workers", "5", 5),
     "max_queued_requests": ("--max-queued-requests", "0", 0),
+    "max_queued_prompt_tokens": ("--max-queued-prompt-tokens", "7", 7),
+    "max_queued_output_tokens": ("--max-queued-output-tokens", "8", 8),
     "max_body_size": ("--max-body-size", "10k", 10_000),
     "drain_timeout": ("--drain-timeout", "0.5", 0.5),
     "keep_alive_interval": ("--keep-alive-interval", "0", 0.0),

@@ -55,6 +55,8 @@ class Exchange:
         ]
         if self._incoming and is_complete:
             self._incoming[-1]["more_body"] = False
+        self._end = anyio.Event()
+        self._has_end = bool(self._incoming) and not is_complete
         self.messages: list[dict[str, Any]] = []
         self.failure: BaseException | None = None
         self.is_done = False
@@ -69,6 +71,16 @@ class Exchange:
     def disconnect(self) -> None:
         """Leave."""
         self._gone.set()
+
+    def hold_end(self) -> None:
+        """Send the end of the body only when ``finish`` is called."""
+        self._incoming[-1]["more_body"] = self._has_end = True
+
+    def finish(self) -> None:
+        """Send the end of a body that was not complete."""
+        assert self._has_end
+        self._incoming.append({"type": "http.request", "body": b"", "more_body": False})
+        self._end.set()
 
     def block(self) -> None:
         """Read nothing from now on."""
@@ -136,8 +148,19 @@ class Exchange:
     async def receive(self) -> dict[str, Any]:
         if self._incoming:
             return self._incoming.pop(0)
+        if self._has_end:
+            async with anyio.create_task_group() as tasks:
+                for event in (self._gone, self._end):
+                    tasks.start_soon(self._wait_and_cancel, event, tasks.cancel_scope)
+            self._has_end = False
+            if self._incoming:
+                return self._incoming.pop(0)
         await self._gone.wait()
         return {"type": "http.disconnect"}
+
+    async def _wait_and_cancel(self, event: anyio.Event, scope: anyio.CancelScope) -> None:
+        await event.wait()
+        scope.cancel()
 
     async def send(self, message: dict[str, Any]) -> None:
         assert not self._is_sending, "two sends at once"

@@ -49,6 +49,13 @@ async def settle() -> None:
         await anyio.lowlevel.checkpoint()
 
 
+async def until(is_true: Callable[[], object]) -> None:
+    """Wait for something that another thread or task brings about."""
+    with anyio.fail_after(DEADLINE):
+        while not is_true():
+            await anyio.lowlevel.checkpoint()
+
+
 class GatedEngine:
     """A SteppingEngine whose steps wait for the test: ``step_with`` says when, and what comes out.
 

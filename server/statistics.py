@@ -1,0 +1,32 @@
+"""statistics: the numbers of GET /stats."""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.stats import AdmissionStats, ServerStats
+from server.serving import Serving
+
+
+def statistics(serving: Serving) -> ServerStats:
+    """The engine's counters after its last step, and the server's own now."""
+    return ServerStats(
+        **msgspec.structs.asdict(serving.bridge.stats),
+        event_loop=serving.stalls.stats,
+        admission=_admission(serving),
+    )
+
+
+def _admission(serving: Serving) -> AdmissionStats:
+    admission, lanes = serving.admission, serving.lanes
+    return AdmissionStats(
+        num_tickets=admission.num_tickets,
+        num_choices=admission.choices.held,
+        num_body_bytes=admission.body_bytes.held,
+        num_prompt_tokens=admission.prompt_tokens.held,
+        num_output_tokens=admission.output_tokens.held,
+        num_waiting_jobs=lanes.num_waiting,
+        num_running_jobs=lanes.num_running,
+        num_abandoned_jobs=lanes.num_abandoned,
+        num_refused=admission.num_refused,
+    )

@@ -1,0 +1,319 @@
+"""Requests through the whole application: what they hold, and that nothing is left of them."""
+
+import threading
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+
+from core.text.tokenizer import Tokenizer
+from server.admission.checkpoint import checkpoint
+from server.translate.chat import translate_chat
+from tests.support.asgi import Exchange, ask
+from tests.support.engines import AnsweringEngine, last, out, settle, until, words
+
+pytestmark = pytest.mark.anyio
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+USER = [{"role": "user", "content": "hi"}]
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+async def free(soon):
+    """Assert that nothing is held."""
+
+    async def free(app):
+        with soon():
+            while any(value for name, value in held(app).items() if name != "num_refused"):
+                await anyio.lowlevel.checkpoint()
+
+    return free
+
+
+def held(app):
+    serving = app.litestar.state.serving
+    admission, lanes = serving.admission, serving.lanes
+    return {
+        "tickets": admission.num_tickets,
+        "choices": admission.choices.held,
+        "bytes": admission.body_bytes.held,
+        "prompt_tokens": admission.prompt_tokens.held,
+        "output_tokens": admission.output_tokens.held,
+        "waiting": lanes.num_waiting,
+        "running": lanes.num_running,
+        "abandoned": lanes.num_abandoned,
+    }
+
+
+def chat(**fields):
+    body = msgspec.json.encode({"messages": USER} | fields)
+    return Exchange("POST", CHAT, chunks=[body], headers=JSON)
+
+
+class TestHeld:
+    async def test_stage_by_stage(self, start_app, engine, free):
+        app = await start_app(engine)
+        body = msgspec.json.encode({"prompt": ["abc", "de"], "n": 2, "max_tokens": 7})
+        headers = JSON | {"content-length": str(len(body))}
+        exchange = Exchange("POST", COMPLETIONS, chunks=[body], headers=headers, is_complete=False)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, app)
+            await settle()
+            uploading = held(app)
+            assert (uploading["tickets"], uploading["choices"]) == (1, 1)
+            assert uploading["bytes"] == len(body)
+            exchange.finish()
+            await engine.admit(4)
+            running = held(app)
+            assert (running["choices"], running["bytes"]) == (4, 0)
+            assert running["output_tokens"] == 4 * 7
+            assert running["prompt_tokens"] == sum(
+                len(r.prompt_token_ids) for r in engine.added[::2]
+            )
+            await engine.say(last(engine.added[0].request_id), last(engine.added[1].request_id))
+            assert held(app)["choices"] == 2
+            await engine.say(*[last(r.request_id) for r in engine.added[2:]])
+            await exchange.done()
+        assert exchange.status == 200
+        await free(app)
+
+    async def test_an_undeclared_body_counts_as_it_arrives(self, start_app, free):
+        app = await start_app(max_body_size=1000)
+        limit = app.litestar.state.serving.admission.body_bytes.limit
+        uploads = [
+            Exchange("POST", CHAT, chunks=[b" " * 900], headers=JSON, is_complete=False)
+            for _ in range(limit // 900 + 1)
+        ]
+        async with anyio.create_task_group() as tasks:
+            for upload in uploads:
+                tasks.start_soon(upload.run, app)
+            await uploads[-1].done()
+            assert uploads[-1].status == 429
+            assert held(app)["bytes"] == 900 * (len(uploads) - 1)
+            for upload in uploads:
+                upload.disconnect()
+        await free(app)
+
+    @pytest.mark.parametrize(
+        ("path", "body", "status"),
+        [
+            (CHAT, {"messages": USER}, 200),
+            (CHAT, {"messages": USER, "stream": True}, 200),
+            (CHAT, {"messages": USER, "model": "other"}, 404),
+            (CHAT, {"messages": USER, "n": -1}, 400),
+            (CHAT, {"messages": []}, 400),
+            (CHAT, {"messages": USER, "guided_json": {"type": 5}}, 400),
+            (COMPLETIONS, {"prompt": [1, "a"]}, 400),
+            ("/generate", {"prompt": "x"}, 200),
+            ("/tokenize", {"prompt": "x"}, 200),
+            ("/detokenize", {"tokens": [1]}, 200),
+            ("/detokenize", {"tokens": [10**6]}, 400),
+        ],
+    )
+    async def test_nothing_is_held_after_any_answer(self, start_app, free, path, body, status):
+        app = await start_app()
+        assert (await ask(app, "POST", path, body)).status == status
+        await free(app)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/generate", "/tokenize", "/detokenize"])
+    async def test_a_full_queue_refuses_before_the_body_is_read(self, start_app, engine, path):
+        app = await start_app(engine)
+        budget = app.litestar.state.serving.admission.choices
+        budget.take("127.0.0.1", budget.limit)
+        upload = Exchange("POST", path, chunks=[b"x" * 100], headers=JSON)
+        await upload.run(app)
+        assert upload.status == 429
+        assert 1 <= int(upload.headers["retry-after"]) <= 60
+        assert len(upload._incoming) == 1  # nothing was read
+        budget.give_back("127.0.0.1", budget.limit)
+
+    async def test_too_many_choices_are_refused_before_tokenizing(
+        self, start_app, engine, monkeypatch
+    ):
+        app = await start_app(engine)
+        budget = app.litestar.state.serving.admission.choices
+
+        def not_to_be_called(*_args, **_kwargs):
+            raise AssertionError
+
+        monkeypatch.setattr(Tokenizer, "encode", not_to_be_called)
+        prompts = {"prompt": ["x"] * 1000, "n": 1}
+        exchange = await ask(app, "POST", COMPLETIONS, prompts)
+        assert exchange.status == 400
+        message = exchange.json["error"]["message"]
+        assert "1000" in message
+        assert str(budget.limit) in message
+        budget.take("127.0.0.1", budget.limit - 2)
+        assert (await ask(app, "POST", COMPLETIONS, {"prompt": ["x"] * 3})).status == 429
+        budget.give_back("127.0.0.1", budget.limit - 2)
+
+    @pytest.mark.parametrize(
+        ("setting", "body", "param"),
+        [
+            ("max_queued_prompt_tokens", {"prompt": [[5] * 60, [5] * 60]}, "prompt"),
+            ("max_queued_output_tokens", {"prompt": "x", "n": 2, "max_tokens": 60}, "max_tokens"),
+        ],
+    )
+    async def test_tokens_that_never_fit(self, start_app, free, setting, body, param):
+        app = await start_app(**{setting: 100})
+        exchange = await ask(app, "POST", COMPLETIONS, body)
+        assert (exchange.status, exchange.json["error"]["param"]) == (400, param)
+        assert "120" in exchange.json["error"]["message"]
+        assert "100" in exchange.json["error"]["message"]
+        await free(app)
+
+    async def test_tokens_that_do_not_fit_now(self, start_app, engine, free):
+        app = await start_app(engine, max_queued_prompt_tokens=100)
+        first = Exchange(
+            "POST", COMPLETIONS, chunks=[msgspec.json.encode({"prompt": [5] * 60})], headers=JSON
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run, app)
+            await engine.admit(1)
+            refused = await ask(app, "POST", COMPLETIONS, {"prompt": [5] * 60})
+            assert refused.status == 429
+            assert "retry-after" in refused.headers
+            first.disconnect()
+        await free(app)
+
+    @pytest.mark.parametrize(
+        ("path", "body", "param"),
+        [
+            (CHAT, {"messages": [{"role": "user", "content": "ab " * 10**5}]}, "messages"),
+            (COMPLETIONS, {"prompt": "ab " * 10**5}, "prompt"),
+            (COMPLETIONS, {"prompt": ["x", "ab " * 10**5]}, "prompt"),
+            ("/generate", {"prompt": "ab " * 10**5}, "prompt"),
+        ],
+    )
+    async def test_a_prompt_of_too_many_bytes_is_not_tokenized(
+        self, start_app, monkeypatch, path, body, param
+    ):
+        app = await start_app()
+        encode = Tokenizer.encode
+
+        def short_only(self, text, **options):
+            assert len(text) < 1000
+            return encode(self, text, **options)
+
+        monkeypatch.setattr(Tokenizer, "encode", short_only)
+        exchange = await ask(app, "POST", path, body)
+        assert exchange.status == 400
+        error = exchange.json["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", param)
+        assert "512 tokens" in error["message"]
+
+    async def test_a_long_prompt_that_is_to_be_cut_is_tokenized(self, start_app):
+        app = await start_app()
+        body = {"prompt": "ab " * 10**4, "truncate_prompt_tokens": 5}
+        assert (await ask(app, "POST", COMPLETIONS, body)).status == 200
+
+    async def test_a_body_of_too_many_values_is_not_decoded(self, start_app):
+        app = await start_app()
+        body = b'{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":['
+        body += b"[]," * 2**20 + b"[]]}}"
+        exchange = await ask(app, "POST", CHAT, body)
+        assert (exchange.status, exchange.json["error"]["code"]) == (400, "too_many_values")
+
+
+class Held:
+    """Replaces ``translate_chat``: stops in the worker until the test lets it go on."""
+
+    def __init__(self):
+        self.begun = threading.Event()
+        self.gate = threading.Event()
+        self.num_begun = 0
+        self.num_finished = 0
+
+    def __call__(self, request, model):
+        self.num_begun += 1
+        self.begun.set()
+        assert self.gate.wait(10)
+        checkpoint()
+        job = translate_chat(request, model)
+        self.num_finished += 1
+        return job
+
+
+class TestDisconnect:
+    @pytest.fixture
+    def translate(self, monkeypatch):
+        translate = Held()
+        monkeypatch.setattr("server.controllers.chat.translate_chat", translate)
+        yield translate
+        translate.gate.set()
+
+    async def test_in_a_worker_and_in_front_of_it(self, start_app, engine, translate, free):
+        app = await start_app(engine, tokenizer_workers=1)
+        running, waiting = chat(), chat()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(running.run, app)
+            await until(translate.begun.is_set)
+            tasks.start_soon(waiting.run, app)
+            await until(lambda: held(app)["waiting"] == 1)
+            running.disconnect()
+            waiting.disconnect()
+            await running.done()
+            await waiting.done()
+        assert running.failure is waiting.failure is None
+        assert running.messages == waiting.messages == []
+        now = held(app)
+        assert (now["tickets"], now["choices"], now["waiting"]) == (0, 0, 0)
+        assert (now["running"], now["abandoned"]) == (1, 1)
+        translate.gate.set()
+        await free(app)
+        assert (translate.num_begun, translate.num_finished) == (1, 0)
+        assert engine.added == []
+
+    @pytest.mark.parametrize("phase", ["upload", "queue", "decode", "blocked"])
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_elsewhere(self, start_app, engine, free, phase, stream):
+        app = await start_app(engine)
+        exchange = chat(stream=stream, n=2)
+        if phase == "upload":
+            exchange.hold_end()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, app)
+            if phase == "upload":
+                await settle()
+            else:
+                await engine.admit(2)
+                first, second = (r.request_id for r in engine.added)
+            if phase in {"decode", "blocked"}:
+                await engine.say(out(first, "x"))
+            if phase == "blocked":
+                exchange.block()
+                await engine.say(last(first, "y"), last(second, "z"))
+                assert exchange.is_blocked
+            exchange.disconnect()
+            await exchange.done()
+        assert exchange.failure is None
+        await free(app)
+        assert app.bridge.num_in_flight == 0
+        if phase in {"queue", "decode"}:
+            engine.step_with()
+            await engine.until(lambda e: not e.live)
+
+    async def test_a_small_chat_passes_large_prompts(self, start_app, translate, free):
+        app = await start_app(AnsweringEngine(words("ok")))
+        large = [chat(user="x" * 100_000) for _ in range(4)]
+        small = chat()
+        async with anyio.create_task_group() as tasks:
+            for exchange in large:
+                tasks.start_soon(exchange.run, app)
+            await until(translate.begun.is_set)
+            await until(
+                lambda: held(app)["waiting"] == 3
+            )  # the lane of large requests has one worker
+            tasks.start_soon(small.run, app)
+            await until(lambda: translate.num_begun == 2)
+            for exchange in large:
+                exchange.disconnect()
+            translate.gate.set()
+            await small.done()
+        assert small.status == 200
+        await free(app)
+        assert translate.num_finished == 1
