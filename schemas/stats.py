@@ -36,7 +36,7 @@ class LoopStats(ResponseModel, frozen=True, kw_only=True):
 
 
 class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
-    """What the open requests hold. All are 0 when the server is idle, except `num_refused`.
+    """What the open requests hold. All are 0 when the server is idle.
 
     A ticket is a request between its headers and the last byte of its answer. Jobs are calls in
     worker threads; those of clients that have left are abandoned.
@@ -50,11 +50,14 @@ class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
     num_waiting_jobs: int
     num_running_jobs: int
     num_abandoned_jobs: int
-    num_refused: int
 
 
 class ServerStats(EngineStats, frozen=True, kw_only=True):
-    """The engine's counters, those of the event loop and those of admission."""
+    """The engine's counters, those of the event loop and those of admission.
 
+    `num_refused` requests were refused because others held too much.
+    """
+
+    num_refused: int
     event_loop: LoopStats
     admission: AdmissionStats

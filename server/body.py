@@ -14,6 +14,7 @@ from server.decoding import Decoded, decode_request
 from server.errors import APIError
 from server.ignored_fields import report_ignored
 
+
 class StrictRequest(Request[Any, Any, Any]):
     """Decodes the body into the Struct that the handler declares.
 
@@ -54,4 +55,3 @@ class StrictRequest(Request[Any, Any, Any]):
         if not body:
             raise APIError(400, "The body is empty; a JSON object is expected.")
         return body
-

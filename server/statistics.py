@@ -12,6 +12,7 @@ def statistics(serving: Serving) -> ServerStats:
     """The engine's counters after its last step, and the server's own now."""
     return ServerStats(
         **msgspec.structs.asdict(serving.bridge.stats),
+        num_refused=serving.admission.num_refused,
         event_loop=serving.stalls.stats,
         admission=_admission(serving),
     )
@@ -28,5 +29,4 @@ def _admission(serving: Serving) -> AdmissionStats:
         num_waiting_jobs=lanes.num_waiting,
         num_running_jobs=lanes.num_running,
         num_abandoned_jobs=lanes.num_abandoned,
-        num_refused=admission.num_refused,
     )
