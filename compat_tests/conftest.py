@@ -72,6 +72,7 @@ def guarded_server() -> Iterator[ServerProcess]:
         *("--served-model-name", "rose/tiny model"),
         *("--stream-interval", "8"),
         *("--tokenizer-workers", "2"),
+        *("--forwarded-allow-ips", "127.0.0.1"),
     )
 
 

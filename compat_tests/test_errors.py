@@ -678,18 +678,6 @@ def test_local_pages_and_programs_can_use_a_server_on_loopback(api: Api) -> None
         assert reply.header("access-control-allow-origin") is None
 
 
-def test_a_key_does_not_find_the_prompts_of_another(guarded: Api) -> None:
-    prompt = "The password is rose. " * 20
-    body = guarded.chat_body(prompt, max_tokens=1)
-    cached = []
-    for key in ("key-one", "key-one", "key-two", "key-two"):
-        reply = guarded.post(CHAT, body, {"authorization": f"Bearer {key}"})
-        assert reply.status == 200, reply.text
-        cached.append(reply.json["usage"]["prompt_tokens_details"]["cached_tokens"])
-    assert cached[0] == cached[2] == 0
-    assert cached[1] == cached[3] > 0
-
-
 def test_what_would_fail_again_says_so(api: Api) -> None:
     for reply in (
         api.post(CHAT, {}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from bench.flags import add_bench_command
 from bench.settings import BenchSettings
 from core.machine import num_cores
-from server import heap
+from server import heap, logs
 from server.flags import Parser, new_program
 from server.settings import Settings, add_serve_command
 
@@ -66,14 +65,7 @@ def run_bench(settings: BenchSettings) -> int:
 
 def _set_up(log_level: str) -> None:
     heap.collect_rarely()
-    logging.basicConfig(
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
-    for noisy in ("httpx", "urllib3", "filelock", "uvicorn"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logs.log_to_stderr(log_level)
 
     # Read when torch is imported. Its own default counts simultaneous threads and ignores quotas.
     os.environ.setdefault("OMP_NUM_THREADS", str(num_cores()))
@@ -90,15 +82,10 @@ def exit_process(code: int) -> NoReturn:
     Everything has been stopped by now, or is stuck in a long call. Finalizing would wait for a
     core thread that is still in a step, and let libraries that leak at exit print warnings.
     """
-    logging.shutdown()
+    logs.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether uvicorn logs something new: we log ourselves why we cut a response short."""
-    return "without completing response" not in record.getMessage()
 
 
 def _exit_cleanly(_sig: int, _frame: object) -> None:

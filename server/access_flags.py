@@ -34,6 +34,7 @@ ACCESS_FLAGS: tuple[Flag, ...] = (
         help="require this key from clients; may be repeated",
         field="api_keys",
         metavar="KEY",
+        is_secret=True,
     ),
     Flag(
         name="api-key-file",

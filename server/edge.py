@@ -15,8 +15,8 @@ from server.tenants.middleware import with_tenant
 def with_edge(app: Litestar, settings: Settings) -> ASGIApp:
     """Wrap the application of ``create_app``.
 
-    A request gets its id and its line in the access log, is refused if its host or origin is not
-    allowed, and gets its tenant.
+    A request gets its tenant, its id and its line in the access log. It is refused if its host or
+    origin is not allowed.
     """
-    inner = with_tenant(with_head(app), app.state.api_keys)
-    return with_request_id(with_known_hosts(inner, HostPolicy.of(settings)))
+    inner = with_known_hosts(with_head(app), HostPolicy.of(settings))
+    return with_tenant(with_request_id(inner), app.state.api_keys)

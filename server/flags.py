@@ -50,6 +50,8 @@ class Flag:
     default_text: str = ""
     aliases: tuple[str, ...] = ()
     is_positional: bool = False
+    is_secret: bool = False
+    """Whether ``--help`` must not show the value of the environment variable."""
 
     @property
     def dest(self) -> str:
@@ -170,7 +172,8 @@ def _add(
 ) -> None:
     default = flag.default_of(structs)
     options = flag.action(default, given)
-    notes = [f"default: {text}"] if (text := given or flag.shown_default(default)) else []
+    shown = "from the environment" if given and flag.is_secret else given
+    notes = [f"default: {text}"] if (text := shown or flag.shown_default(default)) else []
     notes += [f"alias: --{alias}" for alias in flag.aliases]
     help_text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
     options["help"] = help_text.replace("%", "%%")

@@ -14,6 +14,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.ignored_fields import ignored_header
+from server.tenants.tenant import tenant_of
 
 logger = logging.getLogger("roseinfer.access")
 
@@ -22,7 +23,10 @@ _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 def with_request_id(app: ASGIApp) -> ASGIApp:
-    """Wrap ``app``. A client's own id is used if it is safe. 404s of no route get an id too."""
+    """Wrap ``app``, inside ``with_tenant``.
+
+    A client's own id is used if it is safe. 404s of no route get an id too.
+    """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -48,11 +52,12 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send_with_id)
         finally:
             logger.info(
-                "%s %s %d %.1f ms %s",
+                "%s %s %d %.1f ms %s %s",
                 scope["method"],
                 quote(scope["path"]),  # the decoded path may contain a line end
                 status,
                 (time.perf_counter() - start) * 1000,
+                tenant_of(scope).name,
                 request_id.decode(),
             )
 

@@ -56,7 +56,7 @@ async def test_each_request_is_one_log_line(start_app, caplog):
     line = record.getMessage()
     assert "\n" not in line
     assert line.startswith("GET /x%0AGET%20/fake%20200 404 ")
-    assert line.endswith(f" ms {exchange.headers['x-request-id']}")
+    assert line.endswith(f" ms 127.0.0.1 {exchange.headers['x-request-id']}")
 
 
 async def test_a_disconnect_before_the_response_is_logged_as_499(start_app, engine, caplog):

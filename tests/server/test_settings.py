@@ -284,3 +284,11 @@ def test_a_wrong_flag_is_reported_before_torch_is_imported(arguments):
     )
     assert done.stdout == "2 set()\n"
     assert done.stderr.count("\n") == 1
+
+
+def test_help_shows_no_key_of_the_environment(capsys):
+    with pytest.raises(SystemExit):
+        parse_settings(["serve", "--help"], {"ROSEINFER_API_KEY": "sk-secret"})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "sk-secret" not in shown
+    assert "may be repeated (default: from the environment)" in shown
