@@ -29,13 +29,14 @@ async def warnings(caplog, **settings):
     return [record.getMessage() for record in caplog.records]
 
 
-async def reloaded(keys, caplog):
+async def reloaded(soon, caplog):
     """Send SIGHUP; return what was logged."""
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="roseinfer.server"):
         signal.raise_signal(signal.SIGHUP)
-        while not caplog.records:
-            await lowlevel.checkpoint()
+        with soon():
+            while not caplog.records:
+                await lowlevel.checkpoint()
     [record] = caplog.records
     return record
 
@@ -52,17 +53,17 @@ def test_a_file_that_cannot_be_used_is_an_error(key_file):
         keys_of(Settings(api_key_file=str(key_file)))
 
 
-async def test_sighup_reads_the_file_again(key_file, caplog):
+async def test_sighup_reads_the_file_again(key_file, caplog, soon):
     settings = Settings(api_key_file=str(key_file), api_keys=("flag",))
     keys = keys_of(settings)
     async with keys_lifespan(settings, keys)(None):
         key_file.write_text("alice:new")
-        assert (await reloaded(keys, caplog)).levelno == logging.INFO
+        assert (await reloaded(soon, caplog)).levelno == logging.INFO
         assert keys.find(b"secret") is None
         assert keys.find(b"new").name == "alice"
         assert keys.find(b"flag").name == "key#1"
         key_file.write_text("# none")
-        record = await reloaded(keys, caplog)
+        record = await reloaded(soon, caplog)
         assert record.levelno == logging.WARNING
         assert "contains no key" in record.getMessage()
         assert keys.find(b"new").name == "alice"

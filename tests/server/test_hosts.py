@@ -50,7 +50,7 @@ async def test_origins_on_loopback():
 
 
 async def test_allowed_hosts_are_added_to_the_names_of_loopback():
-    for bound in ("127.0.0.1", "::"):
+    for bound in ("127.0.0.1", "::", ""):
         given = policy(bound, allowed_hosts=("llm.example", "Other.example:443"))
         for host in ("llm.example", "LLM.example:8000", "other.example", *LOCAL, *ADDRESSES):
             assert given.allows_host(host)
