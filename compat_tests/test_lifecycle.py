@@ -186,16 +186,24 @@ def test_half_close_is_served_or_freed(api: Api) -> None:
     base.check_back()
 
 
-def test_a_pipelined_request_is_not_a_disconnect(api: Api) -> None:
+def test_a_pipelined_request_ends_the_connection_after_the_first_answer(api: Api) -> None:
     with api.server.connect() as connection:
         connection.send("POST", CHAT, api.chat_body(max_tokens=30, ignore_eos=True))
         connection.send("GET", "/health")
         first = connection.read_reply()
         assert first.status == 200
+        assert first.header("connection") == "close"
         assert first.json["usage"]["completion_tokens"] == 30
-        second = connection.read_reply()
-        assert second.status == 200
-        assert second.json["status"] == "ok"
+        assert connection.is_closed_by_peer()
+
+
+def test_a_client_that_leaves_behind_a_pipelined_request_is_noticed(api: Api) -> None:
+    base = Baseline(api)
+    with api.server.connect() as connection:
+        connection.send("POST", CHAT, api.chat_body(STORY, n=4, **ENDLESS))
+        connection.send("POST", CHAT, api.chat_body("x" * 1000))
+        wait_running(api, 4)
+    base.check_back()
 
 
 def test_c129_a_client_that_reads_nothing_slows_nobody(api: Api) -> None:

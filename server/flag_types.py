@@ -81,6 +81,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def timeout(text: str) -> float:
+    """Convert a finite number of seconds above 0."""
+    value = seconds(text)
+    if not value:
+        raise ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
 def milliseconds(text: str) -> float:
     """Convert milliseconds to seconds."""
     return not_negative_number(text) / 1e3

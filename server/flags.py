@@ -26,6 +26,7 @@ _METAVARS: dict[Callable[..., Any], str] = {
     flag_types.not_negative: "N",
     flag_types.port: "PORT",
     flag_types.seconds: "SECONDS",
+    flag_types.timeout: "SECONDS",
     flag_types.milliseconds: "MS",
     flag_types.size: "SIZE",
     flag_types.share: "SHARE",

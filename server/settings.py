@@ -11,6 +11,7 @@ import msgspec
 from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
 from server.access_flags import ACCESS_FLAGS
+from server.connection_flags import CONNECTION_FLAGS
 from server.engine_flags import (
     DEFAULT_TOKENIZER_WORKERS,
     ENGINE_FLAGS,
@@ -44,6 +45,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_prompt_tokens: int = 4 * 2**20
     max_queued_output_tokens: int = 64 * 2**20
     max_body_size: int = 32 * 2**20
+    uds: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    max_connections: int = 4096
+    idle_timeout: float = 60.0
+    write_timeout: float = 60.0
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
     api_keys: tuple[str, ...] = ()
@@ -128,6 +135,7 @@ SERVE_GROUPS = (
     FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
     FlagGroup("server", _SERVER_FLAGS, (Settings,)),
     FlagGroup("access", ACCESS_FLAGS, (Settings,)),
+    FlagGroup("connections", CONNECTION_FLAGS, (Settings,)),
 )
 """All flags of ``serve``."""
 

@@ -1,0 +1,35 @@
+"""Flags of the server's sockets."""
+
+from __future__ import annotations
+
+from server import flag_types
+from server.flags import Flag
+
+CONNECTION_FLAGS = (
+    Flag(
+        name="uds",
+        help="listen on this Unix socket instead of host and port; owner and group may connect",
+        metavar="PATH",
+    ),
+    Flag(
+        name="ssl-certfile",
+        help="serve HTTPS with this certificate chain (PEM); it may hold the key",
+        metavar="PATH",
+    ),
+    Flag(name="ssl-keyfile", help="key of the certificate (PEM, no password)", metavar="PATH"),
+    Flag(
+        name="max-connections",
+        help="connections that are served, as far as descriptors last; more are answered 503",
+        convert=flag_types.positive,
+    ),
+    Flag(
+        name="idle-timeout",
+        help="seconds after which a connection without a request is closed",
+        convert=flag_types.timeout,
+    ),
+    Flag(
+        name="write-timeout",
+        help="seconds after which a client that does not read is disconnected",
+        convert=flag_types.timeout,
+    ),
+)

@@ -1,0 +1,129 @@
+"""Acceptor: takes connections off the listener, as many as the gate has room for.
+
+asyncio's own servers accept until there are no descriptors left, and drop connections then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from functools import partial
+
+from server.connections.gate import Gate, Place, ThrottledLog
+
+MAX_ACCEPTS = 32
+"""Connections that are accepted in one turn of the event loop."""
+
+PAUSE_WITHOUT_DESCRIPTORS = 0.1
+"""Seconds until the next try after the system had no descriptor or memory left."""
+
+TLS_HANDSHAKE_TIMEOUT = 10.0
+TLS_SHUTDOWN_TIMEOUT = 5.0
+
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Acceptor:
+    """Accepts until it is closed. Event loop only.
+
+    It has what ``uvicorn.Server.servers`` needs: ``close`` and ``wait_closed``.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        gate: Gate,
+        make_protocol: Callable[[Place], asyncio.Protocol],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._gate = gate
+        self._make_protocol = make_protocol
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_accepting = False
+        self._is_closed = False
+        self._log = ThrottledLog(time.monotonic)
+        gate.on_room = self._resume
+        self._resume()
+
+    def close(self) -> None:
+        """Stop listening. Open connections stay. Idempotent."""
+        self._is_closed = True
+        self._pause()
+        for task in self._opening:
+            task.cancel()
+        self._listener.close()
+
+    async def wait_closed(self) -> None:
+        """Wait for connections that were being opened when it was closed."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _accept_some(self) -> None:
+        for _ in range(MAX_ACCEPTS):
+            if not self._gate.has_room():
+                self._pause(self._gate.seconds_to_room())
+                return
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    continue  # that one connection has failed
+                self._log.warning("Cannot accept connections: %s", error.strerror)
+                self._pause(PAUSE_WITHOUT_DESCRIPTORS)
+                return
+            connection.setblocking(False)
+            place = self._gate.enter(connection.fileno())
+            task = self._loop.create_task(self._open(connection, place))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+            if self._tls is not None:
+                place.wait(partial(_cancel, task))
+
+    async def _open(self, connection: socket.socket, place: Place) -> None:
+        """Give the connection to a protocol, after the handshake if there is one.
+
+        From ``connection_made`` on, the protocol owns the place.
+        """
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make_protocol(place),
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT if self._tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT if self._tls else None,
+            )
+        except (OSError, asyncio.CancelledError):  # also a failed or late handshake
+            connection.close()
+            place.leave()
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Stop accepting; with ``seconds``, for so long at most."""
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._listener)
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if seconds is not None:
+            self._retry = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        if self._is_accepting or self._is_closed:
+            return
+        self._pause()
+        self._is_accepting = True
+        self._loop.add_reader(self._listener, self._accept_some)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

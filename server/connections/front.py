@@ -1,0 +1,68 @@
+"""Front: everything between the network and the application."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any, cast
+
+from litestar.types import ASGIApp
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from server.connections.acceptor import Acceptor
+from server.connections.busy import busy_app
+from server.connections.gate import Gate, Place
+from server.connections.limits import ConnectionLimits
+from server.connections.listener import remove_socket, url_of
+from server.connections.protocol import GuardedProtocol
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A listening socket and what guards it. ``socket_path`` is that of a Unix socket."""
+
+    listener: socket.socket
+    gate: Gate
+    limits: ConnectionLimits
+    tls: ssl.SSLContext | None = None
+    socket_path: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients find the server."""
+        return url_of(self.listener, is_tls=self.tls is not None)
+
+    @property
+    def curl(self) -> str:
+        """The URL, as curl wants it."""
+        if self.socket_path is None:
+            return self.url
+        scheme = "http" if self.tls is None else "https"
+        return f"--unix-socket {shlex.quote(self.socket_path)} {scheme}://localhost"
+
+    def accept(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any]
+    ) -> Acceptor:
+        """Accept connections from now on. ``config`` is loaded."""
+        loop = asyncio.get_running_loop()
+        busy: Any = busy_app(cast("ASGIApp", config.loaded_app))
+
+        def make_protocol(place: Place) -> GuardedProtocol:
+            protocol = GuardedProtocol(
+                config, server_state, app_state, loop, place=place, limits=self.limits
+            )
+            if place.is_busy:
+                protocol.app = busy
+            return protocol
+
+        return Acceptor(self.listener, self.gate, make_protocol, self.tls)
+
+    def close(self) -> None:
+        """Stop listening and remove the Unix socket. Idempotent."""
+        self.listener.close()
+        if self.socket_path is not None:
+            remove_socket(self.socket_path)

@@ -1,0 +1,325 @@
+"""GuardedProtocol: uvicorn's HTTP/1.1 with limits and deadlines.
+
+One request is served at a time. A second request that arrives while the first is being answered
+ends the connection after that answer, and is dropped: reading goes on, so that a client that
+leaves is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, cast
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from server.connections import refusal
+from server.connections.gate import Place
+from server.connections.limits import ConnectionLimits
+from server.connections.lingering import LingeringTransport
+from server.connections.refusal import Refusal
+
+logger = logging.getLogger("roseinfer.connections")
+
+
+class Phase(Enum):
+    """What a connection is doing."""
+
+    REQUEST = auto()
+    """No byte of a request has arrived."""
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()
+    LAST_ANSWER = auto()
+    """The connection ends after this answer. What arrives is dropped."""
+    END = auto()
+    """The connection ends. What arrives is dropped."""
+
+
+class RefusedBytesError(Exception):
+    """Raised inside a callback of the parser, to stop it."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. Event loop only.
+
+    ``place`` is the connection's place at the gate.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        place: Place,
+        limits: ConnectionLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, loop)
+        self.timeout_keep_alive = cast("int", limits.idle_timeout)  # whole seconds for no reason
+        self._place = place
+        self._limits = limits
+        self._phase = Phase.REQUEST
+        self._refusal: Refusal | None = None  # why a callback has stopped the parser
+        self._timer: asyncio.TimerHandle | None = None  # of head, body and lingering
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._data_size = 0  # of the bytes being parsed
+        self._head_size = 0
+        self._num_headers = 0
+        self._body_start = 0.0
+        self._body_size = 0
+        self._framing_size = 0
+        self._barren_size = 0  # since the last byte of the body: chunk extensions, trailers
+        self._dropped_size = 0
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, for the time that a head may take."""
+        super().connection_made(transport)
+        self._wait_for_request()
+        self._start_timer(self._limits.head_timeout, self._on_late_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the gate."""
+        super().connection_lost(exc)
+        self._phase = Phase.END
+        self._stop_timer()
+        self._stop_write_timer()
+        self._place.leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then check sizes and start the deadline of what is incomplete."""
+        if self._phase in {Phase.LAST_ANSWER, Phase.END}:
+            self._drop(len(data))
+            return
+        self._data_size = len(data)
+        body_size = self._body_size
+        was_body = self._phase is Phase.BODY
+        super().data_received(data)
+        if self._phase is Phase.HEAD:
+            self._continue_head()
+        elif self._phase is Phase.BODY:
+            self._continue_body(self._body_size - body_size if was_body else None)
+
+    def pause_writing(self) -> None:
+        """Give the client the write timeout to read."""
+        super().pause_writing()
+        self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        """Stop the write timeout."""
+        super().resume_writing()
+        self._stop_write_timer()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        """Begin a head. A request beside a running answer ends the connection after it."""
+        if self._phase is Phase.ANSWER:
+            self._end_after_answer()
+            raise RefusedBytesError
+        self._phase = Phase.HEAD
+        self._head_size = self._num_headers = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Limit the URL."""
+        super().on_url(url)
+        if len(self.url) > self._limits.max_url_size:
+            self._stop_parser(refusal.LONG_URL)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Limit the number of headers. Trailers are dropped."""
+        if self._phase is not Phase.HEAD:
+            return
+        self._num_headers += 1
+        if self._num_headers > self._limits.max_headers:
+            self._stop_parser(refusal.LARGE_HEAD)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Limit the headers, then start the application."""
+        if self._head_size + self._data_size > self._limits.max_head_size:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > self._limits.max_head_size:
+                self._stop_parser(refusal.LARGE_HEAD)
+        super().on_headers_complete()
+        self._phase = Phase.BODY
+        self._body_size = self._framing_size = self._barren_size = 0
+        self._stop_timer()
+        self._place.stop_waiting()
+        if self._place.is_crowded:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Count the body."""
+        self._body_size += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait for the answer, without a deadline."""
+        super().on_message_complete()
+        self._stop_timer()
+        self._phase = Phase.ANSWER
+        self.cycle.transport = self.transport
+
+    # uvicorn's callbacks
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse. The parser has stopped: at bytes that are no HTTP, or in a callback above."""
+        del msg
+        if self._phase is Phase.ANSWER:
+            self._end_after_answer()
+        elif self._phase is not Phase.LAST_ANSWER:
+            self._refuse(self._refusal or refusal.BAD_REQUEST)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or end the connection."""
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._start_write_timer()
+        if self._phase is Phase.BODY:
+            self._linger()
+        elif self._phase is Phase.ANSWER and not self.transport.is_closing():
+            self._wait_for_request()
+        if self._phase is Phase.END:
+            self._unset_keepalive_if_required()
+
+    # Phases
+
+    def _wait_for_request(self) -> None:
+        self._phase = Phase.REQUEST
+        self._place.wait(self._make_way)
+
+    def _continue_head(self) -> None:
+        self._head_size += self._data_size
+        if self._head_size > self._limits.max_head_size:
+            self._refuse(refusal.LARGE_HEAD)
+        elif self._timer is None:
+            self._place.wait(self._make_way)  # it is the youngest again
+            self._start_timer(self._limits.head_timeout, self._on_late_head)
+
+    def _continue_body(self, new_size: int | None) -> None:
+        """``new_size`` is None if the head came with these bytes."""
+        if new_size is None:
+            self.cycle.transport = cast(
+                "asyncio.Transport", LingeringTransport(self.transport, self._linger)
+            )
+            self._body_start = self.loop.time()
+            self._start_timer(self._limits.body_grace, self._on_late_body)
+            return
+        self._framing_size += self._data_size - new_size
+        self._barren_size = 0 if new_size else self._barren_size + self._data_size
+        if (
+            self._barren_size > self._limits.max_head_size
+            or self._framing_size > self._limits.max_framing_size + self._body_size
+        ):
+            self._refuse(refusal.LARGE_FRAMING)
+
+    def _end_after_answer(self) -> None:
+        self._phase = Phase.LAST_ANSWER
+        self.cycle.keep_alive = False
+
+    def _drop(self, size: int) -> None:
+        """Drop bytes. A client that sends many of them is not waiting for its answer."""
+        self._dropped_size += size
+        is_too_much = self._dropped_size > self._limits.max_head_size
+        if self._phase is Phase.LAST_ANSWER and is_too_much:
+            self.transport.abort()
+
+    # Ends
+
+    def _stop_parser(self, reason: Refusal) -> None:
+        self._refusal = reason
+        raise RefusedBytesError
+
+    def _refuse(self, reason: Refusal) -> None:
+        """Answer instead of the application, and end the connection."""
+        logger.info("refused a request: %d %s", reason.status, reason.message)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        self.transport.write(reason.response())
+        self._linger()
+
+    def _linger(self) -> None:
+        """End the connection, but let a client that is still sending read the answer first.
+
+        Closing a socket that holds unread bytes resets the connection, and the client loses what
+        it has not read.
+        """
+        if self._phase is Phase.END or self.transport.is_closing():
+            return
+        self._phase = Phase.END
+        self._place.stop_waiting()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._start_timer(self._limits.linger_timeout, self.transport.abort)
+
+    def _make_way(self) -> None:
+        """End the connection for a new one."""
+        if self._phase is Phase.HEAD:
+            self.transport.write(refusal.BUSY.response())
+        self._phase = Phase.END
+        if self.transport.get_write_buffer_size():
+            self._start_write_timer()
+            self.transport.close()
+        else:
+            self.transport.abort()  # at once, also where TLS would wait for the client
+
+    # Deadlines
+
+    def _on_late_head(self) -> None:
+        self._timer = None
+        if self._phase is Phase.HEAD:
+            self._refuse(refusal.LATE_HEAD)
+        else:
+            self.transport.close()
+
+    def _on_late_body(self) -> None:
+        self._timer = None
+        limits, now = self._limits, self.loop.time()
+        if self.flow.read_paused or self.cycle.waiting_for_100_continue:
+            self._body_start = now  # the application has not asked for more
+        due = self._body_start + limits.body_grace + self._body_size / limits.body_rate
+        if now < due:
+            self._start_timer(due - now, self._on_late_body)
+        else:
+            self._refuse(refusal.LATE_BODY)
+
+    def _on_late_write(self) -> None:
+        self._write_timer = None
+        if self.transport.get_write_buffer_size():
+            logger.info("ended a connection whose client did not read")
+            self.transport.abort()
+
+    def _start_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, callback)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_write_timer(self) -> None:
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(
+                self._limits.write_timeout, self._on_late_write
+            )
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -1,0 +1,70 @@
+"""DrainingServer: uvicorn's server with a graceful shutdown and our own front.
+
+uvicorn runs the lifespan's shutdown only after open responses have ended, so draining starts at
+the signal: the server refuses new work while it still answers, waits for running responses, and
+only then lets uvicorn exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import FrameType
+from typing import cast
+
+import uvicorn
+from litestar import Litestar
+
+from server.connections.front import Front
+from server.serving import Serving
+
+
+class DrainingServer(uvicorn.Server):
+    """Drains on the first signal and exits at once on the second. Accepts through ``front``."""
+
+    def __init__(
+        self, config: uvicorn.Config, app: Litestar, front: Front, drain_timeout: float
+    ) -> None:
+        super().__init__(config)
+        self._app = app
+        self._front = front
+        self._drain_timeout = drain_timeout
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._has_signal = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and handle a signal that came before the event loop ran."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)  # of no sockets: it only starts the lifespan
+        acceptor = self._front.accept(self.config, self.server_state, self.lifespan.state)
+        self.servers = [cast("asyncio.Server", acceptor)]
+        if self._has_signal:
+            self._begin_drain()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Drain, or exit at once on the second signal. Called as a signal handler."""
+        if self._has_signal:
+            self.exit_now()
+        self._has_signal = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_drain)
+
+    def exit_now(self) -> None:
+        """Cancel open responses and exit."""
+        self.should_exit = True
+        if self._loop is not None and self.started:
+            self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
+
+    @property
+    def _serving(self) -> Serving:
+        serving: Serving = self._app.state.serving
+        return serving
+
+    def _begin_drain(self) -> None:
+        if self._draining is None and self.started:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await self._serving.bridge.drain(self._drain_timeout)
+        self.should_exit = True

@@ -1,0 +1,177 @@
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+
+import anyio
+import pytest
+
+from server.connections import acceptor as module
+from server.connections.acceptor import Acceptor
+from server.connections.gate import NUM_BUSY, Gate
+from server.connections.listener import listen_tcp
+from server.connections.tls import tls_context
+from tests.support.source_tree import ROOT
+
+pytestmark = pytest.mark.anyio
+
+TLS = ROOT / "tests" / "support" / "tls"
+ENDS = (anyio.EndOfStream, anyio.BrokenResourceError)
+
+
+class Greeter(asyncio.Protocol):
+    """Sends one byte."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.write(b"!")
+
+    def connection_lost(self, exc):
+        self.place.leave()
+
+
+class Exhausted(socket.socket):
+    """A listener that has no descriptor for its first connections."""
+
+    num_failures = 3
+
+    def accept(self):
+        if self.num_failures:
+            self.num_failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.fixture
+async def listen(soon):
+    """Start acceptors; each comes as its gate, its address and its protocols."""
+    started = []
+
+    def listen(limit=4, tls=None, listener=None):
+        listener = listener or listen_tcp("127.0.0.1", 0)
+        gate, address, protocols = Gate(limit), listener.getsockname(), []
+
+        def make(place):
+            protocols.append(Greeter(place))
+            return protocols[-1]
+
+        started.append((Acceptor(listener, gate, make, tls), gate))
+        return gate, address, protocols
+
+    yield listen
+    for acceptor, gate in started:
+        for _ in range(2):
+            acceptor.close()
+        await acceptor.wait_closed()
+        with soon():
+            while gate.num_open:
+                await anyio.lowlevel.checkpoint()
+
+
+async def knock(address, **options):
+    """Connect and read the byte."""
+    stream = await anyio.connect_tcp(*address, **options)
+    assert await stream.receive(1) == b"!"
+    return stream
+
+
+async def test_connections_are_accepted_and_counted(listen, soon):
+    gate, address, _ = listen()
+    with soon():
+        async with await knock(address), await knock(address):
+            assert gate.num_open == 2
+
+
+async def test_many_at_once_wait_in_the_backlog_and_all_are_served(listen, soon):
+    """Three times as many as may be open: none is lost."""
+    gate, address, protocols = listen(limit=4)
+
+    async def visit():
+        async with await knock(address):
+            assert gate.num_open <= 4 + NUM_BUSY
+
+    with soon():
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3 * (4 + NUM_BUSY)):
+                tasks.start_soon(visit)
+    assert len(protocols) == 3 * (4 + NUM_BUSY)
+
+
+async def test_without_descriptors_it_tries_again(listen, soon, monkeypatch, caplog):
+    monkeypatch.setattr(module, "PAUSE_WITHOUT_DESCRIPTORS", 0.01)
+    listener = Exhausted(fileno=listen_tcp("127.0.0.1", 0).detach())
+    _, address, _ = listen(listener=listener)
+    with soon():
+        async with await knock(address):
+            assert listener.num_failures == 0
+    assert caplog.text.count("Too many open files") == 1
+
+
+async def test_a_closed_acceptor_does_not_listen(soon):
+    listener = listen_tcp("127.0.0.1", 0)
+    address = listener.getsockname()
+    acceptor = Acceptor(listener, Gate(4), Greeter)
+    acceptor.close()
+    await acceptor.wait_closed()
+    with soon(), pytest.raises(OSError, match="connect"):
+        await anyio.connect_tcp(*address)
+
+
+async def test_accepted_sockets_notice_peers_that_vanish(listen, soon):
+    _, address, protocols = listen()
+    with soon():
+        async with await knock(address):
+            accepted = protocols[0].transport.get_extra_info("socket")
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+# TLS
+
+
+@pytest.fixture
+def tls():
+    return tls_context(str(TLS / "test-cert.pem"), str(TLS / "test-key.pem"))
+
+
+@pytest.fixture
+def client():
+    return ssl.create_default_context(cafile=TLS / "test-cert.pem")
+
+
+async def test_tls(listen, soon, tls, client):
+    _, address, _ = listen(tls=tls)
+    with soon():
+        stream = await knock(address, ssl_context=client)
+        await anyio.aclose_forcefully(stream)
+
+
+async def test_a_failed_handshake_leaves_its_place(listen, soon, tls):
+    gate, address, protocols = listen(tls=tls)
+    with soon():
+        async with await anyio.connect_tcp(*address) as stream:
+            await stream.send(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(*ENDS):
+                while True:
+                    await stream.receive()
+        while gate.num_open:
+            await anyio.lowlevel.checkpoint()
+    assert not hasattr(protocols[0], "transport")
+
+
+async def test_a_silent_handshake_makes_way(listen, soon, tls, client, monkeypatch):
+    monkeypatch.setattr("server.connections.gate.MIN_AGE", 0.0)
+    gate, address, _ = listen(limit=2, tls=tls)
+    with soon():
+        silent = [await anyio.connect_tcp(*address) for _ in range(2)]
+        while gate.num_open < 2:
+            await anyio.lowlevel.checkpoint()
+        stream = await knock(address, ssl_context=client)
+        with pytest.raises(ENDS):
+            await silent[0].receive()
+        for each in (stream, *silent):
+            await anyio.aclose_forcefully(each)

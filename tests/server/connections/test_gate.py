@@ -1,0 +1,132 @@
+import os
+import socket
+
+import pytest
+
+from server.connections import gate as module
+from server.connections.gate import Gate
+
+LIMIT = 4
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def gate(clock):
+    return Gate(LIMIT, clock=clock)
+
+
+@pytest.fixture
+def silent():
+    """A descriptor without unread bytes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours.fileno()
+
+
+def enter(gate, fileno, ended=None, name=None):
+    assert gate.has_room()
+    place = gate.enter(fileno)
+    if ended is not None:
+        place.wait(lambda: ended.append(name))
+    return place
+
+
+def test_places_are_counted_until_they_are_left(gate, silent):
+    places = [enter(gate, silent) for _ in range(3)]
+    assert gate.num_open == 3
+    for _ in range(2):
+        places[0].leave()
+    assert gate.num_open == 2
+
+
+def test_the_oldest_that_waits_is_ended_for_a_new_one(gate, clock, silent):
+    ended = []
+    places = [enter(gate, silent, ended, name) for name in range(LIMIT)]
+    clock.now = 1.0
+    places[0].stop_waiting()  # has a request
+    places[1].wait(lambda: ended.append(1))  # is the youngest now
+    clock.now = 2.0
+    new = enter(gate, silent)
+    assert ended == [2]
+    assert not new.is_busy
+
+
+def test_one_that_came_just_now_is_kept(gate, clock, silent):
+    ended = []
+    for name in range(LIMIT):
+        enter(gate, silent, ended, name)
+    clock.now = module.MIN_AGE / 2
+    assert enter(gate, silent).is_busy
+    assert ended == []
+    clock.now = module.MIN_AGE
+    assert gate.seconds_to_room() > 0
+    enter(gate, silent)
+    assert ended == [0]
+
+
+def test_one_with_unread_bytes_is_kept(gate, clock, silent):
+    ended = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"G")
+        enter(gate, ours.fileno(), ended, "written")
+        for name in range(LIMIT - 1):
+            enter(gate, silent, ended, name)
+        clock.now = 1.0
+        enter(gate, silent)
+        assert ended == [0]
+
+
+def test_above_the_limit_places_are_busy_and_then_there_is_no_room(gate, silent):
+    places = [enter(gate, silent) for _ in range(LIMIT + module.NUM_BUSY)]
+    assert [place.is_busy for place in places] == [False] * LIMIT + [True] * module.NUM_BUSY
+    assert not gate.has_room()
+    rooms = []
+    gate.on_room = lambda: rooms.append(gate.num_open)
+    places[0].leave()
+    assert rooms == [LIMIT + module.NUM_BUSY - 1]
+    assert gate.has_room()
+
+
+def test_an_ended_one_counts_as_a_descriptor_until_it_is_left(gate, clock, silent):
+    ended = []
+    places = [enter(gate, silent, ended, name) for name in range(LIMIT)]
+    clock.now = 1.0
+    assert not enter(gate, silent).is_busy
+    assert gate.num_open == LIMIT + 1
+    places[0].leave()
+    assert gate.num_open == LIMIT
+    assert ended == [0]
+    assert not enter(gate, silent).is_busy, "another one is ended"
+    assert ended == [0, 1]
+
+
+def test_a_condition_is_logged_once_in_a_while(gate, clock, silent, caplog):
+    for _ in range(LIMIT + 5):
+        enter(gate, silent)
+    assert len(caplog.records) == 1
+    assert f"All {LIMIT} connections" in caplog.text
+    clock.now = module.LOG_INTERVAL
+    enter(gate, silent)
+    assert len(caplog.records) == 2
+
+
+def test_unread_bytes_are_seen():
+    read, write = os.pipe()
+    assert not module.has_unread_bytes(read)
+    os.write(write, b"x")
+    assert module.has_unread_bytes(read)
+    os.close(read)
+    os.close(write)

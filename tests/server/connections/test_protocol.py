@@ -1,0 +1,367 @@
+"""GuardedProtocol over a pair of sockets. No time passes: the clock is scripted."""
+
+import anyio
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+HEAD = b"POST / HTTP/1.1\r\nhost: h\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data, extension=b""):
+    return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
+
+
+async def test_a_request_is_answered_and_the_connection_kept(connect, app):
+    client = await connect()
+    for body in (b"", b"abc"):
+        await client.request(body)
+        status, headers, answer = await client.reply()
+        assert (status, answer) == (200, b"%d" % len(body))
+        assert "connection" not in headers
+    assert app.bodies == [b"", b"abc"]
+
+
+# Heads
+
+
+async def test_a_header_without_end_is_refused_at_its_limit(connect, app):
+    client = await connect(max_head_size=1000)
+    await client.send(b"GET / HTTP/1.1\r\nx: ")
+    for _ in range(9):
+        await client.send(b"a" * 100)
+    assert client.protocol._phase.name == "HEAD"
+    await client.send(b"a" * 100)
+    assert await client.refusal() == 431
+    assert app.scopes == []
+
+
+@pytest.mark.parametrize("size", [950, 1050])
+async def test_a_whole_head_is_measured(connect, size):
+    client = await connect(max_head_size=1000)
+    await client.request(headers=f"x: {'a' * (size - 30)}\r\n")
+    assert (await client.reply())[0] == (200 if size < 1000 else 431)
+
+
+async def test_a_large_body_beside_a_small_head_is_no_large_head(connect):
+    client = await connect(max_head_size=1000)
+    await client.request(b"a" * 5000)
+    assert (await client.reply())[2] == b"5000"
+
+
+async def test_the_number_of_headers_is_limited(connect):
+    client = await connect(max_headers=5)
+    await client.request(headers="x: y\r\n" * 4)
+    assert (await client.reply())[0] == 200
+    await client.request(headers="x: y\r\n" * 5)
+    assert await client.refusal() == 431
+
+
+async def test_a_long_request_line_is_refused(connect):
+    client = await connect(max_url_size=50)
+    await client.request(path="/" + "a" * 49)
+    assert (await client.reply())[0] == 200
+    await client.send(b"GET /" + b"a" * 50)
+    assert await client.refusal() == 414
+
+
+async def test_a_head_has_a_deadline(connect, loop):
+    client = await connect()
+    await client.send(b"GET / HTTP/1.1\r\n")
+    loop.advance(9.9)
+    await client.send(b"x: y\r\n")
+    loop.advance(0.2)
+    assert await client.refusal() == 408
+
+
+async def test_the_deadline_of_a_later_head_begins_with_its_first_byte(connect, loop):
+    client = await connect()
+    await client.request()
+    await client.reply()
+    loop.advance(50)
+    await client.send(b"GET / HTTP/1.1\r\n")
+    loop.advance(9.9)
+    await client.send(b"\r\n")
+    assert (await client.reply())[0] == 200
+    await client.send(b"GET / HTTP/1.1\r\n")
+    loop.advance(10)
+    assert await client.refusal() == 408
+
+
+async def test_a_silent_connection_is_closed_without_a_word(connect, loop):
+    client = await connect()
+    loop.advance(9.9)
+    assert client.protocol._phase.name == "REQUEST"
+    loop.advance(0.2)
+    assert await client.ended()
+
+
+async def test_an_idle_connection_is_closed(connect, loop):
+    client = await connect(idle_timeout=60)
+    await client.request()
+    await client.reply()
+    loop.advance(59)
+    await client.request()
+    await client.reply()
+    loop.advance(61)
+    assert await client.ended()
+
+
+@pytest.mark.parametrize("data", [b"HELLO\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n"])
+async def test_what_is_no_http_is_refused(connect, data):
+    client = await connect()
+    await client.send(data)
+    assert await client.refusal() == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "transfer-encoding: chunked\r\n",  # beside content-length
+        "content-length: 5\r\n",
+        "x : y\r\n",
+        " x: y\r\n",
+    ],
+)
+async def test_ambiguous_heads_are_refused(connect, app, headers):
+    client = await connect()
+    await client.request(b"abc", headers=headers)
+    assert await client.refusal() == 400
+    assert app.bodies == []
+
+
+# Bodies
+
+
+async def test_a_body_below_the_rate_is_refused(connect, app, loop):
+    client = await connect(body_grace=30, body_rate=1000)
+    await client.send(HEAD + b"content-length: 100000\r\n\r\n")
+    for _ in range(3):
+        loop.advance(10)
+        await client.send(b"a" * 1000)
+    loop.advance(2.9)  # 3,000 bytes bought three seconds
+    assert app.num_disconnects == 0
+    loop.advance(0.2)
+    assert await client.refusal() == 408
+    await app.until(lambda: app.num_disconnects == 1)
+
+
+async def test_a_body_at_the_rate_arrives(connect, loop):
+    client = await connect(body_grace=30, body_rate=1000)
+    await client.send(HEAD + b"content-length: 100000\r\n\r\n")
+    for _ in range(100):
+        await client.send(b"a" * 1000)
+        loop.advance(1)
+    assert (await client.reply())[2] == b"100000"
+
+
+async def test_time_in_which_the_application_does_not_read_is_not_counted(connect, app, loop):
+    app.begin = anyio.Event()
+    client = await connect(body_grace=30)
+    await client.send(HEAD + b"content-length: 200000\r\n\r\n" + b"a" * 100_000)
+    loop.advance(300)
+    app.begin.set()
+    await client.send(b"a" * 100_000)
+    assert (await client.reply())[2] == b"200000"
+
+
+async def test_time_before_100_continue_is_not_counted(connect, app, loop):
+    app.begin = anyio.Event()
+    client = await connect(body_grace=30)
+    await client.send(HEAD + b"content-length: 3\r\nexpect: 100-continue\r\n\r\n")
+    loop.advance(300)
+    app.begin.set()
+    await client.seen()
+    await client.send(b"abc")
+    while client._buffer[-1:] != b"3":
+        assert await client._fill()
+    assert client._buffer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
+
+
+async def test_chunks_are_joined(connect, app):
+    client = await connect()
+    await client.send(CHUNKED)
+    for number in range(50):
+        await client.send(chunk(b"%d " % number, b";name=value"))
+    await client.send(b"0\r\nx-trailer: 1\r\nhost: evil\r\n\r\n")
+    assert (await client.reply())[0] == 200
+    assert app.bodies == [b"".join(b"%d " % number for number in range(50))]
+    names = [name for name, _ in app.scopes[0]["headers"]]
+    assert names == [b"host", b"transfer-encoding"], "trailers are dropped"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        chunk(b"a") * 100,  # tiny chunks
+        b"5;" + b"x" * 1000,  # an extension without end
+        b"0\r\nx: " + b"y" * 1000,  # a trailer without end
+        b"0\r\n" + b"x: y\r\n" * 200,  # trailers without end
+    ],
+    ids=["chunks", "extension", "trailer", "trailers"],
+)
+async def test_framing_without_end_is_refused(connect, data):
+    client = await connect(max_head_size=1000, max_framing_size=1000)
+    await client.send(CHUNKED)
+    await client.send(chunk(b"a"))
+    for _ in range(2):
+        await client.send(data)
+        if "END" in client.protocol._phase.name:
+            break
+    else:
+        await client.send(data)
+    assert await client.refusal() == 400
+
+
+async def test_bytes_that_are_no_chunk_are_refused(connect, app):
+    client = await connect()
+    await client.send(CHUNKED + b"zz\r\n")
+    assert await client.refusal() == 400
+    await app.until(lambda: app.num_disconnects == 1)
+
+
+async def test_an_early_answer_can_be_read_by_a_client_that_is_still_sending(connect, app, loop):
+    app.is_early = True
+    client = await connect()
+    await client.send(HEAD + b"content-length: 1000000\r\n\r\n" + b"a" * 1000)
+    for _ in range(20):
+        await client.send(b"a" * 10_000)
+    assert (await client.reply())[0] == 200
+    assert await client.ended()
+    await client.send(b"a" * 10_000)  # the connection is not reset
+    loop.advance(6)
+    await client.seen()
+    with pytest.raises(ConnectionError):
+        await client.send(b"a")
+
+
+# Pipelining
+
+
+async def test_a_second_request_ends_the_connection_after_the_first_answer(connect, app):
+    app.gate = anyio.Event()
+    client = await connect()
+    await client.send((HEAD + b"content-length: 1\r\n\r\na") * 3)
+    await client.send(b"GET / HTTP/1.1\r\n\r\n")
+    app.gate.set()
+    status, headers, _ = await client.reply()
+    assert (status, headers["connection"]) == (200, "close")
+    assert await client.ended()
+    assert app.bodies == [b"a"]
+
+
+async def test_line_ends_after_a_body_are_no_second_request(connect, app):
+    app.gate = anyio.Event()
+    client = await connect()
+    await client.request(b"abc\r\n"[:3])
+    await client.send(b"\r\n")
+    app.gate.set()
+    _, headers, _ = await client.reply()
+    assert "connection" not in headers
+    await client.request(b"ab")
+    assert (await client.reply())[2] == b"2"
+
+
+async def test_a_client_that_leaves_behind_a_second_request_is_noticed(connect, app):
+    app.gate = anyio.Event()
+    client = await connect()
+    await client.send((HEAD + b"content-length: 1\r\n\r\na") * 2)
+    await app.until(lambda: app.num_started == 1)
+    client.close()
+    await app.until(lambda: app.num_disconnects == 1)
+
+
+async def test_garbage_beside_an_answer_is_dropped(connect, app):
+    app.gate = anyio.Event()
+    client = await connect()
+    await client.request()
+    await client.send(b"\x00\xffgarbage\r\n\r\n")
+    app.gate.set()
+    assert (await client.reply())[0] == 200
+    assert await client.ended()
+
+
+async def test_a_flood_beside_an_answer_ends_it(connect, app):
+    app.gate = anyio.Event()
+    client = await connect(max_head_size=1000)
+    await client.request()
+    await app.until(lambda: app.num_started == 1)
+    await client.send(b"GET / HTTP/1.1\r\n")
+    await client.send(b"x: y\r\n" * 200)
+    await app.until(lambda: app.num_disconnects == 1)
+
+
+# Answers
+
+
+async def test_a_client_that_does_not_read_is_disconnected(connect, app, loop):
+    app.parts = [b"a" * 100_000] * 50
+    client = await connect(buffer=4096)
+    await client.request()
+    await app.until(lambda: app.num_started == 1)
+    await client.seen()
+    loop.advance(59)
+    await client.seen()
+    assert app.num_disconnects == 0
+    loop.advance(2)
+    await app.until(lambda: app.num_disconnects == 1)
+
+
+async def test_a_client_that_reads_in_time_gets_its_answer(connect, app, loop):
+    app.parts = [b"a" * 100_000] * 50
+    client = await connect(buffer=4096)
+    await client.request()
+    await app.until(lambda: app.num_started == 1)
+    await client.seen()
+    loop.advance(59)
+    reading = client.reply()
+    _, _, body = await reading
+    assert len(body) == 5_000_000
+    loop.advance(59)
+    await client.request()
+    assert (await client.reply())[0] == 200
+
+
+async def test_the_end_of_an_answer_must_be_read_too(connect, app, loop, gate):
+    app.parts = [b"a" * 50_000]  # the server need not wait to write this
+    client = await connect(buffer=4096)
+    await client.request(headers="connection: close\r\n")
+    await client.seen()
+    loop.advance(59)
+    await client.seen()
+    assert gate.num_open == 1
+    loop.advance(2)
+    await client.seen()
+    assert gate.num_open == 0
+
+
+# The gate
+
+
+async def test_answers_end_connections_when_the_server_is_crowded(connect, gate):
+    first = await connect()
+    await first.request()
+    assert "connection" not in (await first.reply())[1]
+    others = [await connect() for _ in range(7)]
+    assert gate.is_crowded
+    await first.request()
+    assert (await first.reply())[1]["connection"] == "close"
+    assert await first.ended()
+    assert len(others) == 7
+
+
+async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
+    app.gate = anyio.Event()
+    clients = [await connect() for _ in range(10)]
+    await clients[0].request()
+    await clients[1].send(b"GET / HTTP/1.1\r\n")  # younger now than the silent ones
+    await app.until(lambda: app.num_started == 1)
+    loop.advance(1)
+    clients += [await connect() for _ in range(9)]
+    for client in clients[2:10]:
+        assert await client.ended()
+    assert await clients[1].refusal() == 503
+    assert gate.num_open == 10
+    app.gate.set()
+    assert (await clients[0].reply())[0] == 200
