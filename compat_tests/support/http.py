@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -81,7 +82,7 @@ class Reply:
 
 
 class Connection:
-    """One TCP connection. A context manager; every wait has the same time limit."""
+    """One connection. A context manager; every wait has the same time limit."""
 
     def __init__(
         self,
@@ -91,19 +92,25 @@ class Connection:
         timeout: float = 60.0,
         receive_buffer: int | None = None,
         source: str = "",
+        tls: ssl.SSLContext | None = None,
+        uds: str = "",
     ) -> None:
-        """``source`` is the address to connect from."""
+        """``source`` is the address to connect from, ``uds`` the path of a Unix socket."""
         self.host = host
         self.port = port
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        family = socket.AF_UNIX if uds else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if source:
                 self.socket.bind((source, 0))
-            self.socket.connect((host, port))
+            self.socket.connect(uds or (host, port))
+            if not uds:
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         except OSError:
             self.socket.close()
             raise

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,8 @@ live: list["ServerProcess"] = []
 class ServerProcess:
     """``python -m server serve`` on a free loopback port; its stderr goes to a file.
 
-    ``command`` replaces ``-m server serve``. Flags are given as on the command line.
+    ``command`` replaces ``-m server serve``. Flags are given as on the command line. ``tls``
+    checks the certificate of a server with one; ``--uds`` among the flags is followed.
     """
 
     def __init__(
@@ -37,7 +39,10 @@ class ServerProcess:
         *flags: str,
         command: tuple[str, ...] = ("-m", "server", "serve"),
         env: dict[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
+        self._uds = flags[flags.index("--uds") + 1] if "--uds" in flags else ""
         self._stderr = tempfile.NamedTemporaryFile(prefix="roseinfer-stderr-")  # noqa: SIM115
         clean = {k: v for k, v in os.environ.items() if not k.startswith("ROSEINFER_")}
         self.process = subprocess.Popen(
@@ -63,9 +68,9 @@ class ServerProcess:
         """Until it has printed its URL, which it does once the socket is open."""
 
         def found() -> int:
-            match = re.search(r"http://127\.0\.0\.1:(\d+)", self.stdout)
+            match = re.search(r"Listening on \w+:.*?(\d*),", self.stdout)
             if match:
-                return int(match[1])
+                return int(match[1] or 80)
             assert self.process.poll() is None, (
                 f"exited with {self.process.returncode}\n{self.stdout}\n{self.stderr}"
             )
@@ -95,7 +100,7 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"http{'s' if self._tls else ''}://{self.host}:{self.port}"
 
     @property
     def stdout(self) -> str:
@@ -128,7 +133,13 @@ class ServerProcess:
     ) -> Connection:
         """Open a raw connection; the caller closes it. ``source`` is the address it comes from."""
         return Connection(
-            self.host, self.port, timeout=timeout, receive_buffer=receive_buffer, source=source
+            self.host,
+            self.port,
+            timeout=timeout,
+            receive_buffer=receive_buffer,
+            source=source,
+            tls=self._tls,
+            uds=self._uds,
         )
 
     def get(self, path: str, headers: dict[str, str | None] | None = None) -> Reply:

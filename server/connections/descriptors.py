@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 
-from server.connections.gate import NUM_BUSY
+from server.connections.gate import NUM_SPARE
 
 RESERVE = 64
 """Descriptors for everything but connections: the model's files, pipes, logs."""
@@ -28,4 +28,4 @@ def connection_limit(wanted: int, descriptor_limit: int | None) -> int:
     """Connections that can be served: ``wanted``, or fewer if there are too few descriptors."""
     if descriptor_limit is None:
         return wanted
-    return min(wanted, max(FEWEST, descriptor_limit - RESERVE - NUM_BUSY))
+    return min(wanted, max(FEWEST, descriptor_limit - RESERVE - NUM_SPARE))

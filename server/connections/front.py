@@ -52,12 +52,9 @@ class Front:
         busy: Any = busy_app(cast("ASGIApp", config.loaded_app))
 
         def make_protocol(place: Place) -> GuardedProtocol:
-            protocol = GuardedProtocol(
-                config, server_state, app_state, loop, place=place, limits=self.limits
+            return GuardedProtocol(
+                config, server_state, app_state, loop, place=place, limits=self.limits, busy=busy
             )
-            if place.is_busy:
-                protocol.app = busy
-            return protocol
 
         return Acceptor(self.listener, self.gate, make_protocol, self.tls)
 

@@ -1,10 +1,9 @@
 """Gate: how many connections are open, and which of them makes room for a new one.
 
-Up to ``limit`` connections are served. When the limit is reached, the oldest connection that
-waits without a request (silent, idle, or with an incomplete head) is ended for each new one. If
-there is none, up to ``NUM_BUSY`` more connections are accepted to be answered 503; probes of
-health are answered on them as always. Beyond that nothing is accepted: new connections wait in
-the listener's backlog until one of these ends.
+Up to ``limit`` connections have requests; probes of health are answered above it, other requests
+get 503. From ``limit`` open connections on, each new one ends the oldest that waits without a
+request (silent, idle, or with an incomplete head). If there is none, NUM_SPARE more are accepted.
+Beyond that, new connections wait in the listener's backlog until others end.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections.abc import Callable
 
 logger = logging.getLogger("roseinfer.connections")
 
-NUM_BUSY = 32
-"""Connections above the limit that are answered 503."""
+NUM_SPARE = 32
+"""Connections above the limit, to answer 503 on."""
 
-MIN_AGE = 0.1
+MIN_AGE = 0.05
 """Seconds that a connection waits at least before it is ended for a new one."""
 
 NUM_CANDIDATES = 16
@@ -32,14 +31,13 @@ LOG_INTERVAL = 10.0
 class Place:
     """One connection's place at the gate. Event loop only."""
 
-    __slots__ = ("_gate", "_is_taken", "_make_way", "fileno", "is_busy", "since")
+    __slots__ = ("_gate", "_is_taken", "_make_way", "fileno", "since")
 
-    def __init__(self, gate: Gate, fileno: int, *, is_busy: bool) -> None:
+    def __init__(self, gate: Gate, fileno: int) -> None:
         self._gate = gate
         self._is_taken = True
         self._make_way: Callable[[], None] | None = None
         self.fileno = fileno
-        self.is_busy = is_busy
         self.since = 0.0
 
     def wait(self, make_way: Callable[[], None]) -> None:
@@ -48,13 +46,18 @@ class Place:
         self._gate.start_waiting(self)
 
     def stop_waiting(self) -> None:
-        """A request is on the connection. Idempotent."""
+        """A request is on the connection, or an answer to the last one."""
         self._gate.stop_waiting(self)
 
     @property
     def is_crowded(self) -> bool:
         """Whether the connection should end after its next answer."""
         return self._gate.is_crowded
+
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether too many connections have requests."""
+        return self._gate.is_above_limit
 
     def make_way(self) -> None:
         """End the connection."""
@@ -88,33 +91,34 @@ class Gate:
         return self._num_open
 
     @property
-    def _num_staying(self) -> int:
-        return self._num_open - len(self._leaving)
-
-    @property
     def is_crowded(self) -> bool:
         """Whether connections should end after their next answer."""
         return self._num_open * 4 >= self.limit * 3
 
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether too many connections have requests."""
+        is_above = self._num_open - len(self._waiting) - len(self._leaving) > self.limit
+        if is_above:
+            self._log.warning(
+                "All %d connections are in use (--max-connections): new ones are answered 503",
+                self.limit,
+            )
+        return is_above
+
     def has_room(self) -> bool:
         """Whether the connection that knocks may be accepted. If not, it may make room."""
-        if self._num_open < self.limit + NUM_BUSY:
+        if self._num_open < self.limit + NUM_SPARE:
             return True
         self._end_oldest()
         return False
 
     def enter(self, fileno: int) -> Place:
         """Count a connection that was accepted. Call ``has_room`` before."""
-        if self._num_staying >= self.limit:
+        if self._num_open - len(self._leaving) >= self.limit:
             self._end_oldest()
-        is_busy = self._num_staying >= self.limit
         self._num_open += 1
-        if is_busy:
-            self._log.warning(
-                "All %d connections are in use (--max-connections): new ones are answered 503",
-                self.limit,
-            )
-        return Place(self, fileno, is_busy=is_busy)
+        return Place(self, fileno)
 
     def seconds_to_room(self) -> float:
         """Seconds after which it is worth asking ``has_room`` again."""

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, cast
 
 from uvicorn import Config
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -47,7 +48,8 @@ class RefusedBytesError(Exception):
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. Event loop only.
 
-    ``place`` is the connection's place at the gate.
+    ``place`` is the connection's place at the gate. ``busy`` answers instead of the application
+    while too many connections have requests.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class GuardedProtocol(HttpToolsProtocol):
         *,
         place: Place,
         limits: ConnectionLimits,
+        busy: ASGI3Application,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
         self.timeout_keep_alive = cast("int", limits.idle_timeout)  # whole seconds for no reason
         self._place = place
         self._limits = limits
+        self._busy = busy
         self._phase = Phase.REQUEST
         self._refusal: Refusal | None = None  # why a callback has stopped the parser
         self._timer: asyncio.TimerHandle | None = None  # of head, body and lingering
@@ -149,11 +153,13 @@ class GuardedProtocol(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self._limits.max_head_size:
                 self._stop_parser(refusal.LARGE_HEAD)
+        self._place.stop_waiting()
+        if self._place.is_above_limit:
+            self.app = self._busy
         super().on_headers_complete()
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
         self._stop_timer()
-        self._place.stop_waiting()
         if self._place.is_crowded:
             self.cycle.keep_alive = False
 

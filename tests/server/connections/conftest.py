@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from server.connections.busy import busy_app
 from server.connections.gate import Gate
 from server.connections.limits import ConnectionLimits
 from server.connections.protocol import GuardedProtocol
@@ -225,7 +226,13 @@ async def connect(app, loop, gate):
             assert gate.has_room()
             place = gate.enter(ours.fileno())
             protocol = GuardedProtocol(
-                config, state, {}, loop, place=place, limits=ConnectionLimits(**limits)
+                config,
+                state,
+                {},
+                loop,
+                place=place,
+                limits=ConnectionLimits(**limits),
+                busy=busy_app(app),
             )
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)

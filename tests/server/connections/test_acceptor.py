@@ -9,7 +9,7 @@ import pytest
 
 from server.connections import acceptor as module
 from server.connections.acceptor import Acceptor
-from server.connections.gate import NUM_BUSY, Gate
+from server.connections.gate import NUM_SPARE, Gate
 from server.connections.listener import listen_tcp
 from server.connections.tls import tls_context
 from tests.support.source_tree import ROOT
@@ -92,13 +92,13 @@ async def test_many_at_once_wait_in_the_backlog_and_all_are_served(listen, soon)
 
     async def visit():
         async with await knock(address):
-            assert gate.num_open <= 4 + NUM_BUSY
+            assert gate.num_open <= 4 + NUM_SPARE
 
     with soon():
         async with anyio.create_task_group() as tasks:
-            for _ in range(3 * (4 + NUM_BUSY)):
+            for _ in range(3 * (4 + NUM_SPARE)):
                 tasks.start_soon(visit)
-    assert len(protocols) == 3 * (4 + NUM_BUSY)
+    assert len(protocols) == 3 * (4 + NUM_SPARE)
 
 
 async def test_without_descriptors_it_tries_again(listen, soon, monkeypatch, caplog):

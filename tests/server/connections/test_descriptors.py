@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from server.connections.descriptors import RESERVE, connection_limit
-from server.connections.gate import NUM_BUSY
+from server.connections.gate import NUM_SPARE
 from tests.support.source_tree import ROOT
 
 RAISE = """
@@ -18,7 +18,7 @@ print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 
 @pytest.mark.parametrize(
     ("descriptors", "limit"),
-    [(None, 4096), (10**6, 4096), (1024, 1024 - RESERVE - NUM_BUSY), (20, 8)],
+    [(None, 4096), (10**6, 4096), (1024, 1024 - RESERVE - NUM_SPARE), (20, 8)],
 )
 def test_connections_leave_descriptors_for_the_rest(descriptors, limit):
     assert connection_limit(4096, descriptors) == limit

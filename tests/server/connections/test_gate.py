@@ -58,9 +58,8 @@ def test_the_oldest_that_waits_is_ended_for_a_new_one(gate, clock, silent):
     places[0].stop_waiting()  # has a request
     places[1].wait(lambda: ended.append(1))  # is the youngest now
     clock.now = 2.0
-    new = enter(gate, silent)
+    enter(gate, silent)
     assert ended == [2]
-    assert not new.is_busy
 
 
 def test_one_that_came_just_now_is_kept(gate, clock, silent):
@@ -68,7 +67,7 @@ def test_one_that_came_just_now_is_kept(gate, clock, silent):
     for name in range(LIMIT):
         enter(gate, silent, ended, name)
     clock.now = module.MIN_AGE / 2
-    assert enter(gate, silent).is_busy
+    enter(gate, silent)
     assert ended == []
     clock.now = module.MIN_AGE
     assert gate.seconds_to_room() > 0
@@ -89,37 +88,57 @@ def test_one_with_unread_bytes_is_kept(gate, clock, silent):
         assert ended == [0]
 
 
-def test_above_the_limit_places_are_busy_and_then_there_is_no_room(gate, silent):
-    places = [enter(gate, silent) for _ in range(LIMIT + module.NUM_BUSY)]
-    assert [place.is_busy for place in places] == [False] * LIMIT + [True] * module.NUM_BUSY
+def test_above_the_limit_requests_are_refused_and_then_there_is_no_room(gate, silent):
+    places = []
+    for number in range(LIMIT + module.NUM_SPARE):
+        places.append(enter(gate, silent, []))
+        places[-1].stop_waiting()
+        assert places[-1].is_above_limit == (number >= LIMIT)
     assert not gate.has_room()
     rooms = []
     gate.on_room = lambda: rooms.append(gate.num_open)
     places[0].leave()
-    assert rooms == [LIMIT + module.NUM_BUSY - 1]
+    assert rooms == [LIMIT + module.NUM_SPARE - 1]
     assert gate.has_room()
+
+
+def test_silent_connections_keep_no_request_from_being_served(gate, silent):
+    places = [enter(gate, silent, []) for _ in range(LIMIT + module.NUM_SPARE)]
+    places[-1].stop_waiting()
+    assert not places[-1].is_above_limit
+
+
+def test_when_there_is_no_room_the_oldest_makes_some(gate, clock, silent):
+    ended = []
+    for name in range(LIMIT + module.NUM_SPARE):
+        enter(gate, silent, ended, name)
+    assert not gate.has_room()
+    assert ended == []
+    clock.now = 1.0
+    assert not gate.has_room()
+    assert ended == [0]
 
 
 def test_an_ended_one_counts_as_a_descriptor_until_it_is_left(gate, clock, silent):
     ended = []
     places = [enter(gate, silent, ended, name) for name in range(LIMIT)]
     clock.now = 1.0
-    assert not enter(gate, silent).is_busy
+    enter(gate, silent)
     assert gate.num_open == LIMIT + 1
     places[0].leave()
     assert gate.num_open == LIMIT
     assert ended == [0]
-    assert not enter(gate, silent).is_busy, "another one is ended"
+    enter(gate, silent)
     assert ended == [0, 1]
 
 
 def test_a_condition_is_logged_once_in_a_while(gate, clock, silent, caplog):
-    for _ in range(LIMIT + 5):
-        enter(gate, silent)
+    places = [enter(gate, silent) for _ in range(LIMIT + 1)]
+    assert all(place.is_above_limit for place in places)
     assert len(caplog.records) == 1
     assert f"All {LIMIT} connections" in caplog.text
     clock.now = module.LOG_INTERVAL
-    enter(gate, silent)
+    assert places[0].is_above_limit
     assert len(caplog.records) == 2
 
 

@@ -365,3 +365,22 @@ async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
     assert gate.num_open == 10
     app.gate.set()
     assert (await clients[0].reply())[0] == 200
+
+
+async def test_requests_above_the_limit_are_refused_but_not_probes(connect, app, gate):
+    app.gate = anyio.Event()
+    clients = [await connect() for _ in range(11)]
+    for client in clients[:10]:
+        await client.request()
+    await app.until(lambda: app.num_started == 10)
+    await clients[10].request()
+    status, headers, _ = await clients[10].reply()
+    assert (status, headers["connection"]) == (503, "close")
+    assert float(headers["retry-after"]) >= 1
+    assert headers["x-request-id"]
+    assert await clients[10].ended()
+    probe = await connect()
+    await probe.request(path="/health")
+    await app.until(lambda: app.num_started == 11)
+    app.gate.set()
+    assert (await probe.reply())[0] == 200
