@@ -17,8 +17,6 @@ assert attacks.__all__, "importing the package registers the attacks"
 OPEN = {
     "multipleOf with a large prime, senders leave",
     "schema whose allOfs double at each level",
-    "one header without end",
-    "pipelined requests, client leaves",
     "allowed_token_ids with millions of copies of an id, n=8",
     "two 8 MB prompts whose senders leave",
     "/tokenize of 8 MB with return_token_strs",
