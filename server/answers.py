@@ -1,5 +1,8 @@
 """Responses that own their requests while they are sent.
 
+The event loop renders small outputs itself. Long ones, such as log-probabilities of a whole prompt,
+are rendered in a thread, slice by slice, and sent in pieces.
+
 Both are ASGI applications inside a Litestar ``Response``. One ``with`` around the whole sending
 ends them in every case: the last output, an error, a disconnect (``server.admission.watched``
 cancels them, also while ``send`` blocks), and server shutdown.
@@ -9,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+from anyio import to_thread
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
@@ -23,9 +27,19 @@ from server.response_stream import ChoiceOutput, ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
 
+T = TypeVar("T")
+
 JSON = "application/json"
 
 RENDERING_FAILED = "The server failed on this request."
+HEAVY = 2000
+"""Microseconds of rendering that the event loop does itself; more is done in a thread."""
+
+WRITE_SIZE = 2**18
+"""Bytes of a body in one write. The client's reading holds the next write back."""
+
+_renderers = anyio.CapacityLimiter(2)
+"""Heavy answers that are rendered at once."""
 
 
 class OwningAnswer(Response[None]):
@@ -58,9 +72,13 @@ class WholeAnswer(OwningAnswer):
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         with self._owned():
-            body = self._renderer.whole(await self._collect())
+            outputs = await self._collect()
+            if sum(map(self._renderer.weight, range(len(outputs)), outputs)) <= HEAVY:
+                body = self._renderer.whole(outputs)
+            else:
+                body = await _in_thread(self._renderer.whole, outputs)
             await _start(send, JSON, {"content-length": str(len(body))})
-            await send({"type": "http.response.body", "body": body, "more_body": False})
+            await _send_body(send, body, is_last=True)
 
     async def _collect(self) -> list[StepOutput]:
         outputs: dict[int, StepOutput] = {}
@@ -100,20 +118,26 @@ class StreamAnswer(OwningAnswer):
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
-            first = self._renderer.begin() + self._rendered(outputs)
+            first = self._renderer.begin() + await self._rendered(outputs)
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, self._renderer.media_type, headers)
             await self._write(send, first)
             while not self._is_over:
-                await self._write(send, self._render(await self._stream.receive()))
+                await self._write(send, await self._render(await self._stream.receive()))
 
-    def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+    async def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """As ``_rendered``. If rendering fails, the stream ends with an error."""
         try:
-            return self._rendered(outputs)
+            return await self._rendered(outputs)
         except Exception:  # the status has been sent: nothing else can say so
             logger.exception("cannot render a response")
             return self._end_with(RENDERING_FAILED)
+
+    async def _rendered(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+        weight = 0
+        for index, output in outputs:
+            weight += self._renderer.weight(index, output)
+        return self._feed(outputs) if weight <= HEAVY else await _in_thread(self._feed, outputs)
 
     def _end_with(self, message: str) -> bytes:
         """The last bytes of a stream that ends with an error."""
@@ -121,26 +145,26 @@ class StreamAnswer(OwningAnswer):
         self._is_over, self._is_cut = True, error is None
         return error or b""
 
-    def _rendered(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+    def _feed(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """All available outputs, for one write. Without any: the keep-alive bytes."""
         if not outputs:
             return self._renderer.keep_alive
-        data = b""
+        pieces: list[bytes] = []
         for index, output in outputs:
-            data += self._renderer.feed(index, output)
+            pieces.append(self._renderer.feed(index, output))
             if output.error is not None:
-                return data + self._end_with(output.error)
+                return b"".join([*pieces, self._end_with(output.error)])
         if self._stream.is_finished:
             self._is_over = True
-            data += self._renderer.end()
-        return data
+            pieces.append(self._renderer.end())
+        return b"".join(pieces)
 
     async def _write(self, send: Send, data: bytes) -> None:
         """One write to the socket. The last one ends the body, unless the body is to be cut."""
         is_last = self._is_over and not self._is_cut
         if data or is_last:
             self._num_writes += 1
-            await send({"type": "http.response.body", "body": data, "more_body": not is_last})
+            await _send_body(send, data, is_last=is_last)
 
     @contextmanager
     def _kept_alive(self) -> Iterator[None]:
@@ -164,6 +188,18 @@ class StreamAnswer(OwningAnswer):
             yield
         finally:
             timer.cancel()
+
+
+async def _in_thread(render: Callable[[T], bytes], outputs: T) -> bytes:
+    return await to_thread.run_sync(render, outputs, abandon_on_cancel=True, limiter=_renderers)
+
+
+async def _send_body(send: Send, data: bytes, *, is_last: bool) -> None:
+    """Send bytes in writes of at most WRITE_SIZE. ``is_last``: they end the body."""
+    for start in range(0, max(len(data), 1), WRITE_SIZE):
+        piece = data if len(data) <= WRITE_SIZE else data[start : start + WRITE_SIZE]
+        more = not is_last or start + WRITE_SIZE < len(data)
+        await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 
 async def _start(send: Send, media_type: str, headers: dict[str, str]) -> None:

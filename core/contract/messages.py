@@ -51,7 +51,7 @@ class Stop(msgspec.Struct, frozen=True):
 Command: TypeAlias = Add | Abort | Stop
 
 
-class TokenLogprob(msgspec.Struct, frozen=True):
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     """Natural-log probabilities at one position, from the raw distribution of the model.
 
     ``logprob`` is None only for the first token of a prompt. ``top``

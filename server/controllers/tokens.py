@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from litestar import Controller, post
+from litestar import Controller, MediaType, Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
@@ -34,12 +34,13 @@ class TokenController(Controller):
         data: JSONBody[TokenizeRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
-    ) -> TokenizeResponse:
+    ) -> Response[bytes]:
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
-        return await serving.lanes.tokens.run(
+        body = await serving.lanes.tokens.run(
             ticket.tenant.name, ticket.num_body_bytes, tokenize, data, serving.model
         )
+        return Response(body, media_type=MediaType.JSON)
 
     @post(
         ["/detokenize", "/v1/detokenize"],
@@ -51,9 +52,10 @@ class TokenController(Controller):
         data: JSONBody[DetokenizeRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
-    ) -> DetokenizeResponse:
+    ) -> Response[bytes]:
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
-        return await serving.lanes.tokens.run(
+        body = await serving.lanes.tokens.run(
             ticket.tenant.name, ticket.num_body_bytes, detokenize, data, serving.model
         )
+        return Response(body, media_type=MediaType.JSON)

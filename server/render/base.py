@@ -11,6 +11,15 @@ import msgspec
 from core.contract.messages import StepOutput
 
 
+def weight_of(output: StepOutput) -> int:
+    """Estimate the work of rendering an output. One unit takes about a microsecond."""
+    weight = (len(output.token_ids) + len(output.text) + len(output.thinking)) // 8
+    for entries in (output.logprobs, output.prompt_logprobs):
+        if entries:
+            weight += (2 + len(entries[-1].top)) * len(entries)
+    return weight
+
+
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that every object of one response repeats. ``created`` is in Unix seconds."""
 
@@ -25,7 +34,10 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamRenderer(Protocol):
-    """Turns the outputs of all choices into the bytes of a streamed body."""
+    """Turns the outputs of all choices into the bytes of a streamed body.
+
+    Calls must not overlap. They may come from different threads.
+    """
 
     @property
     def media_type(self) -> str:
@@ -34,6 +46,9 @@ class StreamRenderer(Protocol):
     @property
     def keep_alive(self) -> bytes:
         """Bytes without meaning that keep an idle stream open. Empty: the format has none."""
+
+    def weight(self, index: int, output: StepOutput) -> int:
+        """Estimate of the work of the next ``feed`` or of ``whole``, in microseconds."""
 
     def begin(self) -> bytes:
         """Bytes before any output."""
@@ -49,6 +64,9 @@ class StreamRenderer(Protocol):
 
 
 class WholeRenderer(Protocol):
+    def weight(self, index: int, output: StepOutput) -> int:
+        """See StreamRenderer."""
+
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         """The JSON body of a response that is not streamed, from one output per choice."""
 

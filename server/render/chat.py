@@ -17,6 +17,7 @@ from server.parsers.base import CallArguments, CallBegin, Content, Delta, Parser
 from server.render.chat_message import chat_delta, chat_message
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import chat_logprobs
+from server.render.sliced import encoded_list
 from server.sse import Template
 
 
@@ -106,7 +107,7 @@ class ChatRenderer(EventRenderer):
         usage = self._total_usage(outputs)
         return msgspec.json.encode(
             self._envelope.head.of(ChatCompletion)(
-                choices=[self._choice(index, output) for index, output in enumerate(outputs)],
+                choices=encoded_list(self._choice(i, output) for i, output in enumerate(outputs)),
                 usage=usage,
                 prompt_logprobs=self._prompt_logprobs(outputs[0]),
                 prompt_token_ids=self._prompt_token_ids(),

@@ -11,8 +11,10 @@ from msgspec import UNSET
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas.completions import Completion, CompletionChoice
 from schemas.logprobs import CompletionLogprobs
+from server.render.base import weight_of
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import completion_logprobs
+from server.render.sliced import encoded_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +71,28 @@ class CompletionRenderer(EventRenderer):
             if num_best < num_candidates:
                 candidates.sort(key=lambda i: -_mean_logprob(outputs[i]))
             chosen += candidates[:num_best]
-        choices = [
+        choices = encoded_list(
             self._choice(index, source, outputs[source], with_prompt=True)
             for index, source in enumerate(chosen)
-        ]
+        )
         return msgspec.json.encode(self._new_chunk(choices=choices, usage=usage))
+
+    def weight(self, index: int, output: StepOutput) -> int:
+        is_first = index not in self._begun
+        echo = 0 if self._options.echoes is None else len(self._prompt(index))
+        ids = len(self._prompt(index)) if self._envelope.return_token_ids else 0
+        return weight_of(output) + ((echo + ids) // 8 if is_first else 0)
+
+    def _prompt(self, source: int) -> Sequence[int]:
+        """The prompt of the engine's choice ``source``."""
+        return self._envelope.prompts[source // self._envelope.num_choices]
 
     def _choice(
         self, index: int, source: int, output: StepOutput, *, with_prompt: bool
     ) -> CompletionChoice:
         """Choice ``index`` of the response, from the engine's choice ``source``."""
         prompt = source // self._envelope.num_choices
-        prompt_ids = self._envelope.prompts[prompt]
+        prompt_ids = self._prompt(source)
         echo = "" if self._options.echoes is None else self._options.echoes[prompt]
         return CompletionChoice(
             index=index,

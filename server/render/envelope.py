@@ -15,8 +15,9 @@ from schemas.logprobs import PromptLogprobs
 from schemas.usage import Usage
 from server import sse
 from server.errors import stream_error
-from server.render.base import Head
+from server.render.base import Head, weight_of
 from server.render.logprobs import prompt_logprobs, token_names
+from server.render.sliced import encoded_ids
 from server.render.usage import UsageCounter
 
 
@@ -61,6 +62,9 @@ class EventRenderer:
         """Whether chunks of one kind differ in text only, so that a template can make them."""
         self._templates: dict[Hashable, sse.Template] = {}
 
+    def weight(self, _index: int, output: StepOutput) -> int:
+        return weight_of(output)
+
     def begin(self) -> bytes:
         return b""
 
@@ -98,7 +102,10 @@ class EventRenderer:
         return self._counter.usage()
 
     def _token_ids(self, token_ids: Sequence[int]) -> list[int] | UnsetType:
-        return list(token_ids) if self._envelope.return_token_ids else UNSET
+        if not self._envelope.return_token_ids:
+            return UNSET
+        ids: list[int] = encoded_ids(token_ids)
+        return ids
 
     def _prompt_logprobs(self, output: StepOutput) -> PromptLogprobs | UnsetType:
         num_top = self._envelope.num_prompt_top

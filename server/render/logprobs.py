@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from core.contract.messages import TokenLogprob
 from core.text.tokenizer import Tokenizer
 from schemas import logprobs as wire
+from server.render.sliced import list_or_encoded
 
 TokenName = Callable[[int], str]
 
@@ -20,24 +22,23 @@ def chat_logprobs(
     entries: Sequence[TokenLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
 ) -> wire.ChatLogprobs:
     """``logprobs`` of a chat choice. Tokens that are part of a character have raw bytes."""
-    return wire.ChatLogprobs(
-        content=[
-            wire.TokenLogprob(
-                token=name(entry.token_id),
-                logprob=_value(entry),
-                bytes=list(tokenizer.token_bytes(entry.token_id)),
-                top_logprobs=[
-                    wire.TopLogprob(
-                        token=name(token_id),
-                        logprob=value,
-                        bytes=list(tokenizer.token_bytes(token_id)),
-                    )
-                    for token_id, value in entry.top[:num_top]
-                ],
-            )
-            for entry in entries
-        ]
+    tokens = (
+        wire.TokenLogprob(
+            token=name(entry.token_id),
+            logprob=_value(entry),
+            bytes=list(tokenizer.token_bytes(entry.token_id)),
+            top_logprobs=[
+                wire.TopLogprob(
+                    token=name(token_id),
+                    logprob=value,
+                    bytes=list(tokenizer.token_bytes(token_id)),
+                )
+                for token_id, value in entry.top[:num_top]
+            ],
+        )
+        for entry in entries
     )
+    return wire.ChatLogprobs(content=list_or_encoded(len(entries), tokens))
 
 
 def completion_logprobs(
@@ -53,12 +54,14 @@ def completion_logprobs(
     The first ``len(offsets)`` entries belong to an echoed prompt. The generated text starts at
     ``offset`` in the choice's text.
     """
-    generated = entries[len(offsets) :]
+    size, generated = len(entries), entries[len(offsets) :]
+    text_offset = chain(offsets, (offset + entry.text_offset for entry in generated))
+    alternatives = (_alternatives(entry, name, num_top) for entry in entries)
     return wire.CompletionLogprobs(
-        tokens=[name(entry.token_id) for entry in entries],
-        token_logprobs=[entry.logprob for entry in entries],
-        top_logprobs=[_alternatives(entry, name, num_top) for entry in entries],
-        text_offset=[*offsets, *(offset + entry.text_offset for entry in generated)],
+        tokens=list_or_encoded(size, (name(entry.token_id) for entry in entries)),
+        token_logprobs=list_or_encoded(size, (entry.logprob for entry in entries)),
+        top_logprobs=list_or_encoded(size, alternatives),
+        text_offset=list_or_encoded(size, text_offset),
     )
 
 
@@ -66,25 +69,29 @@ def prompt_logprobs(
     entries: Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
 ) -> wire.PromptLogprobs:
     """A map from token id to log-probability per position; null at the first."""
-    result: wire.PromptLogprobs = []
-    for entry in entries:
-        if entry.logprob is None:
-            result.append(None)
-            continue
-        ranked = {
-            token_id: wire.PromptLogprob(
-                logprob=value, rank=rank, decoded_token=tokenizer.token_text(token_id)
-            )
-            for rank, (token_id, value) in enumerate(entry.top[:num_top], start=1)
-        }
-        ranked.setdefault(
-            entry.token_id,
-            wire.PromptLogprob(
-                logprob=entry.logprob, decoded_token=tokenizer.token_text(entry.token_id)
-            ),
+    positions = (_prompt_position(entry, tokenizer, num_top) for entry in entries)
+    ranked: wire.PromptLogprobs = list_or_encoded(len(entries), positions)
+    return ranked
+
+
+def _prompt_position(
+    entry: TokenLogprob, tokenizer: Tokenizer, num_top: int
+) -> dict[int, wire.PromptLogprob] | None:
+    if entry.logprob is None:
+        return None
+    ranked = {
+        token_id: wire.PromptLogprob(
+            logprob=value, rank=rank, decoded_token=tokenizer.token_text(token_id)
         )
-        result.append(ranked)
-    return result
+        for rank, (token_id, value) in enumerate(entry.top[:num_top], start=1)
+    }
+    ranked.setdefault(
+        entry.token_id,
+        wire.PromptLogprob(
+            logprob=entry.logprob, decoded_token=tokenizer.token_text(entry.token_id)
+        ),
+    )
+    return ranked
 
 
 def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from core.contract.messages import StepOutput
 from schemas.generate import GenerateResponse
+from server.render.base import weight_of
 
 
 class TextRenderer:
@@ -19,6 +20,9 @@ class TextRenderer:
 
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
+
+    def weight(self, _index: int, output: StepOutput) -> int:
+        return weight_of(output)
 
     def begin(self) -> bytes:
         return b""

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize requests to their responses. Runs in a worker thread."""
+"""/tokenize and /detokenize requests to the JSON of their responses. Runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from server.render.sliced import encoded_list
 from server.served_model import ServedModel
 from server.translate.prompts import chat_prompt
 
 
-def tokenize(request: TokenizeRequest, model: ServedModel) -> TokenizeResponse:
+def tokenize(request: TokenizeRequest, model: ServedModel) -> bytes:
     """Encode a text, or render and encode a conversation. Raises InvalidRequest."""
     tokens = _token_ids(request, model)
-    return TokenizeResponse(
-        count=len(tokens),
-        max_model_len=model.info.max_model_len,
-        tokens=tokens,
-        token_strs=[model.tokenizer.token_text(token_id) for token_id in tokens]
-        if request.return_token_strs
-        else None,
+    return msgspec.json.encode(
+        TokenizeResponse(
+            count=len(tokens),
+            max_model_len=model.info.max_model_len,
+            tokens=encoded_list(tokens),
+            token_strs=encoded_list(map(model.tokenizer.token_text, tokens))
+            if request.return_token_strs
+            else None,
+        )
     )
 
 
-def detokenize(request: DetokenizeRequest, model: ServedModel) -> DetokenizeResponse:
+def detokenize(request: DetokenizeRequest, model: ServedModel) -> bytes:
     """Decode token ids. Raises InvalidRequest for ids outside the vocabulary."""
     vocab_size = model.tokenizer.vocab_size
     if any(token_id >= vocab_size for token_id in request.tokens):
@@ -38,7 +41,7 @@ def detokenize(request: DetokenizeRequest, model: ServedModel) -> DetokenizeResp
             code="invalid_value",
         )
     text = model.tokenizer.decode(request.tokens, skip_special_tokens=False)
-    return DetokenizeResponse(prompt=text)
+    return msgspec.json.encode(DetokenizeResponse(prompt=text))
 
 
 def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:

@@ -1,3 +1,4 @@
+import threading
 from contextlib import asynccontextmanager
 
 import anyio
@@ -7,14 +8,14 @@ import pytest
 from core.contract.errors import GenerationFailed
 from core.text.tokenizer import Tokenizer
 from server import sse
-from server.answers import StreamAnswer, WholeAnswer
+from server.answers import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.render.base import Head
 from server.render.chat import ChatOptions, ChatRenderer
 from server.render.envelope import Envelope
 from server.render.text import TextRenderer
 from server.response_stream import BUFFERED_OUTPUTS
 from tests.support.asgi import Exchange, watched
-from tests.support.engines import last, out, request, settle
+from tests.support.engines import DEADLINE, last, out, request, settle
 from tests.support.tokenizers import byte_level
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,9 @@ class LineRenderer:
 
     media_type = sse.MEDIA_TYPE
     keep_alive = sse.COMMENT
+
+    def weight(self, _index, output):
+        return len(output.text)
 
     def begin(self):
         return b"<"
@@ -43,6 +47,29 @@ class LineRenderer:
 
     def whole(self, outputs):
         return msgspec.json.encode([output.text for output in outputs])
+
+
+class HeavyRenderer(LineRenderer):
+    """Every output is heavy. Rendering waits until the event loop has run."""
+
+    def __init__(self):
+        self.threads = set()
+        self.loop_ran = threading.Event()
+
+    def weight(self, _index, _output):
+        return HEAVY + 1
+
+    def feed(self, index, output):
+        self._wait()
+        return super().feed(index, output)
+
+    def whole(self, outputs):
+        self._wait()
+        return super().whole(outputs)
+
+    def _wait(self):
+        assert self.loop_ran.wait(DEADLINE)
+        self.threads.add(threading.current_thread())
 
 
 @pytest.fixture
@@ -326,6 +353,48 @@ class TestStream:
             await say(out(text="x"))
         assert isinstance(exchange.failure, ZeroDivisionError)
         assert engine.aborted == ["r"]
+
+
+class TestHeavyOutputs:
+    @pytest.mark.parametrize("make", [WholeAnswer, StreamAnswer])
+    async def test_the_event_loop_runs_while_they_are_rendered(self, respond, say, make):
+        renderer = HeavyRenderer()
+        async with respond(make, renderer=renderer) as exchange:
+            await say(out(text="x"))
+            await say(last(text="y"))
+            renderer.loop_ran.set()
+        assert exchange.body == (b'["xy"]' if make is WholeAnswer else b"<0x;0y;>")
+        assert renderer.threads
+        assert threading.current_thread() not in renderer.threads
+
+    @pytest.mark.parametrize("make", [WholeAnswer, StreamAnswer])
+    async def test_a_client_may_leave_meanwhile(self, respond, say, make, engine):
+        renderer = HeavyRenderer()
+        async with respond(make, request("a"), request("b"), renderer=renderer) as exchange:
+            await say(last("a", "x"))
+            exchange.disconnect()
+            await exchange.done()
+            renderer.loop_ran.set()
+        assert exchange.failure is None
+        assert engine.aborted == ["b"]
+
+    async def test_an_error_while_they_are_rendered_is_raised(self, respond, say):
+        renderer = HeavyRenderer()
+        renderer.whole = lambda _outputs: 1 / 0
+        async with respond(WholeAnswer, renderer=renderer) as exchange:
+            await say(last(text="x"))
+        assert isinstance(exchange.failure, ZeroDivisionError)
+
+    @pytest.mark.parametrize("make", [WholeAnswer, StreamAnswer])
+    async def test_long_bodies_are_sent_in_pieces(self, respond, say, make):
+        text = "x" * (3 * WRITE_SIZE)
+        async with respond(make) as exchange:
+            await say(last(text=text))
+        expected = f'["{text}"]' if make is WholeAnswer else f"<0{text};>"
+        assert exchange.body == expected.encode()
+        assert [len(piece) for piece in exchange.writes[:3]] == [WRITE_SIZE] * 3
+        assert len(exchange.writes) == 4
+        assert exchange.has_ended
 
 
 class TestKeepAlive:

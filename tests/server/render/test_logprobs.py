@@ -8,6 +8,7 @@ from server.render.logprobs import (
     prompt_logprobs,
     token_names,
 )
+from server.render.sliced import SLICE
 
 
 @pytest.fixture
@@ -83,3 +84,25 @@ def test_prompt_logprobs(tokenizer):
 def test_tokens_as_ids(tokenizer):
     assert token_names(tokenizer, as_ids=True)(17) == "token_id:17"
     assert token_names(tokenizer, as_ids=False)(17) == tokenizer.token_text(17)
+
+
+@pytest.mark.parametrize("length", [SLICE, SLICE + 1, 3 * SLICE])
+def test_long_lists_are_those_of_the_entries(tokenizer, name, length):
+    entries = [
+        TokenLogprob(i % 200, None if i == 0 else -i / 7, ((5, -0.1), (i % 50, -0.2)), i)
+        for i in range(length)
+    ]
+
+    def encoded(value):
+        return msgspec.json.decode(msgspec.json.encode(value))
+
+    whole = encoded(completion_logprobs(entries, name, 2, offsets=[0] * 3, offset=4))
+    singles = [encoded(completion_logprobs([entry], name, 2)) for entry in entries]
+    for key in ("tokens", "token_logprobs", "top_logprobs"):
+        assert whole[key] == [value for single in singles for value in single[key]]
+    assert whole["text_offset"] == [0] * 3 + [i + 4 for i in range(3, length)]
+    singles = [prompt_logprobs([entry], tokenizer, 2) for entry in entries]
+    assert encoded(prompt_logprobs(entries, tokenizer, 2)) == encoded([p for [p] in singles])
+    singles = [chat_logprobs([entry], tokenizer, name, 2) for entry in entries[1:]]
+    whole = encoded(chat_logprobs(entries[1:], tokenizer, name, 2))
+    assert whole["content"] == [encoded(single)["content"][0] for single in singles]
