@@ -15,6 +15,7 @@ from compat_tests.support.api import CHAT, Api, chat_text_of, in_threads, user
 from compat_tests.support.clients import sdk_options
 from compat_tests.support.http import Connection, ConnectionEnded
 from compat_tests.support.process import ROOT, ServerProcess
+from compat_tests.support.waiting import eventually
 from compat_tests.test_cli import run
 
 TLS = ROOT / "tests" / "support" / "tls"
@@ -100,6 +101,7 @@ def test_a_wrong_certificate_is_one_line_and_code_2() -> None:
 def test_unix_socket_with_the_sdk(unix_server: ServerProcess, path: str) -> None:
     assert f"Listening on unix:{path}," in unix_server.stdout
     check_sdk(unix_server, httpx2.Client(transport=httpx2.HTTPTransport(uds=path)))
+    eventually(lambda: " ms local " in unix_server.stderr, what="the socket's tenant in the log")
 
 
 def test_silent_connections_make_way(unix_server: ServerProcess) -> None:

@@ -66,7 +66,7 @@ def _api_keys(settings: Settings) -> list[ApiKey]:
 
 def _warnings(settings: Settings, keys: Keys) -> list[str]:
     warnings = []
-    if not keys and not is_loopback(settings.host):
+    if not keys and settings.uds is None and not is_loopback(settings.host):
         warnings.append(
             f"listening on {settings.host} without API keys: whoever reaches this port can use "
             "the server. Set --api-key-file, ROSEINFER_API_KEY, or --host 127.0.0.1."

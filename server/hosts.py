@@ -39,9 +39,13 @@ class HostPolicy:
 
     @classmethod
     def of(cls, settings: Settings) -> HostPolicy:
-        """The policy of a server. On loopback, only its own names are accepted by default."""
+        """The policy of a server. On loopback, only its own names are accepted by default.
+
+        No browser connects to a Unix socket.
+        """
+        is_on_loopback = settings.uds is None and is_loopback(settings.host)
         given = [_name(host) for host in settings.allowed_hosts]
-        is_open = ANY in given if given else not is_loopback(settings.host)
+        is_open = ANY in given if given else not is_on_loopback
         names = {settings.host.lower(), *LOOPBACK_NAMES, *given} - {""}
         return cls(
             hosts=None if is_open else frozenset(names),

@@ -83,6 +83,7 @@ async def test_a_public_address_without_keys_is_warned_of(caplog, host):
     [line] = await warnings(caplog, host=host)
     assert line.startswith(f"listening on {host} without API keys")
     assert not await warnings(caplog, host=host, api_keys=("x",))
+    assert not await warnings(caplog, host=host, uds="socket")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

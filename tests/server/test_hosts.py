@@ -71,7 +71,7 @@ async def test_allowed_origins_are_added():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"host": ""}, {"host": "::"}, {"allowed_hosts": ("*",)}],
+    [{"uds": "socket"}, {"host": ""}, {"host": "::"}, {"allowed_hosts": ("*",)}],
 )
 async def test_other_servers_accept_every_host_and_origin(settings):
     given = policy(**settings)
