@@ -1,39 +1,48 @@
-"""The guard that refuses requests without a valid API key, before the body is read."""
+"""The middleware that refuses requests without a valid API key, before any work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
+from litestar.enums import HttpMethod, ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.errors import APIError
 from server.tenants.keys import Keys
 from server.tenants.tenant import tenant_of
 
-Guard = Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]
 
-
-def key_guard(keys: Keys) -> Guard:
+def key_guard(keys: Keys) -> Callable[[ASGIApp], ASGIApp]:
     """Refuse requests without one of the keys, if there are any.
 
-    ``opt={"public": True}`` exempts a route.
+    A middleware of the application: it runs before those of a route, which take budgets. A
+    guard of Litestar would run after them. ``opt={"public": True}`` exempts a route.
     """
 
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-        # Browsers send CORS preflights without a key.
-        is_preflight = connection.scope.get("method") == "OPTIONS"
-        if not keys or is_preflight or handler.opt.get("public"):
-            return
-        if tenant_of(connection.scope).has_key:
-            return
-        _, _, token = connection.headers.get("authorization", "").partition(" ")
-        if not token:
-            raise _unauthorized("You did not provide an API key.", code=None)
-        raise _unauthorized("Incorrect API key provided.", code="invalid_api_key")
+    def middleware(app: ASGIApp) -> ASGIApp:
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            if keys and scope["type"] == ScopeType.HTTP and not _is_allowed(scope):
+                raise _refusal(scope)
+            await app(scope, receive, send)
 
-    return guard
+        return wrapped
+
+    return middleware
+
+
+def _is_allowed(scope: Scope) -> bool:
+    # Browsers send CORS preflights without a key.
+    is_preflight = scope["type"] == ScopeType.HTTP and scope["method"] == HttpMethod.OPTIONS
+    is_public = bool(scope["route_handler"].opt.get("public"))
+    return is_preflight or is_public or tenant_of(scope).has_key
+
+
+def _refusal(scope: Scope) -> APIError:
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    _, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
+    if token:
+        return _unauthorized("Incorrect API key provided.", code="invalid_api_key")
+    return _unauthorized("You did not provide an API key.", code=None)
 
 
 def _unauthorized(message: str, *, code: str | None) -> APIError:

@@ -1,5 +1,6 @@
 import pytest
 
+from server.bridge import State
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +100,16 @@ async def test_responses_and_errors_carry_the_allowed_origin(start_app, stream):
         exchange = await ask(app, "POST", CHAT, body, headers | {"origin": ORIGIN})
         assert exchange.status == status
         assert exchange.headers["access-control-allow-origin"] == ORIGIN
+
+
+async def test_a_request_without_a_key_takes_no_place(start_app):
+    """It is a 401 also if the server is full, draining, or would refuse the size of the body."""
+    app = await start_app(api_keys=(KEY,))
+    taken = []
+    admission = app.litestar.state.serving.admission
+    admission.choices.take = lambda *args: taken.append(args)
+    app.bridge.state = State.DRAINING
+    for path in (CHAT, "/v1/completions", "/generate", "/tokenize", "/detokenize"):
+        headers = {"content-type": "application/json", "content-length": "9" * 15}
+        assert (await ask(app, "POST", path, b"{}", headers)).status == 401
+    assert not taken
