@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from server.admission.admission import Admission
 from server.admission.lanes import Lanes
@@ -11,6 +11,7 @@ from server.errors import APIError
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.stalls import StallWatch
+from server.trimmer import Trimmer
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Serving:
     stalls: StallWatch
     created: int
     loaded_model: ServedModel | None = None
+    trimmer: Trimmer = field(default_factory=Trimmer)
 
     @property
     def model(self) -> ServedModel:

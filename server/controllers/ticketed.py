@@ -28,7 +28,10 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         with Ticket(serving.admission, tenant_of(scope), declared_bytes=declared) as ticket:
             scope["state"][SCOPE_KEY] = ticket
             watched = Watched(receive, on_body=ticket.body_arrived)
-            await watched.run(app, scope, send)
+            try:
+                await watched.run(app, scope, send)
+            finally:
+                serving.trimmer.ended(ticket.num_body_bytes)
 
     return wrapped
 
