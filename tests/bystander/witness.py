@@ -9,7 +9,9 @@
 They share no process with the attack, so its work does not delay their clocks. Commands come as
 lines on stdin, and every command is answered with one line of JSON:
 
-- ``report``: what was seen since the last report. Waits for the tiny chat and the probe in flight.
+- ``report``: what was seen since the last report. Waits for the tiny chat and the probe in flight,
+  and for at least one of each.
+- ``clear``: forget what was seen so far.
 - ``pause``: end the stream, let the others finish, and stay quiet until ``resume``.
 """
 
@@ -122,6 +124,10 @@ class Neighbour:
             self._clear()
             return found
 
+    def clear(self) -> None:
+        with self._lock:
+            self._clear()
+
     def _clear(self) -> None:
         self._longest = self._longest_start = 0.0
         self._num_events = self._num_changed = self._num_refused = 0
@@ -215,12 +221,17 @@ class Knocker:
             self._switch.sleep(self._interval - seconds)
 
     def report(self) -> Record:
-        """What was seen since the last report, the request in flight included."""
+        """What was seen since the last report, the request in flight and at least one included."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_busy)
+            self._changed.wait_for(lambda: not self._is_busy and (self._answers or self._cuts))
             found = {"answers": self._answers, "cuts": self._cuts}
             self._answers, self._cuts = [], []
             return found
+
+    def clear(self) -> None:
+        """Forget what was seen so far, at once."""
+        with self._changed:
+            self._answers, self._cuts = [], []
 
 
 def main() -> None:
@@ -243,6 +254,9 @@ def main() -> None:
             case "report":
                 answer = {name: client.report() for name, client in clients.items()}
                 answer["has_reference"] = neighbour.expected is not None
+            case "clear":
+                for client in clients.values():
+                    client.clear()
             case "pause":
                 switch.pause()
             case "resume":

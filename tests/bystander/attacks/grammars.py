@@ -30,7 +30,7 @@ def large_prime(arena: Arena) -> None:
 
 @attack("schema whose allOfs double at each level", is_quick=True)
 def doubling_all_of(arena: Arena) -> None:
-    for levels in (13, 24):
+    for levels in (13, 24) if arena.size == 1 else (24,):
         definitions: Json = {"l0": {"type": "object", "properties": {"a": {"type": "string"}}}}
         for level in range(1, levels):
             below = {"$ref": f"#/$defs/l{level - 1}"}
