@@ -22,6 +22,7 @@ from core.text.tokenizer import Tokenizer
 logger = logging.getLogger("roseinfer.core")
 
 LOGITS_NOT_FINITE = "The model computed no numbers for this request: its logits are NaN."
+ENGINE_FAILED = "The engine failed; this request was not the cause and may be sent again."
 NOTHING_ALLOWED = "The grammar and the other limits of this request allow no further token."
 
 
@@ -107,35 +108,44 @@ class Engine:
             if not is_survivable(error):
                 raise
             logger.exception("request %s failed", request.request_id)
-            output = StepOutput(request_id=request.request_id, error=failed_with(error))
+            output = _failed(request.request_id, error)
         if output is not None:  # there is nothing to generate
             self._ready.append(output)
             return
         self._generations[request.request_id] = generation
-        self._scheduler.add(sequence)
+        try:
+            self._scheduler.add(sequence)
+        except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
+            self._recover(error)
 
     def abort(self, request_id: str) -> None:
         """Drop a request and free its blocks; nothing more is reported about it."""
         generation = self._generations.get(request_id)
         if generation is not None:
-            self._finish(generation)
+            try:
+                self._finish(generation)
+            except BaseException as error:  # noqa: BLE001 - as in ``step``
+                self._recover(error)
         elif self._ready:
             self._ready = [output for output in self._ready if output.request_id != request_id]
 
     def step(self) -> list[StepOutput]:
         """Schedule, launch, collect, commit. Raises only if the engine cannot continue."""
         self.timer.start()
-        if self._generations or self._pipeline.in_flight:
-            for step in self._retry.run(self._pipeline.run(self._schedule())):
-                self._commit(step)
+        try:
+            if self._generations or self._pipeline.in_flight:
+                for step in self._retry.run(self._pipeline.run(self._schedule())):
+                    self._commit(step)
+        except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
+            self._recover(error)
         ready, self._ready = self._ready, []
         return ready
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
         self._pipeline.discard()
-        for generation in list(self._generations.values()):
-            self._fail(generation, message)
+        for name, generation in list(self._generations.items()):
+            self._fail(generation, StepOutput(request_id=name, error=message))
         ready, self._ready = self._ready, []
         return ready
 
@@ -181,7 +191,9 @@ class Engine:
             [item] = step.scheduled
             self._failures.distrust(item)
             generation = self._generations[item.sequence.request_id]
-            self._fail(generation, failed_with(step.error))
+            request_id = item.sequence.request_id
+            output = _failed(request_id, step.error, is_blameless=step.is_blameless)
+            self._fail(generation, output)
         self.timer.lap("commit")
         num_tokens = sum(item.num_tokens for item in step.scheduled)
         self._scheduler.observe(num_tokens, len(step.scheduled), self.timer.step_seconds)
@@ -198,12 +210,12 @@ class Engine:
             sequence = item.sequence
             generation = self._generations[sequence.request_id]
             if failure is RowFailure.NAN:
-                self._fail(generation, LOGITS_NOT_FINITE)
+                error = StepOutput(request_id=sequence.request_id, error=LOGITS_NOT_FINITE)
+                self._fail(generation, error)
                 continue
             if failure is RowFailure.MASKED:
                 message = sequence.failure or NOTHING_ALLOWED
-                self._finish(generation)
-                self._ready.append(_invalid(sequence.request_id, message))
+                self._fail(generation, _invalid(sequence.request_id, message))
                 continue
             try:
                 generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
@@ -212,27 +224,47 @@ class Engine:
                 if not is_survivable(error):
                     raise
                 logger.exception("request %s failed", sequence.request_id)
-                self._fail(generation, failed_with(error))
+                self._fail(generation, _failed(sequence.request_id, error))
                 continue
             if output is not None:
                 self._ready.append(output)
             if generation.finish_reason is not None:
                 self._finish(generation)
 
-    def _fail(self, generation: Generation, message: str) -> None:
+    def _recover(self, error: BaseException) -> None:
+        """Start afresh after an exception that no step and no request is known to have caused.
+
+        A second one before a step succeeds ends every request. After several, ``error`` is raised.
+        """
+        if self._failures.has_given_up or not is_survivable(error):
+            raise error
+        logger.error("the bookkeeping failed; every request starts again", exc_info=error)
+        self._pipeline.discard()
+        live = [generation.sequence for generation in self._generations.values()]
+        guilty = self._failures.restart(live, error)
+        for sequence, (cause, is_blameless) in guilty.items():
+            del self._generations[sequence.request_id]
+            self._ready.append(_failed(sequence.request_id, cause, is_blameless=is_blameless))
+
+    def _fail(self, generation: Generation, output: StepOutput) -> None:
         """End a request with an error."""
+        self._ready.append(output)  # first: it must not be lost if its end fails
         self._finish(generation)
-        request_id = generation.sequence.request_id
-        self._ready.append(StepOutput(request_id=request_id, error=message))
 
     def _finish(self, generation: Generation) -> None:
         """Drop a request that ended in any way, and count its tokens."""
         sequence = generation.sequence
+        del self._generations[sequence.request_id]
         self._counters["num_prompt_tokens"] += sequence.num_prompt_tokens
         self._counters["num_cached_tokens"] += sequence.num_cached_tokens
         self._counters["num_output_tokens"] += sequence.num_output_tokens
         self._scheduler.finish(sequence)
-        del self._generations[sequence.request_id]
+
+
+def _failed(request_id: str, error: BaseException, *, is_blameless: bool = False) -> StepOutput:
+    """The last output of a request that ends with an internal failure; the log has the details."""
+    message = ENGINE_FAILED if is_blameless else failed_with(error)
+    return StepOutput(request_id=request_id, error=message, is_retryable=is_blameless)
 
 
 def _invalid(request_id: str, message: str) -> StepOutput:

@@ -6,7 +6,9 @@ import torch
 
 from core.kv.manager import KVCacheManager
 from core.pipeline import Runner
+from core.recovery import Recovery
 from core.scheduler import ScheduledSequence, Scheduler
+from core.sequence import Sequence
 
 MAX_FAILED_STEPS = 8
 """Failed steps in a row, each followed by a failed canary, after which the engine gives up."""
@@ -19,8 +21,11 @@ class FailureHandler:
         self._runner = runner
         self._scheduler = scheduler
         self._kv = kv
+        self._recovery = Recovery(scheduler)
         self._num_failures_in_a_row = 0
         self.num_failed_steps = 0
+        self.has_given_up = False
+        """Whether an error was raised because the engine cannot continue."""
 
     def step_succeeded(self) -> None:
         self._num_failures_in_a_row = 0
@@ -33,6 +38,7 @@ class FailureHandler:
     def launch_failed(self, error: BaseException) -> None:
         """A step, or a part of one, failed. Raises ``error`` if the device is lost."""
         if _is_fatal(error):
+            self.has_given_up = True
             raise error
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()
@@ -41,7 +47,24 @@ class FailureHandler:
         """Nothing of a failed step succeeded, nor a canary. Raises ``error`` the last time."""
         self._num_failures_in_a_row += 1
         if self._num_failures_in_a_row >= MAX_FAILED_STEPS:
+            self.has_given_up = True
             raise error
+
+    def restart(
+        self, sequences: list[Sequence], error: BaseException
+    ) -> dict[Sequence, tuple[BaseException, bool]]:
+        """Start afresh with these sequences after ``error`` in the engine's bookkeeping.
+
+        Returns those that end, why, and whether they are blameless: after a second failure before
+        a step succeeds, all end. Raises ``error`` the last time. No step may be in flight.
+        """
+        self.step_failed(error)
+        self.count(error)
+        if self._num_failures_in_a_row > 1:
+            self._recovery.restart([])
+            return dict.fromkeys(sequences, (error, True))
+        guilty = self._recovery.restart(sequences)
+        return {sequence: (cause, False) for sequence, cause in guilty.items()}
 
     def distrust(self, item: ScheduledSequence) -> None:
         """Drop the blocks that ``item`` would have filled, and clear NaN that it left there."""

@@ -48,13 +48,15 @@ class CollectedStep:
     """A step that is over: a result for each sequence, or the error that the step failed with.
 
     A void step was launched after one that failed and may have read blocks that were not written:
-    it has no results, and its own error says nothing.
+    it has no results, and its own error says nothing. A sequence is blameless if the engine could
+    not compute anything else either.
     """
 
     scheduled: list[ScheduledSequence]
     results: list[SequenceResult]
     error: BaseException | None = None
     is_void: bool = False
+    is_blameless: bool = False
 
 
 class StepPipeline:

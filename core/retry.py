@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -18,8 +19,9 @@ class StepRetry:
 
     A sequence is guilty if a step of it alone fails. The others lose nothing: the step that
     failed has moved no sequence on, a repetition writes the same keys and values to the same
-    slots, and a draw depends only on seed and position. A step of n sequences costs at most
-    2 n - 1 more launches. Core thread only.
+    slots, and a draw depends only on seed and position. If the first that fails alone comes before
+    any success, a canary decides whether it is to blame or the engine. A step of n sequences costs
+    at most 2 n - 1 more launches and a canary. Core thread only.
     """
 
     def __init__(
@@ -47,18 +49,27 @@ class StepRetry:
     def _find_guilty(self, step: CollectedStep, error: BaseException) -> Iterator[CollectedStep]:
         """Run the halves of a failed step, then decide whether the engine still works."""
         self._failures.step_failed(error)
-        items = self._retracted(step.scheduled)
-        works = False
-        if len(step.scheduled) > 1:
-            for part in self._again(_halves(items)):
-                works = works or part.error is None
-                yield part
-        elif items:
-            yield CollectedStep(items, [], error)
-        if works or self._canary_succeeds():
+        works: bool | None = None
+        for part in self._parts(step, error):
+            if part.error is None:
+                works = True
+            elif works is None:
+                works = self._canary_succeeds()
+            yield replace(part, is_blameless=part.error is not None and works is False)
+        if works is None:
+            works = self._canary_succeeds()
+        if works:
             self._failures.step_succeeded()
         else:
             self._failures.count(error)
+
+    def _parts(self, step: CollectedStep, error: BaseException) -> Iterator[CollectedStep]:
+        """Run the halves of a failed step; a step of one sequence is not repeated."""
+        items = self._retracted(step.scheduled)
+        if len(step.scheduled) > 1:
+            yield from self._again(_halves(items))
+        elif items:
+            yield CollectedStep(items, [], error)
 
     def _again(self, parts: list[list[ScheduledSequence]]) -> Iterator[CollectedStep]:
         """Run each part, and the halves of each that fails.
@@ -93,8 +104,11 @@ class StepRetry:
                 self._failures.distrust(item)
         return items
 
-    def _canary_succeeds(self) -> bool:
-        """Whether the engine can still compute one token, of a sequence of its own."""
+    def _canary_succeeds(self) -> bool | None:
+        """Whether the engine can still compute one token, of a sequence of its own.
+
+        None if no block is free for it, as when one sequence holds them all.
+        """
         request = EngineRequest(
             request_id="canary",
             prompt_token_ids=(0,),
@@ -102,7 +116,7 @@ class StepRetry:
         )
         sequence = Sequence(request, seed=0, num_groups=self._kv.num_groups)
         if not self._kv.allocate(sequence):
-            return False
+            return None
         try:
             step = self._pipeline.run_now([ScheduledSequence(sequence, 1, samples=True)])
         finally:

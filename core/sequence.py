@@ -113,6 +113,16 @@ class Sequence:
         """Get new tables; the old ones stay as they are."""
         self.block_tables = [BlockTable() for _ in self.block_tables]
 
+    def restart(self) -> None:
+        """Take it back to before its first step, with all its tokens. It gives no blocks back."""
+        self.reset_tables()
+        self.block_hashes = []
+        self.epoch += 1
+        self.num_in_flight = 0
+        self.num_computed_tokens = 0
+        self.num_preemptions += self.status is Status.RUNNING
+        self.status = Status.WAITING
+
     def __repr__(self) -> str:
         return (
             f"Sequence({self.request_id!r}, {self.status.value}, tokens={self.num_tokens}, "

@@ -79,7 +79,7 @@ CORE_LAYERS = (
     {"core.fusion"},
     {"core.generation"},
     {"core.pipeline"},
-    {"core.engine", "core.failures", "core.retry"},
+    {"core.engine", "core.failures", "core.recovery", "core.retry"},
     {"core.assembly"},
     {"core.build"},
 )

@@ -37,9 +37,8 @@ class KVCacheManager:
     ) -> None:
         """``num_blocks`` is the full group's; ``windows`` are the groups after it."""
         self.block_size = block_size
-        self._pool = BlockPool(num_blocks)
-        self._windows = [WindowGroup(size, block_size) for size in windows]
-        self._pools = [self._pool, *(group.pool for group in self._windows)]
+        self._num_blocks, self._sizes = num_blocks, tuple(windows)
+        self.restart()
         counts = [pool.num_blocks for pool in self._pools]
         self._bases = list(accumulate(counts[:-1], initial=0))  # first numbers of the groups
         self._enable_prefix_caching = enable_prefix_caching
@@ -233,6 +232,12 @@ class KVCacheManager:
         for number in numbers:
             group = bisect_right(self._bases, number) - 1
             self._pools[group].drop_cached([number - self._bases[group]])
+
+    def restart(self) -> None:
+        """Free all blocks and empty the prefix cache, whatever state the counts are in."""
+        self._pool = BlockPool(self._num_blocks)
+        self._windows = [WindowGroup(size, self.block_size) for size in self._sizes]
+        self._pools = [self._pool, *(group.pool for group in self._windows)]
 
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Assert that these sequences use all blocks that are not free."""

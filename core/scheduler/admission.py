@@ -69,6 +69,12 @@ class Admission:
         self._num_skipped = 0
         self._denied = None
 
+    def clear(self) -> None:
+        """Forget every waiting sequence."""
+        self._waiting.clear()
+        self._awaits_end = False
+        self._num_skipped = 0
+
     def observe_end(self, sequence: Sequence) -> None:
         """Learn from the end of a running sequence."""
         self._demand.observe_end(sequence)

@@ -99,6 +99,12 @@ class Scheduler:
         sequence.status = Status.FINISHED
         sequence.epoch += 1
 
+    def restart(self) -> None:
+        """Forget every sequence and all blocks, in whatever state they are."""
+        self._kv.restart()
+        self._running = []
+        self._admission.clear()
+
     def recompute_holders(self, block_ids: AbstractSet[int], owner: Sequence | None) -> None:
         """Preempt every running sequence but ``owner`` that has one of these blocks.
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.engine import LOGITS_NOT_FINITE, NOTHING_ALLOWED, failed_with
+from core.engine import ENGINE_FAILED, LOGITS_NOT_FINITE, NOTHING_ALLOWED, failed_with
 from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import POISON, Rig
 
@@ -24,7 +24,8 @@ def test_many_failed_steps_in_a_row_are_fatal():
     rig.runner.is_broken = True
     for i in range(MAX_FAILED_STEPS - 1):
         rig.add(str(i))
-        assert rig.step()[str(i)].error == FAILED
+        output = rig.step()[str(i)]
+        assert (output.error, output.is_retryable) == (ENGINE_FAILED, True)
     rig.add("19")
     with pytest.raises(RuntimeError, match="every step fails"):
         rig.step()
@@ -39,11 +40,12 @@ def test_a_successful_canary_resets_the_failure_count():
         rig.runner.is_broken = True
         for j in range(MAX_FAILED_STEPS - 1):
             rig.add(f"{i}.{j}")
-            assert rig.step()[f"{i}.{j}"].error == FAILED
+            assert rig.step()[f"{i}.{j}"].error == ENGINE_FAILED
         rig.runner.is_broken = False
         rig.runner.guilty = {"bad": RuntimeError()}
         rig.add("bad")
-        assert rig.step()["bad"].error == FAILED
+        output = rig.step()["bad"]
+        assert (output.error, output.is_retryable) == (FAILED, False)
 
 
 def test_a_fatal_step_loses_no_ready_output():

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from core.engine import LOGITS_NOT_FINITE, failed_with
+from core.engine import ENGINE_FAILED, LOGITS_NOT_FINITE, failed_with
 from core.failures import MAX_FAILED_STEPS
 from tests.support.scripted import EOS, POISON, Answer, Rig
 
@@ -301,7 +301,7 @@ def test_many_failed_steps_in_a_row_are_fatal():
     rig.runner.is_broken = True
     for i in range(MAX_FAILED_STEPS - 1):
         rig.add(str(i))
-        assert rig.step()[str(i)].error == FAILED
+        assert rig.step()[str(i)].error == ENGINE_FAILED
     rig.add("19")
     with pytest.raises(RuntimeError, match="every step fails"):
         rig.step()

@@ -11,7 +11,7 @@ import torch
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.engine import LOGITS_NOT_FINITE, Engine, failed_with
+from core.engine import ENGINE_FAILED, LOGITS_NOT_FINITE, Engine, failed_with
 from core.failures import MAX_FAILED_STEPS
 from core.kv.window_group import WindowSize, window_blocks_per_seq
 from core.sampling.sampler import Sampler
@@ -85,8 +85,8 @@ def test_the_number_of_launches_is_bounded(num_guilty):
     rig.runner.guilty = {str(i): RuntimeError() for i in range(num_guilty)}
     outputs = rig.step()
     assert sum(o.error is not None for o in outputs.values()) == num_guilty
-    bound = {1: 1 + 2 * 3, 3: 1 + 2 * 5, 8: 2 * 8 - 1 + 1}  # the last has a canary
-    assert len(rig.runner.batches) <= bound[num_guilty]
+    bound = {1: 1 + 2 * 3, 3: 1 + 2 * 5, 8: 2 * 8 - 1}
+    assert len(rig.runner.batches) <= bound[num_guilty] + 1  # the canary
 
 
 def test_a_guilty_request_leaves_the_prefix_cache_as_it_was():
@@ -189,7 +189,7 @@ def test_bystanders_get_the_tokens_they_get_alone(seed, kind):
         if last.error is None:
             assert answers[name].token_ids == alone(name, **added[name])
         else:  # a step of it alone met the failure that comes once
-            assert last.error == FAILED
+            assert last.error in {FAILED, ENGINE_FAILED}
 
 
 # With a model
