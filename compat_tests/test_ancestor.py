@@ -344,20 +344,22 @@ def test_ancestor_runs_on_cuda(start_server) -> None:
 
 
 def test_ancestor_a_dead_engine_is_not_healthy(start_server) -> None:
-    """Steps that fail again and again end the engine: streams are told, health says so."""
+    """Steps that fail again and again end the engine: streams are told, the process exits."""
     server = start_server(command=("-m", "compat_tests.support.faulty_server")).wait_ready()
     api = Api(server)
     assert api.chat(max_tokens=2)["choices"]
     body = api.chat_body(max_tokens=4, seed=BREAK)
-    for _ in range(20):
-        reply = api.post(CHAT, body)
-        assert reply.status in {500, 503}, reply.status
-        check_error(reply)
-        if server.health()[0] == 503:
-            break
-    assert server.health() == (503, "failed")
-    reply = api.post(CHAT, api.chat_body(max_tokens=2))
-    assert reply.status == 503
-    check_error(reply)
-    assert server.process.poll() is None
-    assert server.stop() in {0, 1}
+    with server.connect() as stream:
+        long = api.chat_body(max_tokens=500, ignore_eos=True, stream=True)
+        stream.send("POST", CHAT, long)
+        head = stream.read_reply()
+        assert head.status == 200
+        for _ in range(8):
+            reply = api.post(CHAT, body)
+            assert reply.status == 503
+            assert reply.header("x-should-retry") == "true"
+            check_error(reply)
+        assert b'"error":{' in head.body
+    assert server.wait_exit(10) == 1
+    [line] = [line for line in server.stderr.splitlines() if line.startswith("roseinfer: ")]
+    assert line == "roseinfer: the engine died: asked to fail from now on"

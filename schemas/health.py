@@ -1,4 +1,4 @@
-"""GET /health."""
+"""GET /health, /livez and /readyz."""
 
 from typing import Literal, TypeAlias
 
@@ -6,8 +6,8 @@ from msgspec import UNSET, UnsetType
 
 from schemas.base import ResponseModel
 
-HealthStatus: TypeAlias = Literal["ok", "loading", "draining", "failed"]
-"""`ok` has status 200, the others 503."""
+HealthStatus: TypeAlias = Literal["ok", "loading", "draining", "failed", "stalled"]
+"""`ok` has status 200, the others 503. `stalled` is for /livez and /readyz only."""
 
 
 class HealthResponse(ResponseModel, frozen=True, kw_only=True):

@@ -18,6 +18,9 @@ from litestar import Litestar
 from server.connections.front import Front
 from server.serving import Serving
 
+FAILURE_TIMEOUT = 1.0
+"""Seconds in which responses may end with their error after the engine died."""
+
 
 class DrainingServer(uvicorn.Server):
     """Drains on the first signal and exits at once on the second. Accepts through ``front``."""
@@ -31,6 +34,7 @@ class DrainingServer(uvicorn.Server):
         self._drain_timeout = drain_timeout
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._failing: asyncio.Task[None] | None = None
         self._has_signal = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -55,6 +59,18 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None and self.started:
             self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
+
+    def end_failed(self) -> None:
+        """Let every open response end with its error, then exit. Event loop only.
+
+        New work gets 503 meanwhile.
+        """
+        if self._failing is None:
+            self._failing = asyncio.get_running_loop().create_task(self._end_failed())
+
+    async def _end_failed(self) -> None:
+        await self._serving.bridge.drain(FAILURE_TIMEOUT)
+        self.should_exit = True
 
     @property
     def _serving(self) -> Serving:

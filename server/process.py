@@ -42,10 +42,9 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
                 heap.freeze()
                 _announce_ready(settings, front, app.state.serving)
             case Died(message, is_load_error):
-                print(f"roseinfer: {message}", file=sys.stderr, flush=True)
-                if is_load_error:
-                    exit_code = 2
-                    server.should_exit = True
+                print(f"roseinfer: {_line(message)}", file=sys.stderr, flush=True)
+                exit_code = 2 if is_load_error else 1
+                server.end_failed()
 
     sys.setswitchinterval(SWITCH_INTERVAL)
     app = create_app(settings, load=load, on_event=on_event)
@@ -67,6 +66,10 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
     finally:
         front.close()
     return exit_code
+
+
+def _line(message: str) -> str:
+    return " ".join(message.split())
 
 
 def _announce_ready(settings: Settings, front: Front, serving: Serving) -> None:

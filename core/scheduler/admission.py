@@ -70,10 +70,11 @@ class Admission:
         self._denied = None
 
     def clear(self) -> None:
-        """Forget every waiting sequence."""
-        self._waiting.clear()
+        """Forget every waiting sequence, and what tenants were charged."""
+        self._waiting = FairQueue(self._demand.total_tokens)
         self._awaits_end = False
         self._num_skipped = 0
+        self._denied = None
 
     def observe_end(self, sequence: Sequence) -> None:
         """Learn from the end of a running sequence."""
