@@ -13,8 +13,8 @@ from core.generation import Generation
 from core.kv.manager import KVCacheManager
 from core.pipeline import CollectedStep, Runner, StepPipeline
 from core.retry import StepRetry
-from core.sampling.result import RowFailure
-from core.scheduler import Scheduler, SchedulerOutput
+from core.sampling.result import RowFailure, SequenceResult
+from core.scheduler import ScheduledSequence, Scheduler, SchedulerOutput
 from core.sequence import Sequence
 from core.step_timer import StepTimer
 from core.text.tokenizer import Tokenizer
@@ -212,24 +212,32 @@ class Engine:
             if failure is RowFailure.NAN:
                 error = StepOutput(request_id=sequence.request_id, error=LOGITS_NOT_FINITE)
                 self._fail(generation, error)
-                continue
-            if failure is RowFailure.MASKED:
+            elif failure is None:
+                self._append(generation, item, result)
+            elif sequence.awaits_mask:
+                sequence.num_computed_tokens -= 1  # the next step computes its last token again
+                self._append(generation, item, SequenceResult(None, result.prompt_logprobs))
+            else:
                 message = sequence.failure or NOTHING_ALLOWED
                 self._fail(generation, _invalid(sequence.request_id, message))
-                continue
-            try:
-                generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
-                output = generation.report()
-            except BaseException as error:  # the text of one request must not end the others
-                if not is_survivable(error):
-                    raise
-                logger.exception("request %s failed", sequence.request_id)
-                self._fail(generation, _failed(sequence.request_id, error))
-                continue
-            if output is not None:
-                self._ready.append(output)
-            if generation.finish_reason is not None:
-                self._finish(generation)
+
+    def _append(
+        self, generation: Generation, item: ScheduledSequence, result: SequenceResult
+    ) -> None:
+        """Append the result of one sequence, and end it if that was its last token."""
+        try:
+            generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
+            output = generation.report()
+        except BaseException as error:  # the text of one request must not end the others
+            if not is_survivable(error):
+                raise
+            logger.exception("request %s failed", item.sequence.request_id)
+            self._fail(generation, _failed(item.sequence.request_id, error))
+            return
+        if output is not None:
+            self._ready.append(output)
+        if generation.finish_reason is not None:
+            self._finish(generation)
 
     def _recover(self, error: BaseException) -> None:
         """Start afresh after an exception that no step and no request is known to have caused.

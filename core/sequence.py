@@ -33,6 +33,7 @@ class Sequence:
     __slots__ = (
         "__weakref__",
         "arrival",
+        "awaits_mask",
         "block_hashes",
         "block_tables",
         "epoch",
@@ -66,6 +67,7 @@ class Sequence:
         self.num_in_flight = 0
         self.epoch = 0  # a step launched in an earlier epoch is stale
         self.num_preemptions = 0
+        self.awaits_mask = False  # whether the last step had to leave it out: its mask was late
         self.failure: str | None = None  # why a logits processor allows no token, for the client
         self.arrival = 0  # place in the order of arrival
         self.num_passed_tokens = 0  # expected tokens of later ones that were admitted before it

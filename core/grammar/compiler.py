@@ -108,10 +108,22 @@ class GrammarCompiler:
             self._use(key, compiled)
         return compiled.new_matcher()
 
-    def forget(self, grammar: Grammar) -> None:
-        """Drop the compiled grammar: a matcher of it has reached a limit."""
+    def compile_again(self, grammar: Grammar) -> llguidance.LLMatcher:
+        """Return a matcher with a lexer of its own. Blocks. Raises RoseInferError."""
         with self._changed:
-            self._cache.drop(_key(grammar))
+            compiled = self._cache.get(_key(grammar))
+        if compiled is None:
+            return self._compile(grammar, _never).matcher
+        factory = self._load()
+        return on_deep_stack(lambda: factory.of_text(compiled.text))
+
+    def renew(self, grammar: Grammar) -> None:
+        """Replace the lexer of later matchers, in the background: it has reached a limit."""
+        key = _key(grammar)
+        with self._changed:
+            compiled = self._cache.get(key)
+            if compiled is not None:
+                self._start_renewal(key, compiled)
 
     def close(self) -> None:
         """End the child processes."""
@@ -166,7 +178,11 @@ class GrammarCompiler:
     def _use(self, key: bytes, compiled: CompiledGrammar) -> None:
         """Count a use, and replace the grammar's lexer in the background in time."""
         compiled.num_uses += 1
-        if compiled.num_uses < MAX_USES or compiled.is_being_renewed:
+        if compiled.num_uses >= MAX_USES:
+            self._start_renewal(key, compiled)
+
+    def _start_renewal(self, key: bytes, compiled: CompiledGrammar) -> None:
+        if compiled.is_being_renewed:
             return
         compiled.is_being_renewed = True
         if self._background is None:

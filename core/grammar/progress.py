@@ -1,4 +1,4 @@
-"""Progress: the grammar matcher of one sequence."""
+"""Progress: the grammar matcher of one sequence, and what its masks cost."""
 
 from __future__ import annotations
 
@@ -8,71 +8,132 @@ from contextlib import contextmanager
 
 import llguidance
 
-from core.contract.errors import InvalidRequest, is_survivable
+from core.contract.errors import RoseInferError, is_survivable
 from core.contract.grammar import Grammar
 from core.grammar.compiler import GrammarCompiler
-from core.sequence import Sequence
 
 logger = logging.getLogger("roseinfer.core")
 
+MAX_MASK_SECONDS = 0.1
+"""CPU time of one mask, with the token before it. A mask that takes longer ends its sequence."""
+
+PAID_SECONDS = 0.01
+"""CPU time that every token of a sequence pays for. What its masks take beyond that is summed."""
+
+MAX_DEBT_SECONDS = 0.5
+"""CPU time beyond what was paid for that the masks of one sequence may take together."""
+
+
+class NotCompiled(Exception):
+    """The grammar is not compiled, or its shared lexer is used up: compile it again."""
+
 
 class Progress:
-    """The position of one sequence in its grammar.
+    """The position of one sequence in its grammar. Used by one grammar thread at a time.
 
-    Made by the core thread, which also calls ``take_new``. All else belongs to the grammar thread.
+    Sequences with the same grammar share a lexer, which one of them may use up. A sequence that
+    fails through its lexer therefore gets one of its own, and fails if that one fails too.
     """
 
-    __slots__ = ("_compiler", "_grammar", "_num_taken", "failure", "is_over", "matcher")
+    __slots__ = (
+        "_compiler",
+        "_consumed",
+        "_debt",
+        "_grammar",
+        "_owns_lexer",
+        "failure",
+        "is_over",
+        "matcher",
+        "seconds",
+    )
 
-    def __init__(self, compiler: GrammarCompiler, sequence: Sequence) -> None:
-        assert sequence.params.grammar is not None
+    def __init__(self, compiler: GrammarCompiler, grammar: Grammar) -> None:
         self._compiler = compiler
-        self._grammar: Grammar = sequence.params.grammar
-        self._num_taken = sequence.num_prompt_tokens
+        self._grammar = grammar
+        self._consumed: list[int] = []
+        self._debt = 0.0
+        self._owns_lexer = False
         self.matcher: llguidance.LLMatcher | None = None
         self.is_over = False
         """Whether an end token was ignored, so that all further text is free."""
         self.failure: str | None = None
         """Why the matcher has failed, for the client."""
-
-    def take_new(self, sequence: Sequence) -> list[int]:
-        """Return the tokens since the last call."""
-        new = sequence.token_ids[self._num_taken :]
-        self._num_taken = len(sequence.token_ids)
-        return new
+        self.seconds: float | None = None
+        """CPU time of the last mask; None if it was not measured."""
 
     def advance(self, token_ids: list[int]) -> llguidance.LLMatcher | None:
-        """Consume the new tokens. Return the matcher to fill a mask with, None without one."""
+        """Consume the new tokens. Return the matcher to fill a mask with, None without one.
+
+        Raises NotCompiled; ``restart`` continues with the same tokens.
+        """
+        self._consumed += token_ids
         if self.is_over or self.failure is not None:
             return None
         if self.matcher is None:
-            try:
-                self.matcher = self._compiler.matcher(self._grammar)
-            except InvalidRequest as error:  # it compiled before: a limit was reached
-                self.fail(error.message)
-                return None
+            self.matcher = self._compiler.kept_matcher(self._grammar)
+            if self.matcher is None:
+                raise NotCompiled
+            token_ids = self._consumed
+        return self._consume(token_ids)
+
+    def restart(self) -> llguidance.LLMatcher | None:
+        """Compile the grammar with a lexer of its own, and consume all tokens again."""
+        try:
+            self.matcher = self._compiler.compile_again(self._grammar)
+        except RoseInferError as error:  # it compiled before
+            self.fail(str(error))
+            return None
+        self._owns_lexer = True
+        return self._consume(self._consumed)
+
+    def _consume(self, token_ids: list[int]) -> llguidance.LLMatcher | None:
+        assert self.matcher is not None
         for token_id in token_ids:
             if token_id in self._compiler.end_ids:
                 self.is_over = True
                 return None
             if not self.matcher.consume_token(token_id):
-                self.fail(self.matcher.get_error())
+                self.give_up(self.matcher.get_error())
                 return None
         return self.matcher
 
+    def count(self, seconds: float) -> None:
+        """Count the CPU time of a mask; the sequence fails if its masks take too much."""
+        self.seconds = seconds
+        self._debt = max(0.0, self._debt + seconds - PAID_SECONDS)
+        if self.failure is None and (seconds > MAX_MASK_SECONDS or self._debt > MAX_DEBT_SECONDS):
+            self.fail(
+                f"it is too ambiguous or too complex, so that a token takes {seconds * 1000:.0f} ms"
+            )
+
+    def give_up(self, reason: str) -> None:
+        """The matcher has failed. Raises NotCompiled if it shares a lexer, which may be why."""
+        if not self._owns_lexer:
+            self._compiler.renew(self._grammar)
+            raise NotCompiled
+        self.fail(reason)
+
     def fail(self, reason: str) -> None:
         """Mark the sequence as failed; its masks allow no token."""
-        logger.error("a grammar matcher failed: %s", reason[:200])
+        logger.warning("a grammar matcher failed: %s", reason[:200])
         self.failure = f"The grammar of this request cannot continue: {reason[:200]}"
-        self._compiler.forget(self._grammar)
 
     @contextmanager
     def failing_alone(self) -> Iterator[None]:
-        """Turn an exception or a panic within into the failure of this sequence."""
+        """Turn an exception or a panic within into the failure of this sequence.
+
+        NotCompiled passes. So does a panic the first time: it breaks the lexer for every sequence
+        that shares it, so it may have come from another one.
+        """
         try:
             yield
+        except NotCompiled:
+            raise
         except BaseException as error:
             if not is_survivable(error):
                 raise
             logger.exception("a grammar matcher raised")
+            self._compiler.renew(self._grammar)
+            if not isinstance(error, Exception) and not self._owns_lexer:
+                raise NotCompiled from error
             self.fail(type(error).__name__)

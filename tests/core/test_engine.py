@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from core.kv.window_group import WindowSize
 from tests.support.scripted import EOS, NUM_TOKEN_IDS, Answer, Rig
 
 # Batches
@@ -65,6 +66,25 @@ def test_different_salts_share_nothing():
     rig.add("a", prompt=range(10), max_tokens=1, cache_salt="alice")
     rig.add("b", prompt=range(10), max_tokens=1, cache_salt="bob")
     assert {a.last.num_cached_tokens for a in rig.run().values()} == {0}
+
+
+@pytest.mark.parametrize("prompt", [[1], [1] * 7, [1] * 8, range(20)])
+def test_a_sequence_whose_mask_is_late_gets_its_tokens_later(prompt):
+    def answers(num_late):
+        rig = Rig(num_blocks=40, max_num_batched_tokens=8, windows=[WindowSize(24, 4, 12)])
+        rig.runner.late_rows = {"late": num_late}
+        rig.runner.bound_ids = {"late"}
+        for request_id in ("late", "other"):
+            rig.add(request_id, prompt=prompt, max_tokens=12, prompt_logprobs=0)
+        found = rig.run()
+        assert rig.num_used_blocks == 0
+        scores = [[s.logprob for s in a.outputs[0].prompt_logprobs] for a in found.values()]
+        return {r: a.text for r, a in found.items()}, scores, rig.engine.stats().num_steps
+
+    *expected, num_steps = answers(0)
+    *late, num_late_steps = answers(5)
+    assert late == expected
+    assert num_late_steps > num_steps
 
 
 # Abort

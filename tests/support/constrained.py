@@ -51,7 +51,7 @@ class Decoder:
         self.compiler = GrammarCompiler(
             self.tokenizer.vocabulary, [self.eos], vocab_size=self.vocab_size
         )
-        self.processor = GrammarProcessor(self.compiler, CPU)
+        self.processor = GrammarProcessor(self.compiler, CPU, max_wait_seconds=60.0)
         self.sampler = Sampler(processors=(self.processor, *default_processors((self.eos,))))
 
     def sequence(self, grammar: Grammar | None, *, seed: int = 0, **params) -> Sequence:

@@ -101,7 +101,8 @@ class ScriptedRunner:
     launch with a request of ``guilty`` raises its error, and every collect with one of
     ``guilty_late``; so does one with a token of ``guilty_tokens`` in a prompt. With ``is_broken``
     every launch raises. Requests of ``failed_rows`` get NaN, in the blocks that they write too;
-    those of ``masked_rows`` have no allowed token. A step that samples for ``bound_ids`` must
+    those of ``masked_rows`` have no allowed token. The masks of ``late_rows`` are late in so many
+    steps, of those that would sample; they must land. A step that samples for ``bound_ids`` must
     land before the next launch.
     """
 
@@ -115,6 +116,7 @@ class ScriptedRunner:
         self.is_broken = False
         self.failed_rows: set[str] = set()
         self.masked_rows: set[str] = set()
+        self.late_rows: dict[str, int] = {}
         self.nan_blocks: set[int] = set()
         self.bound_ids: set[str] = set()
         self.batches: list[dict[str, int]] = []
@@ -193,6 +195,11 @@ class ScriptedRunner:
         if sequence.request_id in self.failed_rows:
             return SampledTokens([], failure=RowFailure.NAN)
         if sequence.request_id in self.masked_rows:
+            return SampledTokens([], failure=RowFailure.MASKED)
+        num_late = self.late_rows.get(sequence.request_id, 0)
+        sequence.awaits_mask = num_late > 0
+        if num_late:
+            self.late_rows[sequence.request_id] = num_late - 1
             return SampledTokens([], failure=RowFailure.MASKED)
         script = self.scripts.get(sequence.request_id)
         token_id = ord("a") + seen % 26 if script is None else [*script, EOS][place]

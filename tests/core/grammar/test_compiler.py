@@ -175,10 +175,7 @@ def test_grammars_are_compiled_once(monkeypatch):
         decoder.compiler.matcher(json_schema(dict(OBJECT)))
     assert len(compiled) == 1
     assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is not None
-    decoder.compiler.forget(json_schema(OBJECT))
-    assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is None
-    decoder.compiler.check(json_schema(OBJECT))
-    assert len(compiled) == 2
+    assert decoder.compiler.kept_matcher(choice(["not checked"])) is None
 
 
 def test_refusals_are_remembered(monkeypatch):

@@ -151,19 +151,45 @@ class FaultyMatcher:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [ValueError("secret"), PanicException("secret")])
 @pytest.mark.parametrize("num_sound", [1, 5])
-def test_a_matcher_that_raises_fails_its_row_only(error, num_sound):
+def test_a_matcher_that_raises_fails_its_row_only(num_sound):
     decoder = Decoder()
+    error = ValueError("secret")
     broken = decoder.sequence(choice(["yes", "no"]), seed=1)
     sound = [decoder.sequence(regex("[ab]{9}"), seed=i) for i in range(num_sound)]
     expected = [decoder.run(decoder.sequence(regex("[ab]{9}"), seed=i)) for i in range(num_sound)]
     decoder.step([broken, *sound])
-    decoder.processor._progress[broken].matcher = FaultyMatcher(error)
+    decoder.processor._jobs[broken].progress.matcher = FaultyMatcher(error)
     assert decoder.step([broken, *sound]) == [True] + [False] * num_sound
     assert type(error).__name__ in broken.failure
     assert "secret" not in broken.failure
     assert [decoder.run(sequence) for sequence in sound] == expected
+
+
+def test_after_a_panic_a_matcher_is_made_again_once(monkeypatch):
+    """A panic breaks a lexer for all sequences that share it."""
+    decoder = Decoder()
+    expected = decoder.run(decoder.sequence(regex("[ab]{9}"), seed=1))
+    sequence = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([sequence])
+    decoder.processor._jobs[sequence].progress.matcher = FaultyMatcher(PanicException("secret"))
+    assert decoder.run(sequence) == expected
+    broken = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([broken])
+    decoder.processor._jobs[broken].progress.matcher = FaultyMatcher(PanicException("secret"))
+    monkeypatch.setattr(
+        decoder.compiler, "compile_again", lambda _: FaultyMatcher(PanicException("secret"))
+    )
+    assert decoder.step([broken]) == [True]
+    assert "PanicException" in broken.failure
+    assert "secret" not in broken.failure
+
+
+class UnfillableMatcher:
+    """A matcher of which no mask can be filled."""
+
+    def consume_token(self, _token_id: int) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("num_sound", [0, 1, 5])
@@ -172,9 +198,7 @@ def test_a_mask_that_cannot_be_filled_fails_its_row_only(num_sound):
     broken = decoder.sequence(choice(["yes", "no"]), seed=1)
     sound = [decoder.sequence(choice(["yes", "no"]), seed=i) for i in range(num_sound)]
     decoder.step([broken, *sound])
-    progress = decoder.processor._progress[broken]
-    progress.take_new(broken)
-    progress.matcher = object()
+    decoder.processor._jobs[broken].progress.matcher = UnfillableMatcher()
     assert decoder.step([broken, *sound]) == [True] + [False] * num_sound
     assert broken.failure is not None
     assert all(sequence.failure is None for sequence in sound)
@@ -220,14 +244,14 @@ def test_logprobs_are_those_before_masking(decoder):
 def test_progress_is_dropped_with_its_sequence(decoder):
     sequence = decoder.sequence(choice(["yes"]))
     decoder.step([sequence])
-    assert sequence in decoder.processor._progress
+    assert sequence in decoder.processor._jobs
     gone = weakref.ref(sequence)
-    num_before = len(decoder.processor._progress)
+    num_before = len(decoder.processor._jobs)
     decoder.step([decoder.sequence(None)])  # the sampler keeps one batch
     del sequence
     gc.collect()
     assert gone() is None
-    assert len(decoder.processor._progress) < num_before
+    assert len(decoder.processor._jobs) < num_before
 
 
 def test_a_failed_step_does_not_change_the_output(decoder):
@@ -241,7 +265,7 @@ def test_a_failed_step_does_not_change_the_output(decoder):
 def test_without_grammars_nothing_is_loaded(decoder):
     fresh = Decoder()
     fresh.run(fresh.sequence(None, max_tokens=3))
-    assert fresh.processor._worker is None
+    assert not fresh.processor._lanes.has_started
     assert fresh.compiler._factory is None
 
 
@@ -259,17 +283,19 @@ def test_masks_apply_to_some_or_all_rows(decoder):
 
 def test_packed_masks_equal_masks_to_add(decoder):
     """A GPU gets packed masks and unpacks them with the same operations as here."""
-    sequences = [decoder.sequence(g) for g in (choice(["yes"]), json_object(), regex("[^a]"))]
-    work = [(Progress(decoder.compiler, sequence), []) for sequence in sequences]
-    masks = Masks(decoder.vocab_size, decoder.compiler.end_ids)
-    plain = masks.fill(work, CPU)
-    words = torch.from_numpy(masks._words(work))
+    grammars = [choice(["yes"]), json_object(), regex("[^a]")]
+    rows = [(Progress(decoder.compiler, g), decoder.compiler.matcher(g)) for g in grammars]
+    masks = Masks(decoder.vocab_size, decoder.compiler.end_ids, CPU)
+    words, again = masks.fill(rows)
+    assert not again
+    plain = masks.packed(words).tensor
+    packed = Masks(0, (), torch.device("meta")).packed(words).tensor
     for vocab_size in (decoder.vocab_size, decoder.vocab_size - 5):
-        for rows in ([0, 1, 2], [4, 0, 2]):
-            expected = torch.zeros(3 if rows[0] == 0 else 6, vocab_size)
+        for targets in ([0, 1, 2], [4, 0, 2]):
+            expected = torch.zeros(3 if targets[0] == 0 else 6, vocab_size)
             actual = expected.clone()
-            apply(expected, rows, plain)
-            apply(actual, rows, words)
+            apply(expected, targets, plain)
+            apply(actual, targets, packed)
             assert torch.equal(expected, actual)
             assert torch.isneginf(actual).any()
 

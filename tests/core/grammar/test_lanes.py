@@ -1,0 +1,186 @@
+"""Late, slow and failing masks: what they do to their own sequence, and not to others."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from core.contract.grammar import choice, json_object, lark, regex
+from core.grammar import lanes as lanes_module
+from core.grammar import progress as progress_module
+from core.grammar.lanes import MaskLanes
+from tests.support.constrained import Decoder
+
+AMBIGUOUS = lark('start: e\ne: e e e | e e | "a" | "b" | "ab"')
+"""Each further token makes the next mask slower."""
+
+USES_UP_ITS_LEXER = regex("(.{0,300}a){1,30}")
+
+
+class Gate:
+    """A job that keeps the quick lane busy until it is opened."""
+
+    def __init__(self, lanes: MaskLanes) -> None:
+        self._opened = threading.Event()
+        lanes._quick._executor.submit(self._opened.wait)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@pytest.fixture
+def thread_names(monkeypatch):
+    """The thread of each mask, without its number."""
+    names = []
+    whole = lanes_module.Masks.fill
+
+    def fill(masks, rows):
+        names.extend([threading.current_thread().name.rpartition("_")[0]] * len(rows))
+        return whole(masks, rows)
+
+    monkeypatch.setattr(lanes_module.Masks, "fill", fill)
+    return names
+
+
+def test_a_late_mask_leaves_out_its_own_sequence_only():
+    decoder = Decoder()
+    expected = decoder.run(decoder.sequence(regex("[ab]{9}"), seed=1))
+    late = decoder.sequence(regex("[ab]{9}"), seed=1)
+    free = decoder.sequence(None, seed=2)
+    decoder.step([late, free])
+    gate = Gate(decoder.processor._lanes)
+    decoder.processor._max_wait_seconds = 0.0
+    for _ in range(3):
+        decoder.step([late, free])
+        assert late.awaits_mask
+        assert late.failure is None
+    assert late.num_output_tokens == 1
+    assert free.num_output_tokens == 4
+    gate.open()
+    decoder.processor._max_wait_seconds = 60.0
+    assert decoder.run(late) == expected
+    assert not late.awaits_mask
+
+
+def test_a_late_mask_is_filled_once(thread_names):
+    decoder = Decoder()
+    late = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([late])
+    gate = Gate(decoder.processor._lanes)
+    decoder.processor._max_wait_seconds = 0.0
+    for _ in range(3):
+        decoder.step([late])
+    gate.open()
+    decoder.processor._max_wait_seconds = 60.0
+    decoder.step([late])
+    assert len(thread_names) == 2
+
+
+def test_masks_of_sequences_that_ended_are_not_filled(thread_names):
+    decoder = Decoder()
+    ended = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([ended])
+    gate = Gate(decoder.processor._lanes)
+    decoder.processor._max_wait_seconds = 0.0
+    decoder.step([ended])
+    ended.status = type(ended.status).FINISHED
+    gate.open()
+    decoder.processor._max_wait_seconds = 60.0
+    decoder.step([decoder.sequence(choice(["yes"]))])
+    assert len(thread_names) == 2
+
+
+def test_a_sequence_with_slow_masks_moves_to_the_slow_lane_and_back(thread_names):
+    decoder = Decoder()
+    sequence = decoder.sequence(regex("[ab]{9}"), seed=1)
+    expected = decoder.run(decoder.sequence(regex("[ab]{9}"), seed=1))
+    thread_names.clear()
+    decoder.step([sequence])
+    decoder.processor._jobs[sequence].progress.seconds = 1.0  # as if measured
+    decoder.step([sequence])
+    decoder.step([sequence])
+    assert thread_names == ["grammar", "grammar-slow", "grammar"]
+    assert decoder.run(sequence) == expected
+
+
+def test_new_sequences_are_measured_alone_and_then_filled_together(monkeypatch):
+    decoder = Decoder()
+    sizes = []
+    whole = lanes_module.Masks.fill
+    monkeypatch.setattr(
+        lanes_module.Masks, "fill", lambda *args: sizes.append(len(args[1])) or whole(*args)
+    )
+    monkeypatch.setattr(lanes_module, "MAX_TOGETHER_SECONDS", 60.0)
+    sequences = [decoder.sequence(json_object(), seed=i) for i in range(3)]
+    decoder.step(sequences)
+    assert sizes == [1, 1, 1]
+    for sequence in sequences:  # whatever was measured
+        decoder.processor._jobs[sequence].progress.seconds = 0.0
+    decoder.step(sequences)
+    assert sizes[3:] == [3]
+    monkeypatch.setattr(lanes_module, "MAX_TOGETHER_SECONDS", 0.0)
+    decoder.step(sequences)
+    decoder.step(sequences)  # one of the three was slow: which one?
+    assert sizes[4:] == [3, 1, 1, 1]
+
+
+def test_masks_that_take_too_long_end_their_sequence(monkeypatch):
+    monkeypatch.setattr(progress_module, "PAID_SECONDS", 0.0005)
+    monkeypatch.setattr(progress_module, "MAX_DEBT_SECONDS", 0.02)
+    decoder = Decoder()
+    guilty = decoder.sequence(AMBIGUOUS, seed=1, logit_bias={decoder.eos: -100.0})
+    sound = decoder.sequence(regex("[a-z]{600}"), seed=2, max_tokens=600)
+    failed = [False]
+    while not failed[0] and guilty.num_output_tokens < 400:
+        failed = decoder.step([guilty, sound])
+        assert not any(failed[1:])
+    assert failed[0]
+    assert guilty.failure.startswith("The grammar of this request cannot continue: it is too ")
+    assert guilty.failure.endswith(" ms")
+    assert decoder.step([sound]) == [False]
+
+
+def test_one_slow_mask_ends_its_sequence(monkeypatch):
+    monkeypatch.setattr(progress_module, "MAX_MASK_SECONDS", 0.0)
+    decoder = Decoder()
+    assert decoder.step([decoder.sequence(choice(["yes"])), decoder.sequence(None)]) == [
+        True,
+        False,
+    ]
+
+
+def test_a_sequence_that_uses_up_its_lexer_ends_no_other_of_the_same_grammar(monkeypatch):
+    monkeypatch.setattr(progress_module, "MAX_MASK_SECONDS", 60.0)
+    decoder = Decoder()
+    (a,) = decoder.tokenizer.encode("a", add_special_tokens=False)
+    guilty = decoder.sequence(USES_UP_ITS_LEXER, seed=0, max_tokens=400)
+    sound = decoder.sequence(USES_UP_ITS_LEXER, logit_bias={a: 100.0}, max_tokens=400)
+    decoder.step([guilty, sound])
+    while not decoder.step([guilty])[0]:
+        assert guilty.num_output_tokens < 400
+    assert guilty.failure is not None
+    for _ in range(20):
+        assert decoder.step([sound]) == [False]
+    assert set(decoder.output_ids(sound)) == {a}
+
+
+def test_a_grammar_that_is_not_kept_is_compiled_on_a_thread_of_its_own(thread_names):
+    decoder = Decoder()
+    sequence = decoder.sequence(choice(["yes"]))
+    decoder.compiler._cache.drop(next(iter(decoder.compiler._cache._compiled)))
+    assert decoder.run(sequence) == ["yes"]
+    assert thread_names[0] == "grammar-again"
+
+
+def test_an_error_of_ours_ends_the_sequences_of_the_job(monkeypatch):
+    decoder = Decoder()
+    sequences = [decoder.sequence(choice(["yes"]), seed=i) for i in range(2)]
+
+    def fill(*_):
+        raise ValueError("secret")
+
+    monkeypatch.setattr(lanes_module.Masks, "fill", fill)
+    assert decoder.step([*sequences, decoder.sequence(None)]) == [True, True, False]
+    assert "ValueError" in sequences[0].failure
+    assert "secret" not in sequences[0].failure
