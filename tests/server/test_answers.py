@@ -169,7 +169,29 @@ class TestWhole:
         assert exchange.messages == []
 
 
+class BreakingRenderer(LineRenderer):
+    """Fails on a text."""
+
+    def feed(self, index, output):
+        if output.text == "bad":
+            raise RuntimeError("secret")
+        return super().feed(index, output)
+
+
 class TestStream:
+    async def test_a_renderer_that_fails_in_mid_stream_ends_with_an_error(self, respond, say):
+        async with respond(StreamAnswer, renderer=BreakingRenderer()) as exchange:
+            await say(out(text="good"))
+            await say(out(text="bad"))
+        assert exchange.failure is None
+        assert exchange.body == b"<0good;!The server failed on this request."
+
+    async def test_a_renderer_that_fails_at_once_sets_the_status(self, respond, say):
+        async with respond(StreamAnswer, renderer=BreakingRenderer()) as exchange:
+            await say(out(text="bad"))
+        assert isinstance(exchange.failure, RuntimeError)
+        assert exchange.messages == []
+
     async def test_the_first_output_is_sent_at_once(self, respond, say):
         async with respond(StreamAnswer) as exchange:
             assert exchange.messages == []  # a failure could still set the status

@@ -483,3 +483,25 @@ class TestShutdown:
                 [(_, output)] = await read_all(stream)
                 assert output.error == "The engine died."
                 stream.close()
+
+    async def test_a_stream_that_breaks_ends_alone(self, bridge, engine, soon):
+        """The outputs of a step are delivered to the other responses all the same."""
+        broken, good = bridge.open([request("broken"), request("other")]), bridge.open([request()])
+
+        def push(_index, _output):
+            raise RuntimeError("secret")
+
+        broken.push = push
+        await engine.admit(3)
+        engine.step_with(out("broken", "x"), out("r", "Hi"))
+        with soon():
+            [(_, output)] = await read_all(broken)
+            assert output.error == "The server failed on this request."
+            assert [o.text for _, o in await good.receive()] == ["Hi"]
+        broken.close()
+        engine.step_with(last("r", "!"))
+        with soon():
+            assert [o.text for _, o in await read_all(good)] == ["!"]
+        good.close()
+        engine.free()
+        await engine.until(lambda e: {"broken", "other"} <= set(e.aborted))
