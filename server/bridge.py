@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 
@@ -13,6 +14,7 @@ from core.contract.errors import RoseInferError, Unavailable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
 from core.progress import Progress
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
+from server.admission.seats import Seats
 from server.response_stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
@@ -42,9 +44,10 @@ class EngineBridge:
         self,
         load: Callable[[], SteppingEngine],
         *,
+        num_seats: int = sys.maxsize,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """``on_event`` runs on the loop."""
+        """``num_seats`` are those of ``Seats``. ``on_event`` runs on the loop."""
         self.state = State.LOADING
         self.failure: str | None = None
         self._on_event = on_event
@@ -57,6 +60,7 @@ class EngineBridge:
             on_outputs=lambda outputs: self._post(self._deliver, outputs),
             on_event=lambda event: self._post(self._handle, event),
         )
+        self._seats = Seats(num_seats, lambda request: self._core.submit(Add(request)))
 
     @property
     def stats(self) -> EngineStats:
@@ -110,12 +114,12 @@ class EngineBridge:
         self._all_closed.clear()
         for index, request in enumerate(requests):  # before the engine can produce an output
             self._routes[request.request_id] = (stream, index)
-        for request in requests:
-            self._core.submit(Add(request))
+        self._seats.enter(stream, requests)
         return stream
 
     def forget(self, stream: ResponseStream) -> None:
         """Abort the unfinished requests of a response. Idempotent."""
+        self._seats.leave(stream)
         for request in stream.requests:
             if self._routes.pop(request.request_id, None) is not None:
                 self._core.submit(Abort(request.request_id))
@@ -126,6 +130,7 @@ class EngineBridge:
     def fail(self, stream: ResponseStream, error: RoseInferError) -> None:
         """End the unfinished requests of a response with an error."""
         stream.cause = error
+        self._seats.leave(stream)
         for request in stream.requests:
             if request.request_id in self._routes:
                 self._core.submit(Abort(request.request_id))
@@ -133,6 +138,7 @@ class EngineBridge:
 
     def fail_all(self, message: str) -> None:
         """End every running and waiting request with an error."""
+        self._seats.clear()
         for request_id in list(self._routes):
             self._core.submit(Abort(request_id))
             self._deliver([StepOutput(request_id=request_id, error=message)])
@@ -191,6 +197,7 @@ class EngineBridge:
                 stream.fail(DELIVERY_FAILED)
             if output.is_last:
                 stream.on_end()
+                self._seats.end(stream)
 
     def _handle(self, event: Event) -> None:
         match event:

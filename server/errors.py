@@ -72,7 +72,14 @@ def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
                 headers={"retry-after": str(error.retry_after)},
             )
         case DeadlineExceeded():
-            return APIError(504, str(error), type_="timeout_error", code="request_timeout")
+            wait = error.retry_after
+            return APIError(
+                504,
+                str(error),
+                type_="timeout_error",
+                code="request_timeout",
+                headers=None if wait is None else {"retry-after": str(wait)},
+            )
         case Unavailable():
             return APIError(
                 503,

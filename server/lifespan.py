@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -11,14 +9,11 @@ from litestar import Litestar
 
 from core.build import LoadedEngine, load_engine
 from core.thread import Event, SteppingEngine
-from server.admission.admission import Admission
-from server.admission.lanes import Lanes
-from server.admission.limits import Limits
+from server.admission.seats import seats_beside_first
 from server.bridge import EngineBridge
 from server.served_model import ServedModel
 from server.serving import Serving
 from server.settings import Settings
-from server.stalls import StallWatch
 
 
 def engine_lifespan(
@@ -41,16 +36,10 @@ def engine_lifespan(
 
         bridge = EngineBridge(
             load_on_core_thread,
+            num_seats=seats_beside_first(settings.engine.max_num_seqs),
             on_event=on_event,
         )
-        serving = Serving(
-            settings=settings,
-            bridge=bridge,
-            admission=Admission(Limits.of(settings)),
-            lanes=Lanes(settings.tokenizer_workers),
-            stalls=StallWatch(asyncio.get_running_loop()),
-            created=int(time.time()),
-        )
+        serving = Serving.of(settings, bridge)
         app.state.serving = serving
         bridge.start()
         try:

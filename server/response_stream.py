@@ -42,6 +42,7 @@ class ResponseStream:
         self._on_close = on_close
         self._is_engine_ready = is_engine_ready
         self._num_unfinished = len(requests)
+        self._num_output_tokens = [0] * len(requests)
         self._send, self._receive = anyio.create_memory_object_stream[ChoiceOutput](
             BUFFERED_OUTPUTS
         )
@@ -65,6 +66,11 @@ class ResponseStream:
     def is_finished(self) -> bool:
         """Whether the reader has received the last output of every choice."""
         return self._num_unfinished == 0
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens of all choices that the engine has reported."""
+        return sum(self._num_output_tokens)
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +102,9 @@ class ResponseStream:
         """Add an output without waiting. If the buffer is full, outputs of a choice are merged."""
         if self._fault is not None:
             return
+        self._num_output_tokens[index] = max(
+            output.num_output_tokens, self._num_output_tokens[index]
+        )
         if self._backlog:
             earlier = self._backlog.get(index)
             self._backlog[index] = output if earlier is None else merge(earlier, output)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 
 from server.admission.admission import Admission
 from server.admission.lanes import Lanes
+from server.admission.limits import Limits
 from server.bridge import EngineBridge
 from server.errors import APIError
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.stalls import StallWatch
 from server.trimmer import Trimmer
+
+HELD_BODIES = 4
+"""Bodies of the largest size that may be held at once."""
 
 
 @dataclass(slots=True)
@@ -29,6 +35,24 @@ class Serving:
     created: int
     loaded_model: ServedModel | None = None
     trimmer: Trimmer = field(default_factory=Trimmer)
+
+    @classmethod
+    def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
+        """What belongs to these settings, created now on the running event loop."""
+        limits = Limits(
+            choices=settings.engine.max_num_seqs + settings.max_queued_requests,
+            body_bytes=HELD_BODIES * settings.max_body_size,
+            prompt_tokens=settings.max_queued_prompt_tokens,
+            output_tokens=settings.max_queued_output_tokens,
+        )
+        return cls(
+            settings=settings,
+            bridge=bridge,
+            admission=Admission(limits, settings.rate_limit),
+            lanes=Lanes(settings.tokenizer_workers),
+            stalls=StallWatch(asyncio.get_running_loop()),
+            created=int(time.time()),
+        )
 
     @property
     def model(self) -> ServedModel:

@@ -11,6 +11,7 @@ import msgspec
 from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
 from server.access_flags import ACCESS_FLAGS
+from server.admission.rates import Rates
 from server.connection_flags import CONNECTION_FLAGS
 from server.engine_flags import (
     DEFAULT_TOKENIZER_WORKERS,
@@ -20,8 +21,9 @@ from server.engine_flags import (
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
 )
-from server.flag_types import Choice, not_negative, port, positive, seconds, size
+from server.flag_types import Choice, port, seconds
 from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_program
+from server.load_flags import LOAD_FLAGS
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
 
@@ -45,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_prompt_tokens: int = 4 * 2**20
     max_queued_output_tokens: int = 64 * 2**20
     max_body_size: int = 32 * 2**20
+    request_timeout: float = 0.0
+    rate_limit: Rates | None = None
     uds: str | None = None
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
@@ -84,22 +88,6 @@ _SERVER_FLAGS = (
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
     Flag(
-        name="max-queued-requests",
-        help="requests that may wait; one more is answered 429",
-        convert=not_negative,
-    ),
-    Flag(
-        name="max-queued-prompt-tokens",
-        help="prompt tokens of all running and waiting requests; more are answered 429",
-        convert=positive,
-    ),
-    Flag(
-        name="max-queued-output-tokens",
-        help="tokens that all running and waiting requests may generate; more are answered 429",
-        convert=positive,
-    ),
-    Flag(name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size),
-    Flag(
         name="drain-timeout",
         help="seconds that running requests get to finish on SIGTERM or Ctrl-C",
         convert=seconds,
@@ -134,6 +122,7 @@ SERVE_GROUPS = (
     FlagGroup("model", (_MODEL, *MODEL_FLAGS), (ModelConfig,)),
     FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
     FlagGroup("server", _SERVER_FLAGS, (Settings,)),
+    FlagGroup("load", LOAD_FLAGS, (Settings,)),
     FlagGroup("access", ACCESS_FLAGS, (Settings,)),
     FlagGroup("connections", CONNECTION_FLAGS, (Settings,)),
 )

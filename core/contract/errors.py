@@ -48,7 +48,14 @@ class QueueFull(RoseInferError):
 
 
 class DeadlineExceeded(RoseInferError):
-    """The time that the client or the operator gives a request is over."""
+    """The time that the client or the operator gives a request is over.
+
+    ``retry_after`` is None if a repetition would probably take as long.
+    """
+
+    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(RoseInferError):

@@ -7,13 +7,22 @@ from collections.abc import Callable
 
 from server.admission.budget import Budget
 from server.admission.limits import Limits
+from server.admission.rate_limit import RateLimiter
+from server.admission.rates import Rates
 
 
 class Admission:
     """The budgets that tickets take from. Event loop only."""
 
-    def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        rates: Rates | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """``clock`` measures seconds."""
+        self.rates = RateLimiter(rates or Rates(), clock=clock)
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
         self.num_refused = 0

@@ -58,6 +58,7 @@ class Ticket:
         self._admission.num_tickets -= 1
         if self._stream is not None:
             self._stream.close()
+            self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
         self._release()
 
     def body_arrived(self, num_bytes: int) -> None:
@@ -80,6 +81,7 @@ class Ticket:
             budget.check_possible(amount)
             self._take(budget, amount)
         self._give_back_all(self._admission.body_bytes)
+        self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
 
     def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
         """Own the stream from now on. ``fail`` ends it with an error."""
@@ -90,6 +92,10 @@ class Ticket:
         if self._held[self._admission.choices] > 1:
             self._held[self._admission.choices] -= 1
             self._admission.choices.give_back(self.tenant.name, 1)
+
+    def retry_after(self) -> int:
+        """Seconds after which a place should be free."""
+        return self._admission.choices.retry_after(1)
 
     def fail(self, error: RoseInferError) -> bool:
         """End the answer with an error. False if the engine has not got the request yet."""

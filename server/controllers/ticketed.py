@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from litestar.types import ASGIApp, Receive, Scope, Send
+from collections.abc import Callable
 
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.admission.deadline import run_until_deadline, seconds_given
 from server.admission.ticket import SCOPE_KEY, Ticket
 from server.admission.watched import Watched
 from server.serving import Serving
@@ -13,7 +16,8 @@ from server.tenants.tenant import tenant_of
 def with_ticket(app: ASGIApp) -> ASGIApp:
     """Wrap a route: it runs with a ticket, which is taken before the body is read.
 
-    A client that disconnects cancels the route wherever it is, and with it what it waits for.
+    A client that disconnects cancels the route wherever it is, and with it what it waits for. A
+    deadline ends it.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -25,13 +29,33 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         declared = _content_length(scope)
         if declared is not None:  # a larger body is a 413, not a 429
             declared = min(declared, serving.settings.max_body_size)
-        with Ticket(serving.admission, tenant_of(scope), declared_bytes=declared) as ticket:
+        tenant, admission = tenant_of(scope), serving.admission
+        seconds = seconds_given(scope["headers"], serving.settings.request_timeout)
+        if admission.rates:
+            admission.rates.admit(tenant.name)
+            send = _with_headers(send, lambda: admission.rates.headers(tenant.name))
+        with Ticket(admission, tenant, declared_bytes=declared) as ticket:
             scope["state"][SCOPE_KEY] = ticket
             watched = Watched(receive, on_body=ticket.body_arrived)
             try:
-                await watched.run(app, scope, send)
+                if seconds is None:
+                    await watched.run(app, scope, send)
+                else:
+                    await run_until_deadline(seconds, watched, ticket, app, scope, send)
             finally:
                 serving.trimmer.ended(ticket.num_body_bytes)
+
+    return wrapped
+
+
+def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:
+    """Wrap ``send``: the response gets the headers as of its start."""
+
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            more = [(name.encode(), value.encode()) for name, value in headers().items()]
+            message["headers"] = [*message["headers"], *more]
+        await send(message)
 
     return wrapped
 

@@ -446,7 +446,7 @@ class TestOverTheApplication:
         exchange = Exchange("POST", "/v1/completions", chunks=[msgspec.json.encode(body)])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.run, app)
-            await engine.admit(streams)
+            await engine.admit(1)
             error = check_shape(await ask(app, "POST", CHAT, {"messages": USER}), 429, retried=True)
             assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
             exchange.disconnect()

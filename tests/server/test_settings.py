@@ -12,6 +12,7 @@ from core.builtin_model import MODEL_ID
 from core.contract.config import AttentionBackendName, EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
+from server.admission.rates import Rates
 from server.settings import Settings, parse_settings
 from tests.support.each import each
 
@@ -51,6 +52,8 @@ GIVEN = {
     "max_queued_requests": ("--max-queued-requests", "0", 0),
     "max_queued_prompt_tokens": ("--max-queued-prompt-tokens", "7", 7),
     "max_queued_output_tokens": ("--max-queued-output-tokens", "8", 8),
+    "request_timeout": ("--request-timeout", "2.5", 2.5),
+    "rate_limit": ("--rate-limit", "60,9000", Rates(60, 9000)),
     "max_body_size": ("--max-body-size", "10k", 10_000),
     "uds": ("--uds", "/run/r.sock", "/run/r.sock"),
     "ssl_certfile": ("--ssl-certfile", "c.pem", "c.pem"),

@@ -298,13 +298,12 @@ class TestDisconnect:
             for exchange in large:
                 tasks.start_soon(exchange.run, app)
             await until(translate.begun.is_set)
-            await until(
-                lambda: held(app)["waiting"] == 3
-            )  # the lane of large requests has one worker
+            await until(lambda: held(app)["waiting"] == 3)  # one worker serves large requests
             tasks.start_soon(small.run, app)
             await until(lambda: translate.num_begun == 2)
             for exchange in large:
                 exchange.disconnect()
+            await until(lambda: held(app)["abandoned"] == 1)
             translate.gate.set()
             await small.done()
         assert small.status == 200

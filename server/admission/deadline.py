@@ -1,0 +1,86 @@
+"""Deadlines: how long the client and the operator give a request."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+
+from litestar.types import ASGIApp, Message, Scope, Send
+
+from core.contract.errors import DeadlineExceeded
+from server.admission.ticket import Ticket
+from server.admission.watched import Watched
+from server.errors import APIError
+
+HEADER = b"x-request-timeout"
+MAX_SECONDS = 86_400.0
+
+
+def seconds_given(headers: Iterable[tuple[bytes, bytes]], server_seconds: float) -> float | None:
+    """Seconds until the deadline: the client's, but no more than the server's. None: no deadline.
+
+    ``server_seconds`` 0 is no limit. Raises APIError for a header that is not a number of seconds.
+    """
+    most = server_seconds or None
+    for name, value in headers:
+        if name == HEADER:
+            wanted = _seconds(value)
+            return wanted if most is None else min(wanted, most)
+    return most
+
+
+def _seconds(value: bytes) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_SECONDS:
+        raise APIError(
+            400,
+            f"X-Request-Timeout must be a number of seconds above 0 and up to {MAX_SECONDS:g}.",
+            param="X-Request-Timeout",
+            code="invalid_value",
+        )
+    return seconds
+
+
+async def run_until_deadline(
+    seconds: float, watched: Watched, ticket: Ticket, app: ASGIApp, scope: Scope, send: Send
+) -> None:
+    """Run the application for so many seconds at most.
+
+    A request that the engine has ends with an error: 504, or an error event if its stream has
+    begun. One that has not got so far is cancelled: 408 if its body has not arrived, else 504.
+    Raises APIError and DeadlineExceeded for these two.
+    """
+    is_over = has_started = False
+    error = DeadlineExceeded(f"The request's time of {seconds:g} s is over.")
+
+    def expire() -> None:
+        nonlocal is_over
+        is_over = True
+        if not ticket.fail(error):
+            watched.cancel()
+
+    async def noting_send(message: Message) -> None:
+        nonlocal has_started
+        has_started = True
+        await send(message)
+
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        await watched.run(app, scope, noting_send)
+    finally:
+        timer.cancel()
+    if not is_over or has_started:
+        return
+    if watched.is_uploaded:
+        raise DeadlineExceeded(str(error), retry_after=ticket.retry_after())
+    raise APIError(
+        408,
+        f"The body did not arrive within {seconds:g} s.",
+        type_="timeout_error",
+        code="request_timeout",
+        headers={"connection": "close"},
+    )
