@@ -47,6 +47,7 @@ class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
     num_body_bytes: int
     num_prompt_tokens: int
     num_output_tokens: int
+    num_compilations: int
     num_waiting_jobs: int
     num_running_jobs: int
     num_abandoned_jobs: int

@@ -23,6 +23,7 @@ from core.contract.errors import (
     GenerationFailed,
     InvalidRequest,
     QueueFull,
+    RequestCancelled,
     RoseInferError,
     Unavailable,
 )
@@ -71,6 +72,8 @@ def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
                 code="rate_limit_exceeded",
                 headers={"retry-after": str(error.retry_after)},
             )
+        case RequestCancelled():
+            return APIError(499, "The client has left.")
         case DeadlineExceeded():
             wait = error.retry_after
             return APIError(

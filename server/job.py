@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -30,6 +30,8 @@ class Job:
     stream_interval: int
     cache_salt: str | None = None
     renderer: Renderer
+    compile_grammars: Callable[[], None] | None = None
+    """To be called in a worker before the requests are submitted. Raises InvalidRequest."""
 
     @property
     def num_requests(self) -> int:

@@ -19,6 +19,9 @@ from server.trimmer import Trimmer
 HELD_BODIES = 4
 """Bodies of the largest size that may be held at once."""
 
+MAX_COMPILATIONS = 32
+"""Requests whose grammars are compiled or wait for that."""
+
 
 @dataclass(slots=True)
 class Serving:
@@ -44,6 +47,7 @@ class Serving:
             body_bytes=HELD_BODIES * settings.max_body_size,
             prompt_tokens=settings.max_queued_prompt_tokens,
             output_tokens=settings.max_queued_output_tokens,
+            compilations=MAX_COMPILATIONS,
         )
         return cls(
             settings=settings,

@@ -26,6 +26,7 @@ def _admission(serving: Serving) -> AdmissionStats:
         num_body_bytes=admission.body_bytes.held,
         num_prompt_tokens=admission.prompt_tokens.held,
         num_output_tokens=admission.output_tokens.held,
+        num_compilations=admission.compilations.held,
         num_waiting_jobs=lanes.num_waiting,
         num_running_jobs=lanes.num_running,
         num_abandoned_jobs=lanes.num_abandoned,

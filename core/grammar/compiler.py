@@ -98,6 +98,15 @@ class GrammarCompiler:
         """Return a new matcher at the start of the grammar. May compile. Raises InvalidRequest."""
         return self._get(grammar, _never).new_matcher()
 
+    def is_kept(self, grammar: Grammar, *, param: str | None = None) -> bool:
+        """Whether the grammar is compiled. Never compiles. Raises InvalidRequest with ``param``."""
+        try:
+            key = _key(grammar)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.message, param=param, code=error.code) from error
+        with self._changed:
+            return self._cache.get(key) is not None
+
     def kept_matcher(self, grammar: Grammar) -> llguidance.LLMatcher | None:
         """Return a new matcher if the grammar is compiled, else None. Never compiles."""
         key = _key(grammar)

@@ -54,3 +54,9 @@ class Admission:
             param="max_tokens",
             clock=clock,
         )
+        self.compilations = Budget(
+            limits.compilations,
+            full="Too many grammars are waiting to be compiled.",
+            never="This asks for {} grammars to be compiled; the server takes at most {}.",
+            clock=clock,
+        )

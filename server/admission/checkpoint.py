@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-
-class Abandoned(Exception):
-    """The client of this job has left. Its result is dropped."""
-
+from core.contract.errors import RequestCancelled
 
 is_abandoned: ContextVar[Callable[[], bool] | None] = ContextVar("is_abandoned", default=None)
 """Set by a Lane in the worker thread."""
 
 
-def checkpoint() -> None:
-    """Raise Abandoned if the client of the running job has left. Outside of a Lane: nothing."""
+def is_cancelled() -> bool:
+    """Whether the client of the running job has left. False outside of a Lane."""
     check = is_abandoned.get()
-    if check is not None and check():
-        raise Abandoned
+    return check is not None and check()
+
+
+def checkpoint() -> None:
+    """Raise RequestCancelled if the client of the running job has left."""
+    if is_cancelled():
+        raise RequestCancelled

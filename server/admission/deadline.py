@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from litestar.types import ASGIApp, Message, Scope, Send
 
@@ -28,6 +28,11 @@ def seconds_given(headers: Iterable[tuple[bytes, bytes]], server_seconds: float)
             wanted = _seconds(value)
             return wanted if most is None else min(wanted, most)
     return most
+
+
+def start_timer(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    """Call back after so many seconds, on this event loop."""
+    return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 def _seconds(value: bytes) -> float:
@@ -68,7 +73,7 @@ async def run_until_deadline(
         has_started = True
         await send(message)
 
-    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    timer = start_timer(seconds, expire)
     try:
         await watched.run(app, scope, noting_send)
     finally:

@@ -7,6 +7,9 @@ from server.admission.lane import Lane
 LARGE_BODY = 64 * 1024
 """Bytes above which a request is tokenized in the lane of large ones."""
 
+NUM_COMPILERS = 2
+"""Grammars that are compiled at a time."""
+
 
 class Lanes:
     """Worker threads by kind of work. Event loop only."""
@@ -16,6 +19,7 @@ class Lanes:
         self.small = Lane("small", num_workers)
         self.large = Lane("large", max(num_workers // 2, 1))
         self.tokens = Lane("tokens", 1)
+        self.grammars = Lane("grammars", NUM_COMPILERS)
 
     def of_size(self, num_bytes: int) -> Lane:
         """The lane that translates a request with a body of this size."""
@@ -43,4 +47,4 @@ class Lanes:
 
     @property
     def _all(self) -> tuple[Lane, ...]:
-        return self.small, self.large, self.tokens
+        return self.small, self.large, self.tokens, self.grammars

@@ -13,3 +13,4 @@ class Limits:
     body_bytes: int
     prompt_tokens: int
     output_tokens: int
+    compilations: int

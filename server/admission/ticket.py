@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -82,6 +83,15 @@ class Ticket:
             self._take(budget, amount)
         self._give_back_all(self._admission.body_bytes)
         self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Hold a place among the requests whose grammars are compiled."""
+        self._take(self._admission.compilations, 1)
+        try:
+            yield
+        finally:
+            self._give_back_all(self._admission.compilations)
 
     def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
         """Own the stream from now on. ``fail`` ends it with an error."""

@@ -26,8 +26,8 @@ async def answer(
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
 
-    Raises what the ticket, ``translate`` and ``EngineBridge.open`` raise. After this no 4xx is
-    possible.
+    Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
+    After this no 4xx is possible.
     """
     ticket.decoded(num_generations(request))
     size = ticket.num_body_bytes
@@ -36,6 +36,9 @@ async def answer(
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
+    if job.compile_grammars is not None:
+        with ticket.compiling():
+            await serving.lanes.grammars.run(ticket.tenant.name, size, job.compile_grammars)
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     if not job.is_streamed:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar, after
 from core.contract.params import Thinking
-from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
 from server.parsers.base import Parser
+from server.translate.grammars import NewGrammars
 from server.translate.tools import ToolSelection
 
 
@@ -58,12 +58,12 @@ class AnswerForm:
             ),
         )
 
-    def grammar(self, compiler: GrammarCompiler) -> Grammar | None:
-        """The grammar of the whole output, if any. Raises InvalidRequest if it is invalid."""
+    def grammar(self, new_grammars: NewGrammars) -> Grammar | None:
+        """The grammar of the whole output, if any. Notes what must be compiled for it."""
         grammar, param = self.text_format, self.format_param
         if self.tools.callable:
             if grammar is not None:  # so that the error names the field at fault
-                compiler.check(grammar, param=param)
+                new_grammars.note(grammar, param=param)
             grammar, param = self.tools.grammar(self.families.markup, grammar), "tools"
         if grammar is None:
             return None
@@ -71,7 +71,7 @@ class AnswerForm:
         if thinking is not None and thinking.is_expected:
             begin = None if thinking.is_open else thinking.begin
             grammar = after(grammar, thinking.end, begin=begin)
-        compiler.check(grammar, param=param)
+        new_grammars.note(grammar, param=param)
         return grammar
 
     def has_special_markup(self, tokenizer: Tokenizer) -> bool:

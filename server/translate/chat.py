@@ -11,10 +11,10 @@ from server.job import Job
 from server.render.chat import ChatOptions, ChatRenderer
 from server.served_model import ServedModel
 from server.translate.answer_form import AnswerForm
+from server.translate.chat_prompt import prompt_and_length
 from server.translate.formats import output_format
-from server.translate.params import answer_length, sampling_params
-from server.translate.prompt_size import size_check
-from server.translate.prompts import chat_prompt, truncate
+from server.translate.grammars import NewGrammars
+from server.translate.params import sampling_params
 from server.translate.response import check_stream_options, new_envelope, new_job
 from server.translate.tools import select_tools
 from server.translate.unsupported import refuse_unsupported
@@ -33,10 +33,11 @@ def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
             param="tools",
             code="unsupported_parameter",
         )
-    prompt, max_tokens = _prompt(request, model, tools.shown)
+    prompt, max_tokens = prompt_and_length(request, model, tools.shown)
     prompt_tail = model.tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False)
     form = AnswerForm.of(request, tools, text_format, model.families, model.tokenizer, prompt_tail)
-    params = _params(request, model, form, max_tokens)
+    new_grammars = NewGrammars(model.grammar_compiler)
+    params = _params(request, model, form, new_grammars, max_tokens)
     envelope = new_envelope(
         request,
         model,
@@ -50,7 +51,8 @@ def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
         call_finish_reason="stop" if form.tools.is_named else "tool_calls",
         shows_reasoning=request.include_reasoning is not False,
     )
-    return new_job(request, model, envelope, [params], ChatRenderer(envelope, options))
+    renderer = ChatRenderer(envelope, options)
+    return new_job(request, model, envelope, [params], renderer, new_grammars)
 
 
 def _check_fields(request: ChatCompletionRequest) -> None:
@@ -72,31 +74,12 @@ def _check_fields(request: ChatCompletionRequest) -> None:
     refuse_unsupported(request)
 
 
-def _prompt(
-    request: ChatCompletionRequest, model: ServedModel, tools: list[dict[str, object]]
-) -> tuple[list[int], int]:
-    """The prompt's token ids, and the number of tokens to generate at most."""
-    allow_template = model.settings.trust_request_chat_template
-    prompt = chat_prompt(
-        request,
-        model.tokenizer,
-        tools=tools,
-        allow_template=allow_template,
-        check_size=size_check(request, model, param="messages"),
-    )
-    wanted = _wanted_tokens(request)
-    prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
-    return prompt, answer_length(prompt, wanted, model.info, param="messages")
-
-
-def _wanted_tokens(request: ChatCompletionRequest) -> int | None:
-    """The limit of generated tokens that was asked for. None: until the context is full."""
-    wanted = request.max_completion_tokens or request.max_tokens
-    return None if wanted == -1 else wanted
-
-
 def _params(
-    request: ChatCompletionRequest, model: ServedModel, form: AnswerForm, max_tokens: int
+    request: ChatCompletionRequest,
+    model: ServedModel,
+    form: AnswerForm,
+    new_grammars: NewGrammars,
+    max_tokens: int,
 ) -> SamplingParams:
     params = sampling_params(
         request,
@@ -105,7 +88,7 @@ def _params(
         echo_logprobs=None,
         info=model.info,
         tokenizer=model.tokenizer,
-        grammar=form.grammar(model.grammar_compiler),
+        grammar=form.grammar(new_grammars),
         thinking=form.thinking,
         shows_markup=form.has_special_markup(model.tokenizer),
     )

@@ -11,6 +11,7 @@ from server.job import Job
 from server.render.completions import CompletionOptions, CompletionRenderer
 from server.served_model import ServedModel
 from server.translate.formats import output_format
+from server.translate.grammars import NewGrammars
 from server.translate.params import answer_length, sampling_params
 from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
@@ -27,7 +28,9 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     prompts = _prompts(request, model)
     num_best = request.n or 1
     num_candidates = max(request.best_of or 1, num_best)
-    params = _params(request, model, prompts, must_rank=num_candidates > num_best)
+    new_grammars = NewGrammars(model.grammar_compiler)
+    must_rank = num_candidates > num_best
+    params = _params(request, model, prompts, new_grammars, must_rank=must_rank)
     envelope = new_envelope(
         request,
         model,
@@ -37,7 +40,8 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
         num_top=request.logprobs,
     )
     options = CompletionOptions(num_best=num_best, echoes=_echoes(request, model, prompts))
-    return new_job(request, model, envelope, params, CompletionRenderer(envelope, options))
+    renderer = CompletionRenderer(envelope, options)
+    return new_job(request, model, envelope, params, renderer, new_grammars)
 
 
 def _check_fields(request: CompletionRequest) -> None:
@@ -73,13 +77,14 @@ def _params(
     request: CompletionRequest,
     model: ServedModel,
     prompts: list[TokenizedPrompt],
+    new_grammars: NewGrammars,
     *,
     must_rank: bool,
 ) -> list[SamplingParams]:
     """The params of each prompt. They differ in ``max_tokens`` only."""
     grammar, format_param = output_format(request)
     if grammar is not None:
-        model.grammar_compiler.check(grammar, param=format_param)
+        new_grammars.note(grammar, param=format_param)
     is_unlimited = request.max_tokens == -1
     max_tokens = [
         answer_length(

@@ -13,6 +13,7 @@ from server.job import Job
 from server.render.base import Head, Renderer
 from server.render.envelope import Envelope
 from server.served_model import ServedModel
+from server.translate.grammars import NewGrammars
 
 
 def check_stream_options(request: SamplingFields) -> None:
@@ -59,6 +60,7 @@ def new_job(
     envelope: Envelope,
     params: Sequence[SamplingParams],
     renderer: Renderer,
+    new_grammars: NewGrammars,
 ) -> Job:
     """The job of a request with the fields that both OpenAI APIs have."""
     return Job(
@@ -70,4 +72,5 @@ def new_job(
         stream_interval=request.stream_interval or model.settings.stream_interval,
         cache_salt=request.cache_salt,
         renderer=renderer,
+        compile_grammars=new_grammars.compile if new_grammars else None,
     )

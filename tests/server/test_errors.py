@@ -21,6 +21,7 @@ from core.contract.errors import (
     InvalidRequest,
     ModelLoadError,
     QueueFull,
+    RequestCancelled,
     RoseInferError,
     Unavailable,
 )
@@ -68,6 +69,7 @@ class TestTable:
             {},
         ),
         QueueFull: (QueueFull("no"), 429, "requests", None, "rate_limit_exceeded", RETRY),
+        RequestCancelled: (RequestCancelled(), 499, INVALID, None, None, {}),
         DeadlineExceeded: (
             DeadlineExceeded("no"),
             504,

@@ -44,6 +44,7 @@ class Translated:
     def __init__(self, job):
         [self.prompt], [self.params] = job.prompts, job.params
         self.renderer = job.renderer
+        self.compile_grammars = job.compile_grammars
         self.new_parser = job.renderer._options.new_parser
 
 
@@ -70,7 +71,7 @@ class Model:
 
     def refused(self, param, **fields):
         with pytest.raises(InvalidRequest) as caught:
-            self.translate(**fields)
+            self.translate(**fields).compile_grammars()
         assert caught.value.param == param
         return caught.value.message
 

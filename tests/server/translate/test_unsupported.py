@@ -13,7 +13,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.controllers import chat as chat_controller
 from server.controllers import completions as completion_controller
-from server.translate import answer_form, formats, params, prompts, response, tools
+from server.translate import answer_form, chat_prompt, formats, params, prompts, response, tools
 from server.translate import chat as translate_chat
 from server.translate import completions as translate_completions
 from server.translate.unsupported import refuse_unsupported, refused_fields
@@ -47,6 +47,7 @@ READERS = {
     ChatCompletionRequest: [
         chat_controller,
         translate_chat,
+        chat_prompt,
         answer_form,
         tools.select_tools,
         prompts.chat_prompt,
