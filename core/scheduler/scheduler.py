@@ -65,6 +65,8 @@ class Scheduler:
         self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
         self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
         self._running: list[Sequence] = []  # in order of admission
+        self._num_prefill_steps = 0
+        self._prefill_turns: dict[str, int] = {}  # of tenants with prefills: their last such step
         self.num_preemptions = 0
 
     @property
@@ -183,15 +185,24 @@ class Scheduler:
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.
 
-        Each tenant gets at least a block's tokens. If there are too many tenants for that, those
-        of the oldest prompt and of the shortest ones are in this step.
+        Each tenant gets at least a block's tokens. If there are too many tenants for that, they
+        take turns: those that have waited for the most steps are in this one. A new tenant counts
+        as one of the step before.
         """
         by_tenant: dict[str, list[Sequence]] = {}
         for sequence in prefills:
             by_tenant.setdefault(sequence.request.tenant, []).append(sequence)
-        groups = [(sum(map(self._longest_chunk, group)), group) for group in by_tenant.values()]
-        chosen = [groups[0], *sorted(groups[1:], key=itemgetter(0))]
-        chosen = sorted(chosen[: max(budget // self._kv.block_size, 1)], key=itemgetter(0))
+        self._num_prefill_steps += 1
+        self._prefill_turns = {
+            name: self._prefill_turns.get(name, self._num_prefill_steps - 1) for name in by_tenant
+        }
+        names = sorted(by_tenant, key=self._prefill_turns.__getitem__)  # stable: then by age
+        chosen: list[tuple[int, list[Sequence]]] = []
+        for name in names[: max(budget // self._kv.block_size, 1)]:
+            self._prefill_turns[name] = self._num_prefill_steps
+            group = by_tenant[name]
+            chosen.append((sum(map(self._longest_chunk, group)), group))
+        chosen.sort(key=itemgetter(0))
         shares = equal_shares([demand for demand, _ in chosen], budget)
         scheduled: list[ScheduledSequence] = []
         left = 0  # cached blocks need no share

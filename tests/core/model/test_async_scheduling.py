@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from core.contract.messages import EngineRequest
@@ -100,3 +101,22 @@ def test_cached_prefixes_are_reused():
     outputs = run(engine, [request("second", prompt, 20)])["second"]
     assert token_ids(outputs) == first
     assert outputs[-1].num_cached_tokens == (len(prompt) - 1) // BLOCK_SIZE * BLOCK_SIZE
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_tenants_that_preempt_each_other(async_scheduling):
+    """Greedy and seeded requests get the tokens that each gets alone."""
+    requests = [
+        msgspec.structs.replace(
+            request(str(i), prompt, 6 if i % 5 == 4 else 24, temperature=i % 2 * 1.0, seed=i),
+            tenant=f"chat {i}" if i % 5 == 4 else "crowd",
+        )
+        for i, prompt in enumerate([*prompts(3), *prompts(4), *prompts(5)])
+    ]
+    reference = build_engine("qwen3")
+    alone = {r.request_id: run(reference, [r])[r.request_id] for r in requests}
+    engine = build_engine("qwen3", max_num_seqs=4, async_scheduling=async_scheduling)
+    found = run(engine, requests)
+    assert engine.stats().num_preemptions >= 3
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks
+    assert_same(alone, found)

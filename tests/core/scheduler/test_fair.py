@@ -167,6 +167,7 @@ TENANTS = st.sampled_from("abcd")
 COSTS = st.integers(1, 50)
 
 
+@settings(deadline=None)
 @given(st.data(), st.lists(st.tuples(TENANTS, COSTS), min_size=4, max_size=40))
 def test_tenants_that_always_wait_get_equal_service(data, arrivals):
     """No two are further apart than the last sequence of the one that is ahead."""
@@ -182,7 +183,7 @@ def test_tenants_that_always_wait_get_equal_service(data, arrivals):
             made.end(data.draw(st.integers(0, len(made.running) - 1)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["add", "take", "end", "preempt", "drop"]), TENANTS, COSTS),
