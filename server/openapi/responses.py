@@ -15,7 +15,7 @@ ERRORS = {
     404: "The server does not serve this model.",
     413: "The body is larger than the server allows.",
     415: "The body is not application/json.",
-    429: "The queue is full. `retry-after` says when to try again.",
+    429: "Too much is waiting, or a rate is reached. `retry-after` says when to try again.",
     500: "The server failed on this request.",
     503: "The server is loading, draining or failed. `retry-after` says when to try again.",
 }
