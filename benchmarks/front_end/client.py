@@ -56,7 +56,7 @@ def request_bytes(endpoint: str, num_tokens: int) -> bytes:
         body["prompt"] = PROMPT
     data = json.dumps(body).encode()
     head = (
-        f"POST {ROUTES[endpoint]} HTTP/1.1\r\nhost: bench\r\n"
+        f"POST {ROUTES[endpoint]} HTTP/1.1\r\nhost: localhost\r\n"
         f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data

@@ -22,10 +22,10 @@ class ConnectionLimits:
     """Bytes of chunk sizes and line ends beyond the size of the body."""
 
     head_timeout: float = 10.0
-    """From the first byte of a head to its end; also from the connection to the first byte."""
+    """From the first byte of a head to its end."""
 
     idle_timeout: float = 60.0
-    """Between two requests."""
+    """Before the first request, and between two."""
 
     body_grace: float = 30.0
     body_rate: int = 1024

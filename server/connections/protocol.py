@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, cast
 
+import httptools
 from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -72,6 +73,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal: Refusal | None = None  # why a callback has stopped the parser
         self._timer: asyncio.TimerHandle | None = None  # of head, body and lingering
         self._write_timer: asyncio.TimerHandle | None = None
+        self._is_upgrade = False
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
         self._num_headers = 0
@@ -84,10 +86,10 @@ class GuardedProtocol(HttpToolsProtocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, for the time that a head may take."""
+        """Wait for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
-        self._start_timer(self._limits.head_timeout, self._on_late_head)
+        self._start_timer(self._limits.idle_timeout, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the gate."""
@@ -105,7 +107,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._data_size = len(data)
         body_size = self._body_size
         was_body = self._phase is Phase.BODY
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._phase is Phase.HEAD:
             self._continue_head()
         elif self._phase is Phase.BODY:
@@ -153,6 +156,11 @@ class GuardedProtocol(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self._limits.max_head_size:
                 self._stop_parser(refusal.LARGE_HEAD)
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._stop_parser(refusal.BAD_REQUEST)
+            self._is_upgrade = True
+            return
         self._place.stop_waiting()
         if self._place.is_above_limit:
             self.app = self._busy
@@ -170,20 +178,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Wait for the answer, without a deadline."""
+        if self._is_upgrade:
+            return
         super().on_message_complete()
         self._stop_timer()
         self._phase = Phase.ANSWER
         self.cycle.transport = self.transport
 
-    # uvicorn's callbacks
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse. The parser has stopped: at bytes that are no HTTP, or in a callback above."""
-        del msg
-        if self._phase is Phase.ANSWER:
-            self._end_after_answer()
-        elif self._phase is not Phase.LAST_ANSWER:
-            self._refuse(self._refusal or refusal.BAD_REQUEST)
+    # uvicorn's callback
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or end the connection."""
@@ -197,6 +199,38 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._phase is Phase.END:
             self._unset_keepalive_if_required()
 
+    # Parsing
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
+        except httptools.HttpParserError:  # bytes that are no HTTP, or RefusedBytesError
+            if self._phase is Phase.ANSWER:
+                self._end_after_answer()
+            elif self._phase is not Phase.LAST_ANSWER:
+                self._refuse(self._refusal or refusal.BAD_REQUEST)
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head, to be parsed again. The parser would take no body after an upgrade.
+
+        RFC 9110, section 7.8: a server may ignore the wish for another protocol. Clients that
+        prefer HTTP/2 (``Upgrade: h2c``) express it together with a whole request.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        self._is_upgrade = False
+        self.parser = httptools.HttpRequestParser(self)
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                kept = b", ".join(token for token in tokens if token.lower() != b"upgrade")
+                lines.append(b"connection: %s" % kept)
+            elif name != b"upgrade":
+                lines.append(b"%s: %s" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
+
     # Phases
 
     def _wait_for_request(self) -> None:
@@ -207,7 +241,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_size += self._data_size
         if self._head_size > self._limits.max_head_size:
             self._refuse(refusal.LARGE_HEAD)
-        elif self._timer is None:
+        elif self._head_size == self._data_size:  # its first bytes
             self._place.wait(self._make_way)  # it is the youngest again
             self._start_timer(self._limits.head_timeout, self._on_late_head)
 
@@ -288,10 +322,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _on_late_head(self) -> None:
         self._timer = None
-        if self._phase is Phase.HEAD:
-            self._refuse(refusal.LATE_HEAD)
-        else:
-            self.transport.close()
+        self._refuse(refusal.LATE_HEAD)
 
     def _on_late_body(self) -> None:
         self._timer = None

@@ -75,6 +75,15 @@ async def test_a_head_has_a_deadline(connect, loop):
     assert await client.refusal() == 408
 
 
+async def test_the_deadline_of_a_head_begins_with_its_first_byte(connect, loop):
+    client = await connect()
+    loop.advance(50)
+    await client.send(b"GET / HTTP/1.1\r\n")
+    loop.advance(9.9)
+    await client.send(b"\r\n")
+    assert (await client.reply())[0] == 200
+
+
 async def test_the_deadline_of_a_later_head_begins_with_its_first_byte(connect, loop):
     client = await connect()
     await client.request()
@@ -91,9 +100,9 @@ async def test_the_deadline_of_a_later_head_begins_with_its_first_byte(connect, 
 
 async def test_a_silent_connection_is_closed_without_a_word(connect, loop):
     client = await connect()
-    loop.advance(9.9)
+    loop.advance(59)
     assert client.protocol._phase.name == "REQUEST"
-    loop.advance(0.2)
+    loop.advance(2)
     assert await client.ended()
 
 
@@ -234,6 +243,43 @@ async def test_an_early_answer_can_be_read_by_a_client_that_is_still_sending(con
     await client.seen()
     with pytest.raises(ConnectionError):
         await client.send(b"a")
+
+
+# Upgrades
+
+
+@pytest.mark.parametrize("split", [0, 1, 30, 85, 86, 87, 88, 150])
+async def test_a_wish_for_another_protocol_is_ignored(connect, app, split):
+    """As Java's HTTP client and ``curl --http2`` send it."""
+    wish = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEA\r\n"
+    client = await connect()
+    for body in (b"abc", b"de"):
+        data = f"POST /x?y HTTP/1.1\r\n{wish}content-length: {len(body)}\r\n\r\n".encode() + body
+        for part in (data[:split], data[split:]):
+            if part:
+                await client.send(part)
+        assert (await client.reply())[::2] == (200, b"%d" % len(body))
+    assert app.bodies == [b"abc", b"de"]
+    scope = app.scopes[0]
+    assert (scope["method"], scope["path"], scope["query_string"]) == ("POST", "/x", b"y")
+    assert dict(scope["headers"])[b"connection"] == b"HTTP2-Settings"
+    assert b"upgrade" not in dict(scope["headers"])
+
+
+async def test_a_chunked_body_with_a_wish_for_another_protocol(connect, app):
+    client = await connect()
+    await client.send(CHUNKED[:-2] + b"connection: upgrade, close\r\nupgrade: websocket\r\n\r\n")
+    await client.send(chunk(b"abc") + b"0\r\n\r\n")
+    status, headers, _ = await client.reply()
+    assert (status, headers["connection"]) == (200, "close")
+    assert app.bodies == [b"abc"]
+
+
+async def test_there_are_no_tunnels(connect, app):
+    client = await connect()
+    await client.send(b"CONNECT evil.example:443 HTTP/1.1\r\nhost: h\r\n\r\n")
+    assert await client.refusal() == 400
+    assert app.scopes == []
 
 
 # Pipelining
