@@ -63,6 +63,7 @@ class EchoApp:
         self.gate.set()
         self.parts = None
         self.is_early = False
+        self.headers = []
         self.bodies = []
         self.scopes = []
         self.num_disconnects = 0
@@ -93,7 +94,7 @@ class EchoApp:
                 {
                     "type": "http.response.start",
                     "status": 200,
-                    "headers": [(b"content-length", size)],
+                    "headers": [(b"content-length", size), *self.headers],
                 }
             )
             for number, part in enumerate(parts, 1):

@@ -200,27 +200,28 @@ async def test_chunks_are_joined(connect, app):
     assert names == [b"host", b"transfer-encoding"], "trailers are dropped"
 
 
+async def refused_framing(client, data):
+    """Send until the protocol refuses; the status."""
+    await client.send(CHUNKED + chunk(b"a"))
+    for _ in range(4):
+        if client.protocol._phase.name != "END":
+            await client.send(data)
+    return await client.refusal()
+
+
+async def test_chunks_without_end_are_refused(connect):
+    client = await connect(max_framing_size=1000)
+    assert await refused_framing(client, chunk(b"a") * 100) == 400
+
+
 @pytest.mark.parametrize(
     "data",
-    [
-        chunk(b"a") * 100,  # tiny chunks
-        b"5;" + b"x" * 1000,  # an extension without end
-        b"0\r\nx: " + b"y" * 1000,  # a trailer without end
-        b"0\r\n" + b"x: y\r\n" * 200,  # trailers without end
-    ],
-    ids=["chunks", "extension", "trailer", "trailers"],
+    [b"5;" + b"x" * 1000, b"0\r\nx: " + b"y" * 1000, b"0\r\n" + b"x: y\r\n" * 200],
+    ids=["extension", "trailer", "trailers"],
 )
-async def test_framing_without_end_is_refused(connect, data):
-    client = await connect(max_head_size=1000, max_framing_size=1000)
-    await client.send(CHUNKED)
-    await client.send(chunk(b"a"))
-    for _ in range(2):
-        await client.send(data)
-        if "END" in client.protocol._phase.name:
-            break
-    else:
-        await client.send(data)
-    assert await client.refusal() == 400
+async def test_extensions_and_trailers_without_end_are_refused(connect, data):
+    client = await connect(max_head_size=1000)
+    assert await refused_framing(client, data) == 400
 
 
 async def test_bytes_that_are_no_chunk_are_refused(connect, app):
@@ -230,8 +231,9 @@ async def test_bytes_that_are_no_chunk_are_refused(connect, app):
     await app.until(lambda: app.num_disconnects == 1)
 
 
-async def test_an_early_answer_can_be_read_by_a_client_that_is_still_sending(connect, app, loop):
-    app.is_early = True
+@pytest.mark.parametrize("headers", [[], [(b"connection", b"close")]])
+async def test_an_early_answer_can_be_read_while_sending(connect, app, loop, headers):
+    app.is_early, app.headers = True, headers
     client = await connect()
     await client.send(HEAD + b"content-length: 1000000\r\n\r\n" + b"a" * 1000)
     for _ in range(20):
@@ -367,6 +369,23 @@ async def test_a_client_that_reads_in_time_gets_its_answer(connect, app, loop):
     loop.advance(59)
     await client.request()
     assert (await client.reply())[0] == 200
+
+
+async def test_the_write_timeout_begins_again_when_the_client_has_read(connect, app, loop):
+    app.parts = [b"a" * 1_000_000] * 10
+    client = await connect(buffer=4096)
+    await client.request()
+    await app.until(lambda: app.num_started == 1)
+    await client.seen()
+    loop.advance(59)
+    while len(client._buffer) < 5_000_000:
+        assert await client._fill()
+    await client.seen()
+    loop.advance(59)
+    await client.seen()
+    assert app.num_disconnects == 0
+    loop.advance(2)
+    await app.until(lambda: app.num_disconnects == 1)
 
 
 async def test_the_end_of_an_answer_must_be_read_too(connect, app, loop, gate):
