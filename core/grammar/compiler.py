@@ -117,6 +117,10 @@ class GrammarCompiler:
             self._use(key, compiled)
         return compiled.new_matcher()
 
+    def failed_matcher(self) -> llguidance.LLMatcher:
+        """Return a matcher that has failed, so that it does nothing."""
+        return self._load().failed_matcher()
+
     def compile_again(self, grammar: Grammar) -> llguidance.LLMatcher:
         """Return a matcher with a lexer of its own. Blocks. Raises RoseInferError."""
         with self._changed:

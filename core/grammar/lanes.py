@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import llguidance
 import torch
 
 from core.contract.errors import is_survivable
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.jobs import FilledMasks, MaskJob
-from core.grammar.masks import Masks, RowMatcher
+from core.grammar.masks import Masks
 from core.grammar.progress import NotCompiled
 
 logger = logging.getLogger("roseinfer.core")
@@ -27,6 +26,9 @@ SLOW_SECONDS = 0.003
 
 MAX_TOGETHER_SECONDS = 0.01
 """Wall time of masks filled together, after which the next ones are filled and measured alone."""
+
+MAX_THREADS = 8
+"""Threads that work on masks filled together, at most."""
 
 SLOW_NICE = 10
 """Added to the niceness of the thread of the slow lane (Linux): the guilty one pays."""
@@ -46,13 +48,19 @@ class MaskLanes:
     def __init__(self, compiler: GrammarCompiler, device: torch.device) -> None:
         """``device`` is that of the logits."""
 
-        def masks() -> Masks:
-            return Masks(compiler.vocab_size, compiler.end_ids, device)
+        def masks(num_threads: int) -> Masks:
+            return Masks(
+                compiler.vocab_size,
+                compiler.end_ids,
+                device,
+                new_idle=compiler.failed_matcher,
+                num_threads=num_threads,
+            )
 
         self._filled = threading.Condition()
-        self._quick = _Lane("grammar", self._fill_quick, masks(), self._fail)
-        self._slow = _Lane("grammar-slow", self._fill_alone, masks(), self._fail, SLOW_NICE)
-        self._again = _Lane("grammar-again", self._compile_again, masks(), self._fail, SLOW_NICE)
+        self._quick = _Lane("grammar", self._fill_quick, masks(MAX_THREADS), self._fail)
+        self._slow = _Lane("grammar-slow", self._fill_alone, masks(1), self._fail, SLOW_NICE)
+        self._again = _Lane("grammar-again", self._compile_again, masks(1), self._fail, SLOW_NICE)
 
     @property
     def has_started(self) -> bool:
@@ -89,47 +97,39 @@ class MaskLanes:
     def _fill_alone(self, jobs: list[MaskJob], masks: Masks) -> None:
         for job in jobs:
             if job.is_wanted:
-                start = time.thread_time()
-                self._fill([job], masks, lambda: time.thread_time() - start)  # noqa: B023 - used now
+                self._fill([job], masks)
+
+    def _fill(self, jobs: list[MaskJob], masks: Masks) -> None:
+        """Fill the masks of these jobs together. A single one is measured."""
+        begun: list[tuple[MaskJob, list[int]]] = []
+        for job in jobs:
+            try:
+                begun.append((job, job.progress.begin(job.token_ids)))
+            except NotCompiled:
+                self._again.submit([job])
+        self._advance_and_fill(begun, masks)
 
     def _compile_again(self, jobs: list[MaskJob], masks: Masks) -> None:
         for job in jobs:
-            if not job.is_wanted:
-                continue
-            matcher: llguidance.LLMatcher | None = None
-            with job.progress.failing_alone():
-                matcher = job.progress.restart()
-            words, _ = masks.fill([(job.progress, matcher)])
-            self._finish([job], masks.packed(words))
+            if job.is_wanted:
+                self._advance_and_fill([(job, job.progress.restart())], masks)
 
-    def _fill(
-        self, jobs: list[MaskJob], masks: Masks, clock: Callable[[], float] | None = None
-    ) -> None:
-        """Fill the masks of these jobs together. ``clock`` returns the CPU time of a single one."""
-        rows: list[RowMatcher] = []
-        filled: list[MaskJob] = []
-        again: list[MaskJob] = []
-        for job in jobs:
-            try:
-                matcher: llguidance.LLMatcher | None = None
-                with job.progress.failing_alone():
-                    matcher = job.progress.advance(job.token_ids)
-            except NotCompiled:
-                again.append(job)
-            else:
-                rows.append((job.progress, matcher))
-                filled.append(job)
-        if not filled:
-            self._send_again(again)
+    def _advance_and_fill(self, begun: list[tuple[MaskJob, list[int]]], masks: Masks) -> None:
+        again = masks.consume([(job.progress, token_ids) for job, token_ids in begun])
+        for row in again:
+            self._again.submit([begun[row][0]])
+        jobs = [job for row, (job, _) in enumerate(begun) if row not in again]
+        if not jobs:
             return
-        words, failed = masks.fill(rows)
-        if clock is not None:
-            filled[0].progress.count(clock())
-            if filled[0].progress.failure is not None:
+        start = time.thread_time()
+        words, failed = masks.fill([job.progress for job in jobs])
+        if len(jobs) == 1:
+            jobs[0].progress.count(time.thread_time() - start)
+            if jobs[0].progress.failure is not None:
                 words[0] = 0
-        again += [filled[row] for row in failed]
-        self._finish(filled, masks.packed(words), without=frozenset(failed))
-        self._send_again(again)
+        for row in failed:
+            self._again.submit([jobs[row]])
+        self._finish(jobs, masks.packed(words), without=frozenset(failed))
 
     def _finish(
         self, jobs: list[MaskJob], filled: FilledMasks, without: frozenset[int] = frozenset()
@@ -140,10 +140,6 @@ class MaskLanes:
                 job.is_done = True
         with self._filled:
             self._filled.notify_all()
-
-    def _send_again(self, jobs: list[MaskJob]) -> None:
-        if jobs:
-            self._again.submit(jobs)
 
     def _fail(self, jobs: list[MaskJob], error: BaseException) -> None:
         """End the sequences of jobs that raised for a reason of ours."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import TypeAlias
 
 import llguidance
@@ -17,7 +19,6 @@ from core.grammar.progress import NotCompiled, Progress
 from core.pinned import upload
 
 _BITS = 32
-_MAX_THREADS = 8
 _MAX_SPARE = 2
 
 _ADDENDS = np.where(
@@ -28,43 +29,105 @@ _ADDENDS = np.where(
 
 Words = npt.NDArray[np.int32]
 
-RowMatcher: TypeAlias = tuple[Progress, llguidance.LLMatcher | None]
-"""A sequence and its matcher; None if it needs no mask, because it is over or has failed."""
+Step: TypeAlias = tuple[llguidance.LLMatcher, int]
+"""A matcher and a token that it consumes."""
 
 
 class Masks:
-    """Fills the masks of some rows. Owned by one grammar thread."""
+    """Advances matchers and fills their masks. Owned by one grammar thread.
 
-    def __init__(self, vocab_size: int, end_ids: tuple[int, ...], device: torch.device) -> None:
-        """``device`` is that of the logits."""
+    Matchers are advanced on the executor's threads: an LLMatcher keeps the interpreter lock for as
+    long as a token takes, an LLExecutor releases it if it has two matchers or more.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        end_ids: tuple[int, ...],
+        device: torch.device,
+        *,
+        new_idle: Callable[[], llguidance.LLMatcher],
+        num_threads: int = 1,
+    ) -> None:
+        """``device`` is that of the logits.
+
+        ``new_idle`` makes a matcher that consumes nothing. ``num_threads`` may be more than CPUs.
+        """
+        self._new_idle = new_idle
         self._device = device
+        self._num_threads = min(os.cpu_count() or 1, num_threads)
         self._num_words = -(-vocab_size // _BITS)
         self._ends = np.zeros(self._num_words, dtype=np.int32)
         for token_id in end_ids:
             self._ends.view(np.uint32)[token_id // _BITS] |= np.uint32(1 << token_id % _BITS)
-        self._executor: llguidance.LLExecutor | None = None
         self._spare: list[Addends] = []
+        self._idle: llguidance.LLMatcher | None = None
 
-    def fill(self, rows: list[RowMatcher]) -> tuple[Words, list[int]]:
-        """Return packed masks, int32 [num_rows, num_words], and the rows to compile again.
+    @functools.cached_property
+    def _executor(self) -> llguidance.LLExecutor:
+        """Its threads inherit the priority of the thread that makes it."""
+        return llguidance.LLExecutor(self._num_threads)
+
+    def consume(self, rows: list[tuple[Progress, list[int]]]) -> list[int]:
+        """Consume the tokens of each row; returns the rows that need a lexer of their own."""
+        together = [row for row, (_, tokens) in enumerate(rows) if len(tokens) == 1]
+        accepted: dict[int, bool] = {}
+        panic = ""
+        try:
+            steps = [_step(rows[row][0], rows[row][1][0]) for row in together]
+            accepted = dict(zip(together, self._accepted(steps), strict=True))
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            if not isinstance(error, Exception):  # a panic: any of them may have moved on
+                accepted = dict.fromkeys(together, False)
+                panic = "panic"
+        again = []
+        for row, (progress, tokens) in enumerate(rows):
+            try:
+                with progress.failing_alone():
+                    if row not in accepted:
+                        accepted[row] = all(
+                            self._accepted([_step(progress, token_id)]) == [True]
+                            for token_id in tokens
+                        )
+                    if not accepted[row]:
+                        assert progress.matcher is not None
+                        progress.give_up(progress.matcher.get_error() or panic)
+            except NotCompiled:
+                again.append(row)
+        return again
+
+    def _accepted(self, steps: list[Step]) -> list[bool]:
+        """Consume one token each; returns which were accepted.
+
+        An idle matcher makes them two at least.
+        """
+        if not steps:
+            return []
+        if self._idle is None:
+            self._idle = self._new_idle()
+        return self._executor.consume_token_par([*steps, (self._idle, 0)])[:-1]
+
+    def fill(self, rows: list[Progress]) -> tuple[Words, list[int]]:
+        """Return packed masks, int32 [num_rows, num_words], and the rows that need a lexer.
 
         Bit ``i % 32`` of word ``i // 32`` is set for an allowed token ``i``. No token is allowed if
         the grammar failed.
         """
         words: Words = np.full((len(rows), self._num_words), -1, dtype=np.int32)
         again = []
-        matchers = [(m, row) for row, (_, m) in enumerate(rows) if m is not None]
-        done = self._fill_together(matchers, words)
+        matchers = [(m, row) for row, p in enumerate(rows) if (m := p.live_matcher) is not None]
+        is_filled = self._fill_together(matchers, words)
         for matcher, row in matchers:
-            progress = rows[row][0]
             try:
-                with progress.failing_alone():
-                    if not done:
+                with rows[row].failing_alone():
+                    if not is_filled:
                         llguidance.numpy.fill_next_token_bitmask(matcher, words, row)
-                    self._check(progress, matcher, words[row])
+                    self._check(rows[row], matcher, words[row])
             except NotCompiled:
                 again.append(row)
-        for row, (progress, _) in enumerate(rows):
+        for row, progress in enumerate(rows):
             if progress.failure is not None:
                 words[row] = 0
         return words, again
@@ -108,8 +171,6 @@ class Masks:
         """Fill several rows in parallel. False: not done, each must be filled alone."""
         if len(matchers) < 2:
             return False
-        if self._executor is None:
-            self._executor = llguidance.LLExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
         try:
             llguidance.numpy.fill_next_token_bitmask_par(self._executor, matchers, words)
         except BaseException as error:  # it does not say of which row
@@ -117,6 +178,11 @@ class Masks:
                 raise
             return False
         return True
+
+
+def _step(progress: Progress, token_id: int) -> Step:
+    assert progress.matcher is not None
+    return progress.matcher, token_id
 
 
 def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:

@@ -78,6 +78,10 @@ class MatcherFactory:
             raise InvalidRequest(problem, code="invalid_grammar")
         return matcher
 
+    def failed_matcher(self) -> llguidance.LLMatcher:
+        """Return a matcher that has failed, so that it does nothing."""
+        return llguidance.LLMatcher(self._tokenizer, "", log_level=0)
+
     def _to_lark(self, grammar: Grammar, *, is_lenient: bool = False) -> str:
         return to_lark(
             grammar,
@@ -128,7 +132,12 @@ class _TokenizerAdapter:
 
 
 def error_message(error: str) -> str:
-    """Return llguidance's message without line numbers, which refer to generated text."""
+    """Return llguidance's message without line numbers, which refer to generated text.
+
+    Of a panic nothing is repeated: it may hold a backtrace.
+    """
+    if "panic" in error or "<backtrace>" in error:
+        return "The grammar is too complex."
     first = error.split(": ", 1)[-1] if error.startswith("at ") else error
     lines = [line.strip() for line in first.splitlines() if "|" not in line and line.strip(" ^")]
     return " ".join(lines)[:300] or "The grammar is invalid."

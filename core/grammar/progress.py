@@ -11,11 +11,12 @@ import llguidance
 from core.contract.errors import RoseInferError, is_survivable
 from core.contract.grammar import Grammar
 from core.grammar.compiler import GrammarCompiler
+from core.grammar.matchers import error_message
 
 logger = logging.getLogger("roseinfer.core")
 
 MAX_MASK_SECONDS = 0.1
-"""CPU time of one mask, with the token before it. A mask that takes longer ends its sequence."""
+"""CPU time of one mask. A mask that takes longer ends its sequence."""
 
 PAID_SECONDS = 0.01
 """CPU time that every token of a sequence pays for. What its masks take beyond that is summed."""
@@ -61,41 +62,39 @@ class Progress:
         self.seconds: float | None = None
         """CPU time of the last mask; None if it was not measured."""
 
-    def advance(self, token_ids: list[int]) -> llguidance.LLMatcher | None:
-        """Consume the new tokens. Return the matcher to fill a mask with, None without one.
+    def begin(self, token_ids: list[int]) -> list[int]:
+        """Take new tokens, and return those that the matcher has to consume.
 
         Raises NotCompiled; ``restart`` continues with the same tokens.
         """
         self._consumed += token_ids
         if self.is_over or self.failure is not None:
-            return None
+            return []
         if self.matcher is None:
             self.matcher = self._compiler.kept_matcher(self._grammar)
             if self.matcher is None:
                 raise NotCompiled
             token_ids = self._consumed
-        return self._consume(token_ids)
+        return self._until_end(token_ids)
 
-    def restart(self) -> llguidance.LLMatcher | None:
-        """Compile the grammar with a lexer of its own, and consume all tokens again."""
+    def restart(self) -> list[int]:
+        """Compile the grammar with a lexer of its own; returns all tokens, to consume again."""
+        self._owns_lexer = True
         try:
             self.matcher = self._compiler.compile_again(self._grammar)
         except RoseInferError as error:  # it compiled before
             self.fail(str(error))
-            return None
-        self._owns_lexer = True
-        return self._consume(self._consumed)
+            return []
+        return self._until_end(self._consumed)
 
-    def _consume(self, token_ids: list[int]) -> llguidance.LLMatcher | None:
-        assert self.matcher is not None
-        for token_id in token_ids:
-            if token_id in self._compiler.end_ids:
-                self.is_over = True
-                return None
-            if not self.matcher.consume_token(token_id):
-                self.give_up(self.matcher.get_error())
-                return None
-        return self.matcher
+    def _until_end(self, token_ids: list[int]) -> list[int]:
+        self.is_over = any(token_id in self._compiler.end_ids for token_id in token_ids)
+        return [] if self.is_over else token_ids
+
+    @property
+    def live_matcher(self) -> llguidance.LLMatcher | None:
+        """The matcher to fill a mask with; None if the sequence needs no mask, or has failed."""
+        return None if self.is_over or self.failure is not None else self.matcher
 
     def count(self, seconds: float) -> None:
         """Count the CPU time of a mask; the sequence fails if its masks take too much."""
@@ -111,7 +110,7 @@ class Progress:
         if not self._owns_lexer:
             self._compiler.renew(self._grammar)
             raise NotCompiled
-        self.fail(reason)
+        self.fail(error_message(reason))
 
     def fail(self, reason: str) -> None:
         """Mark the sequence as failed; its masks allow no token."""

@@ -22,6 +22,9 @@ MAX_PROCESSES = 2
 WALL_FACTOR = 5
 """A trial may last this many times its CPU time: it waits for the server's own work."""
 
+MIN_SECONDS = 10.0
+"""Wall time that a trial may last in any case."""
+
 IS_SUPPORTED = sys.platform == "linux"
 """Elsewhere the system does not limit the memory of a process."""
 
@@ -35,7 +38,7 @@ class TrialPool:
 
     def __init__(self, table: TokenTable, limits: GrammarLimits) -> None:
         self._limits = limits
-        self._max_seconds = WALL_FACTOR * limits.timeout
+        self._max_seconds = max(MIN_SECONDS, WALL_FACTOR * limits.timeout)
         setup = Setup(table, limits.timeout, self._max_seconds, limits.memory)
         self._setup = encode_message(setup)
         self._changed = threading.Condition()
@@ -65,7 +68,7 @@ class TrialPool:
         try:
             verdict = process.run(grammar, is_cancelled)
         except ChildFailed as error:
-            logger.exception("a process that tries grammars failed")
+            logger.warning("a trial of a grammar ended without a verdict: %s", error)
             raise Unavailable("The grammar could not be checked; try again.") from error
         finally:
             self._release(process)

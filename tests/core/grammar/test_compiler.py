@@ -21,7 +21,7 @@ from core.contract.params import SamplingParams
 from core.grammar import cache as cache_module
 from core.grammar import compiler as compiler_module
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.matchers import MatcherFactory
+from core.grammar.matchers import MatcherFactory, error_message
 from core.text.tokenizer import Tokenizer
 from tests.support.constrained import Decoder, builtin, refusal
 from tests.support.tokenizers import word_piece
@@ -133,6 +133,13 @@ def test_hostile_grammars_are_refused_in_time(decoder, name):
     assert time.monotonic() - start < 5
     sequence = decoder.sequence(choice(["yes"]))
     assert decoder.run(sequence) == ["yes"]
+
+
+def test_a_panic_of_the_compiler_is_not_repeated_to_the_client():
+    assert error_message("panic: assertion failed <backtrace> 0: <unknown>") == (
+        "The grammar is too complex."
+    )
+    assert error_message("at 1(2): unknown name: foo") == "unknown name: foo"
 
 
 def test_a_schema_with_200000_levels_is_refused_when_it_is_made():
