@@ -16,6 +16,9 @@ MAX_NUMBER = 1e9
 MAX_TEXT = 2**25
 """Characters of a prompt, of a content, of arguments."""
 
+MAX_TOKENIZED = 2**22
+"""Characters of a text of /tokenize: a tokenizer takes some hundred bytes for each token."""
+
 MAX_DESCRIPTION = 2**20
 """Characters of a description, a grammar, a regular expression or a schema as text."""
 

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
-from schemas.limits import MAX_PROMPT_ITEMS
+from schemas.limits import MAX_PROMPT_ITEMS, MAX_TOKENIZED
 from schemas.messages import Messages
-from schemas.scalars import Description, JsonObject, Label, Text, TokenId
+from schemas.scalars import Description, JsonObject, Label, TokenId
 from schemas.tools import Tools
 
 
@@ -18,7 +18,7 @@ class TokenizeRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     model: Label | None = None
-    prompt: Text | None = None
+    prompt: Annotated[str, Meta(max_length=MAX_TOKENIZED)] | None = None
     messages: Messages | None = None
     add_special_tokens: (
         Annotated[bool, Meta(description="Default: true for a prompt, false for messages.")] | None

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -125,7 +126,7 @@ class StreamAnswer(OwningAnswer):
             while not self._is_over:
                 await self._write(send, await self._render(await self._stream.receive()))
 
-    async def _render(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+    async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
         """As ``_rendered``. If rendering fails, the stream ends with an error."""
         try:
             return await self._rendered(outputs)
@@ -133,7 +134,7 @@ class StreamAnswer(OwningAnswer):
             logger.exception("cannot render a response")
             return self._end_with(RENDERING_FAILED)
 
-    async def _rendered(self, outputs: Sequence[ChoiceOutput]) -> bytes:
+    async def _rendered(self, outputs: list[ChoiceOutput]) -> bytes:
         weight = 0
         for index, output in outputs:
             weight += self._renderer.weight(index, output)
@@ -190,15 +191,28 @@ class StreamAnswer(OwningAnswer):
             timer.cancel()
 
 
-async def _in_thread(render: Callable[[T], bytes], outputs: T) -> bytes:
-    return await to_thread.run_sync(render, outputs, abandon_on_cancel=True, limiter=_renderers)
+async def _in_thread(render: Callable[[list[T]], bytes], outputs: list[T]) -> bytes:
+    """Render in a thread, which also frees the outputs: that takes long too."""
+
+    def run() -> bytes:
+        data = render(outputs)
+        while outputs:
+            outputs.pop()  # one at a time, so that other threads run in between
+        return data
+
+    return await to_thread.run_sync(run, abandon_on_cancel=True, limiter=_renderers)
 
 
 async def _send_body(send: Send, data: bytes, *, is_last: bool) -> None:
-    """Send bytes in writes of at most WRITE_SIZE. ``is_last``: they end the body."""
+    """Send bytes in writes of at most WRITE_SIZE, between which others run.
+
+    ``is_last``: they end the body.
+    """
     for start in range(0, max(len(data), 1), WRITE_SIZE):
         piece = data if len(data) <= WRITE_SIZE else data[start : start + WRITE_SIZE]
         more = not is_last or start + WRITE_SIZE < len(data)
+        if start:
+            await anyio.lowlevel.checkpoint()
         await send({"type": "http.response.body", "body": piece, "more_body": more})
 
 

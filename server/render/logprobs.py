@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import chain
 
 from core.contract.messages import TokenLogprob
@@ -14,24 +15,30 @@ TokenName = Callable[[int], str]
 
 
 def token_names(tokenizer: Tokenizer, *, as_ids: bool) -> TokenName:
-    """A function from token id to text, or to ``token_id:17``."""
-    return (lambda token_id: f"token_id:{token_id}") if as_ids else tokenizer.token_text
+    """A function from token id to text, or to ``token_id:17``. It remembers the texts."""
+    return (lambda token_id: f"token_id:{token_id}") if as_ids else cache(tokenizer.token_text)
 
 
 def chat_logprobs(
     entries: Sequence[TokenLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
 ) -> wire.ChatLogprobs:
     """``logprobs`` of a chat choice. Tokens that are part of a character have raw bytes."""
+
+    def bytes_of(token_id: int) -> list[int]:
+        return list(tokenizer.token_bytes(token_id))
+
+    if len(entries) > 1:
+        bytes_of = cache(bytes_of)
     tokens = (
         wire.TokenLogprob(
             token=name(entry.token_id),
             logprob=_value(entry),
-            bytes=list(tokenizer.token_bytes(entry.token_id)),
+            bytes=bytes_of(entry.token_id),
             top_logprobs=[
                 wire.TopLogprob(
                     token=name(token_id),
                     logprob=value,
-                    bytes=list(tokenizer.token_bytes(token_id)),
+                    bytes=bytes_of(token_id),
                 )
                 for token_id, value in entry.top[:num_top]
             ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from core.contract.errors import InvalidRequest
+from schemas.limits import MAX_TOKENIZED
 from schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -54,6 +55,13 @@ def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
     if request.prompt is not None:
         return model.tokenizer.encode(
             request.prompt, add_special_tokens=request.add_special_tokens is not False
+        )
+    size = len(msgspec.json.encode(request.messages))
+    if size > MAX_TOKENIZED:
+        raise InvalidRequest(
+            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
+            param="messages",
+            code="string_above_max_length",
         )
     return chat_prompt(
         request,
