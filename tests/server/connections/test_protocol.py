@@ -231,6 +231,17 @@ async def test_bytes_that_are_no_chunk_are_refused(connect, app):
     await app.until(lambda: app.num_disconnects == 1)
 
 
+async def test_an_answer_that_has_begun_is_cut_where_a_refusal_is_due(connect, app):
+    app.is_early, app.parts = True, [b"a" * 200_000] * 10
+    client = await connect(buffer=4096)
+    await client.send(CHUNKED)
+    await app.until(lambda: app.num_started == 1)
+    await client.send(b"zz\r\n")
+    await client.ended()
+    assert client._buffer.count(b"HTTP/1.1") == 1
+    assert len(client._buffer) < 2_000_000
+
+
 @pytest.mark.parametrize("headers", [[], [(b"connection", b"close")]])
 async def test_an_early_answer_can_be_read_while_sending(connect, app, loop, headers):
     app.is_early, app.headers = True, headers
@@ -423,9 +434,10 @@ async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
     await clients[1].send(b"GET / HTTP/1.1\r\n")  # younger now than the silent ones
     await app.until(lambda: app.num_started == 1)
     loop.advance(1)
-    clients += [await connect() for _ in range(9)]
+    clients += [await connect() for _ in range(8)]
     for client in clients[2:10]:
         assert await client.ended()
+    clients.append(await connect())
     assert await clients[1].refusal() == 503
     assert gate.num_open == 10
     app.gate.set()
