@@ -1,0 +1,157 @@
+"""Goodput under overload: answers in time per second, at capacity and at many times it.
+
+    python -m benchmarks.overload [--model DIR] [--factor 10] [--seconds 20]
+
+Starts a server and measures two loads of equal requests for ``--seconds`` each:
+
+- *capacity*: as many clients as the server decodes sequences, each of which asks again at once;
+- *overload*: arrivals at ``--factor`` times the rate that capacity answered, whether or not earlier
+  requests have been answered. Clients do not repeat a refused request.
+
+An answer counts as goodput if it is complete within ``--deadline`` seconds. Prints one line a load:
+goodput, statuses, the median time of a 429, the server's CPU time per arrival; and the ratio of the
+two goodputs. The client's CPU time is part of the load on a small machine. Run nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.over_http.connection import ConnectionFailed, Endpoint, exchange
+from benchmarks.process import ServerProcess
+
+START_TIMEOUT = 600.0
+LOST = 0
+"""Status of a request without an answer."""
+
+
+@dataclass
+class Load:
+    """What became of the requests of one load. Times are seconds."""
+
+    endpoint: Endpoint
+    request: bytes
+    deadline: float
+    statuses: Counter[int] = field(default_factory=Counter)
+    refusals: list[float] = field(default_factory=list)
+    num_good: int = 0
+
+    async def send(self) -> None:
+        """Send one request and note its end."""
+        start = time.perf_counter()
+        try:
+            answer = await exchange(self.endpoint, self.request, lambda _now, _body: None)
+            status = answer.status
+        except ConnectionFailed:
+            status = LOST
+        seconds = time.perf_counter() - start
+        self.statuses[status] += 1
+        if status == 429:
+            self.refusals.append(seconds)
+        self.num_good += status == 200 and seconds <= self.deadline
+
+    async def closed(self, num_clients: int, seconds: float) -> None:
+        """Clients that ask again as soon as they are answered."""
+        end = time.perf_counter() + seconds
+
+        async def client() -> None:
+            while time.perf_counter() < end:
+                await self.send()
+
+        await asyncio.gather(*(client() for _ in range(num_clients)))
+
+    async def open(self, rate: float, seconds: float) -> None:
+        """Arrivals at a fixed rate."""
+        start = time.perf_counter()
+        tasks = set()
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(start + number / rate - time.perf_counter())
+            task = asyncio.create_task(self.send())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _measure(options: argparse.Namespace, server: ServerProcess) -> None:
+    endpoint = Endpoint(server.url)
+    body = msgspec.json.encode(
+        {"prompt": "Once upon a time", "max_tokens": options.tokens, "ignore_eos": True}
+    )
+    request = endpoint.request("POST", "/v1/completions", body)
+
+    async def run(name: str, rate: float | None) -> float:
+        load = Load(endpoint, request, options.deadline)
+        start, cpu = time.perf_counter(), cpu_seconds(server.pid)
+        if rate is None:
+            await load.closed(options.sequences, options.seconds)
+        else:
+            await load.open(rate, options.seconds)
+        seconds, cpu = time.perf_counter() - start, cpu_seconds(server.pid) - cpu
+        goodput = load.num_good / seconds
+        refused = f"{1000 * median(load.refusals):.0f} ms" if load.refusals else "none"
+        print(
+            f"{name}: {goodput:.1f} good answers/s, statuses {dict(load.statuses)}, "
+            f"median 429 {refused}, {1000 * cpu / load.statuses.total():.2f} ms CPU per arrival",
+            flush=True,
+        )
+        return goodput
+
+    await Load(endpoint, request, options.deadline).closed(options.sequences, 2.0)  # warm up
+    peak = await run("capacity", None)
+    overload = await run("overload", options.factor * peak)
+    print(f"overload keeps {overload / peak:.0%} of the goodput")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overload",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model")
+    parser.add_argument("--factor", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--deadline", type=float, default=10.0)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--queued", type=int, default=64)
+    options = parser.parse_args()
+
+    def command(port: int) -> list[str]:
+        model = [options.model] if options.model else []
+        flags = {
+            "--port": port,
+            "--max-num-seqs": options.sequences,
+            "--max-queued-requests": options.queued,
+            "--log-level": "warning",
+        }
+        given = [str(part) for flag in flags.items() for part in flag]
+        return [sys.executable, "-m", "server", "serve", *model, *given]
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServerProcess(command, Path(folder) / "server.log") as server,
+    ):
+        server.wait_ready(START_TIMEOUT)
+        asyncio.run(_measure(options, server))
+
+
+if __name__ == "__main__":
+    main()
