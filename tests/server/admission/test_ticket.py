@@ -1,0 +1,72 @@
+import pytest
+
+from core.contract.errors import QueueFull
+from server.admission.admission import Admission
+from server.admission.limits import Limits
+from server.admission.ticket import Ticket
+from server.tenants.tenant import Tenant
+
+LIMITS = Limits(choices=4, body_bytes=100, prompt_tokens=100, output_tokens=100, compilations=1)
+
+
+class Stream:
+    num_output_tokens = 7
+    num_closed = 0
+
+    def close(self):
+        self.num_closed += 1
+
+
+@pytest.fixture
+def admission():
+    return Admission(LIMITS)
+
+
+def held(admission):
+    budgets = (
+        admission.choices,
+        admission.body_bytes,
+        admission.prompt_tokens,
+        admission.output_tokens,
+        admission.compilations,
+    )
+    return [budget.held for budget in budgets]
+
+
+def ticket(admission, **options):
+    return Ticket(admission, Tenant("a"), **options)
+
+
+def test_an_answer_that_is_never_sent_is_closed_with_the_ticket(admission):
+    stream = Stream()
+    with ticket(admission) as one:
+        one.attach(stream, lambda _error: None)
+    assert stream.num_closed == 1
+
+
+def test_a_refused_growth_keeps_what_is_held_until_the_end(admission):
+    with ticket(admission, declared_bytes=60) as one, ticket(admission) as two:
+        one.translated(num_prompt_tokens=50, num_output_tokens=90)
+        with pytest.raises(QueueFull):
+            two.translated(num_prompt_tokens=40, num_output_tokens=20)
+        assert held(admission) == [2, 0, 90, 90, 0]
+    assert held(admission) == [0] * 5
+    assert admission.num_refused == 1
+
+
+def test_a_ticket_that_is_refused_holds_nothing(admission):
+    with ticket(admission, declared_bytes=60):
+        with pytest.raises(QueueFull):
+            ticket(admission, declared_bytes=60)
+        assert held(admission) == [1, 60, 0, 0, 0]
+        assert admission.num_tickets == 1
+    assert held(admission) == [0] * 5
+
+
+def test_compilations_are_bounded(admission):
+    with ticket(admission) as one, ticket(admission) as two:
+        with one.compiling(), pytest.raises(QueueFull), two.compiling():
+            pass
+        with two.compiling():
+            assert admission.compilations.held == 1
+    assert held(admission) == [0] * 5
