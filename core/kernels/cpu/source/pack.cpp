@@ -11,15 +11,33 @@ constexpr int64_t MIN_PARALLEL = 1 << 14;  // values; below, waking threads cost
 
 // The scale of a row: its largest magnitude / 127.
 float scale_of(const float* row, int64_t K) {
-  float most = 0;
-  for (int64_t k = 0; k < K; k++) most = std::max(most, std::fabs(row[k]));
-  return most / 127;
+  vf most = {};
+  int64_t k = 0;
+  for (; k + W <= K; k += W) most = max(max(load(row + k), -load(row + k)), most);
+  float result = largest(most);
+  for (; k < K; k++) result = std::max(result, std::fabs(row[k]));
+  return result / 127;
 }
 
+constexpr int64_t TILE = 16;  // values of k that are turned at a time; a whole number of steps
+
+// Write a panel whose columns are `columns` rows of w. A tile is turned in the cache, so that the panel is
+// written once and in order. With scales, values are divided by that of their column.
 template <class P>
-void pack_column(const float* row, int64_t K, const float* scale, char* panel, int c) {
-  float divisor = scale && *scale > 0 ? *scale : 1;
-  for (int64_t k = 0; k < K; k++) P::set(panel + P::at(k, c), scale ? row[k] / divisor : row[k]);
+void pack_panel(const float* w, int64_t K, int columns, const float* scale, char* panel) {
+  float turned[TILE][PANEL] = {};
+  float divisor[PANEL];
+  for (int c = 0; c < PANEL; c++) divisor[c] = scale && c < columns && scale[c] > 0 ? scale[c] : 1;
+  for (int64_t start = 0; start < K; start += TILE) {
+    int64_t count = std::min(TILE, K - start);
+    for (int c = 0; c < columns; c++)
+      for (int64_t k = 0; k < count; k++) turned[k][c] = w[c * K + start + k];
+    if (count % P::K_PER_STEP) std::fill_n(turned[count], PANEL, 0.0f);
+    if (scale)
+      for (int64_t k = 0; k < count; k++)
+        for (int c = 0; c < PANEL; c += W) store(turned[k] + c, load(turned[k] + c) / load(divisor + c));
+    for (int64_t k = 0; k < count; k += P::K_PER_STEP) P::put(panel + P::at(start + k, 0), turned + k);
+  }
 }
 
 }  // namespace
@@ -36,11 +54,11 @@ ROSE_EXPORT void rose_pack_linear(int format, const float* w, int64_t N, int64_t
     using P = decltype(layout);
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
-      for (int c = 0; c < std::min<int64_t>(PANEL, N - p * PANEL); c++) {
-        int64_t n = p * PANEL + c;
-        if (format == INT8) scale[n] = scale_of(w + n * K, K);
-        pack_column<P>(w + n * K, K, format == INT8 ? scale + n : nullptr, out + p * panel_bytes_of<P>(K), c);
-      }
+      int64_t first = p * PANEL;
+      int columns = (int)std::min<int64_t>(PANEL, N - first);
+      float* own = format == INT8 ? scale + first : nullptr;
+      for (int c = 0; own && c < columns; c++) own[c] = scale_of(w + (first + c) * K, K);
+      pack_panel<P>(w + first * K, K, columns, own, out + p * panel_bytes_of<P>(K));
     }
   });
 }

@@ -11,7 +11,7 @@ enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 constexpr int PANEL = 2 * W;
 
 // In a step, `Activation` is read from a row of x, `Vector` from W columns, and the product is added to `Sum`.
-// `at` is the byte offset of value k of column c in a panel. After every SUMMED values of k the sum is
+// `at` is the byte offset of value k of column c in a panel. `put` writes a step of K_PER_STEP rows of v. After every SUMMED values of k the sum is
 // converted to float32 and multiplied by the scale of that run of x.
 constexpr int64_t ALL = INT64_MAX;
 
@@ -21,7 +21,10 @@ struct PackedFloat32 {
   using Sum = vf;
   static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k * BYTES + c * 4; }
-  static void set(char* p, float value) { *(float*)p = value; }
+  static void put(char* p, const float (*v)[PANEL]) {
+    store((float*)p, load(v[0]));
+    store((float*)p + W, load(v[0] + W));
+  }
   static float get(const char* p) { return *(const float*)p; }
   ROSE_INLINE void read(const char* p, vf& a, vf& b) {
     a = load((const float*)p);
@@ -37,7 +40,9 @@ struct PackedBFloat16 {
   using Sum = vf;
   static constexpr int64_t K_PER_STEP = 2, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 4 + k % 2 * 2; }
-  static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
+  static void put(char* p, const float (*v)[PANEL]) {
+    for (int c = 0; c < PANEL; c += W) *(vu_u*)(p + c * 4) = narrow(load(v[0] + c)) | narrow(load(v[1] + c)) << 16;
+  }
   static float get(const char* p) { return widen(*(const uint16_t*)p); }
   ROSE_INLINE void read(const char* p, vu& a, vu& b) {
     a = *(const vu_u*)p;
@@ -53,7 +58,9 @@ struct PackedBFloat16 {
   using Sum = vf;
   static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k * BYTES + c % W * 4 + c / W * 2; }
-  static void set(char* p, float value) { *(uint16_t*)p = narrow(value); }
+  static void put(char* p, const float (*v)[PANEL]) {
+    *(vu_u*)p = narrow(load(v[0])) | narrow(load(v[0] + W)) << 16;
+  }
   static float get(const char* p) { return widen(*(const uint16_t*)p); }
   ROSE_INLINE void read(const char* p, vf& a, vf& b) {
     vu u = *(const vu_u*)p;
@@ -72,7 +79,14 @@ struct PackedInt8 {
   using Sum = vi;
   static constexpr int64_t K_PER_STEP = 2, SUMMED = 256, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 2 + k % 2; }
-  static void set(char* p, float value) { *(int8_t*)p = (int8_t)std::lrintf(value); }
+  static void put(char* p, const float (*v)[PANEL]) {
+    for (int c = 0; c < PANEL; c += W) {
+      vu pairs = (nearest(load(v[0] + c)) & 0xff) | (nearest(load(v[1] + c)) & 0xff) << 8;
+      *(vh_u*)(p + c * 2) = __builtin_convertvector(pairs, vh_u);
+    }
+  }
+  // The nearest integer, ties to even, of values below 2^22: 1.5 * 2^23 leaves no bits for fractions.
+  ROSE_INLINE vu nearest(vf v) { return (vu)(v + 12582912.0f) - 0x4b400000; }
   static float get(const char* p) { return *(const int8_t*)p; }
   ROSE_INLINE void read(const char* p, vs& a, vs& b) {
     a = widen_bytes(p);

@@ -96,13 +96,13 @@ ROSE_INLINE uint16_t narrow(float f) {
   if ((u & 0x7fffffff) > 0x7f800000) return 0x7fc0;
   return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
-ROSE_INLINE void store(uint16_t* p, vf v) {
+ROSE_INLINE vu narrow(vf v) {
   vu u = (vu)v;
   vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   vi is_nan = (vi)((u & 0x7fffffff) > 0x7f800000);
-  rounded = (vu)((vi)rounded & ~is_nan) | ((vu)is_nan & 0x7fc0);
-  *(vh_u*)p = __builtin_convertvector(rounded, vh_u);
+  return (vu)((vi)rounded & ~is_nan) | ((vu)is_nan & 0x7fc0);
 }
+ROSE_INLINE void store(uint16_t* p, vf v) { *(vh_u*)p = __builtin_convertvector(narrow(v), vh_u); }
 
 #if defined(__clang__)
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
