@@ -43,7 +43,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
                 else:
                     await run_until_deadline(seconds, watched, ticket, app, scope, send)
             finally:
-                serving.trimmer.ended(ticket.num_body_bytes)
+                serving.trimmer.request_ended()
 
     return wrapped
 

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from compat_tests.support import sse
@@ -33,8 +34,8 @@ HEALTH_INTERVAL = 0.25
 TIMEOUT = 60.0
 """Seconds after which a client gives up waiting for a byte."""
 
-NEIGHBOUR = "127.0.0.1"
-"""The address that the bystanders come from."""
+NEIGHBOUR, CHATTER, PROBE = "127.0.0.1", "127.0.0.3", "127.0.0.4"
+"""The addresses that the bystanders come from: they are clients of their own."""
 
 FAULTS = (OSError, ConnectionEnded, AssertionError, ValueError)
 """What a client sees when its answer is cut or malformed."""
@@ -237,14 +238,15 @@ class Knocker:
 def main() -> None:
     host, port, num_tokens = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
-    def connect() -> Connection:
-        return Connection(host, port, timeout=TIMEOUT, source=NEIGHBOUR)
+    def connect(source: str) -> Connection:
+        return Connection(host, port, timeout=TIMEOUT, source=source)
 
     switch = Switch(num_clients=3)
-    neighbour = Neighbour(connect, num_tokens, switch)
+    neighbour = Neighbour(partial(connect, NEIGHBOUR), num_tokens, switch)
     tiny = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "temperature": 0}
-    chat = Knocker(connect, CHAT_INTERVAL, ("POST", "/v1/chat/completions", tiny), switch)
-    health = Knocker(connect, HEALTH_INTERVAL, ("GET", "/health", None), switch)
+    chats, healths = ("POST", "/v1/chat/completions", tiny), ("GET", "/health", None)
+    chat = Knocker(partial(connect, CHATTER), CHAT_INTERVAL, chats, switch)
+    health = Knocker(partial(connect, PROBE), HEALTH_INTERVAL, healths, switch)
     clients = {"neighbour": neighbour, "chat": chat, "health": health}
     for client in clients.values():
         threading.Thread(target=client.run, daemon=True).start()

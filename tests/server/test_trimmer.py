@@ -1,8 +1,9 @@
-"""Memory is returned after large requests, once for several, and never after small ones."""
+"""Memory is returned when the process has grown, once for several requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
@@ -10,18 +11,19 @@ from server.trimmer import DELAY, ENOUGH, Trimmer
 
 
 class ScriptedLoop:
-    """An event loop that keeps what it is asked to do."""
+    """An event loop that keeps its timers; what it hands to a worker it runs at once."""
 
     def __init__(self) -> None:
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.jobs: list[Callable[[], None]] = []
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> object:
         self.timers.append((delay, callback))
         return object()
 
-    def run_in_executor(self, _executor: object, job: Callable[[], None]) -> None:
-        self.jobs.append(job)
+    def run_in_executor(self, _executor: object, job: Callable[[], int]) -> Future[int]:
+        done: Future[int] = Future()
+        done.set_result(job())
+        return done
 
     def fire(self) -> None:
         timers, self.timers = self.timers, []
@@ -29,7 +31,20 @@ class ScriptedLoop:
             callback()
 
 
-def trim() -> None: ...
+class Heap:
+    """A process whose freed memory stays until it is trimmed."""
+
+    def __init__(self) -> None:
+        self.used = 500 * 2**20
+        self.freed = 0
+        self.num_trims = 0
+
+    def measure(self) -> int:
+        return self.used + self.freed
+
+    def trim(self) -> None:
+        self.num_trims += 1
+        self.freed = 0
 
 
 @pytest.fixture
@@ -38,33 +53,47 @@ def loop():
 
 
 @pytest.fixture
-def trimmer(loop):
-    return Trimmer(loop, trim)
+def heap():
+    return Heap()
 
 
-def test_small_requests_return_nothing_until_they_add_up(loop, trimmer):
-    for _ in range(ENOUGH // 1024 - 1):
-        trimmer.ended(1024)
-    assert not loop.timers
-    trimmer.ended(1024)
-    assert [delay for delay, _ in loop.timers] == [DELAY]
+@pytest.fixture
+def trimmer(loop, heap):
+    trimmer = Trimmer(loop, trim=heap.trim, measure=heap.measure)
+    trimmer.request_ended()
+    loop.fire()
+    assert heap.num_trims == 1, "after the first request: what loading has left"
+    return trimmer
 
 
-def test_requests_that_end_together_are_one_return(loop, trimmer):
+def test_small_requests_return_nothing(loop, heap, trimmer):
+    for _ in range(100):
+        heap.freed = ENOUGH - 1
+        trimmer.request_ended()
+        loop.fire()
+    assert heap.num_trims == 1
+
+
+def test_requests_that_end_together_are_one_look(loop, heap, trimmer):
+    heap.freed = ENOUGH
     for _ in range(10):
-        trimmer.ended(ENOUGH)
-    assert len(loop.timers) == 1
+        trimmer.request_ended()
+    assert [delay for delay, _ in loop.timers] == [DELAY]
     loop.fire()
-    assert loop.jobs == [trim]
-    trimmer.ended(1)
-    assert not loop.timers, "it counts from zero again"
-    trimmer.ended(ENOUGH)
-    assert len(loop.timers) == 1
+    assert heap.num_trims == 2
+    assert heap.freed == 0
+    assert not loop.timers, "an idle server looks no more"
 
 
-def test_glibc_is_found_or_nothing_is_done(loop):
+def test_memory_in_use_is_the_new_measure(loop, heap, trimmer):
+    heap.used += ENOUGH
+    for _ in range(3):
+        trimmer.request_ended()
+        loop.fire()
+    assert heap.num_trims == 2
+
+
+def test_the_allocator_of_this_machine_is_trimmed_or_left_alone(loop):
     trimmer = Trimmer(loop)
-    trimmer.ended(ENOUGH)
+    trimmer.request_ended()
     loop.fire()
-    for job in loop.jobs:
-        job()

@@ -25,7 +25,7 @@ def full_queue(arena: Arena) -> None:
 )
 def burst(arena: Arena) -> None:
     body = arena.chat("hi", max_tokens=1)
-    arena.together(lambda _: arena.post(CHAT, body, timeout=60), range(1500), width=1500)
+    arena.all_at_once([arena.whole(CHAT, body)] * 1500, wait=60)
     if arena.statuses[0]:
         arena.fault(f"{arena.statuses[0]} requests were never answered")
 
