@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
@@ -22,6 +23,7 @@ from core.grammar import cache as cache_module
 from core.grammar import compiler as compiler_module
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.matchers import MatcherFactory, error_message
+from core.grammar.progress import MAX_MASK_SECONDS
 from core.text.tokenizer import Tokenizer
 from tests.support.constrained import Decoder, builtin, refusal
 from tests.support.tokenizers import word_piece
@@ -165,6 +167,37 @@ def test_a_grammar_that_grows_too_complex_fails_its_own_row(decoder):
     assert ok > 50
     # Another request with the same grammar starts with a new matcher.
     decoder.step([decoder.sequence(hostile)])
+
+
+SLOW_MASKS = {
+    "ambiguous": lark('start: e\ne: e e e | e e | "a" | "b" | "ab"'),
+    "empty parts": lark(
+        "start: " + " ".join(f"a{i}" for i in range(800)) + "\n"
+        + "\n".join(f'a{i}: "x{i % 7}"?' for i in range(800))
+    ),
+    "optional": json_schema(
+        {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(800)}}
+    ),
+    "counted": regex("(.{0,300}a){1,30}"),
+    "distant ends": regex("(.*a.{16}b|.*c.{17}d)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW_MASKS)
+def test_masks_of_hostile_grammars_begin_within_their_limit(decoder, name):
+    """CPU time of one mask; what grows beyond that is ended by Progress."""
+    grammar = SLOW_MASKS[name]
+    decoder.compiler.check(grammar)
+    matcher = decoder.compiler.matcher(grammar)
+    rng = random.Random(0)
+    for _ in range(24):
+        start = time.thread_time()
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        assert time.thread_time() - start < MAX_MASK_SECONDS
+        allowed = [i for i in range(3, decoder.vocab_size) if mask >> i & 1]
+        if matcher.is_error() or not allowed:
+            break
+        matcher.consume_token(rng.choice(allowed))
 
 
 # The cache
