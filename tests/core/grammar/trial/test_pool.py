@@ -20,6 +20,9 @@ from tests.support.byte_grammars import byte_compiler
 SLOW = json_schema({"allOf": [{"type": "integer", "multipleOf": step} for step in (997, 991)]})
 """Takes 5 s and more to compile: an automaton of 988,027 states."""
 
+SLOWER = json_schema({"allOf": [{"type": "integer", "multipleOf": n} for n in (1999, 1997)]})
+"""Four times as many: it does not compile at all in the memory of a trial."""
+
 LARGE = json_schema({"type": "integer", "multipleOf": 99_991})
 """Takes 0.5 s and 50 MB."""
 
@@ -91,7 +94,7 @@ def test_a_request_that_is_cancelled_ends_its_trial():
     compiler.check(EASY)
     (pid,) = compiler._pool.pids
     with pytest.raises(RequestCancelled):
-        compiler.check(SLOW, is_cancelled=iter([False, True]).__next__)  # the first to begin
+        compiler.check(SLOWER, is_cancelled=iter([False, True]).__next__)  # the first to begin
     assert is_gone(pid)
     assert not compiler._being_compiled
     assert not compiler._cache.num_refused  # another may still wait for it
