@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import atexit
 import gc
 import os
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +20,7 @@ def pytest_configure(config) -> None:
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         _choose_interpreter()
         gc.set_threshold(*RARELY)
+        atexit.register(gc.unfreeze)  # the last collection frees what libraries count at exit
 
 
 @pytest.fixture(scope="module", autouse=True)
