@@ -112,8 +112,9 @@ def limits_page() -> str:
 `python -m docs.make_limits` writes this page from the types of the requests. A value beyond a limit
 is a 400 that names the field; one of bytes is a 413.
 
-The operator chooses `--max-body-size`, `--max-model-len` and `--max-queued-requests`. The limits on
-this page are upper bounds that protect the server and are not configurable.
+The operator chooses `--max-body-size`, `--max-model-len`, `--max-answer-logprobs` and the limits of
+what may wait (`--max-queued-requests`). The limits on this page are upper bounds that protect the
+server and are not configurable.
 
 ## Bodies
 

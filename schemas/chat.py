@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.base import ResponseModel
-from schemas.limits import INT32_MAX
+from schemas.limits import INT64_MAX
 from schemas.logprobs import ChatLogprobs, PromptLogprobs
 from schemas.messages import Messages
 from schemas.sampling import SamplingFields
@@ -31,7 +31,7 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_un
         Annotated[
             int,
             Meta(
-                ge=-1, le=INT32_MAX, description="Maximum of generated tokens, reasoning included."
+                ge=-1, le=INT64_MAX, description="Maximum of generated tokens, reasoning included."
             ),
         ]
         | None
@@ -39,7 +39,7 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_un
     max_tokens: (
         Annotated[
             int,
-            Meta(ge=-1, le=INT32_MAX, description="Deprecated spelling of max_completion_tokens."),
+            Meta(ge=-1, le=INT64_MAX, description="Deprecated spelling of max_completion_tokens."),
         ]
         | None
     ) = None

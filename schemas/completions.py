@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.base import ResponseModel
-from schemas.limits import INT32_MAX, MAX_PROMPT_ITEMS
+from schemas.limits import INT64_MAX, MAX_PROMPT_ITEMS
 from schemas.logprobs import CompletionLogprobs, PromptLogprobs
 from schemas.sampling import SamplingFields
 from schemas.scalars import Int64, Text
@@ -36,7 +36,7 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_unknow
             int,
             Meta(
                 ge=-1,
-                le=INT32_MAX,
+                le=INT64_MAX,
                 description="Maximum of generated tokens; null: 16, -1: all that fit.",
             ),
         ]

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
-from schemas.limits import INT32_MAX
+from schemas.limits import INT32_MAX, INT64_MAX
 from schemas.scalars import Text
 
 
@@ -14,7 +14,7 @@ class GenerateRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fi
 
     prompt: Text
     max_new_tokens: (
-        Annotated[int, Meta(ge=1, le=INT32_MAX, description="Maximum of generated tokens.")] | None
+        Annotated[int, Meta(ge=1, le=INT64_MAX, description="Maximum of generated tokens.")] | None
     ) = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_k: (

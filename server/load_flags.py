@@ -35,6 +35,11 @@ LOAD_FLAGS: tuple[Flag, ...] = (
     ),
     Flag(name="max-body-size", help="bytes of a request body; a larger one gets 413", convert=size),
     Flag(
+        name="max-answer-logprobs",
+        help="log-probabilities in one answer: tokens times alternatives + 1; more are a 400",
+        convert=positive,
+    ),
+    Flag(
         name="request-timeout",
         help="seconds that a request may take, waiting included; then it is answered 504, or its "
         "stream ends with an error; X-Request-Timeout of a request may be shorter; 0: no limit",

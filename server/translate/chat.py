@@ -15,7 +15,7 @@ from server.translate.chat_prompt import prompt_and_length
 from server.translate.formats import output_format
 from server.translate.grammars import NewGrammars
 from server.translate.params import sampling_params
-from server.translate.response import check_stream_options, new_envelope, new_job
+from server.translate.response import check_shared_fields, new_envelope, new_job
 from server.translate.tools import select_tools
 from server.translate.unsupported import refuse_unsupported
 
@@ -57,7 +57,7 @@ def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
 
 def _check_fields(request: ChatCompletionRequest) -> None:
     """Checks that need no model."""
-    check_stream_options(request)
+    check_shared_fields(request)
     if request.top_logprobs and not request.logprobs:
         raise InvalidRequest(
             "top_logprobs is only allowed when logprobs is true.",

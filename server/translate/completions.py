@@ -15,7 +15,7 @@ from server.translate.grammars import NewGrammars
 from server.translate.params import answer_length, sampling_params
 from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
-from server.translate.response import check_stream_options, new_envelope, new_job
+from server.translate.response import check_shared_fields, new_envelope, new_job
 from server.translate.unsupported import refuse_unsupported
 
 DEFAULT_MAX_TOKENS = 16
@@ -46,7 +46,7 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
 
 def _check_fields(request: CompletionRequest) -> None:
     """Checks that need no model."""
-    check_stream_options(request)
+    check_shared_fields(request)
     if request.best_of is not None and request.best_of < (request.n or 1):
         raise InvalidRequest(
             f"best_of ({request.best_of}) is below n ({request.n or 1}).",

@@ -14,6 +14,13 @@ from server.render.base import Head, Renderer
 from server.render.envelope import Envelope
 from server.served_model import ServedModel
 from server.translate.grammars import NewGrammars
+from server.translate.nesting import check_nesting
+
+
+def check_shared_fields(request: SamplingFields) -> None:
+    """Checks that need no model, of fields that both APIs have. Raises InvalidRequest."""
+    check_nesting(request)
+    check_stream_options(request)
 
 
 def check_stream_options(request: SamplingFields) -> None:
@@ -62,7 +69,8 @@ def new_job(
     renderer: Renderer,
     new_grammars: NewGrammars,
 ) -> Job:
-    """The job of a request with the fields that both OpenAI APIs have."""
+    """The job of a request with the fields that both OpenAI APIs have. Raises InvalidRequest."""
+    _check_num_logprobs(request, model, envelope, params)
     return Job(
         id=envelope.head.id,
         prompts=envelope.prompts,
@@ -74,3 +82,30 @@ def new_job(
         renderer=renderer,
         compile_grammars=new_grammars.compile if new_grammars else None,
     )
+
+
+def _check_num_logprobs(
+    request: SamplingFields,
+    model: ServedModel,
+    envelope: Envelope,
+    params: Sequence[SamplingParams],
+) -> None:
+    """Limit the log-probabilities that exist at once: all of an answer that is not streamed.
+
+    Those of the only generation of a request count for the prompt only: the context limits it.
+    """
+    is_single = len(params) * envelope.num_choices == 1
+    counted = 0
+    for prompt, own in zip(envelope.prompts, params, strict=True):
+        if own.prompt_logprobs is not None:
+            counted += len(prompt) * (own.prompt_logprobs + 1)
+        if own.logprobs is not None and not request.stream and not is_single:
+            counted += own.max_tokens * (own.logprobs + 1)
+    found, most = counted * envelope.num_choices, model.settings.max_answer_logprobs
+    if found > most:
+        raise InvalidRequest(
+            f"The answer may have {found} log-probabilities; the limit is {most}. Ask for fewer "
+            "alternatives, prompts, choices or tokens.",
+            param="logprobs",
+            code="invalid_value",
+        )

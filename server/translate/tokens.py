@@ -14,6 +14,7 @@ from schemas.tokenize import (
 )
 from server.render.sliced import encoded_list
 from server.served_model import ServedModel
+from server.translate.nesting import check_nesting
 from server.translate.prompts import chat_prompt
 
 
@@ -56,6 +57,7 @@ def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
         return model.tokenizer.encode(
             request.prompt, add_special_tokens=request.add_special_tokens is not False
         )
+    check_nesting(request)
     size = len(msgspec.json.encode(request.messages))
     if size > MAX_TOKENIZED:
         raise InvalidRequest(

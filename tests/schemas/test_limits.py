@@ -34,8 +34,8 @@ BOTH = [
     ("rid", ["x" * 128], ["", "x" * 129]),
 ]
 CHAT = [
-    ("max_tokens", [-1, 1, 10**9], [-2, 2**31]),
-    ("max_completion_tokens", [-1, 1], [-2, 2**31]),
+    ("max_tokens", [-1, 1, 2**62], [-2, 2**63]),
+    ("max_completion_tokens", [-1, 1], [-2, 2**63]),
     ("top_logprobs", [0, 20], [-1, 21]),
     (
         "messages",

@@ -55,6 +55,7 @@ GIVEN = {
     "request_timeout": ("--request-timeout", "2.5", 2.5),
     "rate_limit": ("--rate-limit", "60,9000", Rates(60, 9000)),
     "max_body_size": ("--max-body-size", "10k", 10_000),
+    "max_answer_logprobs": ("--max-answer-logprobs", "9", 9),
     "uds": ("--uds", "/run/r.sock", "/run/r.sock"),
     "ssl_certfile": ("--ssl-certfile", "c.pem", "c.pem"),
     "ssl_keyfile": ("--ssl-keyfile", "k.pem", "k.pem"),

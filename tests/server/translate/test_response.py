@@ -3,7 +3,12 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from schemas.completions import CompletionRequest
+from server.served_model import ServedModel
+from server.settings import Settings
+from server.translate.completions import translate_completion
 from server.translate.response import check_stream_options
+from tests.support.engines import loaded
+from tests.support.tokenizers import byte_level
 
 
 def decode(**fields):
@@ -20,3 +25,38 @@ def test_stream_options_need_stream(stream):
 def test_stream_options_with_stream_are_accepted():
     check_stream_options(decode(stream=True, stream_options={"include_obfuscation": True}))
     check_stream_options(decode(stream_options=None))
+
+
+FOUR = {"prompt": [[1, 2, 3, 4], [5, 6, 7, 8]], "max_tokens": 10}
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"logprobs": 2}, 2 * 10 * 3),
+        ({"logprobs": 2, "n": 3}, 3 * 2 * 10 * 3),
+        ({"logprobs": 2, "echo": True}, 2 * (4 + 10) * 3),
+        ({"prompt_logprobs": 4}, 2 * 4 * 5),
+        ({"prompt_logprobs": 4, "prompt": [1, 2, 3, 4]}, 4 * 5),
+        ({"logprobs": 2, "echo": True, "stream": True}, 2 * 4 * 3),
+    ],
+)
+def test_the_log_probabilities_of_an_answer_are_limited(fields, found):
+    tokenizer = byte_level()
+
+    def translate(most):
+        model = ServedModel.of(Settings(max_answer_logprobs=most), loaded(object(), tokenizer))
+        return translate_completion(decode(**(FOUR | fields)), model)
+
+    translate(found)
+    with pytest.raises(InvalidRequest, match=f"{found} log-prob.* limit is {found - 1}") as caught:
+        translate(found - 1)
+    assert caught.value.param == "logprobs"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"logprobs": 20, "prompt": [1]}, {"stream": True, "logprobs": 9}]
+)
+def test_what_is_streamed_or_fits_the_context_is_not_limited(fields):
+    model = ServedModel.of(Settings(max_answer_logprobs=1), loaded(object(), byte_level()))
+    assert translate_completion(decode(**(FOUR | fields)), model)
