@@ -76,6 +76,7 @@ FIELD_BYTES: dict[str, int | None] = {
     "prediction": 8 * MiB,
     "allowed_token_ids": 8 * MiB,
     "stop": MiB,
+    "logit_bias": 2 * MiB,
     "bad_words": MiB,
     "chat_template": MiB,
     "chat_template_kwargs": MiB // 4,
