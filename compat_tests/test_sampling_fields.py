@@ -347,7 +347,6 @@ def test_each_row_of_a_batch_has_its_own_fields(api: Api) -> None:
     [
         ("use_beam_search", True),
         ("length_penalty", 1.5),
-        ("priority", 1),
         ("logits_processors", ["x"]),
         ("custom_logit_processor", "x"),
         ("lora_path", "x"),
@@ -366,6 +365,20 @@ def test_c094_what_would_change_the_output_is_obeyed_or_refused(
 ) -> None:
     make = api.chat_body if path == CHAT else api.completion_body
     assert api.refused(path, make("Hello!", **{name: value}), name)["param"] == name
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/generate"])
+def test_c094_priority_is_accepted_within_its_limits(api: Api, path: str) -> None:
+    def body(value: object) -> dict[str, object]:
+        if path == "/generate":
+            return {"prompt": STORY, "max_new_tokens": 2, "priority": value}
+        make = api.chat_body if path == CHAT else api.completion_body
+        return make("Hello!", max_tokens=2, priority=value)
+
+    for value in (-1000, -1, 0, 1, 1000, None):
+        assert api.post(path, body(value)).status == 200
+    for value in (-1001, 1001, 2**40, 0.5, "1", True):
+        assert api.refused(path, body(value), "priority")["param"] == "priority"
 
 
 def test_c094_a_thinking_budget_needs_a_chat(api: Api) -> None:

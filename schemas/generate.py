@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
 from schemas.limits import INT32_MAX, INT64_MAX
-from schemas.scalars import Text
+from schemas.scalars import Priority, Text
 
 
 class GenerateRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +29,7 @@ class GenerateRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fi
     )
     do_sample: Annotated[bool, Meta(description="false: greedy.")] | None = None
     stream: bool | None = None
+    priority: Priority | None = None
 
 
 class GenerateResponse(ResponseModel, frozen=True, kw_only=True):

@@ -44,6 +44,9 @@ MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH = 128, 256
 MAX_BAD_WORD_TOKENS = 64
 """Tokens of a bad word. A step compares the end of each output with words of every length."""
 
+MAX_PRIORITY = 1000
+"""Maximum magnitude of a priority."""
+
 MAX_LOGIT_BIAS = 1024
 MAX_TOKEN_IDS = 128
 """Stop token ids and the like."""

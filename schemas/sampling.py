@@ -19,7 +19,7 @@ from schemas.limits import (
     MAX_STOP,
     MAX_STOP_LENGTH,
 )
-from schemas.scalars import Label, LabelList, Number, StopString, TokenId, TokenIdList
+from schemas.scalars import Label, LabelList, Number, Priority, StopString, TokenId, TokenIdList
 
 BadWord = Annotated[str, Meta(min_length=1, max_length=MAX_BAD_WORD_LENGTH)]
 
@@ -165,12 +165,7 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
     ) = None
 
     # Extensions: scheduling and identity.
-    priority: (
-        Annotated[
-            int, Meta(ge=-INT32_MAX, le=INT32_MAX, description="Lower is served first; 0: default.")
-        ]
-        | None
-    ) = None
+    priority: Priority | None = None
     request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     rid: (
         Annotated[

@@ -12,6 +12,7 @@ from schemas.limits import (
     MAX_ITEMS,
     MAX_LABEL,
     MAX_NUMBER,
+    MAX_PRIORITY,
     MAX_STOP_LENGTH,
     MAX_TEXT,
     MAX_TOKEN_IDS,
@@ -39,6 +40,15 @@ TokenId = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 
 TokenIdList = Annotated[list[TokenId], Meta(max_length=MAX_TOKEN_IDS)]
 """A short list of token ids."""
+
+Priority = Annotated[
+    int,
+    Meta(
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Of a tenant's waiting requests, those with lower values go first; 0: default.",
+    ),
+]
 
 StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 

@@ -29,6 +29,7 @@ class Job:
     is_streamed: bool
     stream_interval: int
     cache_salt: str | None = None
+    priority: int = 0
     renderer: Renderer
     compile_grammars: Callable[[], None] | None = None
     """To be called in a worker before the requests are submitted. Raises InvalidRequest."""
@@ -61,6 +62,7 @@ class Job:
                 stream_interval=interval,
                 cache_salt=tenant.salted(self.cache_salt),
                 tenant=tenant.name,
+                priority=self.priority,
             )
             for p, prompt in enumerate(map(tuple, self.prompts))
             for j in range(self.num_choices)

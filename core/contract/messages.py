@@ -21,7 +21,8 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``stream_interval`` is the number of tokens per output. The first token is always an output of
     its own; 0 reports only the end. Requests share prefix cache blocks only if their
-    ``cache_salt`` is equal. Tenants get equal shares of the engine when their requests wait.
+    ``cache_salt`` is equal. Tenants get equal shares of the engine when their requests wait. Of the
+    waiting requests of one tenant, those with lower ``priority`` go first.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream_interval: int = 1
     cache_salt: str = ""
     tenant: str = ""
+    priority: int = 0
 
 
 class Add(msgspec.Struct, frozen=True):

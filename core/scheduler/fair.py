@@ -39,7 +39,8 @@ class FairQueue:
       sequences excluded. So none saves up service while it is idle, one that used little is before
       one that has much running, and no number of new tenants starves one that waits.
     - Of tenants with equal service, the one whose first sequence was first for longer is next.
-    - Within a tenant the order is that of arrival. One tenant alone is served in that order.
+    - Within a tenant, lower priorities go first, and equal ones in order of arrival. One tenant
+      alone is served in that order. A priority changes nothing between tenants.
 
     A change costs O(log n) comparisons. Core thread only.
     """
@@ -81,7 +82,7 @@ class FairQueue:
                 heappush(heap, (service + cost, num_turns, waiting, index + 1))
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence in its place by arrival. One that was preempted stays charged."""
+        """Queue a sequence in its place in its tenant. One that was preempted stays charged."""
         name = sequence.request.tenant
         tenant = self._tenants.get(name)
         if tenant is None:
@@ -167,5 +168,5 @@ class FairQueue:
             self._num_idle_at_sweep = len(self._idle)
 
 
-def _place(sequence: Sequence) -> int:
-    return sequence.arrival
+def _place(sequence: Sequence) -> tuple[int, int]:
+    return sequence.request.priority, sequence.arrival

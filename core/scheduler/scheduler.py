@@ -32,12 +32,12 @@ class Scheduler:
     - Prefix sharing: a chunk that does not finish its prompt ends at a block boundary. A sequence
       with the same prefix reuses these blocks and continues after them in the same step, so no
       prefix is computed twice.
-    - Admission is in the order of ``FairQueue`` (one tenant: first come, first served), within the
-      bounds of ``Admission``. The token budget does not delay it.
-    - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: the last
-      admitted one of the tenant that has the most. Because of the spare blocks, this happens to
-      no sequence before it has run for as many steps as a block has tokens. A sequence may also
-      be preempted for a tenant that has none: see ``Admission``.
+    - Admission is in the order of ``FairQueue`` (one tenant: by priority, then first come, first
+      served), within the bounds of ``Admission``. The token budget does not delay it.
+    - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: of the
+      tenant that has the most, the last admitted one of the largest ``priority``. Because of the
+      spare blocks, this happens to no sequence before it has run for as many steps as a block has
+      tokens. A sequence may also be preempted for a tenant that has none: see ``Admission``.
     """
 
     def __init__(

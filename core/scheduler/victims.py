@@ -9,12 +9,20 @@ from core.sequence import Sequence
 
 
 def victim_of(running: ReadOnly[Sequence], *, at_least: int = 1) -> Sequence | None:
-    """The last admitted sequence of the tenant that has the most, if it has ``at_least`` so many.
+    """A sequence of the tenant that has the most, if it has ``at_least`` so many.
 
-    ``running`` is in order of admission. Of tenants with equally many, it is the last admitted.
+    ``running`` is in order of admission. Of tenants with equally many, it is that of the last
+    admitted sequence. Of its sequences with the largest ``priority``, it is the last admitted.
     """
     counts = Counter(sequence.request.tenant for sequence in running)
     most = max(counts.values(), default=0)
     if most < at_least:
         return None
-    return next((s for s in reversed(running) if counts[s.request.tenant] == most), None)
+    tenants = (sequence.request.tenant for sequence in reversed(running))
+    tenant = next((name for name in tenants if counts[name] == most), None)
+    own = (sequence for sequence in reversed(running) if sequence.request.tenant == tenant)
+    return max(own, key=_priority, default=None)  # the first of equal ones
+
+
+def _priority(sequence: Sequence) -> int:
+    return sequence.request.priority

@@ -48,5 +48,6 @@ def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
         params=[params],
         is_streamed=bool(request.stream),
         stream_interval=model.settings.stream_interval,
+        priority=request.priority or 0,
         renderer=TextRenderer(request.prompt),
     )

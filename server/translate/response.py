@@ -79,6 +79,7 @@ def new_job(
         is_streamed=bool(request.stream),
         stream_interval=request.stream_interval or model.settings.stream_interval,
         cache_salt=request.cache_salt,
+        priority=request.priority or 0,
         renderer=renderer,
         compile_grammars=new_grammars.compile if new_grammars else None,
     )

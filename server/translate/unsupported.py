@@ -85,7 +85,6 @@ _SAMPLING: dict[str, Neutral] = {
     "stop_regex": _is("", []),
     "spaces_between_special_tokens": _is(True),
     "logprob_token_ids": _is([]),
-    "priority": _is(0),
 }
 
 _CHAT: dict[str, Neutral] = {

@@ -75,7 +75,7 @@ async def test_the_answer_names_what_was_ignored(start_app, stream):
 
 
 async def test_a_refusal_names_it_too(start_app):
-    exchange = await ask(await start_app(), "POST", CHAT, BODY | {"x": 1, "n": 2, "priority": 7})
+    exchange = await ask(await start_app(), "POST", CHAT, BODY | {"x": 1, "n": 2, "mirostat": 2})
     assert exchange.status == 400
     assert exchange.headers["x-roseinfer-ignored"] == "x"
 

@@ -14,6 +14,7 @@ def requests(
     salt=None,
     is_streamed=True,
     tenant=TENANT,
+    priority=0,
 ):
     job = Job(
         id="id",
@@ -23,6 +24,7 @@ def requests(
         is_streamed=is_streamed,
         stream_interval=3,
         cache_salt=salt,
+        priority=priority,
         renderer=TextRenderer(""),
     )
     requests = job.requests(tenant)
@@ -54,6 +56,11 @@ def test_the_salt_reaches_the_engine():
 
 def test_requests_carry_the_name_of_their_tenant():
     assert requests(tenant=Tenant("t", "secret"))[0].tenant == "t"
+
+
+def test_all_requests_have_the_priority():
+    assert [r.priority for r in requests(priority=-7)] == [-7] * 4
+    assert {r.priority for r in requests()} == {0}
 
 
 def test_without_streaming_the_engine_reports_only_the_end():

@@ -25,6 +25,7 @@ def make_request(
     stream_interval: int = 1,
     cache_salt: str = "",
     tenant: str = "",
+    priority: int = 0,
     **params: Any,
 ) -> EngineRequest:
     return EngineRequest(
@@ -34,6 +35,7 @@ def make_request(
         stream_interval=stream_interval,
         cache_salt=cache_salt,
         tenant=tenant,
+        priority=priority,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.scheduler.fair import NUM_REMEMBERED, FairQueue
+from core.scheduler.fair import NUM_REMEMBERED, FairQueue, _place
 from core.sequence import Sequence
 from tests.support.builders import make_sequence
 
@@ -22,8 +22,9 @@ class Line:
         self.running: list[Sequence] = []
         self.service: Counter[str] = Counter()
 
-    def add(self, tenant: str, cost: int = 1) -> Sequence:
-        sequence = make_sequence([0] * cost, tenant=tenant, request_id=f"{tenant}{self.num_added}")
+    def add(self, tenant: str, cost: int = 1, priority: int = 0) -> Sequence:
+        name = f"{tenant}{self.num_added}"
+        sequence = make_sequence([0] * cost, tenant=tenant, request_id=name, priority=priority)
         sequence.arrival = self.num_added
         self.num_added += 1
         self.queue.add(sequence)
@@ -52,10 +53,11 @@ class Line:
         assert not any((queue._tenants, queue._order, queue._charged, queue._idle))
 
 
-def line(*costs: tuple[str, int]) -> Line:
+def line(*requests: tuple[str, int] | tuple[str, int, int]) -> Line:
+    """Requests are (tenant, cost) or (tenant, cost, priority)."""
     made = Line()
-    for tenant, cost in costs:
-        made.add(tenant, cost)
+    for request in requests:
+        made.add(*request)
     return made
 
 
@@ -65,6 +67,27 @@ def test_one_tenant_is_served_in_order_of_arrival():
     assert list(made.queue) == added
     made.take_all()
     assert made.running == added
+
+
+def test_one_tenant_is_served_by_priority_then_arrival():
+    made = Line()
+    added = [made.add("a", 5, priority) for priority in (0, 3, -1, 0, -1000, 3)]
+    assert list(made.queue) == [added[i] for i in (4, 2, 0, 3, 1, 5)]
+    made.take()
+    made.add("a", 5, -2)
+    assert made.queue.head.request.priority == -2
+
+
+def test_a_priority_does_not_pass_another_tenant():
+    made = line(*[("a", 4, -1000)] * 6, *[("b", 4, 1000)] * 2, ("c", 4, 0))
+    assert made.take_all() == "abcabaaaa"
+
+
+def test_a_first_sequence_that_is_passed_by_its_tenants_next_one_costs_the_tenant_no_turn():
+    made = line(("a", 4), ("b", 4))
+    urgent = made.add("a", 4, -1)
+    assert made.queue.head is urgent
+    assert made.take_all() == "aba"
 
 
 def test_tenants_take_turns():
@@ -126,6 +149,18 @@ def test_a_preempted_sequence_is_first_again_and_not_charged_twice():
     made.check_forgotten()
 
 
+def test_a_preempted_sequence_waits_for_those_of_lower_priority_only():
+    made = line(("a", 10, 5), ("a", 10, 5))
+    made.take()
+    first = made.add("a", 10, 4)
+    preempted = made.running.pop()
+    made.queue.add(preempted)
+    later = next(s for s in made.queue if s not in (first, preempted))
+    assert list(made.queue) == [first, preempted, later]
+    made.take_all()
+    made.check_forgotten()
+
+
 def test_a_preempted_sequence_that_ends_while_it_waits_pays_for_its_output():
     made = line(*[("a", 10)] * 2, ("b", 10), ("b", 10))
     made.take()
@@ -165,10 +200,11 @@ def test_tenants_that_the_clock_has_passed_are_forgotten():
 
 TENANTS = st.sampled_from("abcd")
 COSTS = st.integers(1, 50)
+PRIORITIES = st.integers(-3, 3)
 
 
 @settings(deadline=None)
-@given(st.data(), st.lists(st.tuples(TENANTS, COSTS), min_size=4, max_size=40))
+@given(st.data(), st.lists(st.tuples(TENANTS, COSTS, PRIORITIES), min_size=4, max_size=40))
 def test_tenants_that_always_wait_get_equal_service(data, arrivals):
     """No two are further apart than the last sequence of the one that is ahead."""
     made = line(*zip("abcd", (1, 1, 1, 1), strict=True), *arrivals)
@@ -183,19 +219,44 @@ def test_tenants_that_always_wait_get_equal_service(data, arrivals):
             made.end(data.draw(st.integers(0, len(made.running) - 1)))
 
 
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "add", "take", "end"]), TENANTS, PRIORITIES), max_size=60
+    )
+)
+def test_priorities_change_nothing_between_tenants(changes):
+    """With sequences of equal cost, the order of the tenants is that without priorities."""
+
+    def tenants(scale: int) -> list[str]:
+        made, order = Line(), []
+        for change, tenant, number in changes:
+            if change == "add":
+                made.add(tenant, 10, priority=scale * number)
+            elif change == "take" and len(made.queue):
+                order.append(made.take())
+            elif change == "end" and made.running:
+                made.end(number % len(made.running), num_tokens=10 + number)
+        return order + list(made.take_all())
+
+    assert tenants(1) == tenants(0)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["add", "take", "end", "preempt", "drop"]), TENANTS, COSTS),
+        st.tuples(
+            st.sampled_from(["add", "take", "end", "preempt", "drop"]), TENANTS, COSTS, PRIORITIES
+        ),
         max_size=80,
     )
 )
 def test_any_traffic_keeps_the_order(changes):
     made = Line()
     waiting: list[Sequence] = []
-    for change, tenant, number in changes:
+    for change, tenant, number, priority in changes:
         if change == "add":
-            waiting.append(made.add(tenant, number))
+            waiting.append(made.add(tenant, number, priority))
         elif change == "take" and waiting:
             made.take()
             waiting.remove(made.running[-1])
@@ -211,7 +272,7 @@ def test_any_traffic_keeps_the_order(changes):
         assert set(queued) == set(waiting)
         assert not queued or queued[0] is made.queue.head
         for name in "abcd":
-            own = [s.arrival for s in queued if s.request.tenant == name]
+            own = [(s.request.priority, s.arrival) for s in queued if s.request.tenant == name]
             assert own == sorted(own)
     announced = list(made.queue)
     start = len(made.running)
@@ -226,10 +287,10 @@ def test_a_change_costs_few_comparisons(num_tenants, monkeypatch):
     num_calls = 0
     made = line(*((str(i % num_tenants), 1 + i % 7) for i in range(10_000)))
 
-    def counted(sequence: Sequence) -> int:
+    def counted(sequence: Sequence) -> tuple[int, int]:
         nonlocal num_calls
         num_calls += 1
-        return sequence.arrival
+        return _place(sequence)
 
     monkeypatch.setattr("core.scheduler.fair._place", counted)
     for _ in range(100):

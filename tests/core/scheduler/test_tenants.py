@@ -31,20 +31,24 @@ def steps_until_first_token(steps: Steps, sequence: Sequence) -> int:
     return num_steps
 
 
-def wait_of_a_chat(tenant: str) -> int:
+def wait_of_a_chat(tenant: str, *, priority: int = 0, crowd_priority: int = 0) -> int:
     """Steps until the first token of a chat that comes while 500 prompts of a crowd wait."""
     steps = Steps(num_blocks=200, max_num_seqs=8)
-    crowd(steps, 500, max_tokens=16)
+    crowd(steps, 500, max_tokens=16, priority=crowd_priority)
     for _ in range(10):
         steps.step()
-    return steps_until_first_token(
-        steps, steps.add(unlike(900, 8), "chat", tenant=tenant, max_tokens=4)
-    )
+    fields = {"tenant": tenant, "priority": priority, "max_tokens": 4}
+    return steps_until_first_token(steps, steps.add(unlike(900, 8), "chat", **fields))
 
 
 def test_a_chat_does_not_wait_for_500_prompts_of_another_tenant():
     assert wait_of_a_chat("chat") == 1
     assert wait_of_a_chat("crowd") > 900
+
+
+def test_a_priority_is_one_of_a_tenants_own_requests():
+    assert wait_of_a_chat("crowd", priority=-1) < 16
+    assert wait_of_a_chat("chat", priority=1000, crowd_priority=-1000) == 1
 
 
 def test_one_tenant_preempts_none_of_its_own():
@@ -177,7 +181,13 @@ TENANTS = st.sampled_from(["a", "b", "c"])
 @settings(max_examples=150, deadline=None)
 @given(
     requests=st.lists(
-        st.tuples(TENANTS, st.integers(1, 24), st.integers(1, 8), st.integers(0, 12)),
+        st.tuples(
+            TENANTS,
+            st.integers(1, 24),
+            st.integers(1, 8),
+            st.integers(0, 12),
+            st.integers(-2, 2),
+        ),
         min_size=1,
         max_size=14,
     ),
@@ -187,7 +197,7 @@ TENANTS = st.sampled_from(["a", "b", "c"])
     demand=st.sampled_from([Demand, None]),
 )
 def test_any_traffic_of_tenants_ends(requests, block_size, num_spare_blocks, max_num_seqs, demand):
-    """Requests are (tenant, prompt tokens, ``max_tokens``, step of arrival)."""
+    """Requests are (tenant, prompt tokens, ``max_tokens``, step of arrival, priority)."""
     steps = Steps(
         num_blocks=-(-32 // block_size) + num_spare_blocks,
         block_size=block_size,
@@ -199,9 +209,10 @@ def test_any_traffic_of_tenants_ends(requests, block_size, num_spare_blocks, max
     sequences: list[Sequence] = []
     for number in range(2_000):
         while arriving and arriving[0][1][3] <= number:
-            i, (tenant, length, max_tokens, _) = arriving.pop(0)
+            i, (tenant, length, max_tokens, _, priority) = arriving.pop(0)
             prompt = [i % 2] * length  # some share their prefix
-            sequences.append(steps.add(prompt, str(i), tenant=tenant, max_tokens=max_tokens))
+            fields = {"tenant": tenant, "max_tokens": max_tokens, "priority": priority}
+            sequences.append(steps.add(prompt, str(i), **fields))
         if not steps.step() and not arriving:
             break
     assert [s.num_output_tokens for s in sequences] == [s.params.max_tokens for s in sequences]

@@ -2,10 +2,14 @@ import msgspec
 import pytest
 
 from core.contract.errors import InvalidRequest
+from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
+from schemas.generate import GenerateRequest
 from server.served_model import ServedModel
 from server.settings import Settings
+from server.translate.chat import translate_chat
 from server.translate.completions import translate_completion
+from server.translate.generate import translate_generate
 from server.translate.response import check_stream_options
 from tests.support.engines import loaded
 from tests.support.tokenizers import byte_level
@@ -60,3 +64,23 @@ def test_the_log_probabilities_of_an_answer_are_limited(fields, found):
 def test_what_is_streamed_or_fits_the_context_is_not_limited(fields):
     model = ServedModel.of(Settings(max_answer_logprobs=1), loaded(object(), byte_level()))
     assert translate_completion(decode(**(FOUR | fields)), model)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize(
+    ("translate", "cls", "fields"),
+    [
+        (translate_chat, ChatCompletionRequest, {"messages": MESSAGES, "n": 2}),
+        (translate_completion, CompletionRequest, FOUR),
+        (translate_generate, GenerateRequest, {"prompt": "hi"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("given", "found"), [({"priority": -7}, -7), ({"priority": None}, 0), ({}, 0)]
+)
+def test_the_priority_reaches_the_job(translate, cls, fields, given, found):
+    model = ServedModel.of(Settings(), loaded(object(), byte_level()))
+    request = msgspec.json.decode(msgspec.json.encode(fields | given), type=cls)
+    assert translate(request, model).priority == found
