@@ -1,10 +1,15 @@
 """Paged attention on CPU with the compiled kernel.
 
-A step is divided into items: some query rows against one run of blocks. Threads take (item, kv
+A step is divided into items: some query rows against a range of blocks. Threads take (item, kv
 head) pairs in turn, so ragged batches keep all cores busy. If the keys of a row are in several
-items, their partial softmax results are merged at the end. Two cases need that: long contexts,
-whose runs several threads share, and blocks that several sequences have in common, which are read
-once for all of them (as in FlashInfer's cascade attention).
+items, their partial softmax results are folded at the end. Two cases need that: long contexts,
+which several threads share, and blocks that several sequences have in common, which are read once
+for all of them (as in FlashInfer's cascade attention).
+
+A row has the same bits for any division: keys are computed in runs, from one multiple of
+``RUN_LENGTH`` to the next, and the runs are folded in order. The item with a row's first keys folds
+its runs itself; every other item is one run. So a result depends neither on the batch, nor on the
+chunks of a prompt, nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -30,11 +35,8 @@ from core.model_input import ModelInput
 MAX_ROWS = 64
 """Query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache."""
 
-RUN_LENGTH = 512
-"""Tokens of a run, if contexts are split to give every thread work."""
-
-MIN_SHARED_TOKENS = 64
-"""Shortest common prefix that is read once for all sequences."""
+RUN_LENGTH = 128
+"""Tokens of a run, rounded down to whole blocks. Also the unit of prefixes that are read once."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -71,7 +73,7 @@ class PagedCPUBackend:
     ) -> int:
         """See MeasuredFactory. Counts the partial results of every kind of layer."""
         return sum(
-            num_tokens * _max_partials(layer, num_seqs, context) * _partial_nbytes(layer)
+            _max_partials(layer, num_tokens, num_seqs, context) * _partial_nbytes(layer)
             for layer in {_kind(layer): layer for layer in layers}.values()
         )
 
@@ -108,15 +110,13 @@ def _partial_nbytes(layer: LayerSpec) -> int:
     return layer.num_heads * (layer.value_dim + 2) * 4
 
 
-def _max_partials(layer: LayerSpec, num_seqs: int, context: int) -> int:
-    """Most partial results of a token: its own runs and shared runs. See ``_divide``."""
+def _max_partials(layer: LayerSpec, num_tokens: int, num_seqs: int, context: int) -> int:
+    """Most partial results of a step. Tokens with any read shared runs or are few; see _divide."""
     window = layer.sliding_window
-    num_shared = 0 if window is not None else min(num_seqs - 1, context // MIN_SHARED_TOKENS)
-    num_runs = 1
-    if layer.num_kv_heads < 4 * torch.get_num_threads():
-        reach = context if window is None else min(context, window + MAX_ROWS)
-        num_runs += -(-reach // RUN_LENGTH)
-    return num_shared + num_runs if num_shared + num_runs > 1 else 0
+    num_sharing = num_seqs if window is None and num_seqs > 1 else 0
+    num_cut = _tokens_per_item(layer) * ((_min_tasks() - 1) // layer.num_kv_heads)
+    reach = context if window is None else min(context, window + _tokens_per_item(layer))
+    return min(num_tokens, max(num_sharing, num_cut)) * (reach // RUN_LENGTH + 2)
 
 
 def _as_kernel_input(states: torch.Tensor) -> torch.Tensor:
@@ -168,6 +168,7 @@ class _Plan:
     merge_tokens: npt.NDArray[np.int32]
     merge_starts: npt.NDArray[np.int32]
     partial: npt.NDArray[np.float32]
+    run_length: int
 
     @classmethod
     def of(cls, batch: ModelInput, layer: LayerSpec, block_size: int) -> _Plan:
@@ -186,6 +187,7 @@ class _Plan:
             merge_tokens=merge_tokens,
             merge_starts=merge_starts,
             partial=np.empty(num_partials * _partial_nbytes(layer) // 4, dtype=np.float32),
+            run_length=_run_blocks(block_size) * block_size,
         )
 
     def fill(self, step: AttentionStep, slots: torch.Tensor) -> None:
@@ -202,24 +204,37 @@ class _Plan:
         step.table_stride = self.block_tables.shape[1]
         step.num_items = len(self.items)
         step.num_merges = len(self.merge_tokens)
+        step.run_length = self.run_length
+
+
+def _tokens_per_item(layer: LayerSpec) -> int:
+    return max(1, MAX_ROWS // (layer.num_heads // layer.num_kv_heads))
+
+
+def _min_tasks() -> int:
+    """Fewest pairs of item and kv head that keep all threads busy."""
+    return 4 * torch.get_num_threads()
+
+
+def _run_blocks(block_size: int) -> int:
+    return max(1, RUN_LENGTH // block_size)
 
 
 def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
     """Divide the step into items."""
-    rows_per_token = layer.num_heads // layer.num_kv_heads
-    tokens_per_item = max(1, MAX_ROWS // rows_per_token)
-    window = layer.sliding_window
+    tokens_per_item = _tokens_per_item(layer)
+    window, run = layer.sliding_window, _run_blocks(block_size)
     starts: list[int] = batch.query_starts.tolist()
     lens: list[int] = batch.context_lens.tolist()
     shared = _shared_runs(batch, block_size) if window is None and batch.num_seqs > 1 else None
-    has_few_items = batch.num_seqs * layer.num_kv_heads < 4 * torch.get_num_threads()
-    run = RUN_LENGTH // block_size if has_few_items else None
+    num_items = sum(-(-n // tokens_per_item) for n in np.diff(batch.query_starts).tolist())
+    is_cut = num_items * layer.num_kv_heads < _min_tasks()
     work = _Items()
     for shared_run in shared.runs if shared else ():
         members = shared_run.members
-        tokens = [t for i in members for t in range(starts[i], starts[i + 1])]
+        tokens = [starts[i] for i in members]
         for at in range(0, len(tokens), tokens_per_item):
-            for low, high in _runs(shared_run.first, shared_run.last, run):
+            for low, high in _cut(shared_run.first, shared_run.last, run, is_cut or shared_run.first > 0):
                 work.add(tokens[at : at + tokens_per_item], members[0], low, high)
     for i in range(batch.num_seqs):
         num_queries = starts[i + 1] - starts[i]
@@ -228,27 +243,29 @@ def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
             first_position = lens[i] - num_queries + at
             last_position = lens[i] - num_queries + end - 1
             low = shared.starts[i] if shared else 0
+            is_rest = low > 0
             if window is not None:
                 low = max(first_position - window + 1, 0) // block_size
             tokens = list(range(starts[i] + at, starts[i] + end))
-            for first, last in _runs(low, last_position // block_size + 1, run):
+            for first, last in _cut(low, last_position // block_size + 1, run, is_cut or is_rest):
                 work.add(tokens, i, first, last)
     return work
 
 
-def _runs(low: int, high: int, length: int | None) -> list[tuple[int, int]]:
-    """Split blocks ``low`` to ``high`` at multiples of ``length``, whatever ``low`` is."""
-    if length is None or high - low <= length:
+def _cut(low: int, high: int, run: int, is_cut: bool) -> list[tuple[int, int]]:
+    """Blocks ``low`` to ``high`` in one range, or in one range per run."""
+    if not is_cut:
         return [(low, high)] if low < high else []
-    bounds = [low, *range((low // length + 1) * length, high, length), high]
-    return list(itertools.pairwise(bounds))
+    return list(itertools.pairwise([low, *range((low // run + 1) * run, high, run), high]))
 
 
 def _shared_runs(batch: ModelInput, block_size: int) -> SharedRuns:
-    """Find shared blocks that end before every query of their sequences, so nothing is masked."""
-    num_queries = np.diff(batch.query_starts)
-    limits = (batch.context_lens - num_queries) // block_size
-    return SharedRuns(batch.block_tables, limits, -(-MIN_SHARED_TOKENS // block_size))
+    """Find the shared runs of decoding sequences that end before their queries: none is masked.
+
+    The rows of a prompt keep the CPU busy without sharing.
+    """
+    limits = np.where(np.diff(batch.query_starts) == 1, (batch.context_lens - 1) // block_size, 0)
+    return SharedRuns(batch.block_tables, limits, _run_blocks(block_size))
 
 
 def _merges(

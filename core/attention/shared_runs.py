@@ -1,8 +1,8 @@
 """Find blocks that several sequences of a step read, so that they are read once.
 
 The block tables of a step form a tree: sequences with a common prefix have the same leading blocks
-up to where their tokens first differ. Every edge of the tree that is long enough and belongs to
-several sequences is read once for all of them (as in FlashInfer's cascade attention).
+up to where their tokens first differ. The whole units of every edge of the tree that belongs to
+several sequences are read once for all of them (as in FlashInfer's cascade attention).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class SharedRun:
 class SharedRuns:
     """All shared runs of a step. Blocks from ``starts[i]`` on are in no run of sequence ``i``."""
 
-    def __init__(self, tables: IntArray, limits: IntArray, min_blocks: int) -> None:
-        """Find the runs of at least ``min_blocks`` blocks.
+    def __init__(self, tables: IntArray, limits: IntArray, unit: int) -> None:
+        """Find the runs, which start and end at multiples of ``unit`` blocks.
 
         ``tables`` is ``[num_seqs, max_blocks]``. Sequence ``i`` shares only the first
         ``limits[i]`` blocks of its table.
         """
         self.starts = [0] * len(tables)
         self.runs: list[SharedRun] = []
-        self._tables, self._limits, self._min_blocks = tables, limits, min_blocks
+        self._tables, self._limits, self._unit = tables, limits, unit
         for members in _alike(tables[:, 0], np.arange(len(tables))):
             self._add(members, 1)
 
@@ -47,11 +47,11 @@ class SharedRuns:
         path at the same block and share the next block are handled by a recursive call. Each call
         finishes at least one member.
         """
-        tables, limits, least = self._tables, self._limits, self._min_blocks
+        tables, limits, unit = self._tables, self._limits, self._unit
         start = self.starts[members[0]]
         longest = members[limits[members].argmax()]
         end = limits[longest]
-        if end - start < least:
+        if end - start < unit:
             return
         depths = _common(tables[members, num_alike:end], tables[longest, num_alike:end])
         depths = np.minimum(depths + num_alike, limits[members])
@@ -60,9 +60,10 @@ class SharedRuns:
         cuts = (np.flatnonzero(np.diff(depths)) + 1).tolist()
         for at, until in itertools.pairwise([0, *cuts, len(members)]):
             depth = int(depths[at])
-            if depth - start >= least and len(members) - at > 1:
-                self.runs.append(SharedRun(members[at:].tolist(), start, depth))
-                start = depth
+            edge = depth // unit * unit
+            if edge > start and len(members) - at > 1:
+                self.runs.append(SharedRun(members[at:].tolist(), start, edge))
+                start = edge
             leaving = members[at:until]
             for member in leaving.tolist():
                 self.starts[member] = start

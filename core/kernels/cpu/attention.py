@@ -23,6 +23,7 @@ class AttentionStep(ctypes.Structure):
         ("table_stride", c_int64),
         ("num_items", c_int64),
         ("num_merges", c_int64),
+        ("run_length", c_int64),
     )
 
 

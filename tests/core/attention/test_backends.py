@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.attention.base import AttentionBackend, BackendFactory, backend_factory
+from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
@@ -14,6 +14,7 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput, build_model_input
 from core.sequence import Sequence
+from tests.support.cache import fill
 from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4
@@ -53,6 +54,7 @@ def run(
     dtype: torch.dtype,
     layer: int,
     states: list[torch.Tensor],
+    poisoned: int | None = None,
 ) -> torch.Tensor:
     storage = KVStorage(
         LAYERS,
@@ -61,10 +63,11 @@ def run(
         dtype=dtype,
         device=torch.device("cpu"),
     )
-    generator = torch.Generator().manual_seed(1)
-    for tensor in [*storage.keys, *storage.values]:
-        tensor.copy_(torch.randn(tensor.shape, generator=generator))
     backend = factory(storage, LAYERS)
+    fill(backend, storage, LAYERS[layer], layer, seed=1)
+    if poisoned is not None:
+        for tensor in (storage.keys[layer], storage.values[layer]):
+            tensor[poisoned] = float("nan")
     backend.plan(batch)
     return backend.forward(*states, layer)
 
@@ -126,12 +129,9 @@ def test_blocks_before_every_window_are_not_read(layer: int, name: str) -> None:
     num_released = release(batch, spec, poisoned)
     assert num_released > 10
 
-    def poisoning(storage: KVStorage, layers: list[LayerSpec]) -> AttentionBackend:
-        for tensor in (storage.keys[layer], storage.values[layer]):
-            tensor[poisoned] = float("nan")
-        return backend_factory(name)(storage, layers)
-
-    assert torch.equal(run(poisoning, batch, torch.float32, layer, states), expected)
+    assert torch.equal(
+        run(backend_factory(name), batch, torch.float32, layer, states, poisoned), expected
+    )
 
 
 def release(batch: ModelInput, layer: LayerSpec, block: int) -> int:

@@ -1,5 +1,7 @@
 """Compiled attention equals the oracle: shared prefixes, split contexts, all group sizes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +15,7 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
+from tests.support.cache import fill
 from tests.support.sdpa_attention import SDPABackend
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
@@ -77,10 +80,8 @@ def compare(
             dtype=kept,
             device=torch.device("cpu"),
         )
-        for tensor in (storage.keys[0], storage.values[0]):
-            noise = torch.randn(tensor.shape, generator=generator.manual_seed(4))
-            tensor.copy_(noise.to(dtype))
         backend = factory(storage, [layer])
+        fill(backend, storage, layer, 0, seed=4)
         backend.plan(batch)
         outputs.append(backend.forward(*states, 0))
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
@@ -88,7 +89,19 @@ def compare(
     return outputs[1]
 
 
+CPU = torch.device("cpu")
 GROUPED = LayerSpec(6, 2, 16, 16, 0.25, None)
+
+
+@contextmanager
+def num_threads(count: int) -> Iterator[None]:
+    """Compute with so many of torch's threads, which are the kernels' too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def with_all(layer: LayerSpec) -> LayerSpec:
@@ -116,15 +129,16 @@ def test_shared_blocks(window: int | None, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_sequences_with_prefixes_of_different_lengths(is_plain: bool) -> None:
-    """Sixteen share 24 blocks, and a seventeenth only the first 4 of them."""
+    """Sixteen share 24 blocks, and a seventeenth only the first 9 of them."""
     prefix = list(range(1, 25))
-    tables = [[*prefix, 100 + i] for i in range(16)] + [[*prefix[:4], *range(200, 221)]]
-    shapes = [(384 + i % 3, 1 + i % 2) for i in range(17)]
+    tables = [[*prefix, 100 + i] for i in range(16)] + [[*prefix[:9], *range(200, 216)]]
+    shapes = [(384 + i % 3, 1) for i in range(17)]
     layer = GROUPED if is_plain else with_all(GROUPED)
     compare(layer, tables, shapes)
     items = paged_cpu._divide(batch_of(tables, shapes, 16), layer, 16).items
     readers = {(first, last) for _, _, _, first, last in items}
-    assert readers == {(0, 4), (4, 24), (24, 25), (4, 25)}
+    assert readers == {(0, 8), (8, 16), (16, 24), (24, 25)}
+    assert sum(last - first for _, _, _, first, last in items) == 8 + 16 + 16 * 1 + 17
 
 
 def test_a_long_context_is_split_over_threads() -> None:
@@ -177,6 +191,44 @@ def test_nan_stays_in_its_sequence() -> None:
     assert output[[0, 2]].isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("block_size", [16, 12])
+@pytest.mark.parametrize("window", [None, 300])
+def test_a_row_has_the_same_bits_however_it_is_computed(
+    window: int | None, block_size: int, dtype: torch.dtype
+) -> None:
+    """Alone, beside others that share its prefix, in chunks of any size, with one thread or two."""
+    spec = replace(LayerSpec(6, 2, 16, 16, 0.5, window), sinks=torch.linspace(-2, 3, 6))
+    num_tokens, num_blocks = 700, -(-700 // block_size)
+    table = list(np.random.default_rng(0).permutation(num_blocks))
+    generator = torch.Generator().manual_seed(5)
+    states = [torch.randn(num_tokens, heads, 16, generator=generator) for heads in (6, 2, 2)]
+    storage = KVStorage(
+        [spec], num_blocks=2 * num_blocks, block_size=block_size, dtype=dtype, device=CPU
+    )
+    backend = paged_cpu.PagedCPUBackend(storage, [spec])
+
+    def compute(spans: list[tuple[int, int]], tables: list[list[int]]) -> torch.Tensor:
+        backend.plan(batch_of(tables, [(a, b - a) for a, b in spans], block_size))
+        packed = [torch.cat([state[a:b] for a, b in spans]) for state in states]
+        return backend.forward(*packed, 0)
+
+    whole = compute([(0, num_tokens)], [table])
+    for size in (1, 7, 64, 333):
+        starts = range(0, num_tokens, size) if size > 1 else range(500, num_tokens, 13)
+        for a in starts:
+            b = min(a + size, num_tokens)
+            assert torch.equal(compute([(a, b)], [table]), whole[a:b]), (a, b)
+    others = [[*table[: 520 // block_size], *range(num_blocks, num_blocks + 9 + i)] for i in range(5)]
+    spans = [(num_tokens - 1, num_tokens), *((530 + i, 531 + i) for i in range(5)), (600, 640)]
+    beside = compute(spans, [table, *others, table])
+    assert torch.equal(beside[:1], whole[-1:])
+    assert torch.equal(beside[-40:], whole[600:640])
+    with num_threads(1):
+        assert torch.equal(compute(spans, [table, *others, table]), beside)
+        assert torch.equal(compute([(0, num_tokens)], [table]), whole)
+
+
 CUT = LayerSpec(8, 1, 16, 16, 0.25, None)
 WINDOWED = LayerSpec(8, 1, 16, 16, 0.25, 700)
 WIDE = LayerSpec(64, 64, 16, 16, 0.25, None)
@@ -186,12 +238,12 @@ WIDE = LayerSpec(64, 64, 16, 16, 0.25, None)
 @pytest.mark.parametrize(
     ("tables", "shapes"),
     [
-        ([[*range(300)]], [(4700, 100)]),  # one context, cut into runs
-        ([[0, 1, 2, 3, 4, 5, 6, 7]] * 3, [(127, 1)] * 3),  # shared
+        ([[*range(300)]], [(4700, 20)]),  # one context, cut into runs
+        ([[*range(8), 8 + i] for i in range(3)], [(130, 1)] * 3),  # shared
         (  # each sequence leaves the common prefix later than the one before
             [[*range(at), *range(300 + 200 * i, 500 + 200 * i)] for i, at in enumerate((8, 16, 24))]
             + [[*range(224)]],
-            [(3500, 5)] * 4,
+            [(3500, 1)] * 4,
         ),
     ],
     ids=["long", "shared", "tree"],

@@ -1,9 +1,8 @@
-// Declarations shared by few::attend and many::attend.
+// Arguments of the attention kernel, and the parts of its result.
 #pragma once
 #include "vec.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
@@ -20,13 +19,14 @@ struct AttentionStep {
   const int32_t* merge_starts; // [num_merges + 1] first partial result of each such token
   float* partial;              // [num_partials, num_heads, value_dim + 2]
   int64_t num_tokens, table_stride, num_items, num_merges;
+  int64_t run_length;          // tokens of a run; a multiple of the block size
 };
 
 struct AttentionCall {
   const AttentionStep* step;
   // constant for a layer
-  void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim]
-  void* values;  // [num_blocks, num_kv_heads, block_size, value_dim]
+  void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim] in the order of attention_cache.h
+  void* values;  // [num_blocks, num_kv_heads, block_size, value_dim] likewise
   int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
   double scale;
   double softcap;      // bound of the scores, or 0: none
@@ -49,99 +49,59 @@ struct Scratch {
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// tanh(x) with a relative error below 3e-7: Cephes' tanhf, whose polynomial serves small x.
-ROSE_INLINE vf tanh_exact(vf x) {
-  vf z = x * x, p = splat(-5.70498872745e-3f);
-  p = p * z + 2.06390887954e-2f;
-  p = p * z - 5.37397155531e-2f;
-  p = p * z + 1.33314422036e-1f;
-  p = p * z - 3.33332819422e-1f;
-  vf large = 1.0f - 2.0f / (exp(2.0f * x) + 1.0f);
-  return z < splat(0.390625f) ? p * z * x + x : large;
-}
+// A result of some keys is [largest score, sum of weights, weighted sum of values...]. Without any visible
+// key the sum of weights is 0.
 
-// Bound `count` scores, a multiple of W. What is no number stays none.
-// Not inlined: the loops of layers without a cap stay as they are.
-__attribute__((noinline)) inline void cap_scores(float* scores, int64_t count, float softcap) {
-  for (int64_t i = 0; i < count; i += W) {
-    vf raw = load(scores + i);
-    store(scores + i, raw != raw ? raw : softcap * tanh_exact(raw / softcap));
+// acc = the result of the keys of both. Not inlined, and always called in the order of the runs: the result
+// has the same bits whether one item computed all runs of a row or several did.
+__attribute__((noinline)) inline void fold(float* acc, const float* part, int64_t value_dim) {
+  if (part[1] == 0) return;
+  if (acc[1] == 0) {
+    std::copy_n(part, value_dim + 2, acc);
+    return;
   }
+  float best = std::max(acc[0], part[0]), a = std::exp(acc[0] - best), b = std::exp(part[0] - best);
+  acc[0] = best;
+  for (int64_t i = 1; i < value_dim + 2; i++) acc[i] = acc[i] * a + part[i] * b;
 }
 
-// Some query rows and one run of keys. For a kv head, row r is query head r % group of token r / group.
+// y = the weighted mean of the values. A sink takes its share of the weights.
+__attribute__((noinline)) inline void finish(const AttentionCall& c, int64_t token, int64_t head, const float* result) {
+  float* y = c.output + (token * c.num_heads + head) * c.value_dim;
+  float total = result[1];
+  if (c.sinks) total += std::exp(c.sinks[head] - result[0]);
+  for (int64_t d = 0; d < c.value_dim; d++) y[d] = result[2 + d] / total;
+}
+
+// Some query rows and some blocks of keys. For a kv head, row r is query head r % group of token r / group.
 struct Item {
   const AttentionCall& call;
-  int64_t first_row, num_tokens, group, num_rows, sequence, first_key, last_key, first_position, last_position;
+  int64_t first_row, group, num_rows, sequence, first_key, last_key;
 
   Item(const AttentionCall& c, const int32_t* item) : call(c) {
     first_row = item[0];
-    num_tokens = item[1];
     group = c.num_heads / c.num_kv_heads;
-    num_rows = num_tokens * group;
+    num_rows = item[1] * group;
     sequence = item[2];
-    first_position = last_position = position(0);
-    for (int64_t r = 0; r < num_rows; r += group) {
-      first_position = std::min(first_position, position(r));
-      last_position = std::max(last_position, position(r));
-    }
+    int64_t last_position = 0;
+    for (int64_t r = 0; r < num_rows; r += group) last_position = std::max(last_position, position(r));
     first_key = item[3] * c.block_size;
     last_key = std::min(item[4] * c.block_size, last_position + 1);
   }
 
   int64_t token(int64_t r) const { return call.step->row_tokens[first_row + r / group]; }
   int64_t position(int64_t r) const { return call.step->positions[token(r)]; }
+  int64_t head(int64_t r, int64_t kv_head) const { return kv_head * group + r % group; }
+  int32_t block(int64_t i) const { return call.step->block_tables[sequence * call.step->table_stride + i]; }
 
   const float* query(int64_t r, int64_t kv_head) const {
-    return call.query + token(r) * call.query_token + (kv_head * group + r % group) * call.query_head;
+    return call.query + token(r) * call.query_token + head(r, kv_head) * call.query_head;
   }
 
-  // Store a row's result: its largest score, the sum of its weights, and the weighted sum of values out(d).
-  template <class Out>
-  void finish(int64_t r, int64_t kv_head, float best, float total, Out out) const {
-    int64_t head = kv_head * group + r % group, slot = call.step->row_slots[first_row + r / group], n = call.value_dim;
-    if (slot < 0) {
-      float* y = call.output + (token(r) * call.num_heads + head) * n;
-      if (call.sinks) total += std::exp(call.sinks[head] - best);
-      for (int64_t d = 0; d < n; d++) y[d] = out(d) / total;
-    } else {
-      float* y = call.step->partial + (slot * call.num_heads + head) * (n + 2);
-      y[0] = best;
-      y[1] = total;
-      for (int64_t d = 0; d < n; d++) y[2 + d] = out(d);
-    }
-  }
-};
-
-// Consecutive keys and values of one block, for kv head 0.
-template <class T>
-struct Piece {
-  const T* keys;
-  const T* values;
-  int count;
-  int room;  // slots from the first key to the end of the block, used or not; at most SIZE of the chunk
-};
-
-// Up to SIZE consecutive keys of a sequence. The running softmax is updated once per chunk.
-template <class T, int SIZE>
-struct Chunk {
-  int64_t first;  // position of the first key
-  int count, num_pieces;
-  Piece<T> pieces[SIZE];
-
-  void find(const Item& item, int64_t from) {
-    const AttentionCall& c = item.call;
-    first = from;
-    count = (int)std::max<int64_t>(0, std::min<int64_t>(SIZE, item.last_key - from));
-    num_pieces = 0;
-    const int32_t* table = c.step->block_tables + item.sequence * c.step->table_stride;
-    int64_t block = from / c.block_size, offset = from % c.block_size;
-    for (int64_t left = count; left > 0; block++, offset = 0) {
-      int64_t line = (int64_t)table[block] * c.num_kv_heads * c.block_size + offset, room = c.block_size - offset;
-      int64_t n = std::min(left, room);
-      pieces[num_pieces++] = {(const T*)c.keys + line * c.head_dim, (const T*)c.values + line * c.value_dim, (int)n,
-                              (int)std::min<int64_t>(room, SIZE)};
-      left -= n;
-    }
+  // Store the result of a row: final, or partial if other items have keys of the row.
+  void put(int64_t r, int64_t kv_head, const float* result) const {
+    int64_t slot = call.step->row_slots[first_row + r / group], n = call.value_dim + 2;
+    if (slot < 0) finish(call, token(r), head(r, kv_head), result);
+    else std::copy_n(result, n, call.step->partial + (slot * call.num_heads + head(r, kv_head)) * n);
   }
 };

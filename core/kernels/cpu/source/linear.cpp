@@ -6,6 +6,7 @@
 // row's result does not depend on its batch.
 #include "epilogue.h"
 #include "exports.h"
+#include "linear_amx.h"
 #include "packed.h"
 
 #include <omp.h>
@@ -217,16 +218,61 @@ struct Product {
       }
   }
 
-  // Process groups from `counter` on, of which `before` belong to earlier products. `g` is the next one of
-  // this thread, which reserves the one after it as well.
-  void take_part(std::atomic<int64_t>& counter, int64_t before, int64_t& g) const {
-    while (g < before + num_groups) {
-      int64_t next = counter++;
-      compute(g - before, next - before);
-      g = next;
+};
+
+// Process groups from `counter` on, of which `before` belong to earlier products. `g` is the next one of this
+// thread, which reserves the one after it as well.
+template <class T>
+void take_part(const T& product, std::atomic<int64_t>& counter, int64_t before, int64_t& g) {
+  while (g < before + product.num_groups) {
+    int64_t next = counter++;
+    product.compute(g - before, next - before);
+    g = next;
+  }
+}
+
+#if defined(ROSE_AMX)
+// The same for products of tiles.
+struct TiledProduct : Product<PackedBFloat16> {
+  static constexpr int64_t ROWS = 2 * amx::ROWS;
+  int64_t num_blocks;
+
+  TiledProduct(const Job& job, const Rows<PackedBFloat16>& all_rows, int64_t num_threads)
+      : Product(job, all_rows, num_threads), num_blocks((job.M + ROWS - 1) / ROWS) {}
+
+  // The lines that row block i prefetches per step of tiles, while it multiplies `panel`.
+  amx::Lines ahead(int64_t panel, int64_t distance, int64_t i, int64_t panels) const {
+    if (panel + distance >= num_panels) return {};
+    int64_t lines = panels * (amx::STEPS * PackedBFloat16::BYTES / 64), part = panels * panel_bytes / num_blocks;
+    return {job.weight + (panel + distance) * panel_bytes + i * part, (lines + num_blocks - 1) / num_blocks};
+  }
+
+  void put(const float* sums, int64_t row, int64_t count, int64_t panel, int64_t panels) const {
+    for (int64_t r = 0; r < count; r++, sums += amx::COLUMNS)
+      for (int64_t p = 0; p < panels; p++) finish(job, row + r, panel + p, load(sums + p * PANEL), load(sums + p * PANEL + W));
+  }
+
+  void compute(int64_t g, int64_t next) const {
+    alignas(64) float sums[ROWS * amx::COLUMNS];
+    int64_t first = g * group, last = std::min(first + group, num_panels), distance = (next - g) * group;
+    for (int64_t i = 0, row = 0; row < job.M; i++, row += ROWS) {
+      const char* x = (const char*)(all_rows.x + row * all_rows.ldx);
+      int64_t ldx = all_rows.ldx * 4, count = std::min(ROWS, job.M - row);
+      for (int64_t p = first; p < last;) {
+        const char* w = job.weight + p * panel_bytes;
+        bool is_few = count <= amx::ROWS;
+        int64_t panels = is_few && p + 2 <= last ? 2 : 1;
+        amx::Lines lines = ahead(p, distance, i, panels);
+        if (!is_few) amx::many_rows(x, ldx, w, steps, lines, sums);
+        else if (panels == 2) amx::few_rows<2>(x, ldx, w, panel_bytes, steps, lines, sums);
+        else amx::few_rows<1>(x, ldx, w, panel_bytes, steps, lines, sums);
+        put(sums, row, count, p, panels);
+        p += panels;
+      }
     }
   }
 };
+#endif
 
 struct Scratch {
   std::vector<char> memory;
@@ -236,8 +282,8 @@ struct Scratch {
   }
 };
 
-// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. An
-// odd number of values is padded with a zero.
+// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. The
+// values are padded with zeros to whole steps.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
 
 ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
@@ -245,7 +291,7 @@ ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename Pac
   int64_t k = 0;
   for (; k + W <= K; k += W) store(to + k, load(x + k));
   for (; k < K; k++) to[k] = narrow(x[k]);
-  if (K % 2) to[K] = 0;
+  for (; k < steps_of<PackedBFloat16>(K) * PackedBFloat16::K_PER_STEP; k++) to[k] = 0;
 }
 
 // A run with NaN or infinity gets a scale of NaN, which makes its products NaN.
@@ -297,13 +343,28 @@ struct Matrices {
   }
 };
 
+// Take part in the products of all matrices, in a parallel region.
+template <class T, class P>
+void take_part_in_all(const Job& all, const Matrices& matrices, int64_t num_used, const Rows<P>& rows,
+                      std::atomic<int64_t>& counter) {
+  int64_t share = (omp_get_num_threads() + num_used - 1) / num_used, g = counter++, before = 0, start = 0;
+  for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
+    Job job = matrices.of(all, i);
+    if (job.M == 0) continue;
+    T product(job, rows.from(start), share);
+    take_part(product, counter, before, g);
+    before += product.num_groups;
+  }
+}
+
 template <class P>
 void run(const Job& all, const Matrices& matrices) {
   constexpr bool is_prepared = P::K_PER_STEP == 2;
+  constexpr int64_t MORE_ROWS = 32;  // tiles read rows beyond the last one
   static thread_local Scratch some, more;
   int64_t steps = steps_of<P>(all.K), runs = P::SUMMED == ALL ? 0 : (all.K + P::SUMMED - 1) / P::SUMMED;
   Rows<P> rows{(const typename P::Activation*)all.x, all.ldx, nullptr, runs};
-  auto x = (typename P::Activation*)(is_prepared ? some.take(all.M * steps * 4) : nullptr);
+  auto x = (typename P::Activation*)(is_prepared ? some.take((all.M + MORE_ROWS) * steps * 4) : nullptr);
   auto scales = (float*)(runs ? more.take(all.M * runs * 4) : nullptr);
   if (is_prepared) rows = {x, steps, scales, runs};
   int64_t num_used = 0;
@@ -317,14 +378,17 @@ void run(const Job& all, const Matrices& matrices) {
 #pragma omp for schedule(static)
       for (int64_t r = 0; r < all.M; r++) prepare(P(), all.x + r * all.ldx, all.K, x + r * steps, scales + r * runs);
     }
-    int64_t share = (omp_get_num_threads() + num_used - 1) / num_used, g = counter++, before = 0, start = 0;
-    for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
-      Job job = matrices.of(all, i);
-      if (job.M == 0) continue;
-      Product<P> product(job, rows.from(start), share);
-      product.take_part(counter, before, g);
-      before += product.num_groups;
-    }
+#if defined(ROSE_AMX)
+    if constexpr (std::is_same_v<P, PackedBFloat16>) {
+      if (amx::is_permitted()) {
+        amx::Tiles configured;
+        take_part_in_all<TiledProduct>(all, matrices, num_used, rows, counter);
+      } else {
+        take_part_in_all<Product<P>>(all, matrices, num_used, rows, counter);
+      }
+    } else
+#endif
+      take_part_in_all<Product<P>>(all, matrices, num_used, rows, counter);
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // A panel has 2 * W columns, which are rows of the weight. A step is one value of k for all of them, or two
 // if the CPU multiplies pairs. In gated products the first W columns are gate and the others up. The last
-// panel is padded with zeros.
+// panel is padded with zeros, and the steps of a panel to a multiple of STEPS.
 #pragma once
 #include "vec.h"
 
@@ -19,7 +19,7 @@ struct PackedFloat32 {
   using Activation = float;
   using Vector = vf;
   using Sum = vf;
-  static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 4;
+  static constexpr int64_t K_PER_STEP = 1, STEPS = 1, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k * BYTES + c * 4; }
   static void put(char* p, const float (*v)[PANEL]) {
     store((float*)p, load(v[0]));
@@ -38,6 +38,11 @@ struct PackedBFloat16 {
   using Activation = uint32_t;  // two bfloat16
   using Vector = vu;
   using Sum = vf;
+#if defined(ROSE_AMX)
+  static constexpr int64_t STEPS = 16;
+#else
+  static constexpr int64_t STEPS = 1;
+#endif
   static constexpr int64_t K_PER_STEP = 2, SUMMED = ALL, BYTES = 2 * W * 4;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 4 + k % 2 * 2; }
   static void put(char* p, const float (*v)[PANEL]) {
@@ -56,7 +61,7 @@ struct PackedBFloat16 {
   using Activation = float;
   using Vector = vf;
   using Sum = vf;
-  static constexpr int64_t K_PER_STEP = 1, SUMMED = ALL, BYTES = 2 * W * 2;
+  static constexpr int64_t K_PER_STEP = 1, STEPS = 1, SUMMED = ALL, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k * BYTES + c % W * 4 + c / W * 2; }
   static void put(char* p, const float (*v)[PANEL]) {
     *(vu_u*)p = narrow(load(v[0])) | narrow(load(v[0] + W)) << 16;
@@ -77,7 +82,7 @@ struct PackedInt8 {
   using Activation = uint32_t;  // two int16
   using Vector = vs;
   using Sum = vi;
-  static constexpr int64_t K_PER_STEP = 2, SUMMED = 256, BYTES = 2 * W * 2;
+  static constexpr int64_t K_PER_STEP = 2, STEPS = 1, SUMMED = 256, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 2 + k % 2; }
   static void put(char* p, const float (*v)[PANEL]) {
     for (int c = 0; c < PANEL; c += W) {
@@ -97,7 +102,8 @@ struct PackedInt8 {
 
 template <class P>
 ROSE_INLINE int64_t steps_of(int64_t K) {
-  return (K + P::K_PER_STEP - 1) / P::K_PER_STEP;
+  constexpr int64_t N = P::K_PER_STEP * P::STEPS;
+  return (K + N - 1) / N * P::STEPS;
 }
 template <class P>
 ROSE_INLINE int64_t panel_bytes_of(int64_t K) {

@@ -1,0 +1,84 @@
+// How keys and values are stored in the cache.
+//
+// A lane is 4 bytes: one float32, or two bfloat16. The keys of a block and kv head are stored by dimension,
+// one lane per token: lane t of step s is dimension s of token t, or dimensions 2s and 2s + 1. Values are
+// stored by token, one lane per dimension: lane d of step s is token s, or tokens 2s and 2s + 1. So a vector
+// is W keys or W dimensions of values, the query's values and the weights are broadcast, and every sum runs
+// over dimensions or tokens in order, for any number of rows.
+#pragma once
+#include "vec.h"
+
+// `Value` is the type of a query's value or a weight, `Factor` is what is broadcast in a step.
+struct Float32Lanes {
+  using Stored = float;
+  using Value = float;
+  using Factor = float;
+  static constexpr int PER_LANE = 1;
+  ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return acc + x * (vf)lanes; }
+};
+
+#if defined(ROSE_DOT)
+struct BFloat16Lanes {
+  using Stored = uint16_t;
+  using Value = uint16_t;
+  using Factor = uint32_t;
+  static constexpr int PER_LANE = 2;
+  ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return dot_pairs(acc, vu{} + x, lanes); }
+};
+#else
+struct BFloat16Lanes {
+  using Stored = uint16_t;
+  using Value = float;
+  struct Factor {
+    float low, high;
+  };
+  static constexpr int PER_LANE = 2;
+  ROSE_INLINE vf add(vf acc, Factor x, vu lanes) {
+    acc += x.low * (vf)(lanes << 16);
+    return acc + x.high * (vf)(lanes & 0xffff0000u);
+  }
+};
+#endif
+
+ROSE_INLINE void put(float* to, float x) { *to = x; }
+ROSE_INLINE void put(uint16_t* to, float x) { *to = narrow(x); }
+
+// The place of value d of token t within a block and kv head. Blocks and heads that are not multiples of the
+// vector width are stored by token, and are copied before they are read.
+template <class L>
+struct Layout {
+  int64_t block_size, key_size, value_size;
+  bool is_by_lane;
+
+  Layout(int64_t block_size, int64_t key_size, int64_t value_size)
+      : block_size(block_size), key_size(key_size), value_size(value_size) {
+    is_by_lane = block_size % W == 0 && key_size % L::PER_LANE == 0 && value_size % W == 0;
+  }
+
+  int64_t key(int64_t t, int64_t d) const {
+    constexpr int N = L::PER_LANE;
+    return is_by_lane ? (d / N * block_size + t) * N + d % N : t * key_size + d;
+  }
+  int64_t value(int64_t t, int64_t d) const {
+    constexpr int N = L::PER_LANE;
+    return is_by_lane ? (t / N * value_size + d) * N + t % N : t * value_size + d;
+  }
+};
+
+// Write the key and the value of a token, each to its block and kv head. Several threads may write tokens of
+// one lane: each writes only its own bytes.
+template <class L>
+void write_token(const Layout<L>& layout, int64_t t, const float* key, const float* value, typename L::Stored* keys,
+                 typename L::Stored* values) {
+  if constexpr (L::PER_LANE == 2) {
+    if (layout.is_by_lane) {
+      for (int64_t d = 0; d < layout.key_size; d += 2)
+        ((uint32_t*)keys)[d / 2 * layout.block_size + t] = narrow(key[d]) | (uint32_t)narrow(key[d + 1]) << 16;
+      uint16_t* to = values + t / 2 * layout.value_size * 2 + t % 2;
+      for (int64_t d = 0; d < layout.value_size; d++) to[d * 2] = narrow(value[d]);
+      return;
+    }
+  }
+  for (int64_t d = 0; d < layout.key_size; d++) put(keys + layout.key(t, d), key[d]);
+  for (int64_t d = 0; d < layout.value_size; d++) put(values + layout.value(t, d), value[d]);
+}
