@@ -71,7 +71,11 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     num_blocks = int(batch.block_tables.max()) + 1
     layers = [layer] * max(1, (256 << 20) // (num_blocks * BLOCK_SIZE * kv_heads * dim * 4))
     storage = KVStorage(
-        layers, num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype=dtype, device=torch.device("cpu")
+        layers,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        dtype=dtype,
+        device=torch.device("cpu"),
     )
     for tensor in (*storage.keys, *storage.values):
         tensor.fill_(0.5)
@@ -81,7 +85,9 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     times = []
     for i in range(rounds):
         start = time.perf_counter()
-        backend.forward(*states, i % len(layers))  # layers in turn: their caches are not in the CPU's
+        backend.forward(
+            *states, i % len(layers)
+        )  # layers in turn: their caches are not in the CPU's
         times.append(time.perf_counter() - start)
     best = min(times)
     keys = sum(b + n for b, n in case.shapes)

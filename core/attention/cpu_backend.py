@@ -234,7 +234,9 @@ def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
         members = shared_run.members
         tokens = [starts[i] for i in members]
         for at in range(0, len(tokens), tokens_per_item):
-            for low, high in _cut(shared_run.first, shared_run.last, run, is_cut or shared_run.first > 0):
+            for low, high in _cut(
+                shared_run.first, shared_run.last, run, is_cut or shared_run.first > 0
+            ):
                 work.add(tokens[at : at + tokens_per_item], members[0], low, high)
     for i in range(batch.num_seqs):
         num_queries = starts[i + 1] - starts[i]

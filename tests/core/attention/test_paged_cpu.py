@@ -219,7 +219,9 @@ def test_a_row_has_the_same_bits_however_it_is_computed(
         for a in starts:
             b = min(a + size, num_tokens)
             assert torch.equal(compute([(a, b)], [table]), whole[a:b]), (a, b)
-    others = [[*table[: 520 // block_size], *range(num_blocks, num_blocks + 9 + i)] for i in range(5)]
+    others = [
+        [*table[: 520 // block_size], *range(num_blocks, num_blocks + 9 + i)] for i in range(5)
+    ]
     spans = [(num_tokens - 1, num_tokens), *((530 + i, 531 + i) for i in range(5)), (600, 640)]
     beside = compute(spans, [table, *others, table])
     assert torch.equal(beside[:1], whole[-1:])
