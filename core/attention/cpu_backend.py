@@ -36,7 +36,7 @@ MAX_ROWS = 64
 """Query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache."""
 
 RUN_LENGTH = 128
-"""Tokens of a run, rounded down to whole blocks. Also the unit of prefixes that are read once."""
+"""Tokens of a run, rounded up to whole blocks. Also the unit of prefixes that are read once."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -217,7 +217,7 @@ def _min_tasks() -> int:
 
 
 def _run_blocks(block_size: int) -> int:
-    return max(1, RUN_LENGTH // block_size)
+    return -(-RUN_LENGTH // block_size)
 
 
 def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:

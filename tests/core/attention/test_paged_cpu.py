@@ -258,3 +258,11 @@ def test_partial_results_stay_within_the_estimate(layer, tables, shapes):
     assert plan.partial.nbytes <= bound
     if layer is CUT:
         assert plan.partial.nbytes > bound / 4
+
+
+@pytest.mark.parametrize("block_size", [16, 65, 96, 128, 200])
+def test_the_estimate_holds_for_all_block_sizes(block_size: int) -> None:
+    shapes = [(2600, 1)]
+    batch = batch_of([[*range(-(-2601 // block_size))]], shapes, block_size)
+    plan = paged_cpu._Plan.of(batch, CUT, block_size)
+    assert plan.partial.nbytes <= paged_cpu.PagedCPUBackend.step_nbytes([CUT], 1, 1, 2601)
