@@ -34,6 +34,8 @@ class Tiles {
       config.row_bytes[i] = 64;
       config.rows[i] = ROWS;
     }
+    // GCC 12 believes that the next instruction reads only the first 8 bytes, and may drop the others (PR 114098)
+    __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
   }
   ~Tiles() { _tile_release(); }

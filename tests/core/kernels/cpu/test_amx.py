@@ -1,0 +1,40 @@
+"""The tiles of AMX, on CPUs that have them."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from core.kernels.cpu.compiler import FLAGS, SOURCES, find_compiler
+from core.kernels.cpu.library import kernels
+
+pytestmark = [
+    pytest.mark.skipif(kernels() is None, reason="no C++ compiler"),
+    pytest.mark.skipif("amx_bf16" not in Path("/proc/cpuinfo").read_text(), reason="no AMX"),
+]
+
+PROGRAM = """
+#include "linear_amx.h"
+extern "C" __attribute__((visibility("default"))) bool configure(char* stored) {
+  if (!amx::is_permitted()) return false;
+  amx::Tiles tiles;
+  _tile_storeconfig(stored);
+  return true;
+}
+"""
+
+
+def test_the_whole_configuration_is_loaded(tmp_path: Path) -> None:
+    """The intrinsics of GCC 12 let it drop all but the first bytes."""
+    source, library = tmp_path / "tiles.cpp", tmp_path / "tiles.so"
+    source.write_text(PROGRAM)
+    command = [find_compiler(), *FLAGS, f"-I{SOURCES}", "-shared", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)  # noqa: S603 - the developer's own compiler
+    stored = ctypes.create_string_buffer(64)
+    configure = ctypes.CDLL(str(library)).configure
+    configure.restype = ctypes.c_bool
+    if not configure(stored):
+        pytest.skip("tiles are not permitted")
+    row_bytes, rows = [64, 0] * 8, [16] * 8
+    assert list(stored.raw) == [1, *[0] * 15, *row_bytes, *[0] * 16, *rows, *[0] * 8]
