@@ -16,7 +16,8 @@ MAX_READ = 1024
 class KVStorage:
     """Keys and values of every layer, ``[num_blocks, num_kv_heads, block_size, head_dim]`` each.
 
-    The tokens of one (block, head) are contiguous, as attention reads them. Core thread only.
+    The values of one (block, head) are contiguous; their order is the attention backend's. Core
+    thread only.
     """
 
     def __init__(

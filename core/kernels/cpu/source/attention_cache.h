@@ -21,7 +21,7 @@ struct Float32Lanes {
 struct BFloat16Lanes {
   using Stored = uint16_t;
   using Value = uint16_t;
-  using Factor = uint32_t;
+  typedef uint32_t Factor __attribute__((may_alias));  // written as two values
   static constexpr int PER_LANE = 2;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return dot_pairs(acc, vu{} + x, lanes); }
 };

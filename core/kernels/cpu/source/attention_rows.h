@@ -27,7 +27,7 @@ struct Chunk {
   struct {
     const uint32_t* values;  // first of `steps` steps
     int steps;
-  } pieces[CHUNK];
+  } pieces[VECTORS];  // blocks that are read in place have at least W tokens
 };
 
 // Where the next chunk or head of a thread is in memory, to prefetch it; or null.

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -208,7 +209,6 @@ struct Product {
 #endif
       }
   }
-
 };
 
 // Process groups from `counter` on, of which `before` belong to earlier products. `g` is the next one of this

@@ -41,6 +41,7 @@ ROSE_INLINE vf splat(float x) { return vf{} + x; }
 ROSE_INLINE vf load(const uint16_t* p) {
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
 }
+
 // How the CPU multiplies pairs of bfloat16. If it does, weights are stored in pairs and activations are rounded
 // to bfloat16.
 // - ROSE_DOT: AVX512-BF16. Intel's instruction takes two cycles, 2.6 times the time of the two FMAs that it
@@ -100,7 +101,6 @@ ROSE_INLINE float widen(uint16_t h) {
   memcpy(&f, &u, 4);
   return f;
 }
-ROSE_INLINE float widen(float f) { return f; }
 
 // Round to nearest, ties to even. NaN stays NaN.
 ROSE_INLINE uint16_t narrow(float f) {
@@ -122,28 +122,6 @@ ROSE_INLINE void store(uint16_t* p, vf v) { *(vh_u*)p = __builtin_convertvector(
 #else
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-
-// Lane i of the result is the sum of all lanes of v[i]. Overwrites v.
-ROSE_INLINE vf sums(vf v[W]) {
-#if ROSE_WIDTH == 16
-  for (int n = 16; n > 1; n /= 2)
-    for (int i = 0; i < n / 2; i++)
-      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
-             ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-#elif ROSE_WIDTH == 8
-  // crossing the 128-bit halves is slow with AVX2, so it comes last
-  for (int n = 8; n > 2; n /= 2)
-    for (int i = 0; i < n / 2; i++)
-      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 8, 10, 4, 6, 12, 14) +
-             ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 9, 11, 5, 7, 13, 15);
-  v[0] = ROSE_SHUFFLE(v[0], v[1], 0, 1, 2, 3, 8, 9, 10, 11) + ROSE_SHUFFLE(v[0], v[1], 4, 5, 6, 7, 12, 13, 14, 15);
-#else
-  for (int n = 4; n > 1; n /= 2)
-    for (int i = 0; i < n / 2; i++)
-      v[i] = ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 2, 4, 6) + ROSE_SHUFFLE(v[2 * i], v[2 * i + 1], 1, 3, 5, 7);
-#endif
-  return v[0];
-}
 
 ROSE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 
