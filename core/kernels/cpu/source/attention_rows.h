@@ -161,8 +161,9 @@ struct Row {
 };
 
 // Turn the scores of a chunk into weights and update the row's softmax.
+// Not inlined, so that tiles of every size run the same instructions.
 template <class V>
-ROSE_INLINE void weigh(const Chunk& c, const Row& row, int64_t window, int64_t value_size, float* s, V* weights) {
+__attribute__((noinline)) void weigh(const Chunk& c, const Row& row, int64_t window, int64_t value_size, float* s, V* weights) {
   int end = (int)std::max<int64_t>(0, std::min<int64_t>(c.to, row.position + 1 - c.first));
   int start = c.from;
   if (window > 0) start = (int)std::min<int64_t>(end, std::max<int64_t>(start, row.position - window + 1 - c.first));
@@ -323,14 +324,14 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
   std::fill_n(memory, size, 0.0f);
   auto* q = (typename L::Factor*)memory;
   float *results = memory + q_floats + W - 2, *totals = results + count * ldo;  // values are aligned
-  static thread_local std::vector<Row> rows;
-  rows.clear();
+  static thread_local std::vector<Row> states;
+  states.clear();
   for (int64_t h = first_head; h < last_head; h++)
     for (int64_t r = 0; r < item.num_rows; r++) {
       const float* from = item.query(r, h);
-      auto* to = (typename L::Value*)(q + rows.size() * ldq);
+      auto* to = (typename L::Value*)(q + states.size() * ldq);
       for (int64_t d = 0; d < c.head_dim; d++) put(to + d, from[d] * (float)c.scale);
-      rows.push_back({item.position(r), results + rows.size() * ldo});
+      states.push_back({item.position(r), results + states.size() * ldo});
     }
   for (int64_t i = 0; i < count; i++) totals[i * ldo] = MINUS_INFINITY;
   int64_t run_length = c.step->run_length;
@@ -371,7 +372,7 @@ void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& sc
       }
       Unit unit{chunk, ahead, reader.key_steps, n, ldq, ldo, c.window, (float)c.softcap};
       int64_t at = (h - first_head) * item.num_rows;
-      all_rows<L>(unit, q + at * ldq, rows.data() + at, item.num_rows);
+      all_rows<L>(unit, q + at * ldq, states.data() + at, item.num_rows);
     }
     if (end % run_length == 0 || !has_next)
       for (int64_t i = 0; i < count; i++) fold(totals + i * ldo, results + i * ldo, c.value_dim);
