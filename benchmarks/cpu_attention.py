@@ -2,9 +2,9 @@
 
     python -m benchmarks.cpu_attention [--rounds N]
 
-The shortest of N rounds counts. ``GB/s`` are the bytes of keys and values that are read, ``GFLOP/s``
-the products of queries, keys, weights and values. Compare two source trees by running the script
-with PYTHONPATH set to each in turn.
+The shortest of N rounds counts. ``GB/s`` are the bytes of keys and values that are read,
+``GFLOP/s`` the products of queries, keys, weights and values. Compare two source trees by running
+the script with PYTHONPATH set to each in turn.
 """
 
 from __future__ import annotations
