@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from benchmarks.fill_cache import fill
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.rows import Row, in_one_line
 from core.attention.base import backend_factory
@@ -86,8 +87,6 @@ def _error(
         storage = KVStorage(
             [layer], num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype=compute_dtype, device=where
         )
-        for tensor in (*storage.keys, *storage.values):
-            tensor.copy_(torch.randn(tensor.shape, generator=generator).to(dtype))
         sizes = (
             (layer.num_heads, layer.head_dim),
             (layer.num_kv_heads, layer.head_dim),
@@ -101,6 +100,7 @@ def _error(
         ]
         attend = backend_factory(name)(storage, [layer])
         with torch.inference_mode():
+            fill(attend, storage, layer, 0, seed=2, rounded_to=dtype)
             attend.plan(batch.on(where))
             found.append(attend.forward(*states, 0).float().cpu())
     return float((found[0] - found[1]).abs().max())

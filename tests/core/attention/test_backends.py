@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fill_cache import fill
 from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
@@ -14,7 +15,6 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput, build_model_input
 from core.sequence import Sequence
-from tests.support.cache import fill
 from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fill_cache import fill
 from core.attention import cpu_backend as paged_cpu
 from core.attention.base import backend_factory
 from core.kernels.cpu.library import kernels
@@ -15,7 +16,6 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
-from tests.support.cache import fill
 from tests.support.sdpa_attention import SDPABackend
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")

@@ -12,21 +12,33 @@ from core.model_input import ModelInput
 
 
 def fill(
-    backend: AttentionBackend, storage: KVStorage, spec: LayerSpec, layer: int, seed: int
+    backend: AttentionBackend,
+    storage: KVStorage,
+    spec: LayerSpec,
+    layer: int,
+    *,
+    seed: int,
+    rounded_to: torch.dtype | None = None,
 ) -> None:
-    """Write random keys and values to all blocks of ``layer``; the same for every backend."""
+    """Write random keys and values to all blocks of ``layer``; the same for every backend.
+
+    They are rounded to ``rounded_to`` before, so that caches of several types hold equal values.
+    """
+    cache = storage.keys[0]
     size = storage.block_size
     num_tokens = storage.num_blocks * size
     generator = torch.Generator().manual_seed(seed)
     query, key, value = (
-        torch.randn(num_tokens, heads, dim, generator=generator).to(storage.keys[0].dtype)
+        torch.randn(num_tokens, heads, dim, generator=generator)
+        .to(rounded_to or cache.dtype)
+        .to(cache.device, cache.dtype)
         for heads, dim in (
             (spec.num_heads, spec.head_dim),
             (spec.num_kv_heads, spec.head_dim),
             (spec.num_kv_heads, spec.value_dim),
         )
     )
-    backend.plan(_one_sequence_per_block(storage.num_blocks, size))
+    backend.plan(_one_sequence_per_block(storage.num_blocks, size).on(cache.device))
     backend.forward(query, key, value, layer)
 
 
