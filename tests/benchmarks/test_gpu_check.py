@@ -94,6 +94,7 @@ def test_idle_time_between_the_spans_of_a_trace():
     assert gaps(overlapping, 1)["idle_share"] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "row"),
     [

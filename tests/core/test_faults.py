@@ -19,6 +19,8 @@ from core.generation import Generation
 from core.model import runner as model_runner
 from tests.support.tiny_engine import build_engine, request, run
 
+pytestmark = pytest.mark.slow
+
 KINDS = [
     {},
     {"temperature": 1.0, "seed": 1},

@@ -8,6 +8,8 @@ import pytest
 from core.contract.messages import EngineRequest
 from tests.support.tiny_engine import BLOCK_SIZE, build_engine, prompts, request, run, token_ids
 
+pytestmark = pytest.mark.slow
+
 
 def both(family: str, requests: list[EngineRequest], **limits):
     """Outputs without and with async scheduling, and the latter engine's counters."""

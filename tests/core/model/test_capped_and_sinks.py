@@ -39,6 +39,8 @@ from tests.support.tiny_engine import (
     token_ids,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["sliding_attention", "full_attention"]
 SMALL = DECODER | {"num_hidden_layers": 2, "head_dim": 16, "sliding_window": 16}
 MIXTURE = {"num_local_experts": 4, "num_experts_per_tok": 2}

@@ -28,6 +28,8 @@ from tests.support.quantizers import EightsLinear, save_quantised
 from tests.support.tiny_engine import build_engine, prompts, request, run, token_ids
 from tests.support.torch_ops import TorchOps
 
+pytestmark = pytest.mark.slow
+
 NUM_LAYERS = 4
 FAMILIES = ["llama", "qwen2", "gemma3"]
 

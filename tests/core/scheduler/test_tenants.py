@@ -41,6 +41,7 @@ def wait_of_a_chat(tenant: str, *, priority: int = 0, crowd_priority: int = 0) -
     return steps_until_first_token(steps, steps.add(unlike(900, 8), "chat", **fields))
 
 
+@pytest.mark.slow
 def test_a_chat_does_not_wait_for_500_prompts_of_another_tenant():
     assert wait_of_a_chat("chat") == 1
     assert wait_of_a_chat("crowd") > 900
