@@ -36,6 +36,7 @@ def test_each_command_has_its_own_settings():
     assert isinstance(parse_command(["bench"], {}), BenchSettings)
 
 
+@pytest.mark.slow
 @each(
     ("argv", "path", "value"),
     [

@@ -70,6 +70,7 @@ def limits(schema, *names):
     return tuple(typed.get(name) for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_keys", [False, True])
 def test_the_document_is_valid(has_keys):
     document = describe(CONTROLLERS, has_keys=has_keys)

@@ -18,6 +18,8 @@ from tests.support.tiny_engine import (
     token_ids,
 )
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = sorted(CONFIGS)
 
 

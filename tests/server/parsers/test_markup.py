@@ -83,6 +83,7 @@ def test_the_parser_reads_calls_written_with_the_markup(form, calls, before):
     assert message.content == (before.strip() or None)
 
 
+@pytest.mark.slow
 @each("calls", CALLS)
 def test_the_grammar_allows_calls_written_with_the_markup(form, calls, decoder):
     _, markup = form

@@ -25,6 +25,7 @@ extern "C" __attribute__((visibility("default"))) bool configure(char* stored) {
 """
 
 
+@pytest.mark.slow
 def test_the_whole_configuration_is_loaded(tmp_path: Path) -> None:
     """The intrinsics of GCC 12 let it drop all but the first bytes."""
     source, library = tmp_path / "tiles.cpp", tmp_path / "tiles.so"
