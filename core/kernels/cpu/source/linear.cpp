@@ -232,9 +232,9 @@ struct TiledProduct : Product<PackedBFloat16> {
       : Product(job, all_rows, num_threads), num_blocks((job.M + ROWS - 1) / ROWS) {}
 
   // The lines that row block i prefetches per step of tiles, while it multiplies `panel`.
-  amx::Lines ahead(int64_t panel, int64_t distance, int64_t i, int64_t panels) const {
+  amx::Lines ahead(int64_t panel, int64_t distance, int64_t i) const {
     if (panel + distance >= num_panels) return {};
-    int64_t lines = panels * (amx::STEPS * PackedBFloat16::BYTES / 64), part = panels * panel_bytes / num_blocks;
+    int64_t lines = amx::STEPS * PackedBFloat16::BYTES / 64, part = panel_bytes / num_blocks;
     return {job.weight + (panel + distance) * panel_bytes + i * part, (lines + num_blocks - 1) / num_blocks};
   }
 
@@ -253,10 +253,9 @@ struct TiledProduct : Product<PackedBFloat16> {
         const char* w = job.weight + p * panel_bytes;
         bool is_few = count <= amx::ROWS;
         int64_t panels = is_few && p + 2 <= last ? 2 : 1;
-        amx::Lines lines = ahead(p, distance, i, panels);
-        if (!is_few) amx::many_rows(x, ldx, w, steps, lines, sums);
-        else if (panels == 2) amx::few_rows<2>(x, ldx, w, panel_bytes, steps, lines, sums);
-        else amx::few_rows<1>(x, ldx, w, panel_bytes, steps, lines, sums);
+        if (!is_few) amx::many_rows(x, ldx, w, steps, ahead(p, distance, i), sums);
+        else if (panels == 2) amx::few_rows<2>(x, ldx, w, panel_bytes, steps, sums);
+        else amx::few_rows<1>(x, ldx, w, panel_bytes, steps, sums);
         put(sums, row, count, p, panels);
         p += panels;
       }

@@ -49,10 +49,13 @@ struct Lines {
   }
 };
 
-// sums[r][c] for 16 rows and one or two panels. x has a row stride of ldx bytes.
+// Bytes from a tile to the one of the same panel that is prefetched. The loads of tiles are strided, which the
+// hardware prefetcher follows badly.
+constexpr int64_t NEAR = 4096;
+
+// sums[r][c] for 16 rows and one or two panels. x has a row stride of ldx bytes. The time is that of reading w.
 template <int PANELS>
-inline void few_rows(const char* x, int64_t ldx, const char* w, int64_t panel_bytes, int64_t steps, Lines ahead,
-                     float* sums) {
+inline void few_rows(const char* x, int64_t ldx, const char* w, int64_t panel_bytes, int64_t steps, float* sums) {
   _tile_zero(0);
   _tile_zero(1);
   if (PANELS == 2) {
@@ -60,7 +63,8 @@ inline void few_rows(const char* x, int64_t ldx, const char* w, int64_t panel_by
     _tile_zero(3);
   }
   for (int64_t s = 0; s < steps; s += STEPS, w += STEPS * 128, x += STEPS * 4) {
-    ahead.fetch();
+    for (int64_t p = 0; p < PANELS; p++)
+      for (int64_t i = 0; i < STEPS * 128; i += 64) __builtin_prefetch(w + p * panel_bytes + NEAR + i);
     _tile_loadd(4, x, ldx);
     _tile_loadd(5, w, 128);
     _tile_dpbf16ps(0, 4, 5);
