@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
-from core.engine import Engine, failed_with
+from core.engine import ENGINE_FAILED, Engine, failed_with
 from core.generation import Generation
 from core.model import runner as model_runner
 from tests.support.tiny_engine import build_engine, request, run
@@ -207,6 +207,9 @@ def check_company(
     ``storms`` are the steps in which twelve others come, which leave after it; ``faults`` are the
     steps that fail.
     """
+    reasons = {failed_with(Fault())}
+    if len(set(faults)) < len(faults):  # the second fault of a step may be that of the canary
+        reasons.add(ENGINE_FAILED)
     faults = list(faults)
     engine = build_engine(
         "llama",
@@ -246,5 +249,5 @@ def check_company(
         if outputs[str(i)][-1].error is None:
             assert answer_of(outputs[str(i)]) == alone(*shape)
         else:  # a step of it alone met a fault that comes once
-            assert outputs[str(i)][-1].error == failed_with(Fault())
+            assert outputs[str(i)][-1].error in reasons
     return engine.stats()
