@@ -34,7 +34,7 @@ CLOSE = 3.0
 THREAD_SLACK = 16
 """Worker threads that the server may have started."""
 
-KEPT_BYTES = 128 * MIB
+KEPT_BYTES = 192 * MIB
 """Memory that an attack may leave behind: fragments of the heap, and bounded caches."""
 
 PEAK_BYTES = 1536 * MIB
