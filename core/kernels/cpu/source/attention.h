@@ -1,5 +1,6 @@
 // Arguments of the attention kernel, and the parts of its result.
 #pragma once
+#include "scratch.h"
 #include "vec.h"
 
 #include <algorithm>
@@ -37,14 +38,6 @@ struct AttentionCall {
   const float* value;
   float* output;  // [num_tokens, num_heads, value_dim]
   int64_t query_token, query_head, key_token, key_head, value_token, value_head;
-};
-
-struct Scratch {
-  std::vector<float> memory;
-  float* take(size_t n) {
-    if (memory.size() < n + 16) memory.resize(n + 16);
-    return (float*)(((uintptr_t)memory.data() + 63) & ~(uintptr_t)63);
-  }
 };
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

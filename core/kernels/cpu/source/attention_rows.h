@@ -1,13 +1,9 @@
 // Attention of the rows of an item: two matrix products and a softmax per chunk of keys. Decode and prefill
 // are the same code with different numbers of rows, so a row has the same bits in both.
 #pragma once
-#include "attention.h"
-#include "attention_cache.h"
+#include "attention_chunk.h"
 
 namespace rows {
-
-constexpr int CHUNK = 64;  // keys; chunks begin at multiples of CHUNK in a run
-constexpr int VECTORS = CHUNK / W;
 
 // Maximum rows of a tile, and vectors of sums of a tile. The other registers hold lanes and factors.
 #if ROSE_WIDTH == 8
@@ -16,19 +12,6 @@ constexpr int MAX_ROWS = 6, MAX_VECTORS = 12;
 constexpr int MAX_ROWS = 6, MAX_VECTORS = 24;
 #endif
 constexpr int vectors_for(int rows) { return MAX_VECTORS / rows >= 4 ? 4 : 2; }
-
-// The keys and values of a chunk for one kv head, in lanes.
-struct Chunk {
-  int64_t first = 0;  // position of lane 0
-  int from = 0, to = 0;  // visible tokens of the chunk
-  int64_t key_stride = 0, value_stride = 0;   // lanes of a step
-  const uint32_t* keys[VECTORS] = {};         // step 0 of each vector of keys
-  int num_pieces = 0;
-  struct {
-    const uint32_t* values;  // first of `steps` steps
-    int steps;
-  } pieces[VECTORS];  // blocks that are read in place have at least W tokens
-};
 
 // Where the next chunk or head of a thread is in memory, to prefetch it; or null.
 struct Ahead {
@@ -230,155 +213,102 @@ void all_rows(Unit u, const typename L::Factor* q, const Row* rows, int64_t coun
   }
 }
 
-// Finds the chunks of an item.
+// The rows of an item for some kv heads: their queries, the softmax of the current run, and the folded results.
 template <class L>
-class Reader {
+class RowStates {
  public:
-  Reader(const Item& item) : item_(item), layout_(item.call.block_size, item.call.head_dim, item.call.value_dim) {
-    const AttentionCall& c = item.call;
-    key_steps = round_up(c.head_dim, L::PER_LANE) / L::PER_LANE;
-    value_size = round_up(c.value_dim, W);
-    key_head_ = c.block_size * c.head_dim / L::PER_LANE;
-    value_head_ = c.block_size * c.value_dim / L::PER_LANE;
+  using Factor = typename L::Factor;
+
+  RowStates(const Item& item, const Reader<L>& reader, int64_t first_head, int64_t last_head, Scratch& scratch)
+      : item_(item), first_head_(first_head), count_((last_head - first_head) * item.num_rows) {
+    ldq = reader.key_steps;
+    ldo = round_up(reader.value_size + 2, W);
+    int64_t q_floats = round_up(count_ * ldq * (int64_t)(sizeof(Factor) / sizeof(float)), W);
+    int64_t size = q_floats + W + 2 * count_ * ldo;
+    float* memory = scratch.take<float>(size);
+    std::fill_n(memory, size, 0.0f);
+    q_ = (Factor*)memory;
+    results_ = memory + q_floats + W - 2;  // so that the values of a result are aligned
+    totals_ = results_ + count_ * ldo;
+    for (int64_t i = 0; i < count_; i++) totals_[i * ldo] = MINUS_INFINITY;
+    read_queries();
   }
 
-  int64_t key_steps, value_size;  // of a chunk's lanes
-  bool is_in_place() const { return layout_.is_by_lane; }
-  int64_t key_head() const { return key_head_; }  // lanes from one kv head to the next
-  int64_t value_head() const { return value_head_; }
+  int64_t ldq, ldo;  // from one query to the next, in factors, and from one result to the next, in floats
 
-  // Keys `from` to `to` of the item, which are in the chunk that starts at `first`.
-  void find(int64_t first, int64_t from, int64_t to, int64_t head, Chunk& chunk) {
-    chunk.first = first;
-    chunk.from = (int)(from - first);
-    chunk.to = (int)(to - first);
-    if (layout_.is_by_lane) point(head, chunk);
-    else copy(head, chunk);
+  // The rows of a kv head.
+  const Factor* queries(int64_t head) const { return q_ + at(head) * ldq; }
+  const Row* rows(int64_t head) const { return rows_.data() + at(head); }
+
+  void begin_run() {
+    std::fill_n(results_, count_ * ldo, 0.0f);
+    for (int64_t i = 0; i < count_; i++) results_[i * ldo] = MINUS_INFINITY;
+  }
+  void end_run() {
+    for (int64_t i = 0; i < count_; i++) fold(totals_ + i * ldo, results_ + i * ldo, item_.call.value_dim);
+  }
+  void put() const {
+    for (int64_t i = 0; i < count_; i++) item_.put(i % item_.num_rows, first_head_ + i / item_.num_rows, totals_ + i * ldo);
   }
 
  private:
   const Item& item_;
-  Layout<L> layout_;
-  int64_t key_head_, value_head_;
+  int64_t first_head_, count_;
+  Factor* q_;
+  float *results_, *totals_;
+  static thread_local std::vector<Row> rows_;
 
-  const typename L::Stored* keys_of(int64_t block, int64_t head) const {
-    const AttentionCall& c = item_.call;
-    return (const typename L::Stored*)c.keys + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.head_dim;
-  }
-  const typename L::Stored* values_of(int64_t block, int64_t head) const {
-    const AttentionCall& c = item_.call;
-    return (const typename L::Stored*)c.values + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.value_dim;
-  }
+  int64_t at(int64_t head) const { return (head - first_head_) * item_.num_rows; }
 
-  void point(int64_t head, Chunk& chunk) const {
+  void read_queries() {
     const AttentionCall& c = item_.call;
-    constexpr int N = L::PER_LANE;
-    chunk.key_stride = c.block_size;
-    chunk.value_stride = c.value_dim;
-    for (int v = chunk.from / W; v * W < chunk.to; v++) {
-      int64_t key = chunk.first + v * W;
-      chunk.keys[v] = (const uint32_t*)keys_of(key / c.block_size, head) + key % c.block_size;
+    rows_.clear();
+    for (int64_t i = 0; i < count_; i++) {
+      int64_t r = i % item_.num_rows;
+      const float* from = item_.query(r, first_head_ + i / item_.num_rows);
+      auto* to = (typename L::Value*)(q_ + i * ldq);
+      for (int64_t d = 0; d < c.head_dim; d++) ::put(to + d, from[d] * (float)c.scale);
+      rows_.push_back({item_.position(r), results_ + i * ldo});
     }
-    chunk.num_pieces = 0;
-    for (int64_t t = chunk.from; t < chunk.to;) {
-      int64_t key = chunk.first + t, offset = key % c.block_size;
-      int64_t n = std::min<int64_t>(chunk.to - t, c.block_size - offset);
-      const uint32_t* values = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
-      chunk.pieces[chunk.num_pieces++] = {values, (int)((n + N - 1) / N)};
-      t += n;
-    }
-  }
-
-  void copy(int64_t head, Chunk& chunk) const {
-    static thread_local std::vector<typename L::Stored> keys, values;
-    const AttentionCall& c = item_.call;
-    constexpr int N = L::PER_LANE;
-    keys.assign(CHUNK * key_steps * N, 0);
-    values.assign(CHUNK * value_size, 0);
-    for (int t = chunk.from; t < chunk.to; t++) {
-      int64_t key = chunk.first + t, offset = key % c.block_size;
-      const auto* k = keys_of(key / c.block_size, head);
-      const auto* v = values_of(key / c.block_size, head);
-      for (int64_t d = 0; d < c.head_dim; d++) keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
-      for (int64_t d = 0; d < c.value_dim; d++) values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
-    }
-    chunk.key_stride = CHUNK;
-    chunk.value_stride = value_size;
-    for (int v = 0; v < VECTORS; v++) chunk.keys[v] = (const uint32_t*)keys.data() + v * W;
-    chunk.num_pieces = 1;
-    chunk.pieces[0] = {(const uint32_t*)values.data() + chunk.from / N * value_size,
-                       (chunk.to + N - 1) / N - chunk.from / N};
   }
 };
+
+template <class L>
+thread_local std::vector<Row> RowStates<L>::rows_;
 
 // Compute the rows of an item for kv heads first_head to last_head. All kv heads of a block are adjacent in
 // memory, so each chunk is processed head by head.
 template <class L>
 void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
-  const AttentionCall& c = item.call;
   Reader<L> reader(item);
-  int64_t heads = last_head - first_head, count = heads * item.num_rows, n = reader.value_size;
-  int64_t ldq = reader.key_steps, ldo = round_up(n + 2, W), factor_floats = sizeof(typename L::Factor) / sizeof(float);
-  int64_t q_floats = round_up(count * ldq * factor_floats, W), size = q_floats + W + 2 * count * ldo;
-  float* memory = scratch.take(size);
-  std::fill_n(memory, size, 0.0f);
-  auto* q = (typename L::Factor*)memory;
-  float *results = memory + q_floats + W - 2, *totals = results + count * ldo;  // values are aligned
-  static thread_local std::vector<Row> states;
-  states.clear();
-  for (int64_t h = first_head; h < last_head; h++)
-    for (int64_t r = 0; r < item.num_rows; r++) {
-      const float* from = item.query(r, h);
-      auto* to = (typename L::Value*)(q + states.size() * ldq);
-      for (int64_t d = 0; d < c.head_dim; d++) put(to + d, from[d] * (float)c.scale);
-      states.push_back({item.position(r), results + states.size() * ldo});
-    }
-  for (int64_t i = 0; i < count; i++) totals[i * ldo] = MINUS_INFINITY;
-  int64_t run_length = c.step->run_length;
+  RowStates<L> states(item, reader, first_head, last_head, scratch);
+  int64_t run_length = item.call.step->run_length, now = 0;
+  bool is_in_place = reader.is_in_place();
   Chunk chunks[2];
-  auto bounds = [&](int64_t key, int64_t& first, int64_t& end) {  // of the chunk that holds a key
-    int64_t run = key / run_length * run_length;
-    first = run + (key - run) / CHUNK * CHUNK;
-    end = std::min({first + CHUNK, run + run_length, item.last_key});
-  };
-  int64_t first, end, now = 0;
-  bounds(item.first_key, first, end);
-  if (reader.is_in_place() && item.first_key < end) reader.find(first, item.first_key, end, first_head, chunks[0]);
-  for (int64_t key = item.first_key; key < item.last_key; key = end, now ^= 1) {
-    bounds(key, first, end);
-    if (key == item.first_key || key % run_length == 0)
-      for (int64_t i = 0; i < count; i++) {
-        std::fill_n(results + i * ldo, ldo, 0.0f);
-        results[i * ldo] = MINUS_INFINITY;
-      }
-    bool has_next = end < item.last_key;
-    if (reader.is_in_place() && has_next) {
-      int64_t next, next_end;
-      bounds(end, next, next_end);
-      reader.find(next, end, next_end, first_head, chunks[now ^ 1]);
-    }
+  Span span = span_from(item, item.first_key);
+  if (is_in_place && !span.is_empty()) reader.find(span, first_head, chunks[0]);
+  for (bool is_first = true; !span.is_empty(); is_first = false, now ^= 1) {
+    Chunk &chunk = chunks[now], &next_chunk = chunks[now ^ 1];
+    Span next = span_from(item, span.to);
+    if (is_first || span.from % run_length == 0) states.begin_run();
+    if (is_in_place && !next.is_empty()) reader.find(next, first_head, next_chunk);
     for (int64_t h = first_head; h < last_head; h++) {
-      Chunk& chunk = chunks[now];
       Ahead ahead;
-      if (!reader.is_in_place()) {
-        reader.find(first, key, end, h, chunk);
+      if (!is_in_place) {
+        reader.find(span, h, chunk);
       } else {
-        if (h > first_head) {
-          for (int v = chunk.from / W; v * W < chunk.to; v++) chunk.keys[v] += reader.key_head();
-          for (int i = 0; i < chunk.num_pieces; i++) chunk.pieces[i].values += reader.value_head();
-        }
+        if (h > first_head) reader.next_head(chunk);
         if (h + 1 < last_head) ahead = {&chunk, reader.key_head(), reader.value_head()};
-        else if (has_next) ahead = {&chunks[now ^ 1]};
+        else if (!next.is_empty()) ahead = {&next_chunk};
       }
-      Unit unit{chunk, ahead, reader.key_steps, n, ldq, ldo, c.window, (float)c.softcap};
-      int64_t at = (h - first_head) * item.num_rows;
-      all_rows<L>(unit, q + at * ldq, states.data() + at, item.num_rows);
+      Unit unit{chunk, ahead, reader.key_steps, reader.value_size, states.ldq, states.ldo, item.call.window,
+                (float)item.call.softcap};
+      all_rows<L>(unit, states.queries(h), states.rows(h), item.num_rows);
     }
-    if (end % run_length == 0 || !has_next)
-      for (int64_t i = 0; i < count; i++) fold(totals + i * ldo, results + i * ldo, c.value_dim);
+    if (next.is_empty() || next.from % run_length == 0) states.end_run();
+    span = next;
   }
-  for (int64_t h = first_head, i = 0; h < last_head; h++)
-    for (int64_t r = 0; r < item.num_rows; r++, i++) item.put(r, h, totals + i * ldo);
+  states.put();
 }
 
 }  // namespace rows

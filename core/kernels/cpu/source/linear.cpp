@@ -50,12 +50,6 @@ struct Job {
   const float* residual;  // added to the result, in the layout of y; or null
 };
 
-// Weights to prefetch while others are multiplied: some lines with every UNROLL steps.
-struct Prefetch {
-  const char* at = nullptr;
-  int64_t lines = 0;  // cache lines per UNROLL steps
-};
-
 // sums[r][c] = x[r] . w[c] for the columns c of PANELS panels.
 template <class P, int ROWS, int PANELS>
 ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Prefetch ahead,
@@ -86,7 +80,7 @@ ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t
       }
     };
     for (; s + UNROLL <= end; s += UNROLL) {
-      for (int64_t i = 0; i < ahead.lines; i++, ahead.at += 64) __builtin_prefetch(ahead.at, 0, 2);
+      ahead.fetch();
       for (int64_t i = 0; i < UNROLL; i++) step(s + i);
     }
     for (; s < end; s++) step(s);
@@ -231,8 +225,8 @@ struct TiledProduct : Product<PackedBFloat16> {
   TiledProduct(const Job& job, const Rows<PackedBFloat16>& all_rows, int64_t num_threads)
       : Product(job, all_rows, num_threads), num_blocks((job.M + ROWS - 1) / ROWS) {}
 
-  // The lines that row block i prefetches per step of tiles, while it multiplies `panel`.
-  amx::Lines ahead(int64_t panel, int64_t distance, int64_t i) const {
+  // What row block i prefetches while it multiplies `panel`.
+  Prefetch ahead(int64_t panel, int64_t distance, int64_t i) const {
     if (panel + distance >= num_panels) return {};
     int64_t lines = amx::STEPS * PackedBFloat16::BYTES / 64, part = panel_bytes / num_blocks;
     return {job.weight + (panel + distance) * panel_bytes + i * part, (lines + num_blocks - 1) / num_blocks};
@@ -305,8 +299,8 @@ void run(const Job& all, const Matrices& matrices) {
   static thread_local Scratch some, more;
   int64_t steps = steps_of<P>(all.K), runs = P::SUMMED == ALL ? 0 : (all.K + P::SUMMED - 1) / P::SUMMED;
   Rows<P> rows{(const typename P::Activation*)all.x, all.ldx, nullptr, runs};
-  auto x = (typename P::Activation*)(is_prepared ? some.take((all.M + MORE_ROWS) * steps * 4) : nullptr);
-  auto scales = (float*)(runs ? more.take(all.M * runs * 4) : nullptr);
+  auto x = is_prepared ? some.take<typename P::Activation>((all.M + MORE_ROWS) * steps) : nullptr;
+  auto scales = runs ? more.take<float>(all.M * runs) : nullptr;
   if (is_prepared) rows = {x, steps, scales, runs};
   int64_t num_used = 0;
   for (int64_t i = 0; i < matrices.count; i++) num_used += matrices.of(all, i).M > 0;

@@ -3,7 +3,7 @@
 // A product of any number of rows uses whole tiles. The rows beyond it are computed and dropped, so a row has
 // the same bits in every batch.
 #pragma once
-#include "packed.h"
+#include "linear_rows.h"
 
 #if defined(ROSE_AMX)
 #include <sys/syscall.h>
@@ -39,14 +39,6 @@ class Tiles {
     _tile_loadconfig(&config);
   }
   ~Tiles() { _tile_release(); }
-};
-
-struct Lines {
-  const char* at;
-  int64_t count;  // of a step of tiles
-  void fetch() {
-    for (int64_t i = 0; i < count; i++, at += 64) __builtin_prefetch(at, 0, 2);
-  }
 };
 
 // Bytes from a tile to the one of the same panel that is prefetched. The loads of tiles are strided, which the
@@ -87,7 +79,7 @@ inline void few_rows(const char* x, int64_t ldx, const char* w, int64_t panel_by
 }
 
 // sums[r][c] for 32 rows and one panel.
-inline void many_rows(const char* x, int64_t ldx, const char* w, int64_t steps, Lines ahead, float* sums) {
+inline void many_rows(const char* x, int64_t ldx, const char* w, int64_t steps, Prefetch ahead, float* sums) {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

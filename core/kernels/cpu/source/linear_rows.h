@@ -1,13 +1,13 @@
-// Rows of x in the form that a layout of packed weights multiplies.
+// Rows of x in the form that a layout of packed weights multiplies, and what else the products share.
 #pragma once
 #include "packed.h"
+#include "scratch.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace {
 
-// Row stride `ldx` in steps, `lds` scales per row.
+// Rows of x: row stride `ldx` in steps, `lds` scales per row.
 template <class P>
 struct Rows {
   const typename P::Activation* x;
@@ -17,11 +17,12 @@ struct Rows {
   Rows from(int64_t row) const { return {x + row * ldx, ldx, scales + row * lds, lds}; }
 };
 
-struct Scratch {
-  std::vector<char> memory;
-  void* take(size_t bytes) {
-    if (memory.size() < bytes + 64) memory.resize(bytes + 64);
-    return (void*)(((uintptr_t)memory.data() + 63) & ~(uintptr_t)63);
+// Weights to prefetch while others are multiplied: some cache lines with every few steps.
+struct Prefetch {
+  const char* at = nullptr;
+  int64_t lines = 0;
+  void fetch() {
+    for (int64_t i = 0; i < lines; i++, at += 64) __builtin_prefetch(at, 0, 2);
   }
 };
 

@@ -1,0 +1,122 @@
+// Chunks of keys and values, read in place or, if the layout of the cache is by token, from a copy.
+#pragma once
+#include "attention.h"
+#include "attention_cache.h"
+
+namespace rows {
+
+constexpr int CHUNK = 64;  // keys; chunks begin at multiples of CHUNK in a run
+constexpr int VECTORS = CHUNK / W;
+
+// The keys and values of a chunk for one kv head, in lanes.
+struct Chunk {
+  int64_t first = 0;  // position of lane 0
+  int from = 0, to = 0;  // lanes of the keys that the item has; a row may see fewer
+  int64_t key_stride = 0, value_stride = 0;   // lanes of a step
+  const uint32_t* keys[VECTORS] = {};         // step 0 of each vector of keys
+  int num_pieces = 0;
+  struct {
+    const uint32_t* values;  // first of `steps` steps
+    int steps;
+  } pieces[VECTORS];  // blocks that are read in place have at least W tokens
+};
+
+// The keys `from` to `to` of an item that are in the chunk that starts at `first`.
+struct Span {
+  int64_t first, from, to;
+  bool is_empty() const { return from >= to; }
+};
+
+// The span that begins with a key: it ends with the chunk, the run or the item.
+inline Span span_from(const Item& item, int64_t key) {
+  int64_t length = item.call.step->run_length, run = key / length * length, first = run + (key - run) / CHUNK * CHUNK;
+  return {first, key, std::min({first + CHUNK, run + length, item.last_key})};
+}
+
+// Finds the chunks of an item.
+template <class L>
+class Reader {
+ public:
+  Reader(const Item& item) : item_(item), layout_(item.call.block_size, item.call.head_dim, item.call.value_dim) {
+    const AttentionCall& c = item.call;
+    key_steps = round_up(c.head_dim, L::PER_LANE) / L::PER_LANE;
+    value_size = round_up(c.value_dim, W);
+    key_head_ = c.block_size * c.head_dim / L::PER_LANE;
+    value_head_ = c.block_size * c.value_dim / L::PER_LANE;
+  }
+
+  int64_t key_steps, value_size;  // of a chunk's lanes
+  bool is_in_place() const { return layout_.is_by_lane; }
+  int64_t key_head() const { return key_head_; }  // lanes from one kv head to the next
+  int64_t value_head() const { return value_head_; }
+
+  void find(const Span& span, int64_t head, Chunk& chunk) {
+    chunk.first = span.first;
+    chunk.from = (int)(span.from - span.first);
+    chunk.to = (int)(span.to - span.first);
+    if (layout_.is_by_lane) point(head, chunk);
+    else copy(head, chunk);
+  }
+
+  // Move a chunk that is read in place to the next kv head.
+  void next_head(Chunk& chunk) const {
+    for (int v = chunk.from / W; v * W < chunk.to; v++) chunk.keys[v] += key_head_;
+    for (int i = 0; i < chunk.num_pieces; i++) chunk.pieces[i].values += value_head_;
+  }
+
+ private:
+  const Item& item_;
+  Layout<L> layout_;
+  int64_t key_head_, value_head_;
+
+  const typename L::Stored* keys_of(int64_t block, int64_t head) const {
+    const AttentionCall& c = item_.call;
+    return (const typename L::Stored*)c.keys + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.head_dim;
+  }
+  const typename L::Stored* values_of(int64_t block, int64_t head) const {
+    const AttentionCall& c = item_.call;
+    return (const typename L::Stored*)c.values + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.value_dim;
+  }
+
+  void point(int64_t head, Chunk& chunk) const {
+    const AttentionCall& c = item_.call;
+    constexpr int N = L::PER_LANE;
+    chunk.key_stride = c.block_size;
+    chunk.value_stride = c.value_dim;
+    for (int v = chunk.from / W; v * W < chunk.to; v++) {
+      int64_t key = chunk.first + v * W;
+      chunk.keys[v] = (const uint32_t*)keys_of(key / c.block_size, head) + key % c.block_size;
+    }
+    chunk.num_pieces = 0;
+    for (int64_t t = chunk.from; t < chunk.to;) {
+      int64_t key = chunk.first + t, offset = key % c.block_size;
+      int64_t n = std::min<int64_t>(chunk.to - t, c.block_size - offset);
+      const uint32_t* values = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
+      chunk.pieces[chunk.num_pieces++] = {values, (int)((n + N - 1) / N)};
+      t += n;
+    }
+  }
+
+  void copy(int64_t head, Chunk& chunk) const {
+    static thread_local std::vector<typename L::Stored> keys, values;
+    const AttentionCall& c = item_.call;
+    constexpr int N = L::PER_LANE;
+    keys.assign(CHUNK * key_steps * N, 0);
+    values.assign(CHUNK * value_size, 0);
+    for (int t = chunk.from; t < chunk.to; t++) {
+      int64_t key = chunk.first + t, offset = key % c.block_size;
+      const auto* k = keys_of(key / c.block_size, head);
+      const auto* v = values_of(key / c.block_size, head);
+      for (int64_t d = 0; d < c.head_dim; d++) keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
+      for (int64_t d = 0; d < c.value_dim; d++) values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
+    }
+    chunk.key_stride = CHUNK;
+    chunk.value_stride = value_size;
+    for (int v = 0; v < VECTORS; v++) chunk.keys[v] = (const uint32_t*)keys.data() + v * W;
+    chunk.num_pieces = 1;
+    chunk.pieces[0] = {(const uint32_t*)values.data() + chunk.from / N * value_size,
+                       (chunk.to + N - 1) / N - chunk.from / N};
+  }
+};
+
+}  // namespace rows
