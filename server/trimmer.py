@@ -40,16 +40,27 @@ class Trimmer:
         self._trim = trim or _glibc_trim()
         self._measure = measure or _resident_bytes
         self._least = 0
+        self._num_requests = 0
+        self._was_busy = False
         self._timer: asyncio.TimerHandle | None = None
+
+    def request_started(self) -> None:
+        """A request has begun, and may come to hold memory."""
+        self._num_requests += 1
 
     def request_ended(self) -> None:
         """A request has ended, and what it held can be freed."""
+        self._num_requests -= 1
         if self._timer is None and self._trim is not None:
             self._timer = self._loop.call_later(DELAY, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if self._measure() - self._least >= ENOUGH:
+        is_busy = self._num_requests > 0
+        has_grown = self._measure() - self._least >= ENOUGH
+        # What other requests held at the last trim counts as in use, but is free now.
+        if has_grown or (self._was_busy and not is_busy):
+            self._was_busy = is_busy
             done = self._loop.run_in_executor(None, self._trim_and_measure)
             done.add_done_callback(self._end)
 

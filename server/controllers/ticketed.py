@@ -37,6 +37,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         with Ticket(admission, tenant, declared_bytes=declared) as ticket:
             scope["state"][SCOPE_KEY] = ticket
             watched = Watched(receive, on_body=ticket.body_arrived)
+            serving.trimmer.request_started()
             try:
                 if seconds is None:
                     await watched.run(app, scope, send)

@@ -47,6 +47,11 @@ class Heap:
         self.freed = 0
 
 
+def run_request(trimmer: Trimmer) -> None:
+    trimmer.request_started()
+    trimmer.request_ended()
+
+
 @pytest.fixture
 def loop():
     return ScriptedLoop()
@@ -60,7 +65,7 @@ def heap():
 @pytest.fixture
 def trimmer(loop, heap):
     trimmer = Trimmer(loop, trim=heap.trim, measure=heap.measure)
-    trimmer.request_ended()
+    run_request(trimmer)
     loop.fire()
     assert heap.num_trims == 1, "after the first request: what loading has left"
     return trimmer
@@ -69,7 +74,7 @@ def trimmer(loop, heap):
 def test_small_requests_return_nothing(loop, heap, trimmer):
     for _ in range(100):
         heap.freed = ENOUGH - 1
-        trimmer.request_ended()
+        run_request(trimmer)
         loop.fire()
     assert heap.num_trims == 1
 
@@ -77,7 +82,7 @@ def test_small_requests_return_nothing(loop, heap, trimmer):
 def test_requests_that_end_together_are_one_look(loop, heap, trimmer):
     heap.freed = ENOUGH
     for _ in range(10):
-        trimmer.request_ended()
+        run_request(trimmer)
     assert [delay for delay, _ in loop.timers] == [DELAY]
     loop.fire()
     assert heap.num_trims == 2
@@ -88,12 +93,31 @@ def test_requests_that_end_together_are_one_look(loop, heap, trimmer):
 def test_memory_in_use_is_the_new_measure(loop, heap, trimmer):
     heap.used += ENOUGH
     for _ in range(3):
-        trimmer.request_ended()
+        run_request(trimmer)
         loop.fire()
     assert heap.num_trims == 2
 
 
+def test_what_another_request_held_at_a_trim_is_returned_once_it_has_ended(loop, heap, trimmer):
+    held = ENOUGH
+    trimmer.request_started()
+    heap.used += held
+    run_request(trimmer)
+    loop.fire()
+    assert heap.num_trims == 2, "beside the one that goes on"
+    heap.used -= held
+    heap.freed += held
+    trimmer.request_ended()
+    loop.fire()
+    assert heap.freed == 0
+    for _ in range(3):
+        heap.freed = ENOUGH - 1
+        run_request(trimmer)
+        loop.fire()
+    assert heap.num_trims == 3, "only once"
+
+
 def test_the_allocator_of_this_machine_is_trimmed_or_left_alone(loop):
     trimmer = Trimmer(loop)
-    trimmer.request_ended()
+    run_request(trimmer)
     loop.fire()
