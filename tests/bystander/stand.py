@@ -34,7 +34,7 @@ CLOSE = 3.0
 THREAD_SLACK = 16
 """Worker threads that the server may have started."""
 
-KEPT_BYTES = 192 * MIB
+KEPT_BYTES = 128 * MIB
 """Memory that an attack may leave behind: fragments of the heap, and bounded caches."""
 
 PEAK_BYTES = 1536 * MIB
@@ -243,9 +243,11 @@ class Stand:
         after = self.server.stats()["event_loop"]
         self._witness.ask("pause")
         clock = Clock()
-        left = self.wait_back(BACK_SECONDS * self.slack(calm))
+        patience = BACK_SECONDS * self.slack(calm)
+        left = self.wait_back(patience)
         back_seconds = clock.seconds
-        while memory(self.server.pid) - memory_before > KEPT_BYTES / 2 and clock.seconds < 2:
+        # The server returns freed memory a moment after its last request has ended.
+        while memory(self.server.pid) - memory_before > KEPT_BYTES / 2 and clock.seconds < patience:
             pause(0.05)
         outcome = Outcome(
             name=attack.name,

@@ -12,7 +12,7 @@ from tests.bystander.arena import ATTACKS, Attack
 from tests.bystander.cuts import PHASES, cut_many
 from tests.bystander.footprint import MIB, memory
 from tests.bystander.signals import STATES, check_stop
-from tests.bystander.stand import Stand
+from tests.bystander.stand import KEPT_BYTES, Stand
 from tests.bystander.storms import drawn, storm
 from tests.bystander.table import Table
 
@@ -64,7 +64,7 @@ def test_a_hundred_thousand_broken_requests(stand: Stand, table: Table) -> None:
     answers = ", ".join(f"{n} x {s or 'none'}" for s, n in sorted(arena.statuses.items()))
     row = {"inputs": str(arena.num_sent), "answers": answers, "kept": f"{kept / MIB:.0f} MiB"}
     table.add("Byte fuzzer", row)
-    assert kept < 128 * MIB
+    assert kept < KEPT_BYTES
 
 
 def test_ten_thousand_drawn_requests(stand: Stand, table: Table) -> None:
