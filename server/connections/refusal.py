@@ -7,7 +7,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from uuid import uuid4
 
-from server.errors import APIError, encode_error
+from server.errors import INVALID, APIError, encode_error
 
 RETRYABLE = frozenset({408, 503})
 """Statuses after which the same request may succeed."""
@@ -20,10 +20,12 @@ class Refusal:
     status: int
     message: str
     code: str
+    type_: str = INVALID
 
     def response(self) -> bytes:
         """A whole HTTP/1.1 response with OpenAI's error object. It ends the connection."""
-        body = encode_error(APIError(self.status, self.message, code=self.code).error)
+        error = APIError(self.status, self.message, type_=self.type_, code=self.code)
+        body = encode_error(error.error)
         head = (
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
             f"date: {formatdate(usegmt=True)}\r\n"
@@ -44,4 +46,9 @@ LARGE_FRAMING = Refusal(
 )
 LATE_HEAD = Refusal(408, "The request's headers took too long to arrive.", "request_timeout")
 LATE_BODY = Refusal(408, "The request's body took too long to arrive.", "request_timeout")
-BUSY = Refusal(503, "All connections of the server are in use.", "server_is_overloaded")
+BUSY = Refusal(
+    503,
+    "All connections of the server are in use.",
+    "server_is_overloaded",
+    "service_unavailable_error",
+)

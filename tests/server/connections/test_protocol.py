@@ -1,7 +1,12 @@
 """GuardedProtocol over a pair of sockets. No time passes: the clock is scripted."""
 
+import json
+import logging
+
 import anyio
 import pytest
+
+from server.connections import refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -354,12 +359,18 @@ async def test_a_flood_beside_an_answer_ends_it(connect, app):
 # Answers
 
 
-async def test_a_client_that_does_not_read_is_disconnected(connect, app, loop):
-    app.parts = [b"a" * 100_000] * 10
+async def begin_unread(connect, app):
+    """A client that has sent a request and read nothing of its answer yet."""
     client = await connect(buffer=4096)
     await client.request()
     await app.until(lambda: app.num_started == 1)
     await client.seen()
+    return client
+
+
+async def test_a_client_that_does_not_read_is_disconnected(connect, app, loop):
+    app.parts = [b"a" * 100_000] * 10
+    client = await begin_unread(connect, app)
     loop.advance(59)
     await client.seen()
     assert app.num_disconnects == 0
@@ -369,10 +380,7 @@ async def test_a_client_that_does_not_read_is_disconnected(connect, app, loop):
 
 async def test_a_client_that_reads_in_time_gets_its_answer(connect, app, loop):
     app.parts = [b"a" * 100_000] * 10
-    client = await connect(buffer=4096)
-    await client.request()
-    await app.until(lambda: app.num_started == 1)
-    await client.seen()
+    client = await begin_unread(connect, app)
     loop.advance(59)
     reading = client.reply()
     _, _, body = await reading
@@ -384,10 +392,7 @@ async def test_a_client_that_reads_in_time_gets_its_answer(connect, app, loop):
 
 async def test_the_write_timeout_begins_again_when_the_client_has_read(connect, app, loop):
     app.parts = [b"a" * 200_000] * 10
-    client = await connect(buffer=4096)
-    await client.request()
-    await app.until(lambda: app.num_started == 1)
-    await client.seen()
+    client = await begin_unread(connect, app)
     loop.advance(59)
     while len(client._buffer) < 600_000:
         assert await client._fill()
@@ -444,7 +449,13 @@ async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
     assert (await clients[0].reply())[0] == 200
 
 
-async def test_requests_above_the_limit_are_refused_but_not_probes(connect, app, gate):
+async def test_a_full_server_is_no_fault_of_the_client():
+    body = refusal.BUSY.response().partition(b"\r\n\r\n")[2]
+    assert json.loads(body)["error"]["type"] == "service_unavailable_error"
+
+
+async def test_requests_above_the_limit_are_refused_but_not_probes(connect, app, caplog):
+    caplog.set_level(logging.INFO, logger="roseinfer.access")
     app.gate = anyio.Event()
     clients = [await connect() for _ in range(11)]
     for client in clients[:10]:
@@ -456,6 +467,10 @@ async def test_requests_above_the_limit_are_refused_but_not_probes(connect, app,
     assert float(headers["retry-after"]) >= 1
     assert headers["x-request-id"]
     assert await clients[10].ended()
+    warning, access = (record.getMessage() for record in caplog.records)
+    assert warning.startswith("All 10 connections are in use")
+    assert access.startswith("POST / 503 ")
+    assert access.endswith(f" ms local {headers['x-request-id']}")
     probe = await connect()
     await probe.request(path="/health")
     await app.until(lambda: app.num_started == 11)
