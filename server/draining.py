@@ -49,13 +49,13 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Drain, or exit at once on the second signal. Called as a signal handler."""
         if self._has_signal:
-            self.exit_now()
+            self._exit_now()
         self._has_signal = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_drain)
 
-    def exit_now(self) -> None:
-        """Cancel open responses and exit."""
+    def _exit_now(self) -> None:
+        """Cancel open responses and exit. Called as a signal handler."""
         self.should_exit = True
         if self._loop is not None and self.started:
             self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
@@ -66,11 +66,7 @@ class DrainingServer(uvicorn.Server):
         New work gets 503 meanwhile.
         """
         if self._failing is None:
-            self._failing = asyncio.get_running_loop().create_task(self._end_failed())
-
-    async def _end_failed(self) -> None:
-        await self._serving.bridge.drain(FAILURE_TIMEOUT)
-        self.should_exit = True
+            self._failing = asyncio.get_running_loop().create_task(self._drain(FAILURE_TIMEOUT))
 
     @property
     def _serving(self) -> Serving:
@@ -79,8 +75,10 @@ class DrainingServer(uvicorn.Server):
 
     def _begin_drain(self) -> None:
         if self._draining is None and self.started:
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
+            drain = self._drain(self._drain_timeout)
+            self._draining = asyncio.get_running_loop().create_task(drain)
 
-    async def _drain(self) -> None:
-        await self._serving.bridge.drain(self._drain_timeout)
+    async def _drain(self, seconds: float) -> None:
+        """Let responses end for so long, then exit."""
+        await self._serving.bridge.drain(seconds)
         self.should_exit = True
