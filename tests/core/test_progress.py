@@ -1,16 +1,9 @@
 from core.progress import Progress
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def test_the_current_work_is_timed_and_the_longest_remembered():
-    clock = Clock()
+    clock = Clock(100.0)
     progress = Progress(clock)
     assert (progress.seconds, progress.longest) == (0.0, 0.0)
     progress.begin()
@@ -22,7 +15,7 @@ def test_the_current_work_is_timed_and_the_longest_remembered():
 
 
 def test_waiting_is_not_work():
-    clock = Clock()
+    clock = Clock(100.0)
     progress = Progress(clock)
     progress.begin()
     clock.now += 2

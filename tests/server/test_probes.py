@@ -13,6 +13,7 @@ from server.probes import (
     readiness,
 )
 from tests.support.asgi import Exchange, ask
+from tests.support.clock import Clock
 from tests.support.engines import last
 
 pytestmark = pytest.mark.anyio
@@ -24,12 +25,12 @@ class Bridge:
     """A bridge in a state, whose core thread has been busy for some seconds."""
 
     def __init__(self, state=State.READY, *, seconds=0.0, longest=0.0):
-        now = [0.0]
+        clock = Clock()
         self.state = state
-        self.progress = Progress(lambda: now[0])
+        self.progress = Progress(clock)
         self.progress.longest = longest
         self.progress.begin()
-        now[0] = seconds
+        clock.now = seconds
 
 
 def statuses(bridge):

@@ -4,14 +4,7 @@ from hypothesis import strategies as st
 
 from core.contract.errors import InvalidRequest, QueueFull
 from server.admission.budget import MAX_RETRY_AFTER, MIN_RETRY_AFTER, RESERVE_SHARE, Budget
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -3,18 +3,12 @@ import pytest
 from server.admission.rate_limit import MAX_TENANTS, RateLimiter
 from server.admission.rates import Rates
 from server.errors import APIError
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 def refused(limiter, tenant="a"):

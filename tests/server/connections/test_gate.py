@@ -5,16 +5,9 @@ import pytest
 
 from server.connections import gate as module
 from server.connections.gate import Gate
+from tests.support.clock import Clock
 
 LIMIT = 4
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
