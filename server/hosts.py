@@ -22,6 +22,9 @@ ANY = "*"
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
+_HOST_REFUSED = "This Host is not allowed. The server's --allowed-hosts can allow it."
+_ORIGIN_REFUSED = "This Origin is not allowed. The server's --allowed-origins can allow it."
+
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]/@\s]+?)\.?)(?::\d{0,5})?")
 _ORIGIN = re.compile(r"https?://(?P<authority>[^/?#]+)")
 
@@ -91,10 +94,6 @@ def with_known_hosts(app: ASGIApp, policy: HostPolicy) -> ASGIApp:
         await app(scope, receive, send)
 
     return app if policy.hosts is None else wrapped
-
-
-_HOST_REFUSED = "This Host is not allowed. The server's --allowed-hosts can allow it."
-_ORIGIN_REFUSED = "This Origin is not allowed. The server's --allowed-origins can allow it."
 
 
 def _name(authority: str) -> str:

@@ -23,6 +23,7 @@ PAUSE_WITHOUT_DESCRIPTORS = 0.1
 
 TLS_HANDSHAKE_TIMEOUT = 10.0
 TLS_SHUTDOWN_TIMEOUT = 5.0
+"""Seconds until a connection is ended without the client's part."""
 
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -102,7 +103,8 @@ class Acceptor:
                 ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT if self._tls else None,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT if self._tls else None,
             )
-        except (OSError, asyncio.CancelledError):  # also a failed or late handshake
+        # A failed or late handshake is an OSError. Only ``close`` and ``make_way`` cancel the task.
+        except (OSError, asyncio.CancelledError):
             connection.close()
             place.leave()
 

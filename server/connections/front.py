@@ -28,8 +28,8 @@ class Front:
     listener: socket.socket
     gate: Gate
     limits: ConnectionLimits
-    tls: ssl.SSLContext | None = None
-    socket_path: str | None = None
+    tls: ssl.SSLContext | None
+    socket_path: str | None
 
     @property
     def url(self) -> str:

@@ -13,7 +13,10 @@ class ConnectionLimits:
     """
 
     max_head_size: int = 64 * 1024
-    """Request line and headers. Also the most bytes of trailers, or of one chunk's extensions."""
+    """Request line and headers.
+
+    Also the most bytes of trailers, of one chunk's extensions, or beside an answer.
+    """
 
     max_headers: int = 256
     max_url_size: int = 8 * 1024

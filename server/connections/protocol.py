@@ -65,7 +65,8 @@ class GuardedProtocol(HttpToolsProtocol):
         busy: ASGI3Application,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
-        self.timeout_keep_alive = cast("int", limits.idle_timeout)  # whole seconds for no reason
+        # uvicorn declares an int, but only hands it to call_later.
+        self.timeout_keep_alive = cast("int", limits.idle_timeout)
         self._place = place
         self._limits = limits
         self._busy = busy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from litestar.enums import HttpMethod, ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from server.errors import APIError
 from server.tenants.keys import Keys
@@ -30,14 +30,14 @@ def key_guard(keys: Keys) -> Callable[[ASGIApp], ASGIApp]:
     return middleware
 
 
-def _is_allowed(scope: Scope) -> bool:
+def _is_allowed(scope: HTTPScope) -> bool:
     # Browsers send CORS preflights without a key.
-    is_preflight = scope["type"] == ScopeType.HTTP and scope["method"] == HttpMethod.OPTIONS
+    is_preflight = scope["method"] == HttpMethod.OPTIONS
     is_public = bool(scope["route_handler"].opt.get("public"))
     return is_preflight or is_public or tenant_of(scope).has_key
 
 
-def _refusal(scope: Scope) -> APIError:
+def _refusal(scope: HTTPScope) -> APIError:
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     _, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
     if token:

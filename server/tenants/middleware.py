@@ -13,7 +13,7 @@ from server.tenants.tenant import SCOPE_KEY, Tenant
 def with_tenant(app: ASGIApp, keys: Keys) -> ASGIApp:
     """Wrap ``app``. ``tenant_of(scope)`` then returns the tenant.
 
-    A missing or wrong key is refused by the route's guard (``key_guard``), since only it knows
+    A missing or wrong key is refused later, by ``key_guard``: only after routing is it known
     whether the route needs one.
     """
 
