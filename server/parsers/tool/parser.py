@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar
 
@@ -29,7 +30,7 @@ from server.parsers.reader import EndOfText, Malformed, Reader, Steps
 from server.parsers.tails import held_from
 
 
-class CallParser:
+class CallParser(ABC):
     """Parses the text of one choice. A subclass holds all that is known of one family's format.
 
     See Parser. ``tools`` are the functions that may be called. With ``parallel`` false only the
@@ -64,9 +65,9 @@ class CallParser:
         next(self._steps)
 
     @classmethod
+    @abstractmethod
     def is_used_by(cls, chat_template: str) -> bool:
         """Whether the chat template shows that its model writes calls in this format."""
-        raise NotImplementedError
 
     @classmethod
     def markup_for(cls, chat_template: str) -> CallMarkup:
@@ -86,12 +87,12 @@ class CallParser:
         next(self._steps, None)
         return self._emitter.finish()
 
+    @abstractmethod
     def _read_calls(self) -> Steps[None]:
         """Read one call or more, from an opening on.
 
         Raises Malformed, but not before the opening is read: the rest is searched again.
         """
-        raise NotImplementedError
 
     def _run(self) -> Generator[None, None, None]:
         reader, emitter = self._reader, self._emitter
