@@ -31,7 +31,7 @@ MAX_THREADS = 8
 """Threads that work on masks filled together, at most."""
 
 SLOW_NICE = 10
-"""Added to the niceness of the thread of the slow lane (Linux): the guilty one pays."""
+"""Added to the niceness of the threads that fill slow masks and compile again (Linux)."""
 
 
 class MaskLanes:
@@ -100,7 +100,7 @@ class MaskLanes:
                 self._fill([job], masks)
 
     def _fill(self, jobs: list[MaskJob], masks: Masks) -> None:
-        """Fill the masks of these jobs together. A single one is measured."""
+        """Fill the masks of these jobs together; the CPU time of a single one is measured."""
         begun: list[tuple[MaskJob, list[int]]] = []
         for job in jobs:
             try:
@@ -183,12 +183,12 @@ class _Lane:
     def _start(self) -> None:
         if self._nice and sys.platform == "linux":  # where threads have priorities of their own
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+                os.nice(self._nice)
 
     def _run(self, jobs: list[MaskJob]) -> None:
         try:
             self._work(jobs, self._masks)
-        except BaseException as error:
+        except BaseException as error:  # a panic in Rust is no Exception
             if not is_survivable(error):
                 raise
             logger.exception("masks could not be filled")

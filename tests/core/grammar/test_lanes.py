@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from core.contract.grammar import choice, json_object, lark, regex
 from core.grammar import lanes as lanes_module
 from core.grammar import progress as progress_module
-from core.grammar.lanes import MaskLanes
+from core.grammar.processor import GrammarProcessor
 from tests.support.constrained import Decoder
 
 AMBIGUOUS = lark('start: e\ne: e e e | e e | "a" | "b" | "ab"')
@@ -19,14 +21,17 @@ USES_UP_ITS_LEXER = regex("(.{0,300}a){1,30}")
 
 
 class Gate:
-    """A job that keeps the quick lane busy until it is opened."""
+    """A job that keeps the quick lane busy until it is opened; steps do not wait for masks."""
 
-    def __init__(self, lanes: MaskLanes) -> None:
+    def __init__(self, processor: GrammarProcessor) -> None:
+        self._processor = processor
         self._opened = threading.Event()
-        lanes._quick._executor.submit(self._opened.wait)
+        processor._lanes._quick._executor.submit(self._opened.wait)
+        processor._max_wait_seconds = 0.0
 
     def open(self) -> None:
         self._opened.set()
+        self._processor._max_wait_seconds = 60.0
 
 
 @pytest.fixture
@@ -49,8 +54,7 @@ def test_a_late_mask_leaves_out_its_own_sequence_only():
     late = decoder.sequence(regex("[ab]{9}"), seed=1)
     free = decoder.sequence(None, seed=2)
     decoder.step([late, free])
-    gate = Gate(decoder.processor._lanes)
-    decoder.processor._max_wait_seconds = 0.0
+    gate = Gate(decoder.processor)
     for _ in range(3):
         decoder.step([late, free])
         assert late.awaits_mask
@@ -58,7 +62,6 @@ def test_a_late_mask_leaves_out_its_own_sequence_only():
     assert late.num_output_tokens == 1
     assert free.num_output_tokens == 4
     gate.open()
-    decoder.processor._max_wait_seconds = 60.0
     assert decoder.run(late) == expected
     assert not late.awaits_mask
 
@@ -67,12 +70,10 @@ def test_a_late_mask_is_filled_once(thread_names):
     decoder = Decoder()
     late = decoder.sequence(regex("[ab]{9}"), seed=1)
     decoder.step([late])
-    gate = Gate(decoder.processor._lanes)
-    decoder.processor._max_wait_seconds = 0.0
+    gate = Gate(decoder.processor)
     for _ in range(3):
         decoder.step([late])
     gate.open()
-    decoder.processor._max_wait_seconds = 60.0
     decoder.step([late])
     assert len(thread_names) == 2
 
@@ -81,12 +82,10 @@ def test_masks_of_sequences_that_ended_are_not_filled(thread_names):
     decoder = Decoder()
     ended = decoder.sequence(regex("[ab]{9}"), seed=1)
     decoder.step([ended])
-    gate = Gate(decoder.processor._lanes)
-    decoder.processor._max_wait_seconds = 0.0
+    gate = Gate(decoder.processor)
     decoder.step([ended])
     ended.status = type(ended.status).FINISHED
     gate.open()
-    decoder.processor._max_wait_seconds = 60.0
     decoder.step([decoder.sequence(choice(["yes"]))])
     assert len(thread_names) == 2
 
@@ -102,6 +101,21 @@ def test_a_sequence_with_slow_masks_moves_to_the_slow_lane_and_back(thread_names
     decoder.step([sequence])
     assert thread_names == ["grammar", "grammar-slow", "grammar"]
     assert decoder.run(sequence) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads share one priority")
+def test_the_slow_lane_has_a_lower_priority():
+    decoder = Decoder()
+    sequence = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([sequence])
+    decoder.processor._jobs[sequence].progress.seconds = 1.0  # as if measured
+    decoder.step([sequence])
+    lanes = decoder.processor._lanes
+    quick, slow = (
+        lane._executor.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        for lane in (lanes._quick, lanes._slow)
+    )
+    assert slow.result() > quick.result()
 
 
 def test_new_sequences_are_measured_alone_and_then_filled_together(monkeypatch):
