@@ -32,7 +32,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What grammars may cost.
+    """Limits on the cost of grammars.
 
     A grammar may take ``timeout`` seconds of CPU time and ``memory`` bytes to compile. Compiled
     grammars that are kept for later requests take ``cache_memory`` bytes together.
@@ -41,6 +41,9 @@ class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 2.0
     memory: int = 512 * 2**20
     cache_memory: int = 256 * 2**20
+
+
+_GRAMMARS = GrammarLimits()
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +60,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
     collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type.
 
-    ``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` are those of GrammarLimits.
+    ``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` are
+    the fields of GrammarLimits.
 
     ``threads`` is the number of CPU threads that compute; None leaves torch's own, which is
     ``OMP_NUM_THREADS``.
@@ -78,13 +82,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     attention_backend: AttentionBackendName = "auto"
     threads: int | None = None
-    grammar_timeout: float = 2.0
-    grammar_memory: int = 512 * 2**20
-    grammar_cache_memory: int = 256 * 2**20
+    grammar_timeout: float = _GRAMMARS.timeout
+    grammar_memory: int = _GRAMMARS.memory
+    grammar_cache_memory: int = _GRAMMARS.cache_memory
 
     @property
     def grammar_limits(self) -> GrammarLimits:
-        """What grammars may cost."""
+        """``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` as one value."""
         return GrammarLimits(
             timeout=self.grammar_timeout,
             memory=self.grammar_memory,

@@ -83,27 +83,20 @@ class GrammarCompiler:
         param: str | None = None,
         is_cancelled: Callable[[], bool] = _never,
     ) -> None:
-        """Compile the grammar for ``matcher``. Blocks; on a worker thread only.
+        """Compile the grammar for ``kept_matcher``. Blocks; on a worker thread only.
 
         ``is_cancelled`` is asked often from this thread; a compilation in a child process is ended
         when it says so. Raises InvalidRequest with ``param``, RequestCancelled, and Unavailable if
         no child process can be started.
         """
         try:
-            self._get(grammar, is_cancelled)
+            self._check(grammar, is_cancelled)
         except InvalidRequest as error:
             raise InvalidRequest(error.message, param=param, code=error.code) from error
-
-    def matcher(self, grammar: Grammar) -> llguidance.LLMatcher:
-        """Return a new matcher at the start of the grammar. May compile. Raises InvalidRequest."""
-        return self._get(grammar, _never).new_matcher()
 
     def is_kept(self, grammar: Grammar, *, param: str | None = None) -> bool:
         """Whether the grammar is compiled. Never compiles. Raises InvalidRequest with ``param``."""
-        try:
-            key = _key(grammar)
-        except InvalidRequest as error:
-            raise InvalidRequest(error.message, param=param, code=error.code) from error
+        key = _key(grammar, param=param)
         with self._changed:
             return self._cache.get(key) is not None
 
@@ -145,14 +138,14 @@ class GrammarCompiler:
         if pool is not None:
             pool.close()
 
-    def _get(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> CompiledGrammar:
-        """Return the compiled grammar. One thread compiles it, others wait for that one."""
+    def _check(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> None:
+        """Have the grammar compiled. One thread compiles it, others wait for that one."""
         key = _key(grammar)
         while True:
             with self._changed:
                 if (compiled := self._cache.get(key)) is not None:
                     self._use(key, compiled)
-                    return compiled
+                    return
                 if (refused := self._cache.refusal(key)) is not None:
                     raise InvalidRequest(refused.message, code=refused.code)
                 if key not in self._being_compiled:
@@ -170,7 +163,6 @@ class GrammarCompiler:
         else:
             with self._changed:
                 self._cache.keep(key, compiled)
-            return compiled
         finally:
             with self._changed:
                 self._being_compiled.discard(key)
@@ -178,10 +170,11 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> CompiledGrammar:
         factory = self._load()
-        if self._pool is None:
+        pool = self._pool
+        if pool is None:
             text, matcher = on_deep_stack(lambda: factory.compile(grammar))
             return CompiledGrammar(text, matcher, BASE_BYTES + BYTES_PER_BYTE * len(text))
-        verdict = self._pool.run(grammar, is_cancelled)
+        verdict = pool.run(grammar, is_cancelled)
         if is_cancelled():
             raise RequestCancelled
         matcher = on_deep_stack(lambda: factory.of_text(verdict.text))
@@ -242,13 +235,18 @@ class GrammarCompiler:
         return pool
 
 
-def _key(grammar: Grammar) -> bytes:
+def _key(grammar: Grammar, *, param: str | None = None) -> bytes:
+    """Return the content of a grammar. Raises InvalidRequest if it is too large or no text."""
     try:
         key = msgspec.msgpack.encode(grammar)
     except (UnicodeEncodeError, RecursionError) as error:
-        raise InvalidRequest("The grammar is not valid text.", code="invalid_grammar") from error
+        raise InvalidRequest(
+            "The grammar is not valid text.", param=param, code="invalid_grammar"
+        ) from error
     if len(key) > MAX_BYTES:
         raise InvalidRequest(
-            f"The grammar has {len(key)} bytes, more than {MAX_BYTES}.", code="invalid_grammar"
+            f"The grammar has {len(key)} bytes, more than {MAX_BYTES}.",
+            param=param,
+            code="invalid_grammar",
         )
     return key

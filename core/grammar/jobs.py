@@ -21,13 +21,12 @@ class FilledMasks:
     When the last job has dropped it, its memory goes back to ``home`` for other masks.
     """
 
-    __slots__ = ("_buffer", "_home", "num_rows", "tensor")
+    __slots__ = ("_buffer", "_home", "tensor")
 
     def __init__(
         self, tensor: torch.Tensor, buffer: Addends | None = None, home: list[Addends] | None = None
     ) -> None:
         self.tensor = tensor
-        self.num_rows = len(tensor)
         self._buffer = buffer
         self._home = home
 

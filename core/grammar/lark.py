@@ -34,7 +34,7 @@ from core.contract.grammar import (
 from core.grammar.schema import prepare_schema
 
 MAX_LARK_BYTES = 320 * 1024
-"""Largest grammar accepted after annotations are dropped, in characters of its text."""
+"""Largest text of ``to_lark``, in bytes (it is ASCII). Annotations of schemas are not in it."""
 
 MAX_RULES = 5000
 """Rules in a grammar of a client: each may lead to another one."""
@@ -142,7 +142,7 @@ class _Writer:
     def _other(self, source: str) -> str:
         try:
             source = llguidance.gbnf_to_lark.any_to_lark(source)
-        except Exception as error:  # llguidance raises many types
+        except Exception as error:  # bare ones; RecursionError if it is deep
             raise InvalidRequest(
                 f"The grammar is neither Lark nor GBNF: {str(error)[:200]}", code="invalid_grammar"
             ) from error

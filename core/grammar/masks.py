@@ -196,14 +196,16 @@ def apply(logits: torch.Tensor, rows: list[int], masks: torch.Tensor) -> None:
     if len(rows) == logits.shape[0]:
         logits.add_(masks)
     else:
-        index = upload(np.array(rows, dtype=np.float64), logits.device).long()
-        logits.index_add_(0, index, masks)
+        logits.index_add_(0, _uploaded(rows, logits), masks)
 
 
 def exclude_all(logits: torch.Tensor, rows: list[int]) -> None:
     """Set all logits of these rows to -inf."""
-    index = upload(np.array(rows, dtype=np.float64), logits.device).long()
-    logits.index_fill_(0, index, -torch.inf)
+    logits.index_fill_(0, _uploaded(rows, logits), -torch.inf)
+
+
+def _uploaded(rows: list[int], logits: torch.Tensor) -> torch.Tensor:
+    return upload(np.array(rows, dtype=np.float64), logits.device).long()
 
 
 def _unpacked(words: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:

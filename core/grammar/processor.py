@@ -86,7 +86,7 @@ class GrammarProcessor:
             group[1].append(row)
             group[2].append(job.row)
         for masks, target, source in groups.values():
-            is_whole = source == list(range(masks.num_rows))
+            is_whole = source == list(range(len(masks.tensor)))
             apply(logits, target, masks.tensor if is_whole else masks.tensor[source])
         if excluded:
             exclude_all(logits, excluded)

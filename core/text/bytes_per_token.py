@@ -1,4 +1,4 @@
-"""How many bytes of text one token can stand for: a long text then has at least so many tokens."""
+"""The most bytes of text in one token, for a lower bound on the tokens of a long text."""
 
 from __future__ import annotations
 

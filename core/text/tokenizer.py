@@ -249,10 +249,10 @@ class Tokenizer:
             chat_template=chat_template,
             template_kwargs=template_kwargs,
         )
-        first, *others = pieces = rendered.split(mark)
+        pieces = rendered.split(mark)
         check_size(sum(len(piece.encode(errors="surrogatepass")) for piece in pieces))
-        ids = self.encode(first, add_special_tokens=False)
-        for piece in others:
+        ids = self.encode(pieces[0], add_special_tokens=False)
+        for piece in pieces[1:]:
             ids += self._encode_inner(piece)
         return ids
 

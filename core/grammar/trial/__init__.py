@@ -1,1 +1,1 @@
-"""Trials: a grammar is compiled in a child process first, which its cost cannot harm."""
+"""Trials: a new grammar is compiled in a child process, whose time and memory are limited."""

@@ -1,4 +1,4 @@
-"""What this process takes of the system's memory, in bytes. Linux only."""
+"""Counts the memory of this process, in bytes. Linux only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def resident_bytes() -> int:
 
 
 def allocated_bytes() -> Callable[[], int]:
-    """Return a function that counts allocated bytes; resident ones where the C library cannot."""
+    """Return a function that counts the bytes of live allocations in this process.
+
+    It needs glibc's ``mallinfo2``; without it, it counts resident bytes.
+    """
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except AttributeError:

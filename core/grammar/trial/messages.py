@@ -1,13 +1,21 @@
-"""What the server and a trial process say to each other, as msgpack after its length."""
+"""Messages between the server and a trial process.
+
+On a pipe each one is its length (four bytes, little-endian), then msgpack.
+
+The server sends a Setup, the child answers with an empty Verdict when it is ready. Then a Verdict
+answers each Trial.
+"""
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 
 from core.contract.grammar import Grammar
 from core.grammar.matchers import TokenTable
+
+T = TypeVar("T")
 
 LENGTH_BYTES = 4
 
@@ -32,11 +40,12 @@ class Trial(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, array_like=True):
-    """How a trial went: the compiled text and what it cost, or a problem for the client.
+    """The result of a trial: the text that was compiled and its size, or why it was refused.
 
-    ``num_bytes`` is the memory that the compiled grammar holds, ``cpu_seconds`` what the trial
-    took. ``is_memory`` and ``is_time`` say that memory or time was not enough. After a verdict that
-    ``is_last`` the child ends.
+    ``text`` is what ``MatcherFactory.of_text`` takes; ``num_bytes`` is the memory that the compiled
+    grammar holds. ``problem`` and ``code`` are an error message for the client and its code.
+    ``is_memory`` and ``is_time`` say that memory or CPU time was not enough. The child ends after a
+    verdict with ``is_last``.
     """
 
     text: str = ""
@@ -45,23 +54,30 @@ class Verdict(msgspec.Struct, frozen=True, array_like=True):
     is_memory: bool = False
     is_time: bool = False
     num_bytes: int = 0
-    cpu_seconds: float = 0.0
     is_last: bool = False
 
 
 def encode_message(message: Any) -> bytes:
-    """Return a message after its length."""
+    """Return the length of a message, then the message."""
     data = msgspec.msgpack.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "little") + data
 
 
+def decode_message(data: bytes, kind: type[T]) -> T | None:
+    """Return the one message in ``data``; None while it is not complete."""
+    size = int.from_bytes(data[:LENGTH_BYTES], "little")
+    if len(data) != LENGTH_BYTES + size:
+        return None
+    return msgspec.msgpack.decode(data[LENGTH_BYTES:], type=kind)
+
+
 def write_message(stream: IO[bytes], message: Any) -> None:
-    """Write a message after its length."""
+    """Write a message and flush the stream."""
     stream.write(encode_message(message))
     stream.flush()
 
 
-def read_message(stream: IO[bytes], kind: type[Any]) -> Any:
+def read_message(stream: IO[bytes], kind: type[T]) -> T | None:
     """Read a message of this type; None at the end of the stream."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:

@@ -59,7 +59,7 @@ class TrialPool:
                 self._idle.append(self._start())
 
     def run(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> Verdict:
-        """Compile a grammar in a child. Returns what it cost and its text.
+        """Compile a grammar in a child; return its text and the memory that it holds.
 
         Raises InvalidRequest if the grammar is invalid or too expensive, RequestCancelled, and
         Unavailable if no process can be started.

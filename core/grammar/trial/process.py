@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from core.contract.errors import RequestCancelled
 from core.contract.grammar import Grammar
-from core.grammar.trial.messages import LENGTH_BYTES, Trial, Verdict, write_message
+from core.grammar.trial.messages import Trial, Verdict, decode_message, write_message
 
 POLL_SECONDS = 0.05
 """How often a waiting thread looks whether its request is cancelled."""
@@ -77,7 +75,7 @@ class TrialProcess:
             self.close()
             raise
         if verdict is None:
-            return self._post_mortem()
+            return self._verdict_of_end()
         if verdict.is_last:
             self.close()
         return verdict
@@ -120,23 +118,24 @@ class TrialProcess:
                 if not read:
                     return None
                 data += read
-                size = int.from_bytes(data[:LENGTH_BYTES], "little")
-                if len(data) >= LENGTH_BYTES and len(data) == LENGTH_BYTES + size:
-                    return msgspec.msgpack.decode(data[LENGTH_BYTES:], type=Verdict)
+                if (verdict := decode_message(data, Verdict)) is not None:
+                    return verdict
             elif is_cancelled():
                 raise RequestCancelled
             elif time.monotonic() > deadline:
                 return None
 
-    def _post_mortem(self) -> Verdict:
-        """What the end of the process says about the grammar. Raises ChildFailed."""
+    def _verdict_of_end(self) -> Verdict:
+        """End the process; return the verdict that the signal which ended it stands for.
+
+        Raises ChildFailed if it ended in another way, or had not ended yet.
+        """
         self.close()
-        match self._process.returncode:
-            case code if code == -signal.SIGPROF:
-                return Verdict(is_time=True)
-            case code if code == -signal.SIGABRT:  # so ends an allocation that fails in Rust
-                return Verdict(is_memory=True)
-            case code if code in (-signal.SIGSEGV, -signal.SIGBUS):
-                return Verdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
-            case code:
-                raise ChildFailed(f"exit code {code}")
+        code = self._process.returncode
+        if code == -signal.SIGPROF:
+            return Verdict(is_time=True)
+        if code == -signal.SIGABRT:  # Rust aborts when an allocation fails
+            return Verdict(is_memory=True)
+        if code in (-signal.SIGSEGV, -signal.SIGBUS):  # the stack overflowed
+            return Verdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
+        raise ChildFailed(f"exit code {code}")

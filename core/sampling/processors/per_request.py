@@ -24,9 +24,9 @@ class PerRequest(Generic[V]):
         earlier, self._kept = self._kept, {}
         values = []
         for source in sources:
-            key = id(source)  # valid while `source` is referenced, which the entry does
+            key = id(source)  # no other object has it, because the entry keeps `source` alive
             entry = self._kept.get(key) or earlier.get(key)
-            if entry is None or entry[0] is not source:
+            if entry is None:
                 entry = (source, self._make(source))
             self._kept[key] = entry
             values.append(entry[1])

@@ -188,7 +188,7 @@ def test_masks_of_hostile_grammars_begin_within_their_limit(decoder, name):
     """CPU time of one mask; what grows beyond that is ended by Progress."""
     grammar = SLOW_MASKS[name]
     decoder.compiler.check(grammar)
-    matcher = decoder.compiler.matcher(grammar)
+    matcher = decoder.compiler.kept_matcher(grammar)
     rng = random.Random(0)
     for _ in range(24):
         start = time.thread_time()
@@ -203,16 +203,22 @@ def test_masks_of_hostile_grammars_begin_within_their_limit(decoder, name):
 # The cache
 
 
-def test_grammars_are_compiled_once(monkeypatch):
-    decoder = Decoder()
+def count_compilations(monkeypatch, decoder):
+    """A list that grows with each compilation."""
     compiled = []
     whole = decoder.compiler._compile
     monkeypatch.setattr(
         decoder.compiler, "_compile", lambda *args: compiled.append(1) or whole(*args)
     )
+    return compiled
+
+
+def test_grammars_are_compiled_once(monkeypatch):
+    decoder = Decoder()
+    compiled = count_compilations(monkeypatch, decoder)
     for _ in range(3):
         decoder.compiler.check(json_schema(OBJECT))
-        decoder.compiler.matcher(json_schema(dict(OBJECT)))
+        decoder.compiler.check(json_schema(dict(OBJECT)))
     assert len(compiled) == 1
     assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is not None
     assert decoder.compiler.kept_matcher(choice(["not checked"])) is None
@@ -220,11 +226,7 @@ def test_grammars_are_compiled_once(monkeypatch):
 
 def test_refusals_are_remembered(monkeypatch):
     decoder = Decoder()
-    compiled = []
-    whole = decoder.compiler._compile
-    monkeypatch.setattr(
-        decoder.compiler, "_compile", lambda *args: compiled.append(1) or whole(*args)
-    )
+    compiled = count_compilations(monkeypatch, decoder)
     monkeypatch.setattr(cache_module, "MAX_REFUSED", 2)
     messages = {refusal(decoder, regex("(?=a)b")) for _ in range(3)}
     assert len(compiled) == len(messages) == 1
@@ -279,7 +281,8 @@ def test_threads_may_check_concurrently():
         try:
             for i in range(10):
                 decoder.compiler.check(json_schema({"const": (index * i) % 7}))
-                decoder.compiler.matcher(choice([str(i)]))
+                decoder.compiler.check(choice([str(i)]))
+                decoder.compiler.kept_matcher(choice([str(i)])).compute_bitmask()
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from core.contract.errors import InvalidRequest, RequestCancelled, Unavailable
 from core.contract.grammar import choice, json_schema, lark
 from core.grammar import compiler as compiler_module
+from core.grammar.matchers import TokenTable
+from core.grammar.trial import child as child_module
 from core.grammar.trial import pool as pool_module
+from core.grammar.trial.messages import Setup, Trial, Verdict, encode_message, read_message
 from tests.support.byte_grammars import byte_compiler
 
 SLOW = json_schema({"allOf": [{"type": "integer", "multipleOf": step} for step in (997, 991)]})
@@ -139,6 +145,43 @@ def test_a_killed_process_is_replaced(compiler):
     with pytest.raises(Unavailable):
         compiler.check(choice(["e"]))
     compiler.check(choice(["e"]))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGPROF, "takes more than 0.2 s"),
+        (signal.SIGABRT, "needs more than 512 MiB"),
+        (signal.SIGSEGV, "nested too deeply"),
+    ],
+)
+def test_the_signal_that_ends_a_process_says_why(compiler, number, words):
+    compiler.check(choice([f"before signal {number}"]))
+    for pid in compiler._pool.pids:
+        os.kill(pid, number)
+        assert is_gone(pid)
+    with pytest.raises(InvalidRequest, match=words):
+        compiler.check(choice([f"ended by signal {number}"]))
+
+
+def test_a_process_that_keeps_much_memory_is_replaced(compiler, monkeypatch):
+    monkeypatch.setattr(child_module, "MAX_GROWTH", -1)
+    monkeypatch.setattr(child_module, "limited", contextlib.nullcontext)  # this process has none
+    table = TokenTable.of(compiler._vocabulary, compiler.end_ids, compiler.vocab_size)
+    messages = Setup(table, 1.0, 1.0, 0), Trial(EASY), Trial(choice(["a second one"]))
+    answers = io.BytesIO()
+    child_module._serve(io.BytesIO(b"".join(map(encode_message, messages))), answers)
+    answers.seek(0)
+    assert read_message(answers, Verdict) == Verdict()  # ready
+    assert read_message(answers, Verdict).is_last
+    assert read_message(answers, Verdict) is None
+
+
+def test_a_process_gives_way_to_the_server(compiler):
+    compiler.check(choice(["g"]))
+    pid, *_ = compiler._pool.pids
+    assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_processes_end_with_the_compiler():
