@@ -27,14 +27,13 @@ class Lane:
         """Jobs that still run although nobody waits for them."""
         self._num_workers = num_workers
         self._line: FairLine[asyncio.Future[None]] = FairLine()
-        self._num_waiting = 0
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(num_workers, thread_name_prefix=f"roseinfer-{name}")
 
     @property
     def num_waiting(self) -> int:
         """Jobs that wait for a worker."""
-        return self._num_waiting
+        return len(self._line)
 
     async def run(
         self,
@@ -67,22 +66,20 @@ class Lane:
             return
         turn = self._loop.create_future()
         self._line.push(tenant, max(cost, 1), turn)
-        self._num_waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._pass_on()  # the worker was handed over in the same turn of the loop
             else:
-                self._num_waiting -= 1
+                self._line.discard(turn)
             raise
 
     def _pass_on(self) -> None:
         """Hand a worker that has become free to the next in line."""
         while self._line:
             turn = self._line.pop()
-            if not turn.done():
-                self._num_waiting -= 1
+            if not turn.done():  # else its caller is about to leave the line
                 turn.set_result(None)
                 return
         self.num_running -= 1

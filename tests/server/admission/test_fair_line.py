@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.admission.fair_line import FairLine
+from server.admission.fair_line import MAX_SPARE, FairLine
 
 
 def test_one_request_of_another_passes_a_long_line():
@@ -23,6 +23,51 @@ def test_an_idle_tenant_saves_no_credit():
         line.push("b", 1, f"b{number}")
     turns = [line.pop()[0] for _ in range(10)]
     assert turns.count("b") <= 6
+
+
+def test_what_was_discarded_has_no_turn():
+    line = FairLine()
+    for item in ("a0", "a1", "b0"):
+        line.push(item[0], 1, item)
+    line.discard("a0")
+    line.discard("a0")
+    assert (len(line), line.pop(), line.pop(), len(line)) == (2, "b0", "a1", 0)
+
+
+def test_the_last_one_discarded_leaves_nothing():
+    line = FairLine()
+    line.push("a", 9, "a0")
+    line.discard("a0")
+    line.push("b", 1, "b0")
+    line.push("a", 1, "a1")
+    line.push("b", 1, "b1")
+    assert [line.pop() for _ in range(3)] == ["b0", "a1", "b1"]
+
+
+def kept(line):
+    return max(len(line._heap), len(line._ends), len(line._items))
+
+
+def test_tenants_that_come_once_are_forgotten_while_others_wait():
+    line = FairLine()
+    for number in range(5 * MAX_SPARE):
+        line.push(f"t{number}", 1, number)
+        if len(line) > 10:
+            line.pop()
+    assert len(line) == 10
+    assert kept(line) <= MAX_SPARE + len(line)
+    assert [line.pop() for _ in range(10)] == list(range(5 * MAX_SPARE - 10, 5 * MAX_SPARE))
+
+
+def test_items_that_are_discarded_while_others_wait_are_forgotten():
+    line = FairLine()
+    line.push("stays", 1, "s")
+    for number in range(5 * MAX_SPARE):
+        line.push("leaves", 100, number)
+        line.discard(number)
+    assert kept(line) <= MAX_SPARE + len(line)
+    assert line.pop() == "s"
+    assert kept(line) == 0
 
 
 items = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100)), min_size=1, max_size=80)

@@ -90,13 +90,16 @@ async def test_a_running_job_ends_at_its_next_checkpoint(lane):
     assert lane.num_abandoned == 0
 
 
-async def test_a_worker_handed_to_a_caller_that_leaves_is_passed_on(lane):
+@pytest.mark.parametrize("is_cancelled_first", [False, True])
+async def test_a_worker_handed_to_a_caller_that_leaves_is_passed_on(lane, is_cancelled_first):
     """The turn and the cancellation come in the same turn of the event loop."""
     work, gone, following = Work(), Work(), Work()
     first = start(lane, work)
     await until(work.begun.is_set)
     leaver, other = start(lane, gone), start(lane, following)
     await settle()
+    if is_cancelled_first:
+        leaver.cancel()
     lane._pass_on()  # as at the end of the first job
     leaver.cancel()
     await settle()
