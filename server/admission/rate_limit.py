@@ -11,7 +11,7 @@ from server.errors import APIError
 
 MINUTE = 60.0
 MAX_TENANTS = 4096
-"""Tenants above which those whose buckets are full again are forgotten."""
+"""Tenants from which on those whose buckets are full again are forgotten."""
 
 Headers = dict[str, str]
 
@@ -54,6 +54,8 @@ class RateLimiter:
         }
         self._clock = clock
         self._buckets: dict[str, dict[str, _Bucket]] = {}
+        self._most_tenants = MAX_TENANTS
+        """When there are so many, those with full buckets are forgotten."""
 
     def __bool__(self) -> bool:
         """Whether there is any limit."""
@@ -94,7 +96,7 @@ class RateLimiter:
         now = self._clock()
         buckets = self._buckets.get(tenant)
         if buckets is None:
-            if len(self._buckets) >= MAX_TENANTS:
+            if len(self._buckets) >= self._most_tenants:
                 self._forget_full(now)
             buckets = {name: _Bucket(limit, now) for name, limit in self._limits.items()}
             self._buckets[tenant] = buckets
@@ -112,6 +114,8 @@ class RateLimiter:
             for tenant, buckets in self._buckets.items()
             if not all(bucket.is_full for bucket in buckets.values())
         }
+        # Twice what is left, so that the search costs each new tenant little.
+        self._most_tenants = max(2 * len(self._buckets), MAX_TENANTS)
 
 
 def _duration(seconds: float) -> str:

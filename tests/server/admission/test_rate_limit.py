@@ -75,3 +75,23 @@ def test_tenants_with_full_buckets_are_forgotten(clock):
         clock.now += 0.1
         limiter.admit(str(number))
     assert len(limiter._buckets) <= MAX_TENANTS
+
+
+def test_many_tenants_without_full_buckets_are_searched_seldom(clock, monkeypatch):
+    searched = []
+    forget_full = RateLimiter._forget_full
+
+    def counting(self, now):
+        searched.append(len(self._buckets))
+        forget_full(self, now)
+
+    monkeypatch.setattr(RateLimiter, "_forget_full", counting)
+    limiter = RateLimiter(Rates(requests=1), clock=clock)
+    for number in range(3 * MAX_TENANTS):
+        limiter.admit(str(number))
+    assert searched == [MAX_TENANTS, 2 * MAX_TENANTS]
+    refused(limiter, "0")  # none of them is forgotten
+    clock.now += 3600
+    for number in range(MAX_TENANTS + 1):
+        limiter.admit(f"later {number}")
+    assert len(limiter._buckets) == MAX_TENANTS + 1
