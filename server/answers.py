@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -43,7 +44,7 @@ _renderers = anyio.CapacityLimiter(2)
 """Heavy answers that are rendered at once."""
 
 
-class OwningAnswer(Response[None]):
+class OwningAnswer(Response[None], ABC):
     """Base of responses whose body comes from the engine."""
 
     def __init__(self, stream: ResponseStream, *, media_type: str) -> None:
@@ -53,8 +54,9 @@ class OwningAnswer(Response[None]):
     def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
         return self._send
 
+    @abstractmethod
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Send the status and the body. It owns the stream meanwhile."""
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
@@ -97,7 +99,7 @@ class StreamAnswer(OwningAnswer):
 
     The status is sent with the first output, so a request that fails before gets a 500. After
     ``keep_alive_interval`` seconds without output the status and the renderer's ``keep_alive``
-    bytes are sent, and those bytes again after every further interval. None or 0: never.
+    bytes are sent, and those bytes again after every further interval. 0: never.
     """
 
     def __init__(
@@ -105,11 +107,11 @@ class StreamAnswer(OwningAnswer):
         stream: ResponseStream,
         renderer: StreamRenderer,
         *,
-        keep_alive_interval: float | None = None,
+        keep_alive_interval: float = 0.0,
     ) -> None:
         super().__init__(stream, media_type=renderer.media_type)
         self._renderer = renderer
-        self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else None
+        self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False
         self._is_cut = False
         self._num_writes = 0
