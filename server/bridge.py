@@ -133,15 +133,13 @@ class EngineBridge:
         self._seats.leave(stream)
         for request in stream.requests:
             if request.request_id in self._routes:
-                self._core.submit(Abort(request.request_id))
-                self._deliver([StepOutput(request_id=request.request_id, error=str(error))])
+                self._end(request.request_id, str(error))
 
     def fail_all(self, message: str) -> None:
         """End every running and waiting request with an error."""
         self._seats.clear()
         for request_id in list(self._routes):
-            self._core.submit(Abort(request_id))
-            self._deliver([StepOutput(request_id=request_id, error=message)])
+            self._end(request_id, message)
 
     async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - it escalates, it does not cancel
         """Refuse new work and wait for open responses. After ``timeout`` seconds end them."""
@@ -166,6 +164,11 @@ class EngineBridge:
             self.state = State.DRAINING
         self.fail_all("The server is shutting down.")
         return self._core.close(CLOSE_TIMEOUT)
+
+    def _end(self, request_id: str, message: str) -> None:
+        """End a request with an error."""
+        self._core.submit(Abort(request_id))
+        self._deliver([StepOutput(request_id=request_id, error=message)])
 
     async def _wait_closed(self, timeout: float) -> bool:  # noqa: ASYNC109 - returns on timeout
         if self._streams:

@@ -24,6 +24,7 @@ from schemas.limits import (
     field_bytes,
 )
 from server.errors import APIError, invalid_body
+from server.ignored_fields import MAX_NAME_LENGTH
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -54,7 +55,7 @@ def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> D
         if unknown is None:
             raise invalid_body(error) from None
         if is_strict or body.count(b":") > MAX_COLONS:
-            name = _shown(unknown["name"])
+            name = unknown["name"][:MAX_NAME_LENGTH]
             raise APIError(
                 400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
             ) from None
@@ -122,7 +123,3 @@ def _without_collections(body: bytes) -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _shown(name: str) -> str:
-    return name[:64]

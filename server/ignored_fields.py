@@ -1,4 +1,4 @@
-"""Reports request fields that the API does not have: a response header, and a log line a name."""
+"""Reports request fields that the API does not have: in a response header, and once in the log."""
 
 from __future__ import annotations
 

@@ -35,10 +35,6 @@ class Job:
     """To be called in a worker before the requests are submitted. Raises InvalidRequest."""
 
     @property
-    def num_requests(self) -> int:
-        return len(self.prompts) * self.num_choices
-
-    @property
     def num_prompt_tokens(self) -> int:
         """Tokens of all prompts."""
         return sum(map(len, self.prompts))

@@ -42,7 +42,7 @@ class Ticket:
         try:
             self._take(admission.choices, 1)
             self._take(admission.body_bytes, declared_bytes or 0)
-        except BaseException:
+        except QueueFull:
             self._release()
             raise
         admission.num_tickets += 1

@@ -28,7 +28,7 @@ def requests(
         renderer=TextRenderer(""),
     )
     requests = job.requests(tenant)
-    assert len(requests) == job.num_requests
+    assert len(requests) == len(prompts) * num_choices
     return requests
 
 
