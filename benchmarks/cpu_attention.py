@@ -2,24 +2,25 @@
 
     python -m benchmarks.cpu_attention [--rounds N]
 
-The shortest of N rounds counts. ``GB/s`` are the bytes of keys and values that are read,
-``GFLOP/s`` the products of queries, keys, weights and values. Compare two source trees by running
-the script with PYTHONPATH set to each in turn.
+Prints the shortest and the median of N rounds. ``GB/s`` are the bytes of keys and values that are
+read, ``GFLOP/s`` the operations of both matrix products, by the shortest round. Compare two source
+trees by running the script with PYTHONPATH set to each in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from benchmarks.attention_batch import Shapes, shuffled_batch
 from core.attention.cpu_backend import PagedCPUBackend
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 BLOCK_SIZE = 16
 GPT2, QWEN3 = (12, 12, 64), (16, 8, 128)
@@ -28,8 +29,9 @@ GPT2, QWEN3 = (12, 12, 64), (16, 8, 128)
 class Case(NamedTuple):
     name: str
     heads: tuple[int, int, int]
-    shapes: list[tuple[int, int]]
-    """(tokens computed before, tokens now) of each sequence."""
+    """Heads of queries, heads of keys and values, and their dimension."""
+
+    shapes: Shapes
 
 
 CASES = (
@@ -42,33 +44,11 @@ CASES = (
 )
 
 
-def batch_of(shapes: list[tuple[int, int]]) -> ModelInput:
-    counts = np.array([now for _, now in shapes])
-    lens = np.array([before + now for before, now in shapes])
-    num_blocks = -(-lens // BLOCK_SIZE)
-    tables = np.zeros((len(shapes), num_blocks.max()), dtype=np.int64)
-    free = iter(np.random.default_rng(0).permutation(num_blocks.sum()))
-    for i, count in enumerate(num_blocks):
-        tables[i, :count] = [next(free) for _ in range(count)]
-    positions = np.concatenate([np.arange(b, b + n) for b, n in shapes])
-    rows = np.repeat(np.arange(len(shapes)), counts)
-    slots = tables[rows, positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
-    return ModelInput(
-        token_ids=torch.zeros(len(positions), dtype=torch.int64),
-        positions=torch.from_numpy(positions),
-        slots=torch.from_numpy(slots),
-        logits_indices=torch.zeros(0, dtype=torch.int64),
-        query_starts=np.concatenate([[0], np.cumsum(counts)]),
-        context_lens=lens,
-        block_tables=tables,
-    )
-
-
 def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     heads, kv_heads, dim = case.heads
     layer = LayerSpec(heads, kv_heads, dim, dim, dim**-0.5, None)
-    batch = batch_of(case.shapes)
-    num_blocks = int(batch.block_tables.max()) + 1
+    num_blocks = sum(-(-sum(shape) // BLOCK_SIZE) for shape in case.shapes)
+    batch = shuffled_batch(case.shapes, BLOCK_SIZE, num_blocks, random.Random(0))
     layers = [layer] * max(1, (256 << 20) // (num_blocks * BLOCK_SIZE * kv_heads * dim * 4))
     storage = KVStorage(
         layers,
@@ -85,9 +65,8 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     times = []
     for i in range(rounds):
         start = time.perf_counter()
-        backend.forward(
-            *states, i % len(layers)
-        )  # layers in turn: their caches are not in the CPU's
+        # In turn: the KV cache of the next layer is not in the CPU's caches.
+        backend.forward(*states, i % len(layers))
         times.append(time.perf_counter() - start)
     best = min(times)
     keys = sum(b + n for b, n in case.shapes)
@@ -95,7 +74,7 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     gbytes = keys * kv_heads * dim * 2 * dtype.itemsize / 1e9
     gflop = pairs * heads * dim * 4 / 1e9
     print(
-        f"{case.name:32} {str(dtype)[6:]:9} {best * 1e3:8.3f} ms {np.median(times) * 1e3:8.3f} "
+        f"{case.name:32} {str(dtype)[6:]:9} {best * 1e3:8.3f} ms {np.median(times) * 1e3:8.3f} ms "
         f"{gbytes / best:7.1f} GB/s {gflop / best:7.0f} GFLOP/s"
     )
 

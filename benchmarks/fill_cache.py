@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
+from benchmarks.attention_batch import batch_of
 from core.attention.base import AttentionBackend
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 
 
 def fill(
@@ -38,18 +37,7 @@ def fill(
             (spec.num_kv_heads, spec.value_dim),
         )
     )
-    backend.plan(_one_sequence_per_block(storage.num_blocks, size).on(cache.device))
+    blocks = [[block] for block in range(storage.num_blocks)]
+    one_sequence_per_block = batch_of(blocks, [(0, size)] * storage.num_blocks, size)
+    backend.plan(one_sequence_per_block.on(cache.device))
     backend.forward(query, key, value, layer)
-
-
-def _one_sequence_per_block(num_blocks: int, block_size: int) -> ModelInput:
-    slots = torch.arange(num_blocks * block_size)
-    return ModelInput(
-        token_ids=torch.zeros_like(slots),
-        positions=slots % block_size,
-        slots=slots,
-        logits_indices=torch.zeros(0, dtype=torch.int64),
-        query_starts=np.arange(num_blocks + 1) * block_size,
-        context_lens=np.full(num_blocks, block_size),
-        block_tables=np.arange(num_blocks)[:, None],
-    )

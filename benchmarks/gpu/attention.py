@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import torch
 
+from benchmarks.attention_batch import shuffled_batch
 from benchmarks.fill_cache import fill
 from benchmarks.gpu.options import Options
 from benchmarks.gpu.rows import Row, in_one_line
 from core.attention.base import backend_factory
 from core.contract.errors import ModelLoadError
-from core.contract.messages import EngineRequest
-from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput, build_model_input
-from core.sequence import Sequence
 
 BACKENDS = {"cuda": ("torch", "triton"), "cpu": ("torch", "cpu")}
 BLOCK_SIZE = 16
@@ -77,7 +74,8 @@ def _error(
     dtype: torch.dtype,
 ) -> float:
     """Largest error against the torch backend in float32 on the CPU, over the same numbers."""
-    batch, num_blocks = batch_of(shapes, random.Random(0))
+    num_blocks = sum(-(-sum(shape) // BLOCK_SIZE) for shape in shapes) + 5
+    batch = shuffled_batch(shapes, BLOCK_SIZE, num_blocks, random.Random(0))
     found = []
     for name, where, compute_dtype in (
         ("torch", torch.device("cpu"), torch.float32),
@@ -104,20 +102,3 @@ def _error(
             attend.plan(batch.on(where))
             found.append(attend.forward(*states, 0).float().cpu())
     return float((found[0] - found[1]).abs().max())
-
-
-def batch_of(shapes: list[tuple[int, int]], rng: random.Random) -> tuple[ModelInput, int]:
-    """Sequences of these shapes with shuffled KV cache blocks, and the number of blocks."""
-    num_blocks = sum(-(-sum(shape) // BLOCK_SIZE) for shape in shapes) + 5
-    free = rng.sample(range(num_blocks), num_blocks)
-    scheduled = []
-    for i, (num_computed, num_scheduled) in enumerate(shapes):
-        ids = (1,) * (num_computed + num_scheduled)
-        params = SamplingParams(max_tokens=1)
-        request = EngineRequest(request_id=str(i), prompt_token_ids=ids, params=params)
-        sequence = Sequence(request, seed=0)
-        for _ in range(-(-len(ids) // BLOCK_SIZE)):
-            sequence.block_table.append(free.pop())
-        sequence.num_computed_tokens = num_computed
-        scheduled.append((sequence, num_scheduled))
-    return build_model_input(scheduled, [], block_size=BLOCK_SIZE), num_blocks

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.attention_batch import shuffled_batch
 from benchmarks.fill_cache import fill
 from core.attention.base import BackendFactory, backend_factory
 from core.contract.errors import ModelLoadError
-from core.contract.messages import EngineRequest
-from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput, build_model_input
-from core.sequence import Sequence
+from core.model_input import ModelInput
 from tests.support.sdpa_attention import SDPABackend
 
 BLOCK_SIZE = 4
@@ -32,20 +30,7 @@ LAYERS = [
 
 
 def batch_of(shapes: list[tuple[int, int]], rng: random.Random) -> ModelInput:
-    """Sequences of (tokens computed before, tokens now), with shuffled blocks."""
-    free = rng.sample(range(NUM_BLOCKS), NUM_BLOCKS)
-    scheduled = []
-    for i, (num_computed, num_now) in enumerate(shapes):
-        total = num_computed + num_now
-        request = EngineRequest(
-            request_id=str(i), prompt_token_ids=(1,) * total, params=SamplingParams(max_tokens=1)
-        )
-        sequence = Sequence(request, seed=0)
-        for _ in range(-(-total // BLOCK_SIZE)):
-            sequence.block_table.append(free.pop())
-        sequence.num_computed_tokens = num_computed
-        scheduled.append((sequence, num_now))
-    return build_model_input(scheduled, [], block_size=BLOCK_SIZE)
+    return shuffled_batch(shapes, BLOCK_SIZE, NUM_BLOCKS, rng)
 
 
 def run(

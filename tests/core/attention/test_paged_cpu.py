@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.attention_batch import batch_of
 from benchmarks.fill_cache import fill
 from core.attention import cpu_backend as paged_cpu
 from core.attention.base import backend_factory
 from core.kernels.cpu.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
 from tests.support.sdpa_attention import SDPABackend
 
@@ -26,26 +26,6 @@ def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Run every test with the kernels of each kind of CPU."""
     library = build(request.param)
     monkeypatch.setattr(paged_cpu, "kernels", lambda: library)
-
-
-def batch_of(tables: list[list[int]], shapes: list[tuple[int, int]], block_size: int) -> ModelInput:
-    """Sequences with these blocks, of (tokens computed before, tokens now)."""
-    counts = np.array([now for _, now in shapes])
-    lens = np.array([before + now for before, now in shapes])
-    width = max(map(len, tables))
-    padded = np.array([table + [0] * (width - len(table)) for table in tables])
-    positions = np.concatenate([np.arange(b, b + n) for b, n in shapes])
-    rows = np.repeat(np.arange(len(shapes)), counts)
-    slots = padded[rows, positions // block_size] * block_size + positions % block_size
-    return ModelInput(
-        token_ids=torch.zeros(len(positions), dtype=torch.int64),
-        positions=torch.from_numpy(positions),
-        slots=torch.from_numpy(slots),
-        logits_indices=torch.zeros(0, dtype=torch.int64),
-        query_starts=np.concatenate([[0], np.cumsum(counts)]),
-        context_lens=lens,
-        block_tables=padded,
-    )
 
 
 def compare(

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.attention_batch import shuffled_batch
 from core.contract.errors import ModelLoadError
-from core.contract.messages import EngineRequest
-from core.contract.params import SamplingParams
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
-from core.model_input import ModelInput, build_model_input
-from core.sequence import Sequence
+from core.model_input import ModelInput
 
 pytest.importorskip("triton")
 
@@ -62,25 +60,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def batch_of(
     shapes: list[tuple[int, int]], device: torch.device, rng: random.Random | None = None
 ) -> ModelInput:
-    """Sequences of (tokens computed before, tokens now), with shuffled blocks."""
-    rng = rng or random.Random(0)
-    free = rng.sample(range(NUM_BLOCKS), NUM_BLOCKS)
-    scheduled = []
-    for i, (num_computed, num_now) in enumerate(shapes):
-        total = num_computed + num_now
-        sequence = Sequence(
-            EngineRequest(
-                request_id=str(i),
-                prompt_token_ids=(1,) * total,
-                params=SamplingParams(max_tokens=1),
-            ),
-            seed=0,
-        )
-        for _ in range(-(-total // BLOCK_SIZE)):
-            sequence.block_table.append(free.pop())
-        sequence.num_computed_tokens = num_computed
-        scheduled.append((sequence, num_now))
-    return build_model_input(scheduled, [], block_size=BLOCK_SIZE).on(device)
+    return shuffled_batch(shapes, BLOCK_SIZE, NUM_BLOCKS, rng or random.Random(0)).on(device)
 
 
 def rows_of(batch: ModelInput, sequence: int) -> ModelInput:
