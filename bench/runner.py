@@ -19,7 +19,7 @@ class Runner(Protocol):
 
     @property
     def target(self) -> str:
-        """What is measured, in words."""
+        """The description of the target that a report shows."""
 
     def run(
         self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]

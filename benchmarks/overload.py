@@ -38,7 +38,7 @@ LOST = 0
 
 @dataclass
 class Load:
-    """What became of the requests of one load. Times are seconds."""
+    """Sends the requests of one load and counts their answers. Times are in seconds."""
 
     endpoint: Endpoint
     request: bytes

@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a simulation counted. Times are by the fake clock; requests are known by index."""
+    """Counts of one simulation. Times are in seconds of the fake clock."""
 
     num_steps: int = 0
     num_computed_tokens: int = 0
@@ -60,7 +60,7 @@ class Outcome:
     """Longest step in which a sequence computed its last pending token only."""
 
     first_step: dict[int, int] = field(default_factory=dict)
-    """The number of steps before a request's first one."""
+    """From the index of a request to the number of steps before its first one."""
 
     @property
     def extra(self) -> float:
