@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,14 +83,18 @@ def _between(kind: str, low: float | None, high: float | None) -> str | None:
 
 
 def _json(path: str) -> str:
-    most = field_bytes(path.partition(".")[0].partition("[")[0])
-    return "any JSON" if most is None else f"any JSON, {limits.MAX_DEPTH} levels"
+    is_read = _field_of(path) in limits.NESTED_FIELDS
+    return f"any JSON, {limits.MAX_DEPTH} levels" if is_read else "any JSON"
 
 
-def limits_page() -> str:
-    """Return the page's text."""
+def _field_of(path: str) -> str:
+    """The top-level field of a value."""
+    return path.partition(".")[0].partition("[")[0].partition(" ")[0]
+
+
+def _sections() -> Iterator[str]:
+    """For each route: the values whose limits differ from those above, then the other fields."""
     seen: dict[str, str] = {}
-    sections = []
     for route, request in REQUESTS.items():
         rows: dict[str, list[str]] = {}
         for path, limit in limits_of(request):
@@ -99,7 +104,15 @@ def limits_page() -> str:
         new = {path: text for path, text in lines.items() if seen.get(path) != text}
         seen |= lines
         table = "\n".join(f"| `{path}` | {text} |" for path, text in new.items())
-        sections.append(f"## {route}\n\n| value | limit |\n|---|---|\n{table}\n")
+        yield f"## {route}\n\n| value | limit |\n|---|---|\n{table}\n"
+        changed = {_field_of(path) for path in new}
+        same = dict.fromkeys(_field_of(path) for path in lines if _field_of(path) not in changed)
+        if same:
+            yield textwrap.fill(f"As above: {', '.join(f'`{name}`' for name in same)}.", 100) + "\n"
+
+
+def limits_page() -> str:
+    """Return the page's text."""
     sizes: dict[str, int] = {}
     for request in REQUESTS.values():
         for name in request.__struct_fields__:
@@ -110,7 +123,8 @@ def limits_page() -> str:
     return f"""# Limits
 
 `python -m docs.make_limits` writes this page from the types of the requests. A value beyond a limit
-is a 400 that names the field; one of bytes is a 413.
+is a 400 that names the field; one of bytes is a 413. A section leaves out
+the rows of a section above. Flags, and fields that take one of a few words, have no row.
 
 The operator chooses `--max-body-size`, `--max-model-len`, `--max-answer-logprobs` and the limits of
 what may wait (`--max-queued-requests`). The limits on this page are upper bounds that protect the
@@ -119,7 +133,9 @@ server and are not configurable.
 ## Bodies
 
 A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and at most
-{limits.MAX_COMMAS:,} commas, those inside of texts included. The JSON of a top-level field has at
+{limits.MAX_COMMAS:,} commas, and one with unknown fields at most {limits.MAX_COLONS:,} colons,
+those inside of texts included. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
+and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The JSON of a top-level field has at
 most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `prompt`, `suffix` and `tokens`,
 which only `--max-body-size` limits, and these:
 
@@ -127,7 +143,7 @@ which only `--max-body-size` limits, and these:
 |---|---|
 {table}
 
-{chr(10).join(sections)}"""
+{chr(10).join(_sections())}"""
 
 
 if __name__ == "__main__":

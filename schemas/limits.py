@@ -60,13 +60,27 @@ MAX_ITEMS = 1024
 """Items of a list, and keys of an object, without a narrower limit."""
 
 MAX_DEPTH = 200
-"""Levels of lists and objects inside of a field that takes any JSON."""
+"""Levels of lists and objects inside of one of NESTED_FIELDS."""
+
+NESTED_FIELDS = (
+    "chat_template_kwargs",
+    "tools",
+    "response_format",
+    "structured_outputs",
+    "structural_tag",
+    "guided_json",
+    "json_schema",
+)
+"""Top-level fields that contain any JSON and are read."""
 
 MAX_CONTAINERS = 400_000
 """Characters ``[`` and ``{`` of a body, those inside of texts included."""
 
 MAX_COMMAS = 4_000_000
 """Characters ``,`` of a body, those inside of texts included."""
+
+MAX_COLONS = 200_000
+"""Characters ``:`` of a body with unknown fields: its fields are listed to name those."""
 
 DEFAULT_FIELD_BYTES = MiB // 8
 FIELD_BYTES: dict[str, int | None] = {

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from schemas.limits import (
     DEFAULT_FIELD_BYTES,
+    MAX_COLONS,
     MAX_COMMAS,
     MAX_CONTAINERS,
     field_bytes,
@@ -27,9 +28,6 @@ from server.errors import APIError, invalid_body
 from server.ignored_fields import MAX_NAME_LENGTH
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-MAX_COLONS = 200_000
-"""Characters ``:`` of a body with unknown fields: its fields are listed to name those."""
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

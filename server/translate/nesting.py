@@ -7,23 +7,12 @@ from typing import Any
 import msgspec
 
 from core.contract.errors import InvalidRequest
-from schemas.limits import MAX_DEPTH
-
-_FIELDS = (
-    "chat_template_kwargs",
-    "tools",
-    "response_format",
-    "structured_outputs",
-    "structural_tag",
-    "guided_json",
-    "json_schema",
-)
-"""Fields that contain any JSON and are read."""
+from schemas.limits import MAX_DEPTH, NESTED_FIELDS
 
 
 def check_nesting(request: msgspec.Struct) -> None:
     """Raise InvalidRequest naming the field. The depth is found without recursion."""
-    for name in _FIELDS:
+    for name in NESTED_FIELDS:
         value = getattr(request, name, None)
         if value is not None and (depth := _depth(value)) > MAX_DEPTH:
             raise InvalidRequest(

@@ -10,12 +10,11 @@ from core.contract.errors import InvalidRequest
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
+from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
 from server.admission.checkpoint import checkpoint
 from server.translate.messages import template_messages
 from server.translate.prompt_size import CheckSize, no_check
-
-MAX_PROMPTS = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from docs.make_limits import PAGE, REQUESTS, limits_of, limits_page
@@ -13,6 +15,14 @@ REFUSED = {"image_url", "input_audio", "file", "audio", "messages"}
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == limits_page(), "run python -m docs.make_limits"
+
+
+@pytest.mark.parametrize("route", REQUESTS)
+def test_a_section_names_every_field_with_a_limit(route: str) -> None:
+    section = limits_page().partition(f"## {route}\n")[2].partition("\n## ")[0]
+    for path, _ in limits_of(REQUESTS[route]):
+        field = re.split(r"[.[ ]", path)[0]
+        assert re.search(rf"`{field}[`.[ ]", section), field
 
 
 @pytest.mark.parametrize("request_type", REQUESTS.values())

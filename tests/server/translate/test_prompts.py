@@ -5,8 +5,8 @@ from core.contract.errors import InvalidRequest
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
+from schemas.limits import MAX_PROMPTS
 from server.translate.prompts import (
-    MAX_PROMPTS,
     chat_prompt,
     completion_prompts,
     truncate,
