@@ -190,10 +190,9 @@ class Engine:
         else:
             [item] = step.scheduled
             self._failures.distrust(item)
-            generation = self._generations[item.sequence.request_id]
             request_id = item.sequence.request_id
             output = _failed(request_id, step.error, is_blameless=step.is_blameless)
-            self._fail(generation, output)
+            self._fail(self._generations[request_id], output)
         self.timer.lap("commit")
         num_tokens = sum(item.num_tokens for item in step.scheduled)
         self._scheduler.observe(num_tokens, len(step.scheduled), self.timer.step_seconds)

@@ -22,7 +22,7 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Free blocks, cached ones included."""
+        """Number of blocks without references, cached ones included."""
         return len(self._free)
 
     def is_free(self, block_id: int) -> bool:
@@ -79,10 +79,6 @@ class BlockPool:
         """Drop these blocks from the index; references stay."""
         for block_id in block_ids:
             self._drop_cached(block_id)
-
-    def drop_all_cached(self) -> None:
-        """Empty the index; references stay."""
-        self.drop_cached(list(self._index.values()))
 
     def _drop_cached(self, block_id: int) -> None:
         block_hash = self._hashes[block_id]

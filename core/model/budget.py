@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -31,7 +32,8 @@ def cache_budget(
     """
     fixed = config.kv_cache_memory
     if fixed is None and model.device.type == "cuda":
-        fixed = _cuda_budget(model, hook, make_attention, limits, config, dtype)
+        largest_step = partial(run_largest_step, model, hook, make_attention, limits, dtype)
+        fixed = _cuda_budget(model, limits, config, largest_step)
     if fixed is not None:
         return lambda _length: fixed
     left = cpu_budget(step_nbytes(model, limits))
@@ -46,21 +48,14 @@ def cache_budget(
 
 
 def _cuda_budget(
-    model: LoadedModel,
-    hook: AttentionHook,
-    make_attention: BackendFactory,
-    limits: Limits,
-    config: EngineConfig,
-    dtype: torch.dtype,
+    model: LoadedModel, limits: Limits, config: EngineConfig, largest_step: Callable[[], int]
 ) -> int:
-    """Bytes that the largest step and the CUDA graphs leave."""
-
-    def work() -> int:
-        return run_largest_step(model, hook, make_attention, limits, dtype)
-
+    """Bytes that ``largest_step`` and the CUDA graphs leave; see ``device_budget``."""
     what = f"a step of {limits.max_num_batched_tokens} tokens; lower --max-num-batched-tokens"
     with enough_memory(what):
-        budget = device_budget(CUDAMemory(model.device), config.gpu_memory_utilization, work)
+        budget = device_budget(
+            CUDAMemory(model.device), config.gpu_memory_utilization, largest_step
+        )
     if not config.enforce_eager:
         budget -= graphs_nbytes(
             max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype

@@ -53,8 +53,7 @@ class Admission:
         sequence.arrival = self._num_arrivals
         self._num_arrivals += 1
         self._waiting.add(sequence)
-        self._num_skipped = 0
-        self._denied = None
+        self._try_again()
 
     def put_back(self, sequence: Sequence, *, is_short: bool) -> None:
         """Queue a preempted sequence in its place. ``is_short``: the blocks had run out."""
@@ -66,23 +65,20 @@ class Admission:
     def remove(self, sequence: Sequence) -> None:
         """Remove a waiting sequence that ended."""
         self._waiting.remove(sequence)
-        self._num_skipped = 0
-        self._denied = None
+        self._try_again()
 
     def clear(self) -> None:
         """Forget every waiting sequence, and what tenants were charged."""
         self._waiting = FairQueue(self._demand.total_tokens)
         self._awaits_end = False
-        self._num_skipped = 0
-        self._denied = None
+        self._try_again()
 
     def observe_end(self, sequence: Sequence) -> None:
         """Learn from the end of a running sequence."""
         self._demand.observe_end(sequence)
         self._waiting.settle(sequence, sequence.num_tokens - sequence.num_cached_tokens)
         self._awaits_end = False
-        self._num_skipped = 0
-        self._denied = None
+        self._try_again()
 
     def pop(self, running: ReadOnly[Sequence]) -> Sequence | None:
         """Remove and return the next sequence to run beside ``running``, if any may.
@@ -128,6 +124,11 @@ class Admission:
                 return head, victims
         self._denied = head
         return None
+
+    def _try_again(self) -> None:
+        """Let the next call of ``pop`` and ``pop_for_share`` look at the head again."""
+        self._num_skipped = 0
+        self._denied = None
 
     def _ends_of(self, running: ReadOnly[Sequence]) -> list[End]:
         return sorted(map(self._demand.end_of, running))
