@@ -55,7 +55,7 @@ class Candidate(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What to count once it is installed, by kind."""
+        """How many replacements of each kind it makes, for ``Visitor.counts``."""
 
     def is_equal(self, proof: Proof) -> bool:
         """Whether the model would compute the same. Leaves the model as it was."""
@@ -119,10 +119,11 @@ class Visitor:
         self._visit_children(self._model, patterns)
 
     def _visit_children(self, parent: nn.Module, patterns: Sequence[ModulePattern]) -> None:
+        keeps_children = reads_weights(parent)
         for name, _ in list(parent.named_children()):
             place = Place(parent, name)
-            candidates = (candidate for pattern in patterns for candidate in pattern(place))
-            if not reads_weights(parent):
+            if not keeps_children:
+                candidates = (candidate for pattern in patterns for candidate in pattern(place))
                 any(self._try(candidate) for candidate in candidates)
             self._visit_children(place.module, patterns)
 

@@ -81,7 +81,10 @@ def _head_norm(query_norm: object, key_norm: object, head_dim: int) -> HeadNorm 
 def _query_and_key(
     attention: Any, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> list[torch.Tensor]:
-    """What the module passes to its attention function; empty if it cannot be called like this."""
+    """Call the module; return the query and the key that it passes to its attention function.
+
+    Empty if the call fails.
+    """
     found: list[torch.Tensor] = []
 
     def record(
