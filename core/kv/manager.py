@@ -149,7 +149,7 @@ class KVCacheManager:
         A window group needs no more spare blocks than the ``num_running`` sequences that have
         blocks can still get there. Cached blocks that are in use cost nothing; they are counted
         from the first block up to the first that is not in use, and only as far as needed, because
-        this runs in every step while a sequence waits.
+        admission asks this of many waiting sequences in one step.
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
         if not all(

@@ -32,13 +32,13 @@ class WindowGroup:
 
     def __init__(self, size: WindowSize, block_size: int) -> None:
         self.pool = BlockPool(size.num_blocks)
-        self.window = size.window
+        self._window = size.window
         self.blocks_per_seq = size.blocks_per_seq
         self._block_size = block_size
 
-    def first_visible(self, num_computed_tokens: int) -> int:
+    def _first_visible(self, num_computed_tokens: int) -> int:
         """First block that the query after ``num_computed_tokens`` tokens, or a later one, sees."""
-        return max(num_computed_tokens - self.window + 1, 0) // self._block_size
+        return max(num_computed_tokens - self._window + 1, 0) // self._block_size
 
     def has_room(self, num_blocks: int, *, num_spare_blocks: int, num_running: int) -> bool:
         """Whether a sequence of ``num_blocks`` blocks fits beside ``num_running`` others.
@@ -55,7 +55,7 @@ class WindowGroup:
 
         ``num_blocks`` are the blocks of all tokens of the sequence.
         """
-        self.pool.release(table.release(self.first_visible(num_computed_tokens)))
+        self.pool.release(table.release(self._first_visible(num_computed_tokens)))
         return self._end(table, num_blocks) - len(table)
 
     def last_missing(self, hashes: ReadOnly[bytes], first: int, end: int) -> int | None:
@@ -63,7 +63,7 @@ class WindowGroup:
 
         The blocks before ``first`` are the sequence's own.
         """
-        lowest = max(first, self.first_visible(end * self._block_size))
+        lowest = max(first, self._first_visible(end * self._block_size))
         missing = (i for i in range(end - 1, lowest - 1, -1) if not self.pool.is_cached(hashes[i]))
         return next(missing, None)
 
@@ -76,9 +76,9 @@ class WindowGroup:
         as many as before.
         """
         uncomputed = table.truncate(first)
-        lowest = max(first, self.first_visible(end * self._block_size))
+        lowest = max(first, self._first_visible(end * self._block_size))
         adopted = [self._acquire(hashes[index]) for index in range(lowest, end)]
-        self.pool.release(table.release(self.first_visible(end * self._block_size)))
+        self.pool.release(table.release(self._first_visible(end * self._block_size)))
         for block_id in adopted:
             table.append(block_id)
         num_kept = max(0, min(self._end(table, num_blocks) - end, len(uncomputed)))

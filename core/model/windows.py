@@ -54,7 +54,7 @@ class Windows:
 
 
 def _fields(model: Any) -> Iterator[tuple[Any, str, int]]:
-    """Every object, field and size."""
+    """Yield each object with a window size, the name of its field, and the size in tokens."""
     owners: dict[int, Any] = {}
     for module in model.modules():
         owners[id(module)] = module
