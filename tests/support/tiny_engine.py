@@ -131,6 +131,12 @@ def run(engine: Engine, requests: list[EngineRequest]) -> dict[str, list[StepOut
     return outputs
 
 
+def run_prompts(engine: Engine, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+    """Run a greedy request for each prompt; returns the tokens of each."""
+    outputs = run(engine, [request(str(i), ids, max_tokens) for i, ids in enumerate(prompts)])
+    return [token_ids(outputs[str(i)]) for i in range(len(prompts))]
+
+
 def greedy(
     model: Any, prompt: list[int], max_tokens: int, guess: list[int] | None = None
 ) -> list[int]:

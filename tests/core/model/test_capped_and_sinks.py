@@ -30,14 +30,7 @@ from core.kernels.cpu.linear import Format
 from core.kv.storage import KVStorage
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import DECODER
-from tests.support.tiny_engine import (
-    assert_generated,
-    build_engine,
-    prompts,
-    request,
-    run,
-    token_ids,
-)
+from tests.support.tiny_engine import assert_generated, build_engine, prompts, run_prompts
 
 pytestmark = pytest.mark.slow
 
@@ -91,8 +84,7 @@ def model_of(family: str) -> Any:
 def test_batch_equals_generate(family: str, backend: str) -> None:
     given = prompts(1)
     engine = build_engine(family, model=model_of(family), backend=backend)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    answers = run_prompts(engine, given, 24)
     assert_generated(model_of(family), given, answers)
     assert engine.stats().num_cached_tokens > 0
 
@@ -107,8 +99,7 @@ def test_fused_modules_keep_the_tokens(family: str) -> None:
     given = prompts(1)
     model = copy.deepcopy(model_of(family))
     engine = build_engine(family, model=model, backend="cpu", prepare=fuse)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    answers = run_prompts(engine, given, 24)
     assert_generated(model_of(family), given, answers)
 
 
@@ -124,8 +115,7 @@ def test_what_the_test_is_about_changes_the_tokens(family: str) -> None:
 
     given = prompts(1)
     engine = build_engine(family, model=model_of(family), backend=without)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    answers = run_prompts(engine, given, 24)
     with pytest.raises(AssertionError):
         assert_generated(model_of(family), given, answers)
 

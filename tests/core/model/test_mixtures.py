@@ -10,14 +10,7 @@ from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from tests.support.mixtures import MIXTURES, shared_mixture
-from tests.support.tiny_engine import (
-    assert_generated,
-    build_engine,
-    prompts,
-    request,
-    run,
-    token_ids,
-)
+from tests.support.tiny_engine import assert_generated, build_engine, prompts, run_prompts
 
 KERNELS = kernels()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
@@ -32,7 +25,6 @@ def test_batch_equals_generate(family: str) -> None:
     given = prompts(1)
     model = copy.deepcopy(shared_mixture(family))
     engine = build_engine(family, model=model, backend="cpu", prepare=fuse)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    answers = run_prompts(engine, given, 24)
     assert_generated(shared_mixture(family), given, answers)
     assert engine.stats().num_cached_tokens > 0

@@ -12,7 +12,7 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.model.loader import load_model
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE
-from tests.support.tiny_engine import assert_generated, prompts, request, run, token_ids
+from tests.support.tiny_engine import assert_generated, prompts, run_prompts
 from tests.support.tokenizers import byte_level
 
 pytest.importorskip("accelerate", reason="transformers needs it to read mxfp4")
@@ -86,6 +86,5 @@ def test_mxfp4_is_served_as_its_dequantised_weights(checkpoint):
     config = EngineConfig(max_model_len=256, max_num_seqs=4, kv_cache_memory=1 << 22)
     engine = assemble(loaded, Tokenizer(byte_level(), vocab_size=VOCAB_SIZE), config).engine
     given = prompts(1)[:5]
-    outputs = run(engine, [request(str(i), prompt, 12) for i, prompt in enumerate(given)])
-    answers = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    answers = run_prompts(engine, given, 12)
     assert_generated(oracle, given, answers)

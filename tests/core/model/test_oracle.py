@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.contract.messages import EngineRequest, StepOutput
+from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, tiny_model
 from tests.support.sdpa_attention import SDPABackend
@@ -15,6 +15,7 @@ from tests.support.tiny_engine import (
     prompts,
     request,
     run,
+    run_prompts,
     token_ids,
 )
 
@@ -23,16 +24,12 @@ pytestmark = pytest.mark.slow
 FAMILIES = sorted(CONFIGS)
 
 
-def tokens_of(outputs: dict[str, list[StepOutput]]) -> list[list[int]]:
-    return [token_ids(outputs[str(i)]) for i in range(len(outputs))]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_batch_equals_generate(family: str) -> None:
     given = prompts(1)
     engine = build_engine(family)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    assert_generated(tiny_model(family), given, tokens_of(outputs))
+    answers = run_prompts(engine, given, 24)
+    assert_generated(tiny_model(family), given, answers)
     assert engine.stats().num_cached_tokens > 0
     assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
@@ -41,9 +38,9 @@ def test_batch_equals_generate(family: str) -> None:
 def test_preemption_changes_no_token(family: str) -> None:
     given = [prompt[:40] for prompt in prompts(2)]
     engine = build_engine(family, num_blocks=44)
-    outputs = run(engine, [request(str(i), prompt, 30) for i, prompt in enumerate(given)])
+    answers = run_prompts(engine, given, 30)
     assert engine.stats().num_preemptions > 0
-    assert_generated(tiny_model(family), given, tokens_of(outputs))
+    assert_generated(tiny_model(family), given, answers)
 
 
 def test_the_oracle_itself_is_generate() -> None:

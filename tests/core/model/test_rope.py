@@ -15,7 +15,15 @@ from core.model.loaded_model import describe
 from core.model.rope import fix_rope
 from core.text.tokenizer import Tokenizer
 from tests.support.checkpoints import VOCAB_SIZE
-from tests.support.tiny_engine import build_engine, greedy, prompts, request, run, token_ids
+from tests.support.tiny_engine import (
+    build_engine,
+    greedy,
+    prompts,
+    request,
+    run,
+    run_prompts,
+    token_ids,
+)
 from tests.support.tokenizers import byte_level
 
 ORIGINAL, CONTEXT = 64, 256
@@ -73,11 +81,7 @@ def fixed(kind: str, max_model_len: int) -> Any:
 
 
 def served(model: Any, *given: list[int]) -> list[list[int]]:
-    outputs = run(
-        build_engine("llama", model=model),
-        [request(str(i), prompt, NUM_NEW) for i, prompt in enumerate(given)],
-    )
-    return [token_ids(outputs[str(i)]) for i in range(len(given))]
+    return run_prompts(build_engine("llama", model=model), list(given), NUM_NEW)
 
 
 def long_and_short() -> tuple[list[int], list[int]]:

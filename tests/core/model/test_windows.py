@@ -15,6 +15,7 @@ from tests.support.tiny_engine import (
     prompts,
     request,
     run,
+    run_prompts,
     token_ids,
 )
 
@@ -51,8 +52,7 @@ def overwrite_free_blocks(engine: Engine) -> None:
 def test_batch_in_chunks_equals_generate(family: str, backend: str) -> None:
     given = prompts(1)
     engine = windowed(family, backend=backend)
-    outputs = run(engine, [request(str(i), prompt, 24) for i, prompt in enumerate(given)])
-    found = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    found = run_prompts(engine, given, 24)
     assert found == expected_of(family, given, 24)
     stats = engine.stats()
     assert stats.num_cached_tokens > 0
@@ -81,9 +81,9 @@ def test_no_query_sees_a_released_block(family: str, backend: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_preemption_changes_nothing(family: str) -> None:
     given = [prompt[:40] for prompt in prompts(2)]
-    engine = windowed(family, num_window_blocks=26)
-    outputs = run(engine, [request(str(i), prompt, 30) for i, prompt in enumerate(given)])
-    found = [token_ids(outputs[str(i)]) for i in range(len(given))]
+    engine = windowed(family, num_window_blocks=24)  # the full group has room for all
+    found = run_prompts(engine, given, 30)
+    assert engine.stats().num_preemptions > 0
     assert found == expected_of(family, given, 30)
 
 
@@ -91,9 +91,8 @@ def test_preemption_changes_nothing(family: str) -> None:
 def test_a_preempted_sequence_is_recomputed(family: str) -> None:
     given = [prompt[:40] for prompt in prompts(2)]
     engine = windowed(family, num_blocks=44)
-    outputs = run(engine, [request(str(i), prompt, 30) for i, prompt in enumerate(given)])
+    found = run_prompts(engine, given, 30)
     assert engine.stats().num_preemptions > 0
-    found = [token_ids(outputs[str(i)]) for i in range(len(given))]
     assert found == expected_of(family, given, 30)
 
 
