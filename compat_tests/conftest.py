@@ -1,7 +1,6 @@
 """Fixtures: one server for most tests, a factory for special ones, and clients for them."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import openai
 import pytest
 from tokenizers import Tokenizer
 
-from compat_tests.support import process
 from compat_tests.support.api import Api, Json
 from compat_tests.support.clients import sdk_options
-from compat_tests.support.process import ROOT, ServerProcess
+from compat_tests.support.process import ROOT, ServerProcess, add_stderr, loopback_only
 
 WEIGHTS = ROOT / "core" / "builtin_model" / "weights"
 FAULTY = ("-m", "compat_tests.support.faulty_server")
@@ -23,26 +21,15 @@ StartServer = Callable[..., ServerProcess]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Show what the running servers wrote when a test fails."""
     report = yield
-    if report.failed:
-        for server in process.live:
-            lines = [line for line in server.stderr.splitlines() if "roseinfer.access" not in line]
-            tail = "\n".join(lines[-40:])
-            report.sections.append((f"stderr of server {server.pid}", tail))
+    add_stderr(report)
     return report
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_detours() -> Iterator[None]:
-    """Loopback only: neither a proxy nor a hub is ever asked."""
-    patch = pytest.MonkeyPatch()
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            patch.delenv(name)
-    patch.setenv("HF_HUB_OFFLINE", "1")
-    yield
-    patch.undo()
+    with loopback_only():
+        yield
 
 
 def _running(*flags: str, **options) -> Iterator[ServerProcess]:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from compat_tests.support.http import Connection, ConnectionEnded, Reply
 from compat_tests.support.waiting import eventually
@@ -25,6 +28,25 @@ QUIET = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
 
 live: list["ServerProcess"] = []
 """Every server that runs now, for the report of a failing test."""
+
+
+def add_stderr(report: pytest.TestReport) -> None:
+    """Show what the running servers wrote when a test fails, but for their access logs."""
+    if report.failed:
+        for server in live:
+            lines = [line for line in server.stderr.splitlines() if "roseinfer.access" not in line]
+            report.sections.append((f"stderr of server {server.pid}", "\n".join(lines[-40:])))
+
+
+@contextlib.contextmanager
+def loopback_only() -> Iterator[None]:
+    """No server that is started meanwhile asks a proxy or a hub."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.lower().endswith("_proxy"):
+                patch.delenv(name)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
 
 
 class ServerProcess:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from compat_tests.support.process import ServerProcess, live
+from compat_tests.support.process import ServerProcess, add_stderr, loopback_only
 from tests.bystander.stand import Stand
 from tests.bystander.table import Table
 
 MEMORY = 12_000_000_000
 """Address space of a server under attack: it fails before the machine does."""
-
-StartStand = Callable[..., Stand]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,12 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Show what the servers wrote when a test fails."""
     report = yield
-    if report.failed:
-        for server in live:
-            lines = [line for line in server.stderr.splitlines() if "roseinfer.access" not in line]
-            report.sections.append((f"stderr of server {server.pid}", "\n".join(lines[-30:])))
+    add_stderr(report)
     return report
 
 
@@ -111,14 +104,9 @@ def stand(start_server) -> Iterator[Stand]:
 @pytest.fixture(scope="session", autouse=True)
 def _no_detours() -> Iterator[None]:
     """Loopback only; enough descriptors for the attacks."""
-    patch = pytest.MonkeyPatch()
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            patch.delenv(name)
-    patch.setenv("HF_HUB_OFFLINE", "1")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
-    yield
+    with loopback_only():
+        yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    patch.undo()
