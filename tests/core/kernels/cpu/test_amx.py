@@ -9,9 +9,13 @@ import pytest
 from core.kernels.cpu.compiler import FLAGS, SOURCES, find_compiler
 from core.kernels.cpu.library import kernels
 
+CPU = Path("/proc/cpuinfo")
+
 pytestmark = [
     pytest.mark.skipif(kernels() is None, reason="no C++ compiler"),
-    pytest.mark.skipif("amx_bf16" not in Path("/proc/cpuinfo").read_text(), reason="no AMX"),
+    pytest.mark.skipif(
+        not CPU.exists() or "amx_bf16" not in CPU.read_text(), reason="no AMX that Linux reports"
+    ),
 ]
 
 PROGRAM = """

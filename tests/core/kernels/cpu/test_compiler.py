@@ -1,6 +1,8 @@
 """Kernels are compiled once per CPU model and source, into a cache that is safe to run from."""
 
 import os
+import shutil
+import sys
 import tempfile
 
 import pytest
@@ -33,6 +35,15 @@ def home(tmp_path, monkeypatch):
 
 
 needs_compiler = pytest.mark.skipif(library.kernels() is None, reason="no C++ compiler")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not any(map(shutil.which, compiler.COMPILERS)),
+    reason="no C++ compiler, or not Linux",
+)
+def test_with_a_compiler_there_are_kernels() -> None:
+    """If they did not compile, all their tests would be skipped."""
+    assert library.kernels() is not None
 
 
 @needs_compiler
