@@ -1,6 +1,7 @@
 # make serve   install roseinfer the way users do, and serve the built-in model
 # make check   lint, types and unit tests: under a minute on two cores
-# make test    every test; Triton's kernels run in its interpreter where there is no GPU
+# make test    every test but those of test-zoo, test-real and soak; Triton's kernels run in its
+#              interpreter where there is no GPU
 #
 # Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
 # The README gives the plain commands behind serve and test.
