@@ -6,6 +6,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: threads only wait for each other
@@ -20,6 +21,7 @@ def pytest_configure(config) -> None:
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         _choose_interpreter()
         gc.set_threshold(*RARELY)
+        _allow_slow_examples()
         atexit.register(gc.unfreeze)  # the last collection frees what libraries count at exit
 
 
@@ -27,6 +29,14 @@ def pytest_configure(config) -> None:
 def _frozen_heap():
     """Exclude what was imported so far from garbage collections, also those that tests ask for."""
     gc.freeze()
+
+
+def _allow_slow_examples() -> None:
+    """Put no limit of time on the examples of a property: on a busy machine any is slow."""
+    settings.register_profile(
+        "roseinfer", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("roseinfer")
 
 
 def _choose_interpreter() -> None:
