@@ -62,12 +62,14 @@ def plain(reason: str) -> str:
 
 
 def states_on(text: str) -> dict[str, str]:
-    """The state of each family that a page lists."""
+    """The state of each family that a page lists. A family may be there once."""
     states: dict[str, str] = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")
         names = re.findall(r"`([\w-]+)`", body) if title == "Exact" else _first_cells(body)
-        states |= dict.fromkeys(names, title.lower())
+        for name in names:
+            assert name not in states, f"{name} is listed twice"
+            states[name] = title.lower()
     return states
 
 
