@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from core.contract.errors import InvalidRequest
+from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.grammar import (
+    CallMarkup,
+    ToolSpec,
     after,
     choice,
     json_object,
@@ -17,6 +20,7 @@ from core.contract.grammar import (
     lark,
     regex,
     structural_tags,
+    tool_calls,
 )
 from core.contract.params import SamplingParams
 from core.grammar import cache as cache_module
@@ -135,6 +139,27 @@ def test_hostile_grammars_are_refused_in_time(decoder, name):
     assert time.monotonic() - start < 5
     sequence = decoder.sequence(choice(["yes"]))
     assert decoder.run(sequence) == ["yes"]
+
+
+def test_a_small_grammar_that_expands_is_refused_while_it_is_written(decoder):
+    markup = CallMarkup(
+        trigger="<f>", before="<f>{name}", after="</f>", arguments="xml", xml_before="<{name}>"
+    )
+    schema = {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "integer"} for i in range(100)},
+        "$defs": {f"d{i}": {"type": "string"} for i in range(1000)},  # copied to each property
+    }
+    grammar = tool_calls([ToolSpec("f", schema)], markup)
+    assert "expands to more than" in refusal(decoder, grammar)
+
+
+def test_a_request_that_waits_for_the_compilation_of_another_can_be_cancelled():
+    compiler = Decoder().compiler
+    compiler._being_compiled.add(compiler_module._key(choice(["x"])))
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(compiler.check, choice(["x"]), is_cancelled=lambda: True)
+        assert isinstance(waiting.exception(timeout=30), RequestCancelled)
 
 
 def test_a_panic_of_the_compiler_is_not_repeated_to_the_client():

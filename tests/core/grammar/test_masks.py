@@ -166,6 +166,7 @@ def test_a_matcher_that_raises_fails_its_row_only(monkeypatch, num_sound):
     assert "ValueError" in broken.failure
     assert "secret" not in broken.failure
     assert [decoder.run(sequence) for sequence in sound] == expected
+    assert decoder.compiler._background is not None  # makes a new lexer for later sequences
 
 
 @pytest.mark.parametrize("num_sound", [0, 3])

@@ -114,6 +114,22 @@ def test_a_request_that_waits_for_a_process_can_be_cancelled(compiler, monkeypat
         compiler.check(choice(["c"]), is_cancelled=iter([False, False, True]).__next__)
 
 
+def test_a_request_that_leaves_during_its_trial_is_not_compiled_in_the_server(
+    compiler, monkeypatch
+):
+    monkeypatch.setattr(compiler._pool, "run", lambda *_: Verdict(text="never compiled"))
+    with pytest.raises(RequestCancelled):
+        compiler.check(choice(["h"]), is_cancelled=lambda: True)
+    assert not compiler.is_kept(choice(["h"]))
+
+
+def test_a_process_is_started_before_the_first_trial():
+    compiler = byte_compiler()
+    compiler.failed_matcher()  # reads the vocabulary
+    assert len(compiler._pool.pids) == 1
+    compiler.close()
+
+
 def test_equal_grammars_are_tried_once(compiler, monkeypatch):
     trials = []
     whole = compiler._pool.run
