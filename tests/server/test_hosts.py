@@ -60,7 +60,7 @@ async def test_allowed_hosts_are_added_to_the_names_of_loopback():
 
 
 async def test_allowed_origins_are_added():
-    given = policy(allowed_origins=("https://page.example", "null"))
+    given = policy(allowed_origins=("https://Page.example", "null"))
     assert given.allows_origin("https://page.example")
     assert given.allows_origin("null")
     assert not given.allows_origin("http://page.example")

@@ -124,6 +124,18 @@ async def test_a_closed_acceptor_does_not_listen(soon):
         await anyio.connect_tcp(*address)
 
 
+async def test_one_that_is_too_young_to_make_way_does_so_later(listen, soon, monkeypatch):
+    monkeypatch.setattr("server.connections.gate.MIN_AGE", 0.2)
+    _, address, protocols = listen(limit=1)
+    with soon():
+        streams = [await knock(address) for _ in range(1 + NUM_SPARE)]
+        for protocol in protocols:
+            protocol.place.wait(protocol.transport.abort)
+        streams.append(await knock(address))
+        for stream in streams:
+            await anyio.aclose_forcefully(stream)
+
+
 async def test_accepted_sockets_notice_peers_that_vanish(listen, soon):
     _, address, protocols = listen()
     with soon():
@@ -164,6 +176,19 @@ async def test_a_failed_handshake_leaves_its_place(listen, soon, tls):
         while gate.num_open:
             await anyio.lowlevel.checkpoint()
     assert not hasattr(protocols[0], "transport")
+
+
+async def test_a_silent_handshake_does_not_delay_the_end(tls, soon):
+    listener, gate = listen_tcp("127.0.0.1", 0), Gate(4)
+    acceptor = Acceptor(listener, gate, Greeter, tls)
+    with soon():
+        async with await anyio.connect_tcp(*listener.getsockname()):
+            while not gate.num_open:
+                await anyio.lowlevel.checkpoint()
+            acceptor.close()
+            with anyio.fail_after(module.TLS_HANDSHAKE_TIMEOUT / 4):
+                await acceptor.wait_closed()
+    assert gate.num_open == 0
 
 
 async def test_a_silent_handshake_makes_way(listen, soon, tls, client, monkeypatch):

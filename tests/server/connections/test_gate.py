@@ -125,6 +125,17 @@ def test_an_ended_one_counts_as_a_descriptor_until_it_is_left(gate, clock, silen
     assert ended == [0, 1]
 
 
+def test_an_ended_one_takes_no_place_from_others(gate, clock, silent):
+    ended = []
+    places = [enter(gate, silent, ended, name) for name in range(LIMIT)]
+    clock.now = 1.0
+    enter(gate, silent)
+    assert ended == [0]
+    places[1].leave()
+    enter(gate, silent)
+    assert ended == [0]
+
+
 def test_a_condition_is_logged_once_in_a_while(gate, clock, silent, caplog):
     places = [enter(gate, silent) for _ in range(LIMIT + 1)]
     assert all(place.is_above_limit for place in places)

@@ -122,6 +122,18 @@ async def test_an_idle_connection_is_closed(connect, loop):
     assert await client.ended()
 
 
+async def test_the_time_of_an_answer_is_no_idle_time(connect, app, loop):
+    client = await connect(idle_timeout=60)
+    await client.request()
+    await client.reply()
+    loop.advance(59)
+    app.gate = anyio.Event()
+    await client.request()
+    loop.advance(2)
+    app.gate.set()
+    assert (await client.reply())[0] == 200
+
+
 @pytest.mark.parametrize("data", [b"HELLO\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n"])
 async def test_what_is_no_http_is_refused(connect, data):
     client = await connect()
@@ -219,6 +231,14 @@ async def test_chunks_without_end_are_refused(connect):
     assert await refused_framing(client, chunk(b"a") * 100) == 400
 
 
+async def test_the_chunks_of_each_body_are_measured_alone(connect):
+    client = await connect(max_framing_size=1000)
+    for _ in range(3):
+        for data in (CHUNKED, chunk(b"a") * 150, b"0\r\n\r\n"):
+            await client.send(data)
+        assert (await client.reply())[2] == b"150"
+
+
 @pytest.mark.parametrize(
     "data",
     [b"5;" + b"x" * 1000, b"0\r\nx: " + b"y" * 1000, b"0\r\n" + b"x: y\r\n" * 200],
@@ -236,6 +256,16 @@ async def test_bytes_that_are_no_chunk_are_refused(connect, app):
     await app.until(lambda: app.num_disconnects == 1)
 
 
+async def test_a_client_can_go_on_sending_to_an_application_that_did_not_read(connect, app):
+    app.begin = anyio.Event()
+    client = await connect()
+    await client.send(CHUNKED + chunk(b"a" * 100_000) + b"zz\r\n")
+    for _ in range(50):
+        await client.send(b"a" * 100_000)
+    app.begin.set()
+    assert (await client.reply())[0] == 400
+
+
 async def test_an_answer_that_has_begun_is_cut_where_a_refusal_is_due(connect, app):
     app.is_early, app.parts = True, [b"a" * 200_000] * 10
     client = await connect(buffer=4096)
@@ -250,17 +280,29 @@ async def test_an_answer_that_has_begun_is_cut_where_a_refusal_is_due(connect, a
 @pytest.mark.parametrize("headers", [[], [(b"connection", b"close")]])
 async def test_an_early_answer_can_be_read_while_sending(connect, app, loop, headers):
     app.is_early, app.headers = True, headers
-    client = await connect()
+    client = await connect(idle_timeout=1)
     await client.send(HEAD + b"content-length: 1000000\r\n\r\n" + b"a" * 1000)
     for _ in range(20):
         await client.send(b"a" * 10_000)
     assert (await client.reply())[0] == 200
     assert await client.ended()
+    loop.advance(2)
+    await client.seen()
     await client.send(b"a" * 10_000)  # the connection is not reset
     loop.advance(6)
     await client.seen()
     with pytest.raises(ConnectionError):
         await client.send(b"a")
+
+
+async def test_after_a_whole_body_there_is_nothing_to_wait_for(connect, gate):
+    client = await connect()
+    await client.send(HEAD + b"connection: close\r\ncontent-length: 3\r\n\r\n")
+    await client.send(b"abc")
+    assert (await client.reply())[0] == 200
+    assert await client.ended()
+    await client.seen()
+    assert gate.num_open == 0
 
 
 # Upgrades
@@ -447,6 +489,25 @@ async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
     assert gate.num_open == 10
     app.gate.set()
     assert (await clients[0].reply())[0] == 200
+
+
+async def test_one_that_makes_way_still_sends_its_answer(connect, app, loop):
+    app.parts = [b"a" * 50_000]
+    client = await begin_unread(connect, app)
+    loop.advance(1)
+    assert [await connect() for _ in range(10)]
+    assert len((await client.reply())[2]) == 50_000
+    assert await client.ended()
+
+
+async def test_one_that_is_refused_may_read_why(connect, loop, gate):
+    refused = await connect()
+    await refused.send(b"HELLO\r\n\r\n")
+    loop.advance(1)
+    assert [await connect() for _ in range(10)]
+    await refused.seen()
+    assert gate.num_open == 11
+    assert await refused.refusal() == 400
 
 
 async def test_a_full_server_is_no_fault_of_the_client():
