@@ -154,6 +154,12 @@ def test_the_model_id_is_a_path_parameter(document):
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("model_id", "path", True)
 
 
+def test_unknown_fields_are_not_described_as_refused(schemas):
+    """Without ``--strict-fields`` they are ignored."""
+    for name in ("ChatCompletionRequest", "CompletionRequest", "GenerateRequest"):
+        assert "additionalProperties" not in schemas[name]
+
+
 def test_limits_are_kept_also_zero(schemas):
     chat = schemas["ChatCompletionRequest"]["properties"]
     assert limits(chat["temperature"], "minimum", "maximum") == (0, 2)

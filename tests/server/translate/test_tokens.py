@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from core.contract.errors import InvalidRequest
-from schemas.limits import MAX_TOKENIZED
+from schemas.limits import MAX_DEPTH, MAX_TOKENIZED
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
 from server.served_model import ServedModel
 from server.settings import Settings
@@ -40,3 +40,13 @@ def test_a_text_that_would_take_too_much_memory(model):
     assert caught.value.param == "messages"
     with pytest.raises(msgspec.ValidationError, match=f"length <= {MAX_TOKENIZED}"):
         msgspec.convert({"prompt": "x" * (MAX_TOKENIZED + 1)}, TokenizeRequest)
+
+
+def test_the_depth_of_template_arguments_is_limited(model):
+    value = 1
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"x": value}}
+    with pytest.raises(InvalidRequest, match="levels deep") as caught:
+        tokenize(msgspec.convert(body, TokenizeRequest), model)
+    assert caught.value.param == "chat_template_kwargs"

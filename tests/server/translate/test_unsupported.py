@@ -226,6 +226,12 @@ def test_a_value_without_effect_is_accepted(cls):
             refuse_unsupported(decode(cls, **{name: NEUTRAL[name]}))
 
 
+def test_no_limit_of_llama_cpp_is_that_of_a_chat():
+    refuse_unsupported(decode(ChatCompletionRequest, n_predict=-1))
+    with pytest.raises(InvalidRequest, match="'n_predict' is not supported"):
+        refuse_unsupported(decode(CompletionRequest, n_predict=-1))
+
+
 @pytest.mark.parametrize("cls", READERS)
 def test_a_request_without_these_fields_is_accepted(cls):
     refuse_unsupported(decode(cls))
