@@ -6,9 +6,15 @@ import platform
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import anyio
 import pytest
 
 from server.trimmer import DELAY, ENOUGH, Trimmer
+from tests.support.asgi import Exchange, ask
+from tests.support.engines import until
+
+CHAT = "/v1/chat/completions"
+BODY = {"messages": [{"role": "user", "content": "x"}]}
 
 
 class ScriptedLoop:
@@ -123,3 +129,24 @@ def test_the_allocator_of_this_machine_is_trimmed_or_left_alone(loop):
     trimmer = Trimmer(loop)
     run_request(trimmer)
     loop.fire()
+
+
+@pytest.mark.anyio
+async def test_every_request_is_told_when_it_starts_and_when_it_has_ended(start_app, monkeypatch):
+    told = []
+    for name in ("request_started", "request_ended"):
+        monkeypatch.setattr(Trimmer, name, lambda _trimmer, name=name: told.append(name))
+    app = await start_app()
+    both = ["request_started", "request_ended"]
+    for body in (BODY, BODY | {"stream": True}, {"messages": []}, b"{"):
+        await ask(app, "POST", CHAT, body)
+        assert told == both
+        told.clear()
+    leaving = Exchange("POST", CHAT, chunks=[b"{"], is_complete=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(leaving.run, app)
+        await until(lambda: told)
+        assert told == both[:1]
+        leaving.disconnect()
+        await leaving.done()
+    assert told == both

@@ -13,6 +13,7 @@ from core.grammar import lanes as lanes_module
 from core.grammar import progress as progress_module
 from core.grammar.processor import GrammarProcessor
 from tests.support.constrained import Decoder
+from tests.support.engines import DEADLINE
 
 AMBIGUOUS = lark('start: e\ne: e e e | e e | "a" | "b" | "ab"')
 """Each further token makes the next mask slower."""
@@ -21,17 +22,22 @@ USES_UP_ITS_LEXER = regex("(.{0,300}a){1,30}")
 
 
 class Gate:
-    """A job that keeps the quick lane busy until it is opened; steps do not wait for masks."""
+    """A job that keeps a lane busy until it is opened; steps do not wait for masks."""
 
-    def __init__(self, processor: GrammarProcessor) -> None:
+    def __init__(self, processor: GrammarProcessor, lane: str = "quick") -> None:
         self._processor = processor
         self._opened = threading.Event()
-        processor._lanes._quick._executor.submit(self._opened.wait)
+        self._executor = getattr(processor._lanes, f"_{lane}")._executor
+        self._executor.submit(self._opened.wait)
         processor._max_wait_seconds = 0.0
 
     def open(self) -> None:
         self._opened.set()
         self._processor._max_wait_seconds = 60.0
+
+    def wait(self) -> None:
+        """Wait until the lane has done what was submitted so far."""
+        self._executor.submit(lambda: None).result(DEADLINE)
 
 
 @pytest.fixture
@@ -88,6 +94,21 @@ def test_masks_of_sequences_that_ended_are_not_filled(thread_names):
     gate.open()
     decoder.step([decoder.sequence(choice(["yes"]))])
     assert len(thread_names) == 2
+
+
+def test_slow_masks_of_sequences_that_ended_are_not_filled(thread_names):
+    decoder = Decoder()
+    ended = decoder.sequence(regex("[ab]{9}"), seed=1)
+    decoder.step([ended])
+    decoder.processor._jobs[ended].progress.seconds = 1.0  # as if measured
+    decoder.step([ended])
+    decoder.processor._jobs[ended].progress.seconds = 1.0
+    gate = Gate(decoder.processor, "slow")
+    decoder.step([ended])
+    ended.status = type(ended.status).FINISHED
+    gate.open()
+    gate.wait()
+    assert thread_names == ["grammar", "grammar-slow"]
 
 
 def test_a_sequence_with_slow_masks_moves_to_the_slow_lane_and_back(thread_names):
