@@ -114,8 +114,11 @@ class TestHeld:
     )
     async def test_nothing_is_held_after_any_answer(self, start_app, free, path, body, status):
         app = await start_app()
+        ended = []
+        app.litestar.state.serving.trimmer.request_ended = lambda: ended.append(path)
         assert (await ask(app, "POST", path, body)).status == status
         await free(app)
+        assert ended == [path]
 
 
 class TestRefusals:
@@ -150,6 +153,14 @@ class TestRefusals:
         budget.take("127.0.0.1", budget.limit - 2)
         assert (await ask(app, "POST", COMPLETIONS, {"prompt": ["x"] * 3})).status == 429
         budget.give_back("127.0.0.1", budget.limit - 2)
+
+    async def test_a_declared_body_beyond_every_limit_is_a_413(self, start_app):
+        app = await start_app(max_body_size=1000)
+        limit = app.litestar.state.serving.admission.body_bytes.limit
+        headers = JSON | {"content-length": str(limit + 1)}
+        upload = Exchange("POST", CHAT, chunks=[b" " * 10], headers=headers)
+        await upload.run(app)
+        assert upload.status == 413
 
     @pytest.mark.parametrize(
         ("setting", "body", "param"),

@@ -102,6 +102,7 @@ class TestExpiry:
         assert b"time of 2.5 s is over" in exchange.writes[-1]
         assert b'"finish_reason":"stop"' not in exchange.body
         assert exchange.has_ended
+        assert exchange.failure is None
         assert self.is_free(app)
 
     async def test_during_the_upload_it_is_a_408(self, app, timers):
