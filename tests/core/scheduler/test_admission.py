@@ -184,3 +184,30 @@ def test_a_preempted_sequence_returns_to_its_place_in_the_queue():
     while small.num_preemptions == 0:
         steps.step()
     assert [*steps.scheduler] == [stream, big, small]
+
+
+def test_a_head_that_does_not_fit_is_looked_at_once_per_block(monkeypatch):
+    steps = Steps(num_blocks=8, block_size=4)
+    steps.add(unlike(1, 14), "stream", max_tokens=12)
+    steps.step()
+    steps.add(unlike(2, 24), "big", max_tokens=2)
+    looks = []
+    has_room = steps.kv.has_room
+    monkeypatch.setattr(
+        steps.kv, "has_room", lambda *args, **kwargs: looks.append(1) or has_room(*args, **kwargs)
+    )
+    num_looks = []
+    for _ in range(6):
+        steps.step()
+        num_looks.append(len(looks))
+        looks.clear()
+    assert num_looks == [1, 0, 0, 0, 0, 1]
+
+
+def test_a_restart_forgets_a_preemption():
+    steps, _, _ = after_a_preemption()
+    steps.scheduler.restart()
+    names = ["x", "y"]
+    for i, name in enumerate(names):
+        steps.add(unlike(7 + i, 4), name, max_tokens=2)
+    assert list(steps.step()) == names
