@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 import anyio
+from anyio import WouldBlock
 
 from core.contract.errors import GenerationFailed, InvalidRequest, RoseInferError, Unavailable
 from core.contract.messages import EngineRequest, StepOutput, merge
@@ -42,7 +43,10 @@ class ResponseStream:
         self._is_engine_ready = is_engine_ready
         self._num_unfinished = len(requests)
         self._num_output_tokens = [0] * len(requests)
-        self._buffer: list[ChoiceOutput] = []
+        self._send, self._receive = anyio.create_memory_object_stream[ChoiceOutput](
+            BUFFERED_OUTPUTS
+        )
+        self._num_buffered = 0
         self._backlog: dict[int, StepOutput] = {}
         self._fault: StepOutput | None = None
         self._loop = asyncio.get_running_loop()
@@ -82,6 +86,8 @@ class ResponseStream:
     def close(self) -> None:
         """Abort the unfinished requests. Idempotent."""
         self._on_close(self)
+        self._send.close()
+        self._receive.close()
 
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""
@@ -103,9 +109,10 @@ class ResponseStream:
             earlier = self._backlog.get(index)
             self._backlog[index] = output if earlier is None else merge(earlier, output)
             return
-        if len(self._buffer) < BUFFERED_OUTPUTS:
-            self._buffer.append((index, output))
-        else:
+        try:
+            self._send.send_nowait((index, output))
+            self._num_buffered += 1
+        except WouldBlock:
             self._backlog[index] = output
         self.nudge()
 
@@ -122,10 +129,10 @@ class ResponseStream:
     async def receive(self) -> list[ChoiceOutput]:
         """Wait for outputs or a nudge, and take all outputs.
 
-        One wait covers all outputs of a step. A memory stream of anyio would take two turns of
-        the event loop.
+        One wait covers all outputs of a step. It does not wait on the memory stream, because
+        that takes two turns of the event loop.
         """
-        if not self._buffer and self._fault is None:
+        if not self._num_buffered and self._fault is None:
             self._waiting = self._loop.create_future()
             try:
                 await self._waiting
@@ -138,7 +145,8 @@ class ResponseStream:
         if self._fault is not None:
             self._num_unfinished = 0
             return [(0, self._fault)]
-        outputs, self._buffer = self._buffer, []
+        outputs = [self._receive.receive_nowait() for _ in range(self._num_buffered)]
+        self._num_buffered = 0
         if self._backlog:
             outputs += self._backlog.items()
             self._backlog.clear()
