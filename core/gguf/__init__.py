@@ -1,0 +1,1 @@
+"""GGUF files: reader, block types, configuration, names of tensors, tokenizer."""

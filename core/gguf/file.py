@@ -1,0 +1,112 @@
+"""GgufFile: a GGUF file, or the parts of a split one, mapped into memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core.contract.errors import ModelLoadError
+from core.gguf.blocks import BlockMatrix, Bytes
+from core.gguf.metadata import Metadata
+from core.gguf.reader import Header, TensorInfo, read_header
+
+SUFFIX = ".gguf"
+
+_SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_MAX_SPLITS = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file. Its bytes are a view of the mapped file; nobody writes to them."""
+
+    info: TensorInfo
+    data: Bytes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dimensions, the contiguous one last."""
+        return self.info.shape
+
+    def matrix(self) -> BlockMatrix:
+        """The tensor as a matrix; further dimensions become rows, a vector one row."""
+        columns = self.info.shape[-1]
+        rows = self.data.reshape(-1, self.info.type.row_nbytes(columns))
+        return BlockMatrix(self.info.type, len(rows), columns, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """A whole model: its metadata, and the tensors of all parts by name."""
+
+    path: Path
+    metadata: Metadata
+    tensors: Mapping[str, Tensor]
+
+    @classmethod
+    def open(cls, path: str | Path) -> GgufFile:
+        """Map a file, and the other parts if it is the first of several. Raises ModelLoadError."""
+        path = Path(path).expanduser()
+        header, data = _mapped(path)
+        tensors = _tensors(header, data)
+        metadata = Metadata(header.metadata)
+        for other in _other_parts(path, metadata):
+            part, part_data = _mapped(other)
+            for name, tensor in _tensors(part, part_data).items():
+                if name in tensors:
+                    raise ModelLoadError(f"{other} repeats the tensor {name}")
+                tensors[name] = tensor
+        expected = metadata.integer("split.tensors.count", len(tensors))
+        if expected != len(tensors):
+            raise ModelLoadError(f"the parts of {path} hold {len(tensors)} of {expected} tensors")
+        return cls(path, metadata, tensors)
+
+
+def part_names(name: str) -> list[str]:
+    """Return the names of all parts of the split file that ``name`` belongs to, else ``name``."""
+    match = _SPLIT.fullmatch(name)
+    if match is None:
+        return [name]
+    count = match["count"]
+    return [f"{match['stem']}-{i:05}-of-{count}.gguf" for i in range(1, int(count) + 1)]
+
+
+def _other_parts(path: Path, metadata: Metadata) -> list[Path]:
+    """The parts after the first."""
+    count = metadata.integer("split.count", 1, most=_MAX_SPLITS)
+    if count <= 1:
+        return []
+    names = part_names(path.name)
+    if len(names) != count:
+        raise ModelLoadError(
+            f"{path} is one of {count} parts, but is not named as such: NAME-00001-of-{count:05}"
+            f"{SUFFIX}"
+        )
+    if metadata.integer("split.no", 0) != 0 or path.name != names[0]:
+        raise ModelLoadError(f"{path} is not the first part; name {names[0]}")
+    return [path.with_name(name) for name in names[1:]]
+
+
+def _mapped(path: Path) -> tuple[Header, Bytes]:
+    try:
+        # copy-on-write: torch warns of memory that it must not write to
+        data: Bytes = np.memmap(path, dtype=np.uint8, mode="c").view(np.ndarray)
+    except FileNotFoundError as error:
+        raise ModelLoadError(f"there is no file {path}") from error
+    except (OSError, ValueError) as error:  # numpy refuses to map an empty file
+        raise ModelLoadError(f"{path} cannot be read: {error}") from error
+    try:
+        return read_header(data), data
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{path} is not a GGUF file that can be served: {error}") from error
+
+
+def _tensors(header: Header, data: Bytes) -> dict[str, Tensor]:
+    return {
+        name: Tensor(info, data[info.start : info.start + info.nbytes])
+        for name, info in header.tensors.items()
+    }
