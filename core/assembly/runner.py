@@ -67,7 +67,7 @@ def build_runner(
     attention = cache.attention(make_attention)
     if instrument is not None:
         attention = instrument(model.module, attention)
-    hook.install(attention.forward)
+    hook.attach(attention)
     forward = build_forward(model, attention, limits, config)
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)

@@ -68,6 +68,19 @@ class GraphableBackend(AttentionBackend, Protocol):
         """Make ``forward`` compute ``plan``, with the content that its words have by then."""
 
 
+@runtime_checkable
+class KernelBackend(AttentionBackend, Protocol):
+    """A backend that is a kernel of the CPU library, which a kernel of whole layers can call."""
+
+    @property
+    def kernel_calls(self) -> Sequence[int] | None:
+        """The address of each layer's AttentionCall, without queries, keys, values and output.
+
+        They are valid while the backend lives, and ``plan`` fills in the step. None if a layer has
+        another kind of attention.
+        """
+
+
 class BackendFactory(Protocol):
     """Builds a backend over a storage. Usually the class itself."""
 

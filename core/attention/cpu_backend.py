@@ -45,7 +45,7 @@ _Kind: TypeAlias = tuple[int | None, int, int, int]
 
 
 class PagedCPUBackend:
-    """See AttentionBackend. Activations are float32, the cache float32 or bfloat16."""
+    """See KernelBackend. Activations are float32, the cache float32 or bfloat16."""
 
     def __init__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> None:
         library = kernels()
@@ -66,6 +66,11 @@ class PagedCPUBackend:
             self._kinds[kind] = layer
             call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
         self._plan: list[tuple[_Plan, torch.Tensor]] = []  # keeps alive what the steps point to
+
+    @property
+    def kernel_calls(self) -> list[int]:
+        """See KernelBackend."""
+        return self._addresses
 
     @staticmethod
     def step_nbytes(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from core.attention.base import AttentionBackend, BackendFactory
+from core.attention.base import AttentionBackend, BackendFactory, KernelBackend
 from core.attention.layer_groups import LayerGroup
 from core.kv.storage import KVStorage
 from core.model_input import ModelInput
@@ -28,6 +28,18 @@ class GroupedAttention:
                 backend = self._backends[i] = factory(storage, group.layers)
                 for place, layer in enumerate(group.indices):
                     self._places[layer] = backend, place
+
+    @property
+    def kernel_calls(self) -> list[int] | None:
+        """See KernelBackend."""
+        calls = []
+        for layer in sorted(self._places):
+            backend, place = self._places[layer]
+            of_group = backend.kernel_calls if isinstance(backend, KernelBackend) else None
+            if of_group is None:
+                return None
+            calls.append(of_group[place])
+        return calls
 
     def plan(self, batch: ModelInput) -> None:
         """See AttentionBackend."""

@@ -48,9 +48,21 @@ def route(modules: Iterable[nn.Module], attention: ModuleAttention) -> None:
 
 
 def unroute(modules: Iterable[nn.Module]) -> None:
-    """Undo ``route``. May be repeated."""
+    """Undo ``route`` and ``offer``. May be repeated."""
     for module in modules:
         vars(module).pop("roseinfer_attention", None)
+        vars(module).pop("roseinfer_kernel_call", None)
+
+
+def offer(modules: Iterable[nn.Module], calls: Iterable[int]) -> None:
+    """Offer a kernel beside the function of ``route``: the addresses of its AttentionCalls."""
+    for module, call in zip(modules, calls, strict=True):
+        module.roseinfer_kernel_call = call  # type: ignore[assignment]
+
+
+def kernel_call_of(module: nn.Module) -> int | None:
+    """Return what ``offer`` stored."""
+    return vars(module).get("roseinfer_kernel_call")
 
 
 @contextmanager

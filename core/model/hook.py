@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from core.attention.base import AttentionBackend, KernelBackend
 from core.layer_spec import LayerSpec
-from core.model.attention_interface import ATTENTION_NAME, register, route, unroute
+from core.model.attention_interface import ATTENTION_NAME, offer, register, route, unroute
 from core.model.recording import Recording
 from core.model.windows import Windows
 
@@ -57,6 +58,16 @@ class AttentionHook:
                 else layer
                 for layer in self.layers
             ]
+
+    def attach(self, backend: AttentionBackend) -> None:
+        """Compute the attention of every later forward pass with a backend.
+
+        Fused layers may call its kernels directly.
+        """
+        self.install(backend.forward)
+        calls = backend.kernel_calls if isinstance(backend, KernelBackend) else None
+        if calls is not None and len({*self.modules}) == len(self.modules):
+            offer(self.modules, calls)
 
     def install(self, function: AttentionFunction) -> None:
         """Compute the attention of every later forward pass with ``function``."""

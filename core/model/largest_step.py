@@ -50,7 +50,7 @@ def run_largest_step(
         device=model.device,
     )
     attention = factory(storage, hook.layers)
-    hook.install(attention.forward)
+    hook.attach(attention)
     if isinstance(attention, GraphableBackend):  # it keeps the memory of its largest plan
         attention.decode_plan(limits.max_num_seqs, limits.max_model_len)
     runner = ModelRunner(

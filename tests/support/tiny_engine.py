@@ -81,7 +81,7 @@ def build_engine(
         windows=cache.windows,
     )
     attention = cache.attention(backend_factory(backend) if isinstance(backend, str) else backend)
-    hook.install(attention.forward)
+    hook.attach(attention)
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
         wrap(EagerForward(model, attention, device, last_tokens)),

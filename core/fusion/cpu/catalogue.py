@@ -43,6 +43,6 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     visitor.visit_modules(*module_patterns(packer))
     if not is_quantised(model):  # transformers refuses to convert a quantised model
         widen_small(model)
-    visitor.visit_model(partial(decoder_pattern, attention))
+    visitor.visit_model(partial(decoder_pattern, kernels, attention))
     log_bytes(model, num_parameters, packer.nbytes)
     return visitor.counts

@@ -1,4 +1,4 @@
-"""A decoder's forward pass without what transformers does around its layers.
+"""A decoder's forward pass, all layers in one call, without what transformers does around them.
 
 Masks, caches and recorded states serve callers that want more than the last hidden states of packed
 tokens. They would cost time in every step.
@@ -7,6 +7,7 @@ tokens. They would cost time in every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from ctypes import c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +17,8 @@ from torch import nn
 from core.fusion.cpu.layer import ROTATION, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention
-from core.model.attention_interface import routed
+from core.kernels.cpu.library import Kernels
+from core.model.attention_interface import kernel_call_of, routed
 from core.model.causal_attention import causal_attention
 
 _DECODERS = (
@@ -44,11 +46,14 @@ class DecoderOutput:
 class FusedDecoder:
     """Replaces a decoder's ``forward``. Core thread only.
 
-    It passes calls that need more than packed tokens and their positions to the original.
+    It passes calls that need more than packed tokens and their positions to the original. Where
+    attention is a kernel, all layers are one call: threads start once, and other Python threads run
+    meanwhile. Where it is not, as in a benchmark that times attention, layers are called in turn.
     """
 
-    def __init__(self, decoder: nn.Module, original: Callable[..., Any]) -> None:
+    def __init__(self, kernels: Kernels, decoder: nn.Module, original: Callable[..., Any]) -> None:
         """``decoder`` has only fused layers and known modules around them."""
+        self._kernels = kernels
         names = _names(decoder)
         assert names is not None
         children = dict(decoder.named_children())
@@ -65,12 +70,36 @@ class FusedDecoder:
         x = self._embedding(ids)
         if self._position_embedding is not None:
             x = x + self._position_embedding(positions)
-        rope = {}
-        if self._angles is not None:
-            rope[ROTATION] = self._angles(x, position_ids=positions)
+        angles = None if self._angles is None else self._angles(x, position_ids=positions)
+        attentions = [kernel_call_of(layer.attention) for layer in self._layers]
+        if None not in attentions:
+            return DecoderOutput(self._norm(self._together(x, angles, attentions)))
+        rope = {} if angles is None else {ROTATION: angles}
         for layer in self._layers:
             x = layer(x, **rope)
         return DecoderOutput(self._norm(x))
+
+    def _together(
+        self,
+        x: torch.Tensor,
+        angles: tuple[torch.Tensor, torch.Tensor] | None,
+        attentions: list[int | None],
+    ) -> torch.Tensor:
+        """Compute all layers in one call of the kernel."""
+        y = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        layers = list(self._layers)
+        used = {id(buffers): buffers for buffers in (layer.use(x.shape[1]) for layer in layers)}
+        rotation = [] if angles is None else [part.float().contiguous() for part in angles]
+        for buffers in used.values():
+            buffers.point(y, y, buffers.attended)
+            if rotation:
+                buffers.rotate_by(*rotation)
+        count = len(layers)
+        addresses = c_void_p * count
+        self._kernels.layers(
+            addresses(*(layer.address for layer in layers)), addresses(*attentions), count
+        )
+        return y
 
 
 class DecoderCandidate:
@@ -78,10 +107,10 @@ class DecoderCandidate:
 
     counts: ClassVar[Mapping[str, int]] = {"decoder": 1}
 
-    def __init__(self, decoder: nn.Module, attention: Attention) -> None:
+    def __init__(self, kernels: Kernels, decoder: nn.Module, attention: Attention) -> None:
         self._decoder = decoder
         self._attention = attention
-        self._fused = FusedDecoder(decoder, decoder.forward)
+        self._fused = FusedDecoder(kernels, decoder, decoder.forward)
 
     def is_equal(self, proof: Proof) -> bool:
         """See Candidate."""
@@ -102,11 +131,13 @@ class DecoderCandidate:
         self._decoder.forward = self._fused
 
 
-def decoder_pattern(attention: Attention, model: nn.Module) -> Iterator[DecoderCandidate]:
+def decoder_pattern(
+    kernels: Kernels, attention: Attention, model: nn.Module
+) -> Iterator[DecoderCandidate]:
     """A candidate for the model's decoder, if all its layers are fused."""
     decoder = getattr(model, getattr(model, "base_model_prefix", ""), None)
     if isinstance(decoder, nn.Module) and _names(decoder) is not None:
-        yield DecoderCandidate(decoder, attention)
+        yield DecoderCandidate(kernels, decoder, attention)
 
 
 def _names(decoder: nn.Module) -> tuple[str | None, ...] | None:

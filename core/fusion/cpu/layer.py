@@ -1,7 +1,7 @@
-"""A decoder layer as two calls of the compiled kernels, with its attention between them.
+"""A decoder layer by the compiled kernels: in two calls with its attention between them.
 
 A layer of transformers' code calls about ten modules from Python. In a step of few tokens these
-calls take as long as the computation.
+calls take as long as the computation. FusedDecoder computes all layers in one call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
-from core.kernels.cpu.layer import LayerCall, Matrix
+from core.kernels.cpu.layer import LayerCall, LayerStep, Matrix
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight
 from core.layer_spec import LayerSpec
@@ -48,32 +48,33 @@ class Workspace:
 
     def __init__(self) -> None:
         self._storage = torch.empty(0)
-        self._buffers: dict[tuple[LayerSpec, tuple[int, ...]], _Buffers] = {}
+        self._buffers: dict[tuple[LayerSpec, tuple[int, ...]], Buffers] = {}
 
-    def buffers(self, num_tokens: int, spec: LayerSpec, widths: tuple[int, ...]) -> _Buffers:
+    def buffers(self, num_tokens: int, spec: LayerSpec, widths: tuple[int, ...]) -> Buffers:
         """Return the buffers for a step; the next layer overwrites their content."""
         found = self._buffers.get((spec, widths))
         if found is None or found.num_tokens != num_tokens:
             size = num_tokens * sum(widths)
             if size > self._storage.numel():
                 self._storage = torch.empty(size)
-            found = _Buffers(self._storage, num_tokens, widths, spec)
+            found = Buffers(self._storage, num_tokens, widths, spec)
             self._buffers[spec, widths] = found
         return found
 
 
 def _widths(spec: LayerSpec, parts: LayerParts) -> tuple[int, ...]:
-    """Columns of: normed, hidden, inner, projected, and queries and keys if they have buffers."""
+    """Columns of the buffers: see Buffers. Queries and keys have none if they are not changed."""
     hidden = parts.projections.num_columns
     inner = parts.mlp.second.num_columns
     is_copied = parts.applies_rope or parts.query_norm is not None
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     copied = (query, key) if is_copied else (0, 0)
-    return (hidden, hidden, inner, parts.projections.num_rows, *copied)
+    attended = spec.num_heads * spec.value_dim
+    return (hidden, hidden, inner, attended, parts.projections.num_rows, *copied)
 
 
-class _Buffers:
-    """The intermediate tensors for one number of tokens."""
+class Buffers:
+    """The intermediate tensors for one number of tokens, and ``step``, which points to them."""
 
     def __init__(
         self, storage: torch.Tensor, num_tokens: int, widths: tuple[int, ...], spec: LayerSpec
@@ -81,7 +82,7 @@ class _Buffers:
         self.num_tokens = num_tokens
         whole = storage[: num_tokens * sum(widths)]
         parts = torch.split(whole, [num_tokens * width for width in widths])
-        self.normed, self.hidden, self.inner, projected, query, key = (
+        normed, self.hidden, inner, self.attended, projected, query, key = (
             part.view(num_tokens, width) for part, width in zip(parts, widths, strict=True)
         )
         sizes = [
@@ -90,13 +91,31 @@ class _Buffers:
             spec.num_kv_heads * spec.value_dim,
         ]
         columns = list(torch.split(projected, sizes, dim=-1))
-        self.is_copied = query.numel() > 0
-        if self.is_copied:
+        is_copied = query.numel() > 0
+        if is_copied:
             columns[:2] = [query, key]
-        self.projected = projected
         self.query = columns[0].view(num_tokens, spec.num_heads, -1)
         self.key = columns[1].view(num_tokens, spec.num_kv_heads, -1)
         self.value = columns[2].view(num_tokens, spec.num_kv_heads, -1)
+        self.step = LayerStep(
+            num_tokens=num_tokens,
+            normed=normed.data_ptr(),
+            projected=projected.data_ptr(),
+            query=query.data_ptr() if is_copied else None,
+            key=key.data_ptr() if is_copied else None,
+            hidden=self.hidden.data_ptr(),
+            inner=inner.data_ptr(),
+        )
+
+    def point(self, x: torch.Tensor, y: torch.Tensor, attended: torch.Tensor) -> None:
+        """Set the input, the output and the result of attention, which the caller keeps alive."""
+        step = self.step
+        step.x, step.y, step.attended = x.data_ptr(), y.data_ptr(), attended.data_ptr()
+
+    def rotate_by(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        """Set cosines and sines, contiguous float32, which the caller keeps alive."""
+        step = self.step
+        step.cos, step.sin, step.rotated = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
 
 
 class FusedLayer(nn.Module):
@@ -123,11 +142,12 @@ class FusedLayer(nn.Module):
         self._spec = spec
         self._workspace = workspace
         self._widths = _widths(spec, parts)
-        self._used: _Buffers | None = None
+        self._used: Buffers | None = None
         names = list(inspect.signature(type(original).forward).parameters)
         self._rotation_index = names.index(ROTATION) - 2 if ROTATION in names else len(names)
         self._call = _call(spec, parts)
-        self._address = ctypes.addressof(self._call)
+        self.address = ctypes.addressof(self._call)
+        """Of its LayerCall, which points to the buffers of the last ``use``."""
 
     @property
     def hidden_size(self) -> int:
@@ -150,37 +170,32 @@ class FusedLayer(nn.Module):
 
         The attention function of AttentionHook has its own.
         """
-        call = self._call
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()
-        buffers = self._workspace.buffers(x.shape[1], self._spec, self._widths)
-        if buffers is not self._used:
-            self._use(buffers)
+        buffers = self.use(x.shape[1])
         if self._parts.applies_rope:
             cos, sin = kwargs.get(ROTATION) or args[self._rotation_index]
             cos, sin = cos.float().contiguous(), sin.float().contiguous()
-            call.cos, call.sin, call.rotated = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
+            buffers.rotate_by(cos, sin)
         y = torch.empty_like(x)
-        call.x, call.y = x.data_ptr(), y.data_ptr()
-        self._begin(self._address)
+        buffers.point(x, y, buffers.attended)
+        self._begin(self.address)
         attention = self._attention[0]
         attended = attention.roseinfer_attention(
             buffers.query, buffers.key, buffers.value, attention, {}
         )
         attended = attended.float().contiguous()
-        call.attended = attended.data_ptr()
-        self._end(self._address)
+        buffers.point(x, y, attended)
+        self._end(self.address)
         return y
 
-    def _use(self, buffers: _Buffers) -> None:
-        """Point the kernel's arguments to these buffers."""
-        call = self._call
-        self._used = buffers
-        call.num_tokens = buffers.num_tokens
-        call.normed, call.hidden = buffers.normed.data_ptr(), buffers.hidden.data_ptr()
-        call.inner, call.projected = buffers.inner.data_ptr(), buffers.projected.data_ptr()
-        call.query = buffers.query.data_ptr() if buffers.is_copied else None
-        call.key = buffers.key.data_ptr() if buffers.is_copied else None
+    def use(self, num_tokens: int) -> Buffers:
+        """Point the kernel's arguments to the buffers for so many tokens."""
+        buffers = self._workspace.buffers(num_tokens, self._spec, self._widths)
+        if buffers is not self._used:
+            self._used = buffers
+            self._call.step = ctypes.addressof(buffers.step)
+        return buffers
 
 
 def _call(spec: LayerSpec, parts: LayerParts) -> LayerCall:
@@ -196,6 +211,7 @@ def _call(spec: LayerSpec, parts: LayerParts) -> LayerCall:
         num_kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
         value_dim=spec.value_dim,
+        applies_rope=int(parts.applies_rope),
     )
     if parts.query_norm is not None and parts.key_norm is not None:
         call.query_norm, call.key_norm = parts.query_norm.arguments(), parts.key_norm.arguments()

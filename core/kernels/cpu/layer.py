@@ -56,8 +56,28 @@ class Matrix(ctypes.Structure):
         )
 
 
+class LayerStep(ctypes.Structure):
+    """Mirrors ``LayerStep`` in source/layer.cpp, which documents the fields."""
+
+    _fields_ = (
+        ("num_tokens", c_int64),
+        ("rotated", c_int64),
+        ("normed", c_void_p),
+        ("projected", c_void_p),
+        ("query", c_void_p),
+        ("key", c_void_p),
+        ("hidden", c_void_p),
+        ("inner", c_void_p),
+        ("attended", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("x", c_void_p),
+        ("y", c_void_p),
+    )
+
+
 class LayerCall(ctypes.Structure):
-    """Mirrors ``LayerCall`` in source/layer.cpp, which documents the fields."""
+    """Mirrors ``LayerCall`` in source/layer.cpp."""
 
     _fields_ = (
         ("first_norm", Norm),
@@ -72,17 +92,6 @@ class LayerCall(ctypes.Structure):
         ("num_kv_heads", c_int64),
         ("head_dim", c_int64),
         ("value_dim", c_int64),
-        ("normed", c_void_p),
-        ("projected", c_void_p),
-        ("query", c_void_p),
-        ("key", c_void_p),
-        ("hidden", c_void_p),
-        ("inner", c_void_p),
-        ("num_tokens", c_int64),
-        ("rotated", c_int64),
-        ("x", c_void_p),
-        ("cos", c_void_p),
-        ("sin", c_void_p),
-        ("attended", c_void_p),
-        ("y", c_void_p),
+        ("applies_rope", c_int64),
+        ("step", c_void_p),
     )

@@ -47,6 +47,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_attention": (c_void_p,),
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
+    "rose_layers": (c_void_p, c_void_p, c_int64),
 }
 
 _RETURN_INTEGERS = ("rose_panel", "rose_panel_bytes", "rose_rounds_activations")
@@ -65,7 +66,8 @@ class Kernels:
     """The compiled kernels. Core thread only: they share scratch memory and torch's threads.
 
     Activations are float32 on the CPU and sums are float32. ``attention`` takes the address of an
-    AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall.
+    AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall, ``layers`` takes
+    arrays of both and their length.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,6 +87,7 @@ class Kernels:
         self.attention: LayerFunction = library.rose_attention
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end
+        self.layers: Function = library.rose_layers
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
         self._norm: Function = library.rose_norm

@@ -98,7 +98,7 @@ def run_steps(
     )
     kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True, windows=cache.windows)
     attention = cache.attention(factory)
-    hook.install(attention.forward)
+    hook.attach(attention)
     forward = EagerForward(model, attention, device)
     sequences = [_sequence(ids, len(cache.groups)) for ids in tokens]
     starts = [0] * len(sequences)

@@ -96,7 +96,7 @@ def engine_of(
     """An engine as ``load_engine`` builds it for CUDA."""
     storage = KVStorage(hook.layers, num_blocks=600, block_size=16, dtype=kv_dtype, device=META)
     attention = TritonBackend(storage, hook.layers, dtype=dtype)
-    hook.install(attention.forward)
+    hook.attach(attention)
     last_tokens = LastTokens(20, META)
     eager = EagerForward(model, attention, META, last_tokens)
     forward: ForwardPass = eager

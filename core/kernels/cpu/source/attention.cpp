@@ -4,8 +4,7 @@
 // The result of a row has the same bits for any division into items: each run of keys, from a multiple of the
 // run length on, is computed by itself, and the results of the runs are folded in order.
 #include "attention_rows.h"
-
-#include <omp.h>
+#include "attention_stages.h"
 
 namespace {
 
@@ -16,17 +15,14 @@ constexpr int FEW = 8;  // maximum rows of an item that is limited by memory ban
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
 template <class L>
-void write_cache(const AttentionCall& c) {
+void write_lanes(const AttentionCall& c, int64_t t) {
   using T = typename L::Stored;
   Layout<L> layout(c.block_size, c.head_dim, c.value_dim);
-#pragma omp for schedule(static)
-  for (int64_t t = 0; t < c.step->num_tokens; t++) {
-    int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
-    for (int64_t h = 0; h < c.num_kv_heads; h++) {
-      int64_t line = (block * c.num_kv_heads + h) * c.block_size;
-      write_token(layout, offset, c.key + t * c.key_token + h * c.key_head, c.value + t * c.value_token + h * c.value_head,
-                  (T*)c.keys + line * c.head_dim, (T*)c.values + line * c.value_dim);
-    }
+  int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
+  for (int64_t h = 0; h < c.num_kv_heads; h++) {
+    int64_t line = (block * c.num_kv_heads + h) * c.block_size;
+    write_token(layout, offset, c.key + t * c.key_token + h * c.key_head, c.value + t * c.value_token + h * c.value_head,
+                (T*)c.keys + line * c.head_dim, (T*)c.values + line * c.value_dim);
   }
 }
 
@@ -54,27 +50,37 @@ int64_t most_rows(const AttentionCall& c) {
 }
 
 template <class L>
-void run(const AttentionCall& c) {
-  int64_t tasks = most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS;
-#pragma omp parallel
-  {
-    write_cache<L>(c);  // ends with a barrier: all writes precede any read
-    int64_t wanted = tasks * omp_get_num_threads();
-    int64_t parts = std::min(c.num_kv_heads, (wanted + c.step->num_items - 1) / std::max<int64_t>(1, c.step->num_items));
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < c.step->num_items * parts; i++) {
-      int64_t part = i % parts;
-      attend<L>(c, i / parts, c.num_kv_heads * part / parts, c.num_kv_heads * (part + 1) / parts);
-    }
-    std::vector<float> total;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < c.step->num_merges * c.num_heads; i++) merge(c, i / c.num_heads, i % c.num_heads, total);
-  }
+void attend_stages(team::Member& member, const AttentionCall& c) {
+  int64_t wanted = (most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS) * member.size;
+  int64_t parts = std::min(c.num_kv_heads, (wanted + c.step->num_items - 1) / std::max<int64_t>(1, c.step->num_items));
+  member.stage(
+      c.step->num_items * parts,
+      [&](int64_t i, int64_t) {
+        int64_t part = i % parts;
+        attend<L>(c, i / parts, c.num_kv_heads * part / parts, c.num_kv_heads * (part + 1) / parts);
+      },
+      team::IN_ORDER);  // the longest ones come first
+  std::vector<float> total;
+  member.stage(c.step->num_merges * c.num_heads,
+               [&](int64_t i, int64_t) { merge(c, i / c.num_heads, i % c.num_heads, total); });
 }
 
 }  // namespace
 
-ROSE_EXPORT void rose_attention(const AttentionCall* c) {
-  if (c->is_bfloat16) run<BFloat16Lanes>(*c);
-  else run<Float32Lanes>(*c);
+void write_to_cache(const AttentionCall& c, int64_t token) {
+  if (c.is_bfloat16) write_lanes<BFloat16Lanes>(c, token);
+  else write_lanes<Float32Lanes>(c, token);
+}
+
+void attention_stages(team::Member& member, const AttentionCall& c) {
+  if (c.is_bfloat16) attend_stages<BFloat16Lanes>(member, c);
+  else attend_stages<Float32Lanes>(member, c);
+}
+
+ROSE_EXPORT void rose_attention(const AttentionCall* call) {
+  const AttentionCall& c = *call;
+  team::run(false, [&](team::Member& member) {
+    member.stage(c.step->num_tokens, [&](int64_t t, int64_t) { write_to_cache(c, t); });
+    attention_stages(member, c);
+  });
 }

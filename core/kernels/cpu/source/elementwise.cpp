@@ -1,5 +1,5 @@
 // Norms, RoPE, and argmax.
-#include "exports.h"
+#include "elementwise.h"
 
 #include <omp.h>
 
@@ -32,52 +32,49 @@ ROSE_INLINE float sum_of(const float* x, int64_t n) {
 
 }  // namespace
 
-// y = (x - mean) / sqrt(variance + eps) * weight + bias over rows of n values. Without `center` the mean
-// is 0 (RMSNorm). bias may be null. y is contiguous; row (i, j) of x starts at i * outer + j * inner, for
+void norm_row(const float* x, int64_t n, bool center, float eps, const float* weight, const float* bias, float* y) {
+  float mean = center ? sum_of(x, n) / n : 0;
+  float scale = 1 / std::sqrt(sum_of_squares(x, n, mean) / n + eps);
+  int64_t i = 0;
+  for (; i + W <= n; i += W) {
+    vf v = (load(x + i) - mean) * scale * load(weight + i);
+    store(y + i, bias ? v + load(bias + i) : v);
+  }
+  for (; i < n; i++) y[i] = (x[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
+}
+
+void rotate_head(const float* x, int64_t n, int64_t rotated, const float* cos, const float* sin, float* y) {
+  int64_t half = rotated / 2, i = 0;
+  for (; i + W <= half; i += W) {
+    vf a = load(x + i), b = load(x + half + i);
+    store(y + i, a * load(cos + i) - b * load(sin + i));
+    store(y + half + i, b * load(cos + half + i) + a * load(sin + half + i));
+  }
+  for (; i < half; i++) {
+    float a = x[i], b = x[half + i];
+    y[i] = a * cos[i] - b * sin[i];
+    y[half + i] = b * cos[half + i] + a * sin[half + i];
+  }
+  for (i = rotated; i < n; i++) y[i] = x[i];
+}
+
+// norm_row over rows of n values. y is contiguous; row (i, j) of x starts at i * outer + j * inner, for
 // i < count and j < heads.
 ROSE_EXPORT void rose_norm(const float* x, int64_t count, int64_t heads, int64_t outer, int64_t inner, int64_t n,
                            int64_t center, double eps, const float* weight, const float* bias, float* y) {
 #pragma omp parallel for schedule(static) if (count * heads * n >= MIN_PARALLEL)
-  for (int64_t row = 0; row < count * heads; row++) {
-    const float* in = x + row / heads * outer + row % heads * inner;
-    float* out = y + row * n;
-    float mean = center ? sum_of(in, n) / n : 0;
-    float scale = 1 / std::sqrt(sum_of_squares(in, n, mean) / n + (float)eps);
-    int64_t i = 0;
-    for (; i + W <= n; i += W) {
-      vf v = (load(in + i) - mean) * scale * load(weight + i);
-      store(out + i, bias ? v + load(bias + i) : v);
-    }
-    for (; i < n; i++) out[i] = (in[i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
-  }
+  for (int64_t row = 0; row < count * heads; row++)
+    norm_row(x + row / heads * outer + row % heads * inner, n, center, (float)eps, weight, bias, y + row * n);
 }
 
-// RoPE of the first `rotated` values of each head: y = x * cos + rotate_half(x) * sin (RoFormer, in the
-// layout of GPT-NeoX). Head h of token t starts at t * token + h * head in x; y is [tokens, heads, n]. cos
-// and sin are [tokens, rotated].
+// rotate_head over all heads. Head h of token t starts at t * token + h * head in x; y is
+// [tokens, heads, n]. cos and sin are [tokens, rotated].
 ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int64_t token, int64_t head, int64_t n,
                              int64_t rotated, const float* cos, const float* sin, float* y) {
-  int64_t half = rotated / 2;
 #pragma omp parallel for schedule(static) if (tokens * heads * n >= MIN_PARALLEL)
-  for (int64_t t = 0; t < tokens; t++) {
-    const float *c = cos + t * rotated, *s = sin + t * rotated;
-    for (int64_t h = 0; h < heads; h++) {
-      const float* in = x + t * token + h * head;
-      float* out = y + (t * heads + h) * n;
-      int64_t i = 0;
-      for (; i + W <= half; i += W) {
-        vf a = load(in + i), b = load(in + half + i);
-        store(out + i, a * load(c + i) - b * load(s + i));
-        store(out + half + i, b * load(c + half + i) + a * load(s + half + i));
-      }
-      for (; i < half; i++) {
-        float a = in[i], b = in[half + i];
-        out[i] = a * c[i] - b * s[i];
-        out[half + i] = b * c[half + i] + a * s[half + i];
-      }
-      for (i = rotated; i < n; i++) out[i] = in[i];
-    }
-  }
+  for (int64_t t = 0; t < tokens; t++)
+    for (int64_t h = 0; h < heads; h++)
+      rotate_head(x + t * token + h * head, n, rotated, cos + t * rotated, sin + t * rotated, y + (t * heads + h) * n);
 }
 
 namespace {

@@ -1,6 +1,9 @@
-// A decoder layer in two calls: the part before attention, and the part after it.
+// Decoder layers as stages of a team: one layer in two calls with its attention between them, or all layers in one.
+#include "attention_stages.h"
+#include "elementwise.h"
 #include "epilogue.h"
-#include "exports.h"
+#include "linear.h"
+#include "scratch.h"
 
 // These structures mirror core/kernels/cpu/layer.py.
 struct Norm {
@@ -16,11 +19,9 @@ struct Matrix {
   const float* bias;
 };
 
-struct LayerCall {
-  // constant for a layer
-  Norm first_norm, second_norm, query_norm, key_norm;
-  Matrix projections, output, up, down;
-  int64_t num_heads, num_kv_heads, head_dim, value_dim;
+// What changes from step to step. Layers of the same sizes share it.
+struct LayerStep {
+  int64_t num_tokens, rotated;
   // buffers for intermediate results
   float* normed;     // [num_tokens, hidden_size]
   float* projected;  // [num_tokens, num_rows of `projections`] queries, keys and values of all heads
@@ -28,58 +29,170 @@ struct LayerCall {
   float* key;        // [num_tokens, num_kv_heads, head_dim]
   float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
   float* inner;      // [num_tokens, num_columns of `down`]
-  // set by each call
-  int64_t num_tokens, rotated;
-  const float* x;         // [num_tokens, hidden_size]
-  const float* cos;       // [num_tokens, rotated], null without RoPE
+  float* attended;   // [num_tokens, num_heads, value_dim]
+  const float* cos;  // [num_tokens, rotated]
   const float* sin;
-  const float* attended;  // [num_tokens, num_heads, value_dim]
-  float* y;               // [num_tokens, hidden_size]
+  const float* x;    // [num_tokens, hidden_size]
+  float* y;          // [num_tokens, hidden_size]; may be x
+};
+
+struct LayerCall {
+  Norm first_norm, second_norm, query_norm, key_norm;
+  Matrix projections, output, up, down;
+  int64_t num_heads, num_kv_heads, head_dim, value_dim, applies_rope;
+  const LayerStep* step;
 };
 
 namespace {
 
-void apply(const Norm& norm, const float* x, int64_t count, int64_t heads, int64_t outer, int64_t inner, int64_t n,
-           float* y) {
-  rose_norm(x, count, heads, outer, inner, n, norm.center, norm.eps, norm.weight, norm.bias, y);
+void apply(const Norm& norm, const float* x, int64_t n, float* y) {
+  norm_row(x, n, norm.center, (float)norm.eps, norm.weight, norm.bias, y);
 }
 
-void multiply(const Matrix& m, const float* x, int64_t count, float* y, const float* residual = nullptr) {
+Job product(const Matrix& m, const float* x, int64_t count, float* y, const float* residual = nullptr) {
   int64_t width = is_gated((int)m.epilogue) ? m.num_rows / 2 : m.num_rows;
-  rose_linear((int)m.format, (int)m.epilogue, x, m.num_columns, count, m.num_columns, m.num_rows, m.data, m.scale, m.bias,
-              y, width, residual);
+  return {(int)m.format, (int)m.epilogue, x, m.num_columns, count, m.num_columns, m.num_rows,
+          m.data, m.scale, m.bias, y, width, residual};
 }
 
-// Apply the norm and RoPE to queries or keys, if the layer has them.
-void finish_heads(const LayerCall& c, const Norm& norm, const float* x, int64_t heads, float* y) {
-  int64_t n = c.head_dim, token = c.projections.num_rows;
-  if (norm.weight) {
-    apply(norm, x, c.num_tokens, heads, token, n, n, y);
-    x = y;
-    token = heads * n;
+// A layer in a step, as one thread of the team computes it.
+class Layer {
+ public:
+  Layer(team::Member& member, const LayerCall& call, char* prepared)
+      : member_(member), c_(call), s_(*call.step), hidden_(call.projections.num_columns), prepared_(prepared) {}
+
+  // Queries, keys and values of x. With `attention`, write keys and values to the cache.
+  void begin(const AttentionCall* attention) {
+    Job job = product(c_.projections, s_.normed, s_.num_tokens, s_.projected);
+    norm_and_prepare(c_.first_norm, s_.x, job);
+    product_stage(member_, job, prepared_);
+    if (!s_.query && !attention) return;
+    tokens([&](int64_t t) {
+      if (s_.query) finish_heads(t);
+      if (attention) write_to_cache(*attention, t);
+    });
   }
-  if (c.cos) rose_rotary(x, c.num_tokens, heads, token, n, n, c.rotated, c.cos, c.sin, y);
+
+  void attend(const AttentionCall& attention) { attention_stages(member_, attention); }
+
+  // y, from what attention has computed.
+  void end() {
+    product_of_rows(product(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x));
+    Job up = product(c_.up, s_.normed, s_.num_tokens, s_.inner);
+    norm_and_prepare(c_.second_norm, s_.hidden, up);
+    product_stage(member_, up, prepared_);
+    product_of_rows(product(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden));
+  }
+
+  // `constant` with the queries, keys and values of `begin`.
+  AttentionCall attention(const AttentionCall& constant) const {
+    AttentionCall a = constant;
+    int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
+    a.query_token = a.key_token = a.value_token = c_.projections.num_rows;
+    a.query_head = a.key_head = c_.head_dim;
+    a.value_head = c_.value_dim;
+    a.query = s_.projected;
+    a.key = s_.projected + num_query;
+    a.value = s_.projected + num_query + num_key;
+    if (s_.query) {
+      a.query = s_.query;
+      a.query_token = num_query;
+      a.key = s_.key;
+      a.key_token = num_key;
+    }
+    a.output = s_.attended;
+    return a;
+  }
+
+ private:
+  team::Member& member_;
+  const LayerCall& c_;
+  const LayerStep& s_;
+  int64_t hidden_;
+  char* prepared_;
+
+  template <class F>
+  void tokens(F f) {
+    member_.stage(s_.num_tokens, [&](int64_t t, int64_t) { f(t); });
+  }
+
+  // The rows of a product's input are norms of x.
+  void norm_and_prepare(const Norm& norm, const float* x, const Job& job) {
+    tokens([&](int64_t t) {
+      apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
+      prepare_row(job, t, prepared_);
+    });
+  }
+
+  void product_of_rows(const Job& job) {
+    if (prepared_bytes(job)) tokens([&](int64_t t) { prepare_row(job, t, prepared_); });
+    product_stage(member_, job, prepared_);
+  }
+
+  // Apply norms and RoPE to the queries and keys of a token.
+  void finish_heads(int64_t t) {
+    const float* x = s_.projected + t * c_.projections.num_rows;
+    int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
+    finish_heads(t, c_.query_norm, c_.num_heads, x, s_.query + t * num_query);
+    finish_heads(t, c_.key_norm, c_.num_kv_heads, x + num_query, s_.key + t * num_key);
+  }
+
+  void finish_heads(int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
+    for (int64_t n = c_.head_dim; heads--; x += n, y += n) {
+      if (norm.weight) apply(norm, x, n, y);
+      if (!c_.applies_rope) continue;
+      rotate_head(norm.weight ? y : x, n, s_.rotated, s_.cos + t * s_.rotated, s_.sin + t * s_.rotated, y);
+    }
+  }
+};
+
+// Bytes for the rows of any product of the layer.
+int64_t prepared_bytes(const LayerCall& c) {
+  int64_t most = 0;
+  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down})
+    most = std::max(most, prepared_bytes(product(*m, nullptr, c.step->num_tokens, nullptr)));
+  return most;
+}
+
+int64_t num_multiplications(const LayerCall& c) {
+  int64_t sum = 0;
+  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down}) sum += m->num_rows * m->num_columns;
+  return sum * c.step->num_tokens;
+}
+
+// Compute `count` layers: run(member, layer i, i) for each.
+template <class F>
+void run(const LayerCall* const* calls, int64_t count, F f) {
+  static thread_local Scratch scratch;
+  int64_t bytes = 0, work = 0;
+  for (int64_t i = 0; i < count; i++) {
+    bytes = std::max(bytes, prepared_bytes(*calls[i]));
+    work += num_multiplications(*calls[i]);
+  }
+  char* prepared = scratch.take<char>(bytes);
+  team::run(work <= SMALL_PRODUCT, [&](team::Member& member) {
+    for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], prepared), i);
+  });
 }
 
 }  // namespace
 
 // Compute queries, keys and values from x.
 ROSE_EXPORT void rose_layer_begin(const LayerCall* call) {
-  const LayerCall& c = *call;
-  int64_t hidden = c.projections.num_columns;
-  apply(c.first_norm, c.x, c.num_tokens, 1, hidden, hidden, hidden, c.normed);
-  multiply(c.projections, c.normed, c.num_tokens, c.projected);
-  if (!c.query) return;
-  finish_heads(c, c.query_norm, c.projected, c.num_heads, c.query);
-  finish_heads(c, c.key_norm, c.projected + c.num_heads * c.head_dim, c.num_kv_heads, c.key);
+  run(&call, 1, [](Layer layer, int64_t) { layer.begin(nullptr); });
 }
 
 // Compute y from the output of attention.
 ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
-  const LayerCall& c = *call;
-  int64_t hidden = c.projections.num_columns;
-  multiply(c.output, c.attended, c.num_tokens, c.hidden, c.x);
-  apply(c.second_norm, c.hidden, c.num_tokens, 1, hidden, hidden, hidden, c.normed);
-  multiply(c.up, c.normed, c.num_tokens, c.inner);
-  multiply(c.down, c.inner, c.num_tokens, c.y, c.hidden);
+  run(&call, 1, [](Layer layer, int64_t) { layer.end(); });
+}
+
+// Compute layers one after the other, each with its attention. y is x of the next layer.
+ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t count) {
+  run(calls, count, [&](Layer layer, int64_t i) {
+    AttentionCall attention = layer.attention(*attentions[i]);
+    layer.begin(&attention);
+    layer.attend(attention);
+    layer.end();
+  });
 }

@@ -1,19 +1,15 @@
 // y = x @ w.T + bias, with weights packed once at load. See core/kernels/cpu/linear.py.
 //
-// Threads take groups of panels as they become free, so that no thread waits for one whose core is busy
-// with other work. All rows of x are multiplied with a group while the L2 cache holds it, and the next
-// group is prefetched meanwhile. The sum of an output runs over k in order for any number of rows, so a
-// row's result does not depend on its batch.
+// A tile of the team is a group of panels. All rows of x are multiplied with a group while the L2 cache holds
+// it, and the next group is prefetched meanwhile. The sum of an output runs over k in order for any number of
+// rows, so a row's result does not depend on its batch.
+#include "linear.h"
+
 #include "epilogue.h"
-#include "exports.h"
 #include "linear_amx.h"
 #include "linear_rows.h"
-#include "packed.h"
-
-#include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <type_traits>
 #include <vector>
 
@@ -37,18 +33,6 @@ constexpr int panels_for(int rows) {
   int p = MAX_VECTORS / (2 * rows);
   return p >= 4 ? 4 : p >= 2 ? 2 : 1;
 }
-
-struct Job {
-  const float* x;
-  int64_t M, K, N, ldx;
-  const char* weight;
-  const float* scale;  // [columns], int8 only
-  const float* bias;   // [columns] or null
-  float* y;
-  int64_t ldy;
-  int epilogue;
-  const float* residual;  // added to the result, in the layout of y; or null
-};
 
 // sums[r][c] = x[r] . w[c] for the columns c of PANELS panels.
 template <class P, int ROWS, int PANELS>
@@ -148,7 +132,8 @@ struct Tiles {
 
 template <class P>
 struct Product {
-  const Job& job;
+  struct Session {};  // what a thread sets up before it computes groups
+  Job job;
   Rows<P> all_rows;
   int64_t steps, panel_bytes, num_panels, group, num_groups;
   Tiles tiles;
@@ -163,9 +148,11 @@ struct Product {
     num_groups = (num_panels + group - 1) / group;
   }
 
+  bool is_panel(int64_t panel) const { return panel >= 0 && panel < num_panels; }
+
   // The part of panel + distance that tile i prefetches while it is multiplied with `panel`.
   Prefetch prefetch(int64_t panel, int64_t distance, int64_t i) const {
-    if (job.M <= STREAMED || panel + distance >= num_panels) return {};
+    if (job.M <= STREAMED || !is_panel(panel + distance)) return {};
     int64_t lines = (UNROLL * P::BYTES + 64 * tiles.count - 1) / (64 * tiles.count);
     return {job.weight + (panel + distance) * panel_bytes + i * (panel_bytes / tiles.count), lines};
   }
@@ -188,6 +175,7 @@ struct Product {
     for (; first < last; first++) panels<ROWS, 1>(i, first, distance);
   }
 
+  // Compute group g; group `next` follows, if there is such a group.
   void compute(int64_t g, int64_t next) const {
     int64_t first = g * group, last = std::min(first + group, num_panels), distance = (next - g) * group;
     for (int64_t i = 0; i < tiles.count; i++) switch (tiles.rows(i)) {
@@ -205,20 +193,10 @@ struct Product {
   }
 };
 
-// Process groups from `counter` on, of which `before` belong to earlier products. `g` is the next one of this
-// thread, which reserves the one after it as well.
-template <class T>
-void take_part(const T& product, std::atomic<int64_t>& counter, int64_t before, int64_t& g) {
-  while (g < before + product.num_groups) {
-    int64_t next = counter++;
-    product.compute(g - before, next - before);
-    g = next;
-  }
-}
-
 #if defined(ROSE_AMX)
 // The same for products of tiles.
 struct TiledProduct : Product<PackedBFloat16> {
+  using Session = amx::Tiles;
   static constexpr int64_t ROWS = 2 * amx::ROWS;
   int64_t num_blocks;
 
@@ -227,7 +205,7 @@ struct TiledProduct : Product<PackedBFloat16> {
 
   // What row block i prefetches while it multiplies `panel`.
   Prefetch ahead(int64_t panel, int64_t distance, int64_t i) const {
-    if (panel + distance >= num_panels) return {};
+    if (!is_panel(panel + distance)) return {};
     int64_t lines = amx::STEPS * PackedBFloat16::BYTES / 64, part = panel_bytes / num_blocks;
     return {job.weight + (panel + distance) * panel_bytes + i * part, (lines + num_blocks - 1) / num_blocks};
   }
@@ -278,56 +256,105 @@ struct Matrices {
   }
 };
 
-// Take part in the products of all matrices, in a parallel region.
-template <class T, class P>
-void take_part_in_all(const Job& all, const Matrices& matrices, int64_t num_used, const Rows<P>& rows,
-                      std::atomic<int64_t>& counter) {
-  int64_t share = (omp_get_num_threads() + num_used - 1) / num_used, g = counter++, before = 0, start = 0;
-  for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
-    Job job = matrices.of(all, i);
-    if (job.M == 0) continue;
-    T product(job, rows.from(start), share);
-    take_part(product, counter, before, g);
-    before += product.num_groups;
+constexpr int64_t MORE_ROWS = 32;  // tiles read rows beyond the last one
+
+// The form in which rows of x are multiplied: steps and scales of a row, and where they are.
+template <class P>
+struct Prepared {
+  static constexpr bool IS_X = P::K_PER_STEP == 1;  // they are multiplied as they are
+  using Value = typename P::Activation;
+  int64_t steps, num_scales, M;
+  explicit Prepared(const Job& job)
+      : steps(steps_of<P>(job.K)), num_scales(P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED), M(job.M) {}
+  int64_t values_bytes() const { return ((M + MORE_ROWS) * steps * sizeof(Value) + 63) / 64 * 64; }
+  int64_t bytes() const { return IS_X ? 0 : values_bytes() + M * num_scales * sizeof(float); }
+  Value* values(char* at) const { return (Value*)at; }
+  float* scales(char* at) const { return (float*)(at + values_bytes()); }
+
+  Rows<P> rows(const Job& job, const char* at) const {
+    if constexpr (IS_X) return {job.x, job.ldx, nullptr, 0};
+    else return {values((char*)at), steps, scales((char*)at), num_scales};
   }
+};
+
+// Call f with the type of the product that this CPU computes fastest.
+template <class P, class F>
+void with_product(F f) {
+#if defined(ROSE_AMX)
+  if constexpr (std::is_same_v<P, PackedBFloat16>) {
+    if (amx::is_permitted()) return f((TiledProduct*)nullptr);
+  }
+#endif
+  f((Product<P>*)nullptr);
+}
+
+// Compute products one after the other, as one stage.
+template <class T>
+void compute_all(team::Member& member, const std::vector<T>& products, const std::vector<int64_t>& starts) {
+  typename T::Session session;
+  (void)session;
+  member.stage(starts.back(), [&](int64_t i, int64_t next) {
+    int64_t m = std::upper_bound(starts.begin(), starts.end(), i) - starts.begin() - 1;
+    products[m].compute(i - starts[m], next < 0 ? next : next - starts[m]);
+  });
 }
 
 template <class P>
-void run(const Job& all, const Matrices& matrices) {
-  constexpr bool is_prepared = P::K_PER_STEP == 2;
-  constexpr int64_t MORE_ROWS = 32;  // tiles read rows beyond the last one
-  static thread_local Scratch some, more;
-  int64_t steps = steps_of<P>(all.K), runs = P::SUMMED == ALL ? 0 : (all.K + P::SUMMED - 1) / P::SUMMED;
-  Rows<P> rows{(const typename P::Activation*)all.x, all.ldx, nullptr, runs};
-  auto x = is_prepared ? some.take<typename P::Activation>((all.M + MORE_ROWS) * steps) : nullptr;
-  auto scales = runs ? more.take<float>(all.M * runs) : nullptr;
-  if (is_prepared) rows = {x, steps, scales, runs};
+void run_all(const Job& all, const Matrices& matrices) {
+  static thread_local Scratch scratch;
+  Prepared<P> form(all);
+  char* prepared = scratch.take<char>(form.bytes());
+  Rows<P> rows = form.rows(all, prepared);
   int64_t num_used = 0;
   for (int64_t i = 0; i < matrices.count; i++) num_used += matrices.of(all, i).M > 0;
   if (num_used == 0) return;
-  std::atomic<int64_t> counter{0};
-  // a small product takes less time than waking threads
-#pragma omp parallel if (all.M * all.N * all.K > (1 << 18))
-  {
-    if constexpr (is_prepared) {
-#pragma omp for schedule(static)
-      for (int64_t r = 0; r < all.M; r++) prepare(P(), all.x + r * all.ldx, all.K, x + r * steps, scales + r * runs);
+  with_product<P>([&](auto* kind) {
+    using T = std::remove_pointer_t<decltype(kind)>;
+    int64_t share = (omp_get_max_threads() + num_used - 1) / num_used, start = 0;
+    std::vector<T> products;
+    std::vector<int64_t> starts{0};
+    for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
+      Job job = matrices.of(all, i);
+      if (job.M == 0) continue;
+      products.emplace_back(job, rows.from(start), share);
+      starts.push_back(starts.back() + products.back().num_groups);
     }
-#if defined(ROSE_AMX)
-    if constexpr (std::is_same_v<P, PackedBFloat16>) {
-      if (amx::is_permitted()) {
-        amx::Tiles configured;
-        take_part_in_all<TiledProduct>(all, matrices, num_used, rows, counter);
-      } else {
-        take_part_in_all<Product<P>>(all, matrices, num_used, rows, counter);
-      }
-    } else
-#endif
-      take_part_in_all<Product<P>>(all, matrices, num_used, rows, counter);
-  }
+    team::run(all.M * all.N * all.K <= SMALL_PRODUCT, [&](team::Member& member) {
+      if (!Prepared<P>::IS_X) member.stage(all.M, [&](int64_t r, int64_t) { prepare_row(all, r, prepared); });
+      compute_all(member, products, starts);
+    });
+  });
 }
 
 }  // namespace
+
+int64_t prepared_bytes(const Job& job) {
+  return with_layout(job.format, [&](auto layout) { return Prepared<decltype(layout)>(job).bytes(); });
+}
+
+void prepare_row(const Job& job, int64_t row, char* prepared) {
+  with_layout(job.format, [&](auto layout) {
+    using P = decltype(layout);
+    if constexpr (!Prepared<P>::IS_X) {
+      Prepared<P> form(job);
+      prepare(layout, job.x + row * job.ldx, job.K, form.values(prepared) + row * form.steps,
+              form.scales(prepared) + row * form.num_scales);
+    }
+  });
+}
+
+void product_stage(team::Member& member, const Job& job, const char* prepared) {
+  with_layout(job.format, [&](auto layout) {
+    using P = decltype(layout);
+    with_product<P>([&](auto* kind) {
+      using T = std::remove_pointer_t<decltype(kind)>;
+      T product(job, Prepared<P>(job).rows(job, prepared), member.size);
+      typename T::Session session;
+      (void)session;
+      member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
+    });
+  });
+}
 
 // Whether x is rounded to bfloat16 before the product.
 ROSE_EXPORT int64_t rose_rounds_activations(int format) {
@@ -343,8 +370,14 @@ ROSE_EXPORT int64_t rose_rounds_activations(int format) {
 ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t ldx, int64_t M, int64_t K, int64_t N,
                              const char* weight, const float* scale, const float* bias, float* y, int64_t ldy,
                              const float* residual) {
-  Job job{x, M, K, N, ldx, weight, scale, bias, y, ldy, epilogue, residual};
-  with_layout(format, [&](auto layout) { run<decltype(layout)>(job, {1, &M, 0, 0}); });
+  Job job{format, epilogue, x, ldx, M, K, N, weight, scale, bias, y, ldy, residual};
+  static thread_local Scratch scratch;
+  int64_t bytes = prepared_bytes(job);
+  char* prepared = scratch.take<char>(bytes);
+  team::run(M * N * K <= SMALL_PRODUCT, [&](team::Member& member) {
+    if (bytes) member.stage(M, [&](int64_t r, int64_t) { prepare_row(job, r, prepared); });
+    product_stage(member, job, prepared);
+  });
 }
 
 // The same for `count` matrices of one shape, each with its own rows of x, which are contiguous and sorted by
@@ -354,6 +387,6 @@ ROSE_EXPORT void rose_grouped_linear(int format, int epilogue, const float* x, c
                                      int64_t K, int64_t N, const char* weight, int64_t bytes, const float* scale,
                                      const float* bias, int64_t columns, float* y, int64_t ldy) {
   if (ends[count - 1] == 0) return;
-  Job all{x, ends[count - 1], K, N, K, weight, scale, bias, y, ldy, epilogue, nullptr};
-  with_layout(format, [&](auto layout) { run<decltype(layout)>(all, {count, ends, bytes, columns}); });
+  Job all{format, epilogue, x, K, ends[count - 1], K, N, weight, scale, bias, y, ldy, nullptr};
+  with_layout(format, [&](auto layout) { run_all<decltype(layout)>(all, {count, ends, bytes, columns}); });
 }

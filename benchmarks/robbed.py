@@ -1,0 +1,139 @@
+"""Decode steps while something takes cores, or the interpreter's lock, from the compute threads.
+
+    python -m benchmarks.robbed DIR [--rows 43] [--context 70] [--steps 60] [--rounds 3]
+
+Loads a model in this process and decodes ``rows`` sequences, in turns:
+
+- ``alone``;
+- ``beside 10 %`` and ``beside 50 %``: another process computes for so much of every 10 ms;
+- ``beside Python``: a thread of this process runs Python for 1 ms of every 10 ms, as a server's
+  event loop does.
+
+Prints milliseconds per step, mean and median, and CPU milliseconds per step of this process: each
+the median over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before torch is imported
+
+from core.build import load_engine
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
+from core.engine import Engine
+
+PERIOD = 0.01
+"""Seconds in which a thief computes once."""
+
+PYTHON_SHARE = 0.1
+WARM_UP = 5
+
+THIEF = """
+import time
+while True:
+    end = time.perf_counter() + {busy}
+    while time.perf_counter() < end: pass
+    time.sleep({rest})
+"""
+
+
+@contextlib.contextmanager
+def process_beside(share: float) -> Iterator[None]:
+    """Another process that computes for a share of every period."""
+    program = THIEF.format(busy=share * PERIOD, rest=(1 - share) * PERIOD)
+    process = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def python_beside(share: float) -> Iterator[None]:
+    """A thread that runs Python for a share of every period."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.wait((1 - share) * PERIOD):
+            end = time.perf_counter() + share * PERIOD
+            while time.perf_counter() < end:
+                pass
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+TURNS = {
+    "alone": contextlib.nullcontext,
+    "beside 10 %": lambda: process_beside(0.1),
+    "beside 50 %": lambda: process_beside(0.5),
+    "beside Python": lambda: python_beside(PYTHON_SHARE),
+}
+
+
+def decode(engine: Engine, num_rows: int, context: int, num_steps: int) -> list[float]:
+    """Seconds of each decode step of ``num_rows`` new sequences."""
+    rng = random.Random(0)
+    num_tokens = num_steps + WARM_UP
+    params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
+    for i in range(num_rows):
+        prompt = tuple(rng.randrange(300, 5000) for _ in range(context))
+        engine.add(EngineRequest(request_id=str(i), prompt_token_ids=prompt, params=params))
+    seconds = []
+    while engine.has_work:
+        start = time.perf_counter()
+        engine.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds[-num_steps:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("directory")
+    parser.add_argument("--rows", type=int, default=43)
+    parser.add_argument("--context", type=int, default=70)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quantization", default="none")
+    options = parser.parse_args()
+    sys.setswitchinterval(0.0005)  # as the server sets it
+    model = ModelConfig(model=options.directory, device="cpu", quantization=options.quantization)
+    config = EngineConfig(max_model_len=512, enable_prefix_caching=False)
+    engine = load_engine(model, config).engine
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in TURNS}
+    for _ in range(options.rounds):
+        for name, beside in TURNS.items():
+            with beside():
+                cpu = time.process_time()
+                seconds = decode(engine, options.rows, options.context, options.steps)
+                cpu = time.process_time() - cpu
+            mean = 1e3 * statistics.mean(seconds)
+            found[name].append((mean, 1e3 * statistics.median(seconds), 1e3 * cpu / options.steps))
+    print(f"{'':16}{'mean ms':>9}{'median':>9}{'CPU ms':>9}")
+    for name, rows in found.items():
+        mean, median, cpu = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"{name:16}{mean:9.2f}{median:9.2f}{cpu:9.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+// Products with packed weights, as stages of a team. linear.cpp has them.
+#pragma once
+#include "packed.h"
+#include "team.h"
+
+// y = epilogue(x @ w.T * scale + bias) + residual; see rose_linear.
+struct Job {
+  int format, epilogue;
+  const float* x;
+  int64_t ldx, M, K, N;
+  const char* weight;
+  const float* scale;  // [columns], int8 only
+  const float* bias;   // [columns] or null
+  float* y;
+  int64_t ldy;
+  const float* residual;  // in the layout of y; or null
+};
+
+// Bytes for the rows of x in the form that the product multiplies; 0 if that is float32.
+int64_t prepared_bytes(const Job& job);
+
+// Convert a row of x. `prepared` is aligned to a cache line.
+void prepare_row(const Job& job, int64_t row, char* prepared);
+
+// Compute the product. All rows must have been prepared in earlier stages.
+void product_stage(team::Member& member, const Job& job, const char* prepared);
+
+constexpr int64_t SMALL_PRODUCT = 1 << 18;  // multiplications; below, waking threads costs more than it saves

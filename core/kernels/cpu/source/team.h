@@ -1,0 +1,175 @@
+// A team: the threads of one parallel region, which compute many stages of tiles.
+//
+// All threads run the same code, so they pass the same stages in the same order. A tile is computed by the
+// thread that claims it. A stage ends when its tiles are complete, whichever threads have arrived: a thread that
+// loses its core between two tiles delays nobody, and finds the stages that it missed complete.
+//
+// Each thread owns a run of neighbouring tiles and claims from its front. A thread without tiles of its own
+// steals from the end of another's run. So a thread reads the same part of a matrix in every step, in order.
+#pragma once
+#include <linux/futex.h>
+#include <omp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <memory>
+
+namespace team {
+
+// Microseconds that a waiting thread spins before it sleeps. Then the system may give its core to the thread
+// that it waits for.
+constexpr int SPIN_MICROSECONDS = 50;
+constexpr int PAUSES = 16;  // between two looks at the clock
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// What the threads share. Nobody reads it outside of a region.
+class Shared {
+ public:
+  // Start a region of `size` threads.
+  void begin(int size) {
+    if (size > capacity_) {
+      claims_.reset(new Claims[size]);
+      capacity_ = size;
+    }
+    for (int i = 0; i < size; i++) claims_[i].word.store(0, std::memory_order_relaxed);
+    complete_.store(0, std::memory_order_relaxed);
+  }
+
+  bool is_reached(uint32_t target) const { return (int32_t)(complete_.load(std::memory_order_acquire) - target) >= 0; }
+
+  // Count complete tiles. The thread that reaches the end of the stage wakes those that sleep.
+  void add(uint32_t count, uint32_t target) {
+    if (complete_.fetch_add(count) + count == target && sleepers_.load() > 0)
+      syscall(SYS_futex, &complete_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
+
+  void wait(uint32_t target) {
+    using Clock = std::chrono::steady_clock;
+    for (auto start = Clock::now(); Clock::now() - start < std::chrono::microseconds(SPIN_MICROSECONDS);)
+      for (int i = 0; i < PAUSES; i++) {
+        if (is_reached(target)) return;
+        pause();
+      }
+    sleepers_.fetch_add(1);
+    for (uint32_t seen; (int32_t)((seen = complete_.load()) - target) < 0;)
+      syscall(SYS_futex, &complete_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    sleepers_.fetch_sub(1);
+  }
+
+  // Claim a tile of a run of `length`, from its front or its end. Returns its index in the run, or -1 if none is
+  // left; `has_next` says whether there was another one. `stage` is the number of the stage that ends at `target`.
+  int64_t claim(int run, int64_t length, bool is_front, uint64_t stage, uint32_t target, bool& has_next) {
+    std::atomic<uint64_t>& word = claims_[run].word;
+    for (uint64_t seen = word.load(std::memory_order_acquire);;) {
+      // a word of another stage is older, unless this stage is over; nobody claims in a later one before that
+      bool is_current = seen >> 40 == stage;
+      if (!is_current && is_reached(target)) return -1;
+      int64_t front = is_current ? seen & LIMIT : 0, back = is_current ? seen >> 20 & LIMIT : 0;
+      if (front + back >= length) return -1;
+      uint64_t claimed = stage << 40 | (uint64_t)(back + !is_front) << 20 | (uint64_t)(front + is_front);
+      if (!word.compare_exchange_weak(seen, claimed, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      has_next = front + back + 1 < length;
+      return is_front ? front : length - 1 - back;
+    }
+  }
+
+  static constexpr int64_t LIMIT = (1 << 20) - 1;  // tiles of a run
+
+ private:
+  struct alignas(64) Claims {
+    std::atomic<uint64_t> word{0};  // stage, tiles claimed from the end, tiles claimed from the front
+  };
+  std::unique_ptr<Claims[]> claims_;
+  int capacity_ = 0;
+  alignas(64) std::atomic<uint32_t> complete_{0};  // tiles of all stages of this region
+  alignas(64) std::atomic<int> sleepers_{0};
+};
+
+// How the tiles of a stage are shared out.
+enum Order {
+  RUNS,      // each thread has a run of its own
+  IN_ORDER,  // a free thread takes the first one that is left
+};
+
+// A thread of a team, which has `size` threads.
+class Member {
+ public:
+  Member() : shared_(nullptr), index(0), size(1) {}
+  Member(Shared& shared, int index, int size) : shared_(&shared), index(index), size(size) {}
+
+  // Compute a stage: tile(i, next) for each i < count by one of the threads. `next` is the tile that this thread
+  // will probably compute after it, or -1. Afterwards all results are visible to this thread.
+  template <class F>
+  void stage(int64_t count, F tile, Order order = RUNS) {
+    if (size == 1) {
+      for (int64_t i = 0; i < count; i++) tile(i, i + 1 < count ? i + 1 : -1);
+      return;
+    }
+    for (int64_t first = 0; first < count; first += Shared::LIMIT)
+      part_of_stage(first, std::min(count - first, Shared::LIMIT), tile, order);
+  }
+
+ private:
+  Shared* shared_;
+
+ public:
+  const int index, size;
+
+ private:
+  uint64_t stage_ = 0;   // number of the current stage, from 1 on
+  uint32_t target_ = 0;  // tiles of all stages up to the current one
+
+  // The first tile of a run.
+  int64_t start_of(int run, int64_t count) const { return (count * run + size - 1) / size; }
+
+  template <class F>
+  void part_of_stage(int64_t first, int64_t count, F& tile, Order order) {
+    stage_++;
+    target_ += (uint32_t)count;
+    uint32_t num_computed = 0;
+    for (int k = 0; k < (order == RUNS ? size : 1); k++) {
+      int run = order == RUNS ? (index + k) % size : 0;
+      int64_t start = order == RUNS ? start_of(run, count) : 0, end = order == RUNS ? start_of(run + 1, count) : count;
+      bool is_front = order == IN_ORDER || k == 0, has_next = false;
+      for (int64_t i; (i = shared_->claim(run, end - start, is_front, stage_, target_, has_next)) >= 0; num_computed++) {
+        int64_t at = first + start + i;
+        tile(at, has_next && order == RUNS ? at + (is_front ? 1 : -1) : -1);
+      }
+    }
+    if (num_computed) shared_->add(num_computed, target_);
+    if (!shared_->is_reached(target_)) shared_->wait(target_);
+  }
+};
+
+// Run body(member) on all threads, or on this one if `is_small`: then waking threads costs more than it saves.
+template <class F>
+void run(bool is_small, F body) {
+  static thread_local Shared shared;
+  int size = omp_get_max_threads();
+  if (is_small || size == 1) {
+    Member alone;
+    body(alone);
+    return;
+  }
+  Shared& ours = shared;
+  ours.begin(size);
+#pragma omp parallel num_threads(size)
+  {
+    Member member(ours, omp_get_thread_num(), omp_get_num_threads());
+    body(member);
+  }
+}
+
+}  // namespace team

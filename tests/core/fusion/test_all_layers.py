@@ -1,0 +1,79 @@
+"""All decoder layers in one call of the kernel: the same bits as one layer after the other."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from core.attention.cpu_backend import PagedCPUBackend
+from core.contract.messages import StepOutput
+from core.engine import Engine
+from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.layer import FusedLayer
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format
+from core.model.hook import AttentionHook
+from tests.support.checkpoints import tiny_model
+from tests.support.each import each
+from tests.support.tiny_engine import build_engine, request, run
+
+KERNELS = kernels()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
+
+
+class Timed:
+    """A backend around the kernel, as a benchmark has it: layers cannot call the kernel."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._backend = PagedCPUBackend(*arguments)
+        self.plan, self.forward = self._backend.plan, self._backend.forward
+
+
+def fused_engine(family: str, fmt: Format, backend: Any) -> Engine:
+    def fuse(model: Any, hook: AttentionHook) -> None:
+        attention = list(zip(hook.modules, hook.layers, strict=True))
+        assert fuse_for_cpu(KERNELS, model, attention, fmt)["decoder"]
+
+    model = copy.deepcopy(tiny_model(family))
+    windows = 60 if family == "mistral" else None
+    return build_engine(
+        family, model=model, prepare=fuse, backend=backend, num_window_blocks=windows
+    )
+
+
+def outputs(engine: Engine) -> dict[str, list[StepOutput]]:
+    """Prompts in chunks beside decoding sequences."""
+    prompts = [range(3, 3 + length) for length in (90, 5, 33)]
+    return run(engine, [request(f"r{i}", [*ids], 6, logprobs=2) for i, ids in enumerate(prompts)])
+
+
+@each("family, fmt", [(f, fmt) for f in ("gpt2", "qwen3", "mistral") for fmt in Format])
+def test_the_same_bits_as_layer_by_layer(family: str, fmt: Format) -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        together = outputs(fused_engine(family, fmt, PagedCPUBackend))
+    finally:
+        torch.set_num_threads(threads)
+    assert together == outputs(fused_engine(family, fmt, Timed))
+
+
+def test_layers_are_called_together_only_if_attention_is_a_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[FusedLayer] = []
+    original = FusedLayer.forward
+
+    def forward(self: FusedLayer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(self)
+        return original(self, *args, **kwargs)
+
+    engines = [
+        fused_engine("qwen3", Format.FLOAT32, backend) for backend in (PagedCPUBackend, Timed)
+    ]
+    monkeypatch.setattr(FusedLayer, "forward", forward)
+    outputs(engines[0])
+    assert not calls
+    outputs(engines[1])
+    assert calls

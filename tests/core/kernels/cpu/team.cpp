@@ -1,0 +1,83 @@
+// Teams of threads that come when they like. See test_team.py.
+#include "team.h"
+
+#include <thread>
+#include <vector>
+
+// Run body(member) on `size` threads.
+template <class F>
+void on_threads(team::Shared& shared, int size, F body) {
+  shared.begin(size);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < size; i++)
+    threads.emplace_back([&, i] {
+      team::Member member(shared, i, size);
+      body(member);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Stages of many sizes; some tiles take long. Returns the number of tiles that were not computed once, or that
+// began before all tiles of the stage before were complete.
+EXPORT int64_t wrong_tiles(int size, int num_stages, int order) {
+  static const int64_t COUNTS[] = {1, 0, 2, 7, 64, 1, 3, 500};
+  team::Shared shared;
+  std::atomic<int64_t> complete{0}, early{0};
+  std::vector<std::vector<std::atomic<int>>> computed;
+  for (int s = 0; s < num_stages; s++) computed.emplace_back(COUNTS[s % 8]);
+  on_threads(shared, size, [&](team::Member& member) {
+    int64_t before = 0;
+    for (int s = 0; s < num_stages; s++) {
+      member.stage(
+          COUNTS[s % 8],
+          [&](int64_t i, int64_t) {
+            early += complete < before;
+            computed[s][i]++;
+            if ((i * 7 + s * 13) % 97 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+            complete++;
+          },
+          (team::Order)order);
+      before += COUNTS[s % 8];
+      early += complete < before;
+    }
+  });
+  int64_t wrong = early;
+  for (auto& stage : computed)
+    for (auto& count : stage) wrong += count != 1;
+  return wrong;
+}
+
+// The last thread arrives when the others have left. Returns the number of tiles that it computed.
+EXPORT int64_t tiles_of_a_late_thread(int size, int num_stages) {
+  team::Shared shared;
+  std::atomic<int> left{0};
+  std::atomic<int64_t> late{0};
+  on_threads(shared, size, [&](team::Member& member) {
+    bool is_late = member.index == size - 1;
+    while (is_late && left < size - 1) std::this_thread::yield();
+    for (int s = 0; s < num_stages; s++) member.stage(40, [&](int64_t, int64_t) { late += is_late; });
+    left++;
+  });
+  return late;
+}
+
+// Whether each thread computes its run of neighbours from front to back, and is told which one is next.
+EXPORT bool keeps_runs(int size, int64_t count) {
+  team::Shared shared;
+  std::atomic<int> ready{0};
+  std::atomic<bool> is_kept{true};
+  on_threads(shared, size, [&](team::Member& member) {
+    int64_t expected = (count * member.index + size - 1) / size, end = (count * (member.index + 1) + size - 1) / size;
+    ready++;
+    while (ready < size) std::this_thread::yield();
+    member.stage(count, [&](int64_t i, int64_t next) {
+      bool is_mine = i >= (count * member.index + size - 1) / size && i < end;
+      if (!is_mine) return;
+      is_kept = is_kept && i == expected && (next == i + 1 || next == -1);
+      expected = i + 1;
+    });
+  });
+  return is_kept;
+}

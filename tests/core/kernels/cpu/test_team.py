@@ -1,0 +1,54 @@
+"""The stages of a team, on threads that come when they like."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from core.kernels.cpu.compiler import FLAGS, SOURCES, find_compiler
+from core.kernels.cpu.library import kernels
+from tests.support.each import each
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(kernels() is None, reason="no C++ compiler"),
+]
+
+PROGRAM = Path(__file__).with_name("team.cpp")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder: Path = tmp_path_factory.mktemp("team")
+    target = folder / "team.so"
+    flags = [flag for flag in FLAGS if flag != "-fopenmp"]
+    command = [find_compiler(), *flags, f"-I{SOURCES}", "-shared", "-pthread"]
+    subprocess.run([*command, str(PROGRAM), "-o", str(target)], check=True)  # noqa: S603 - ours
+    library = ctypes.CDLL(str(target))
+    library.wrong_tiles.restype = ctypes.c_int64
+    library.tiles_of_a_late_thread.restype = ctypes.c_int64
+    library.keeps_runs.restype = ctypes.c_bool
+    library.keeps_runs.argtypes = (ctypes.c_int, ctypes.c_int64)
+    return library
+
+
+RUNS, IN_ORDER = 0, 1
+
+
+@each("size", (2, 3, 8))
+@each("order", (RUNS, IN_ORDER))
+def test_a_tile_is_computed_once_and_after_all_of_the_stage_before(
+    library: ctypes.CDLL, size: int, order: int
+) -> None:
+    assert library.wrong_tiles(size, 400, order) == 0
+
+
+def test_a_thread_that_comes_late_delays_nobody(library: ctypes.CDLL) -> None:
+    """The others pass all stages without it, or this test does not end."""
+    assert library.tiles_of_a_late_thread(3, 50) == 0
+
+
+@each("count", (5, 64))
+def test_threads_own_runs_of_neighbours(library: ctypes.CDLL, count: int) -> None:
+    assert library.keeps_runs(2, count)
