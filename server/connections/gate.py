@@ -1,9 +1,10 @@
 """Gate: how many connections are open, and which of them makes room for a new one.
 
 Up to ``limit`` connections have requests; probes of health are answered above it, other requests
-get 503. From ``limit`` open connections on, each new one ends the oldest that waits without a
-request (silent, idle, or with an incomplete head). If there is none, NUM_SPARE more are accepted.
-Beyond that, new connections wait in the listener's backlog until others end.
+get 503. From ``limit`` open connections on, each new one ends the oldest that has waited for
+MIN_AGE without a request (silent, idle, or with an incomplete head). One that has not been
+answered yet is answered 503. If there is none, NUM_SPARE more are accepted. Beyond that, new
+connections wait in the listener's backlog until others end.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ logger = logging.getLogger("roseinfer.connections")
 NUM_SPARE = 32
 """Connections above the limit, to answer 503 on."""
 
-MIN_AGE = 0.05
-"""Seconds that a connection waits at least before it is ended for a new one."""
+MIN_AGE = 0.15
+"""Seconds that a connection waits at least before it is ended for a new one.
+
+A client that connects many times before it sends takes this long. A probe of health may wait this
+long behind silent connections.
+"""
 
 NUM_CANDIDATES = 16
 """Waiting connections that are looked at to find one without unread bytes."""
