@@ -133,8 +133,9 @@ server and are not configurable.
 ## Bodies
 
 A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and at most
-{limits.MAX_COMMAS:,} commas, and one with unknown fields at most {limits.MAX_COLONS:,} colons,
-those inside of texts included. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
+{limits.MAX_COMMAS:,} commas. It has at most {limits.MAX_KEYS:,} colons or twice as many quotation
+marks. One with unknown fields has at most {limits.MAX_COLONS:,} colons. Characters inside of texts
+count. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
 and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The JSON of a top-level field has at
 most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `prompt`, `suffix` and `tokens`,
 which only `--max-body-size` limits, and these:

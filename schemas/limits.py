@@ -79,6 +79,10 @@ MAX_CONTAINERS = 400_000
 MAX_COMMAS = 4_000_000
 """Characters ``,`` of a body, those inside of texts included."""
 
+MAX_KEYS = 400_000
+"""Keys of a body. There are no more than its colons, and no more than half of its quotation marks,
+those inside of texts included."""
+
 MAX_COLONS = 200_000
 """Characters ``:`` of a body with unknown fields: its fields are listed to name those."""
 

@@ -22,6 +22,7 @@ from schemas.limits import (
     MAX_COLONS,
     MAX_COMMAS,
     MAX_CONTAINERS,
+    MAX_KEYS,
     field_bytes,
 )
 from server.errors import APIError, invalid_body
@@ -76,6 +77,7 @@ def _check_size(body: bytes, type_: type[msgspec.Struct]) -> None:
     for what, found, most in (
         ("lists and objects", body.count(b"[") + body.count(b"{"), MAX_CONTAINERS),
         ("values", body.count(b","), MAX_COMMAS),
+        ("keys", min(body.count(b":"), body.count(b'"') // 2), MAX_KEYS),
     ):
         if found > most:
             raise APIError(

@@ -16,6 +16,7 @@ import uvicorn
 from litestar import Litestar
 
 from server.connections.front import Front
+from server.early_refusal import EarlyRefusal
 from server.serving import Serving
 
 FAILURE_TIMEOUT = 1.0
@@ -41,7 +42,9 @@ class DrainingServer(uvicorn.Server):
         """Start, and handle a signal that came before the event loop ran."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
-        acceptor = self._front.accept(self.config, self.server_state, self.lifespan.state)
+        acceptor = self._front.accept(
+            self.config, self.server_state, self.lifespan.state, EarlyRefusal(self._app)
+        )
         self.servers = [cast("asyncio.Server", acceptor)]
         if self._has_signal:
             self._begin_drain()

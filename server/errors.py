@@ -110,7 +110,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     return Response(
         encode_error(api_error.error),
         status_code=api_error.status,
-        headers=_headers(api_error),
+        headers=retry_headers(api_error),
         media_type="application/json",
     )
 
@@ -119,18 +119,24 @@ async def send_error(send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
     body = encode_error(error.error)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
+    headers |= retry_headers(error)
     await send(
         {
             "type": "http.response.start",
             "status": error.status,
-            "headers": [(k.encode(), v.encode()) for k, v in (headers | _headers(error)).items()],
+            "headers": [
+                (k.encode(), v.encode()) for k, v in (headers | retry_headers(error)).items()
+            ],
         }
     )
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _headers(error: APIError) -> dict[str, str]:
-    """Without retry-after, the same request would fail again."""
+def retry_headers(error: APIError) -> dict[str, str]:
+    """The error's own headers, and whether a repetition may succeed.
+
+    Without retry-after, the same request would fail again.
+    """
     may_retry = "retry-after" in error.headers
     return {**error.headers, "x-should-retry": "true" if may_retry else "false"}
 

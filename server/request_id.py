@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -14,7 +14,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.ignored_fields import ignored_header
-from server.tenants.tenant import tenant_of
+from server.tenants.tenant import Tenant, tenant_of
 
 logger = logging.getLogger("roseinfer.access")
 
@@ -32,7 +32,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        request_id = _client_id(scope) or uuid4().hex.encode()
+        request_id = id_of(scope["headers"])
         start = time.perf_counter()
         status = 499  # unless a response starts, the client has disconnected
 
@@ -51,21 +51,25 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, send_with_id)
         finally:
-            logger.info(
-                "%s %s %d %.1f ms %s %s",
-                scope["method"],
-                quote(scope["path"]),  # the decoded path may contain a line end
-                status,
-                (time.perf_counter() - start) * 1000,
-                tenant_of(scope).name,
-                request_id.decode(),
-            )
+            seconds = time.perf_counter() - start
+            request = f"{scope['method']} {quote(scope['path'])}"  # a path may contain a line end
+            log_access(request, status, seconds, tenant_of(scope), request_id)
 
     return wrapped
 
 
-def _client_id(scope: Scope) -> bytes | None:
-    for name, value in scope["headers"]:
+def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The id that the client has given its request, if it is safe, else a new one."""
+    for name, value in headers:
         if name == b"x-request-id" and _ACCEPTED.fullmatch(value):
             return bytes(value)
-    return None
+    return uuid4().hex.encode()
+
+
+def log_access(
+    request: str, status: int, seconds: float, tenant: Tenant, request_id: bytes
+) -> None:
+    """Write a line of the access log. ``request`` is a method and a quoted path."""
+    logger.info(
+        "%s %d %.1f ms %s %s", request, status, seconds * 1000, tenant.name, request_id.decode()
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from server.admission.admission import Admission
 from server.admission.lanes import Lanes
 from server.admission.limits import Limits
+from server.admission.turns import Turns
 from server.bridge import EngineBridge
 from server.errors import APIError
 from server.served_model import ServedModel
@@ -38,6 +39,7 @@ class Serving:
     created: int
     loaded_model: ServedModel | None = None
     trimmer: Trimmer = field(default_factory=Trimmer)
+    turns: Turns = field(default_factory=Turns)
 
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:

@@ -56,8 +56,8 @@ class Budget:
 
     def take(self, tenant: str, amount: int) -> None:
         """Take ``amount`` or raise QueueFull."""
-        if not self._has_room(tenant, amount):
-            raise QueueFull(self._full, retry_after=self.retry_after(amount))
+        if not self.has_room(tenant, amount):
+            raise self.refusal(amount)
         self.held += amount
         self._by_tenant[tenant] = self._by_tenant.get(tenant, 0) + amount
 
@@ -74,6 +74,10 @@ class Budget:
         self.held -= amount
         self._drained.add(amount, self._clock())
 
+    def refusal(self, amount: int) -> QueueFull:
+        """What ``take`` raises."""
+        return QueueFull(self._full, retry_after=self.retry_after(amount))
+
     def retry_after(self, amount: int) -> int:
         """Seconds until ``amount`` should fit, from the rate at which others give back."""
         rate = self._drained.per_second(self._clock())
@@ -83,7 +87,8 @@ class Budget:
         wait = missing / rate if rate > missing / MAX_RETRY_AFTER else MAX_RETRY_AFTER
         return max(math.ceil(wait), MIN_RETRY_AFTER)
 
-    def _has_room(self, tenant: str, amount: int) -> bool:
+    def has_room(self, tenant: str, amount: int) -> bool:
+        """Whether ``take`` would succeed."""
         if self.held + amount <= self.limit:
             return True
         own = self._by_tenant.get(tenant, 0)

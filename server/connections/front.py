@@ -7,9 +7,8 @@ import shlex
 import socket
 import ssl
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from litestar.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -19,6 +18,7 @@ from server.connections.gate import Gate, Place
 from server.connections.limits import ConnectionLimits
 from server.connections.listener import remove_socket, url_of
 from server.connections.protocol import GuardedProtocol
+from server.connections.turn_away import TurnAway
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,27 @@ class Front:
         return f"--unix-socket {shlex.quote(self.socket_path)} {scheme}://localhost"
 
     def accept(
-        self, config: Config, server_state: ServerState, app_state: dict[str, Any]
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        turn_away: TurnAway,
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded."""
         loop = asyncio.get_running_loop()
-        busy: Any = busy_app(cast("ASGIApp", config.loaded_app))
+        app: Any = config.loaded_app
+        busy: Any = busy_app(app)
 
         def make_protocol(place: Place) -> GuardedProtocol:
             return GuardedProtocol(
-                config, server_state, app_state, loop, place=place, limits=self.limits, busy=busy
+                config,
+                server_state,
+                app_state,
+                loop,
+                place=place,
+                limits=self.limits,
+                busy=busy,
+                turn_away=turn_away,
             )
 
         return Acceptor(self.listener, self.gate, make_protocol, self.tls)

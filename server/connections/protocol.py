@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any, cast
 
 import httptools
 from uvicorn import Config
-from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -23,23 +21,11 @@ from server.connections import refusal
 from server.connections.gate import Place
 from server.connections.limits import ConnectionLimits
 from server.connections.lingering import LingeringTransport
-from server.connections.refusal import Refusal
+from server.connections.phase import Phase
+from server.connections.turn_away import EarlyAnswer, TurnAway
+from server.connections.upgrade import head_without_upgrade
 
 logger = logging.getLogger("roseinfer.connections")
-
-
-class Phase(Enum):
-    """What a connection is doing."""
-
-    REQUEST = auto()
-    """No byte of a request has arrived."""
-    HEAD = auto()
-    BODY = auto()
-    ANSWER = auto()
-    LAST_ANSWER = auto()
-    """The connection ends after this answer. What arrives is dropped."""
-    END = auto()
-    """The connection ends. What arrives is dropped."""
 
 
 class RefusedBytesError(Exception):
@@ -50,7 +36,8 @@ class GuardedProtocol(HttpToolsProtocol):
     """One connection. Event loop only.
 
     ``place`` is the connection's place at the gate. ``busy`` answers instead of the application
-    while too many connections have requests.
+    while too many connections have requests. ``turn_away`` may answer from the head alone, which
+    costs a quarter of an answer of the application.
     """
 
     def __init__(
@@ -62,7 +49,8 @@ class GuardedProtocol(HttpToolsProtocol):
         *,
         place: Place,
         limits: ConnectionLimits,
-        busy: ASGI3Application,
+        busy: Any,
+        turn_away: TurnAway,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
         # uvicorn declares an int, but only hands it to call_later.
@@ -70,8 +58,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self._place = place
         self._limits = limits
         self._busy = busy
+        self._turn_away = turn_away
+        self._early: EarlyAnswer | None = None
+        self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
-        self._refusal: Refusal | None = None  # why a callback has stopped the parser
+        self._refusal: refusal.Refusal | None = None  # why a callback has stopped the parser
         self._timer: asyncio.TimerHandle | None = None  # of head, body and lingering
         self._write_timer: asyncio.TimerHandle | None = None
         self._is_upgrade = False
@@ -112,6 +103,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._parse(data)
         if self._phase is Phase.HEAD:
             self._continue_head()
+        elif self._phase is Phase.TURNED_AWAY:
+            self._answer_early(is_last=True)
+            self._linger()
         elif self._phase is Phase.BODY:
             self._continue_body(self._body_size - body_size if was_body else None)
 
@@ -165,6 +159,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._place.stop_waiting()
         if self._place.is_above_limit:
             self.app = self._busy
+        else:
+            method = self.parser.get_method()
+            self._early = self._turn_away(method, self.url, self.headers, self.client)
+            if self._early is not None:
+                self._phase = Phase.TURNED_AWAY
+                return
         super().on_headers_complete()
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
@@ -174,12 +174,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Count the body."""
+        if self._phase is Phase.TURNED_AWAY:
+            return
         self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Wait for the answer, without a deadline."""
         if self._is_upgrade:
+            return
+        self._is_new = False
+        if self._phase is Phase.TURNED_AWAY:
+            self._complete_early()
             return
         super().on_message_complete()
         self._stop_timer()
@@ -214,23 +220,11 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._refuse(self._refusal or refusal.BAD_REQUEST)
 
     def _head_without_upgrade(self) -> bytes:
-        """The head, to be parsed again. The parser would take no body after an upgrade.
-
-        RFC 9110, section 7.8: a server may ignore the wish for another protocol. Clients that
-        prefer HTTP/2 (``Upgrade: h2c``) express it together with a whole request.
-        """
+        """The head, to be parsed again. The parser would take no body after an upgrade."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         self._is_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
-        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
-        for name, value in self.headers:
-            if name == b"connection":
-                tokens = [token.strip() for token in value.split(b",")]
-                kept = b", ".join(token for token in tokens if token.lower() != b"upgrade")
-                lines.append(b"connection: %s" % kept)
-            elif name != b"upgrade":
-                lines.append(b"%s: %s" % (name, value))
-        return b"\r\n".join([*lines, b"", b""])
+        return head_without_upgrade(method, self.url, version, self.headers)
 
     # Phases
 
@@ -263,6 +257,20 @@ class GuardedProtocol(HttpToolsProtocol):
         ):
             self._refuse(refusal.LARGE_FRAMING)
 
+    def _complete_early(self) -> None:
+        """Answer a whole request that was turned away, and keep the connection if possible."""
+        is_last = not self.parser.should_keep_alive() or self._place.is_crowded
+        self._answer_early(is_last=is_last)
+        if is_last:
+            self._close()
+        else:
+            self._wait_for_request()
+            self._start_timer(self._limits.idle_timeout, self.transport.close)
+
+    def _answer_early(self, *, is_last: bool) -> None:
+        assert self._early is not None
+        self.transport.write(self._early(is_last=is_last))
+
     def _end_after_answer(self) -> None:
         self._phase = Phase.LAST_ANSWER
         self.cycle.keep_alive = False
@@ -276,11 +284,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # Ends
 
-    def _stop_parser(self, reason: Refusal) -> None:
+    def _stop_parser(self, reason: refusal.Refusal) -> None:
         self._refusal = reason
         raise RefusedBytesError
 
-    def _refuse(self, reason: Refusal) -> None:
+    def _refuse(self, reason: refusal.Refusal) -> None:
         """Answer instead of the application, and end the connection."""
         logger.info("refused a request: %d %s", reason.status, reason.message)
         cycle = self.cycle
@@ -309,10 +317,19 @@ class GuardedProtocol(HttpToolsProtocol):
         self._start_timer(self._limits.linger_timeout, self.transport.abort)
 
     def _make_way(self) -> None:
-        """End the connection for a new one."""
-        if self._phase is Phase.HEAD:
+        """End the connection for a new one.
+
+        A client whose first request is on its way reads 503. One with an idle connection sends
+        its next request again, as RFC 9112, section 9.5, expects.
+        """
+        if self._phase is Phase.HEAD or self._is_new:
             self.transport.write(refusal.BUSY.response())
+        self._close()
+
+    def _close(self) -> None:
+        """End the connection when everything is written."""
         self._phase = Phase.END
+        self._stop_timer()
         if self.transport.get_write_buffer_size():
             self._start_write_timer()
             self.transport.close()

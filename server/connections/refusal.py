@@ -1,7 +1,8 @@
-"""Refusals that are written without the application: there is no valid request to give it."""
+"""Refusals that are written without the application."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -25,17 +26,27 @@ class Refusal:
     def response(self) -> bytes:
         """A whole HTTP/1.1 response with OpenAI's error object. It ends the connection."""
         error = APIError(self.status, self.message, type_=self.type_, code=self.code)
-        body = encode_error(error.error)
-        head = (
-            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
-            f"date: {formatdate(usegmt=True)}\r\n"
-            "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n"
-            f"x-request-id: {uuid4().hex}\r\n"
-            f"x-should-retry: {'true' if self.status in RETRYABLE else 'false'}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        return head.encode("ascii") + body
+        may_retry = self.status in RETRYABLE
+        headers = {
+            "x-request-id": uuid4().hex,
+            "x-should-retry": "true" if may_retry else "false",
+        }
+        return raw_response(error, headers, is_last=True)
+
+
+def raw_response(error: APIError, headers: Mapping[str, str], *, is_last: bool) -> bytes:
+    """A whole HTTP/1.1 response. ``is_last`` says that the connection ends after it."""
+    body = encode_error(error.error)
+    lines = [
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
+        f"date: {formatdate(usegmt=True)}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    if is_last:
+        lines.append("connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 BAD_REQUEST = Refusal(400, "The bytes received are not a valid HTTP request.", "bad_request")

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from core.contract.errors import QueueFull
 from server.admission.deadline import run_until_deadline, seconds_given
 from server.admission.ticket import SCOPE_KEY, Ticket
 from server.admission.watched import Watched
+from server.errors import send_error, to_api_error
 from server.serving import Serving
 from server.tenants.tenant import tenant_of
 
@@ -34,8 +36,14 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         if admission.rates:
             admission.rates.admit(tenant.name)
             send = _with_headers(send, lambda: admission.rates.headers(tenant.name))
-        with Ticket(admission, tenant, declared_bytes=declared) as ticket:
+        try:
+            ticket = Ticket(admission, tenant, declared_bytes=declared)
+        except QueueFull as full:  # raised, it would cost twice as much
+            await send_error(send, to_api_error(full))
+            return
+        with ticket:
             scope["state"][SCOPE_KEY] = ticket
+            await serving.turns.begin(tenant.name)
             watched = Watched(receive, on_body=ticket.body_arrived)
             serving.trimmer.request_started()
             try:

@@ -9,7 +9,13 @@ import pytest
 
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
-from schemas.limits import DEFAULT_FIELD_BYTES, MAX_COMMAS, MAX_CONTAINERS, field_bytes
+from schemas.limits import (
+    DEFAULT_FIELD_BYTES,
+    MAX_COMMAS,
+    MAX_CONTAINERS,
+    MAX_KEYS,
+    field_bytes,
+)
 from server.decoding import MAX_COLONS, decode_request
 from server.errors import APIError
 from tests.schemas.conftest import BODIES
@@ -105,6 +111,18 @@ class TestSizes:
         assert error.status == 413
         assert str(found) in error.error.message
         assert str(most) in error.error.message
+
+    def test_one_key_again_and_again(self):
+        """The decoder holds the interpreter lock for all of them."""
+        error = refusal(b"{" + b'"n":1,' * MAX_KEYS + b'"messages":[]}')
+        assert error.status == 413
+        assert f"{MAX_KEYS + 1} keys" in error.error.message
+        assert str(MAX_KEYS) in error.error.message
+
+    @pytest.mark.parametrize("text", ["12:34:56 " * MAX_KEYS, '"' * (2 * MAX_KEYS + 2)])
+    def test_a_text_with_as_many_colons_or_quotation_marks(self, text):
+        body = msgspec.json.encode({"messages": [{"role": "user", "content": text}]})
+        assert decode_request(body, ChatCompletionRequest).request.messages[0].content == text
 
     def test_real_agents_fit(self):
         """129 tools of 60 kB in all, and a prompt of 100,000 tokens."""

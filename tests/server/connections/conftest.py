@@ -68,6 +68,7 @@ class EchoApp:
         self.scopes = []
         self.num_disconnects = 0
         self.num_started = 0
+        self.early = None
         self._changed = anyio.Event()
 
     async def __call__(self, scope, receive, send):
@@ -101,6 +102,9 @@ class EchoApp:
                 more = number < len(parts)
                 await send({"type": "http.response.body", "body": part, "more_body": more})
             tasks.cancel_scope.cancel()
+
+    def turn_away(self, *_head):
+        return self.early
 
     async def until(self, probe):
         with anyio.fail_after(DEADLINE):
@@ -234,6 +238,7 @@ async def connect(app, loop, gate):
                 place=place,
                 limits=ConnectionLimits(**limits),
                 busy=busy_app(app),
+                turn_away=app.turn_away,
             )
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)

@@ -1,5 +1,6 @@
 """GuardedProtocol over a pair of sockets. No time passes: the clock is scripted."""
 
+import contextlib
 import json
 import logging
 
@@ -7,6 +8,8 @@ import anyio
 import pytest
 
 from server.connections import refusal
+from server.connections.refusal import raw_response
+from server.errors import APIError
 
 pytestmark = pytest.mark.anyio
 
@@ -459,6 +462,96 @@ async def test_the_end_of_an_answer_must_be_read_too(connect, app, loop, gate):
     assert gate.num_open == 0
 
 
+# Requests that are turned away
+
+
+def early_answer(*, is_last):
+    error = APIError(429, "Not now.")
+    return raw_response(error, {"retry-after": "1"}, is_last=is_last)
+
+
+async def test_a_request_is_turned_away_and_the_connection_kept(connect, app):
+    client = await connect()
+    app.early = early_answer
+    for _ in range(2):
+        await client.request(b"abc")
+        status, headers, body = await client.reply()
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert json.loads(body)["error"]["message"] == "Not now."
+        assert "connection" not in headers
+    app.early = None
+    await client.request(b"abc")
+    assert (await client.reply())[0] == 200
+    assert app.bodies == [b"abc"]
+
+
+async def test_what_turns_requests_away_gets_their_heads(connect, app):
+    heads = []
+    app.turn_away = lambda *head: heads.append(head)
+    client = await connect()
+    await client.request(path="/a?b", headers="X-Y: z\r\n")
+    await client.reply()
+    assert heads == [(b"POST", b"/a?b", [(b"content-length", b"0"), (b"x-y", b"z")], None)]
+
+
+@pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive, close"])
+async def test_one_that_is_turned_away_may_end_its_connection(connect, app, header):
+    app.early = early_answer
+    client = await connect()
+    await client.request(b"abc", headers=f"{header}\r\n")
+    status, headers, _ = await client.reply()
+    assert (status, headers["connection"]) == (429, "close")
+    assert await client.ended()
+
+
+async def test_one_that_is_turned_away_while_it_sends_may_read_why(connect, app, loop):
+    app.early = early_answer
+    client = await connect()
+    await client.send(HEAD + b"content-length: 100000\r\n\r\nabc")
+    await client.send(b"x" * 50_000)
+    status, headers, _ = await client.reply()
+    assert (status, headers["connection"]) == (429, "close")
+    loop.advance(5)
+    assert await client.ended()
+
+
+async def test_a_broken_body_of_one_that_is_turned_away(connect, app):
+    app.early = early_answer
+    client = await connect()
+    await client.send(CHUNKED + b"x\r\n")
+    assert await client.refusal() == 400
+
+
+async def test_one_that_was_turned_away_is_idle_afterwards(connect, app, loop):
+    app.early = early_answer
+    client = await connect(idle_timeout=60)
+    await client.request()
+    await client.reply()
+    loop.advance(59)
+    await client.request()
+    await client.reply()
+    loop.advance(61)
+    assert await client.ended()
+
+
+async def test_one_that_was_turned_away_makes_way_without_a_word(connect, app, loop):
+    client = await connect()
+    app.early = early_answer
+    await client.request()
+    await client.reply()
+    loop.advance(1)
+    assert [await connect() for _ in range(10)]
+    assert await client.ended()
+
+
+async def test_a_crowded_server_ends_connections_that_it_turns_away(connect, app):
+    app.early = early_answer
+    clients = [await connect() for _ in range(8)]
+    await clients[0].request()
+    assert (await clients[0].reply())[1]["connection"] == "close"
+    assert await clients[0].ended()
+
+
 # The gate
 
 
@@ -483,12 +576,33 @@ async def test_the_oldest_without_a_request_makes_way(connect, app, loop, gate):
     loop.advance(1)
     clients += [await connect() for _ in range(8)]
     for client in clients[2:10]:
-        assert await client.ended()
+        assert await client.refusal() == 503
     clients.append(await connect())
     assert await clients[1].refusal() == 503
     assert gate.num_open == 10
     app.gate.set()
     assert (await clients[0].reply())[0] == 200
+
+
+async def test_an_idle_one_makes_way_without_a_word(connect, loop):
+    idle = await connect()
+    await idle.request()
+    await idle.reply()
+    others = [await connect() for _ in range(6)]  # more would end it after its answer
+    await others[0].request()
+    loop.advance(1)
+    others += [await connect() for _ in range(4)]
+    assert await idle.ended()
+    assert (await others[0].reply())[0] == 200
+
+
+async def test_one_that_sends_only_when_it_has_made_way_reads_why(connect, loop):
+    slow = await connect()
+    loop.advance(1)
+    assert [await connect() for _ in range(10)]
+    with contextlib.suppress(ConnectionError):
+        await slow.request()
+    assert await slow.refusal() == 503
 
 
 async def test_one_that_makes_way_still_sends_its_answer(connect, app, loop):

@@ -1,0 +1,78 @@
+"""EarlyRefusal: answers requests 429 from their heads while the queue is full.
+
+It decides as ``with_ticket`` would, in front of uvicorn's and Litestar's work on a request.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from litestar import Litestar
+
+from core.contract.errors import Unavailable
+from server.connections.refusal import raw_response
+from server.connections.turn_away import EarlyAnswer, Headers
+from server.controllers.ticketed import with_ticket
+from server.errors import APIError, retry_headers, to_api_error
+from server.request_id import id_of, log_access
+from server.serving import Serving
+from server.tenants.address import tenant_at
+from server.tenants.keys import Keys, bearer_token
+from server.tenants.tenant import Tenant
+
+
+class EarlyRefusal:
+    """A ``TurnAway`` for one application. Event loop only.
+
+    It leaves to the application what it cannot decide from a head: the address behind a proxy, an
+    origin, rates, keys that are missing or wrong, and a server that takes no requests.
+    """
+
+    def __init__(self, app: Litestar) -> None:
+        """The application's lifespan has begun."""
+        serving: Serving = app.state.serving
+        keys: Keys = app.state.api_keys
+        self._serving, self._keys = serving, keys
+        self._has_proxy = serving.settings.forwarded_allow_ips is not None
+        self._urls = frozenset(
+            route.path.encode()
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            if with_ticket in handler.resolve_middleware()
+        )
+
+    def __call__(
+        self, method: bytes, url: bytes, headers: Headers, client: tuple[str, int] | None
+    ) -> EarlyAnswer | None:
+        """The answer to a request for which there is no room, else None."""
+        admission = self._serving.admission
+        if method != b"POST" or url not in self._urls or self._has_proxy or admission.rates:
+            return None
+        tenant = self._tenant(headers, client)
+        if tenant is None or admission.choices.has_room(tenant.name, 1):
+            return None
+        try:
+            self._serving.bridge.check_accepting()
+        except Unavailable:
+            return None
+        admission.num_refused += 1
+        error = to_api_error(admission.choices.refusal(1))
+        return partial(_answer, error, f"POST {url.decode()}", tenant, id_of(headers))
+
+    def _tenant(self, headers: Headers, client: tuple[str, int] | None) -> Tenant | None:
+        """The tenant of a request, None if it is not clear."""
+        tenant = None if self._keys else tenant_at(client)
+        for name, value in headers:
+            if name == b"origin":
+                return None
+            if name == b"authorization" and self._keys:
+                tenant = self._keys.find(bearer_token(value))
+        return tenant
+
+
+def _answer(
+    error: APIError, request: str, tenant: Tenant, request_id: bytes, *, is_last: bool
+) -> bytes:
+    log_access(request, error.status, 0.0, tenant, request_id)
+    headers = {"x-request-id": request_id.decode(), "openai-processing-ms": "0"}
+    return raw_response(error, headers | retry_headers(error), is_last=is_last)

@@ -1,0 +1,116 @@
+"""Requests that are refused from their heads get what the application would answer."""
+
+import json
+import logging
+
+import pytest
+
+from server.admission.rates import Rates
+from server.bridge import State
+from server.early_refusal import EarlyRefusal
+from server.settings import Settings
+from tests.support.asgi import Exchange
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+CHAT_URL = CHAT.encode()
+CLIENT = ("127.0.0.1", 5)
+TICKETED = [CHAT, "/v1/completions", "/generate", "/tokenize", "/detokenize"]
+KEY = (b"authorization", b"Bearer abc")
+
+
+@pytest.fixture
+async def start(start_app):
+    """Start an application whose places are all taken by 127.0.0.1."""
+
+    async def start(**settings):
+        app = await start_app(**settings)
+        budget = app.litestar.state.serving.admission.choices
+        budget.take("127.0.0.1", budget.limit)
+        return app, EarlyRefusal(app.litestar)
+
+    return start
+
+
+def ask(turn_away, *headers, method=b"POST", url=CHAT_URL, client=CLIENT):
+    return turn_away(method, url, list(headers), client)
+
+
+def parsed(answer):
+    head, body = answer.split(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert int(headers["content-length"]) == len(body)
+    return int(first.split()[1]), headers, json.loads(body)
+
+
+@pytest.mark.parametrize("path", TICKETED)
+async def test_says_what_the_application_says(start, path):
+    app, turn_away = await start()
+    upload = Exchange("POST", path, chunks=[], headers={"content-type": "application/json"})
+    await upload.run(app)
+    status, headers, body = parsed(ask(turn_away, url=path.encode())(is_last=False))
+    assert status == upload.status == 429
+    assert body == upload.json
+    for name in upload.headers.keys() - {"x-request-id"}:
+        assert headers[name] == upload.headers[name]
+    assert headers.keys() - upload.headers.keys() == {"date"}
+
+
+async def test_the_head_decides(start):
+    _, turn_away = await start()
+    assert ask(turn_away)
+    assert ask(turn_away, method=b"GET") is None
+    assert ask(turn_away, url=b"/health") is None
+    assert ask(turn_away, url=b"/v1/chat/completions/") is None
+    assert ask(turn_away, (b"origin", b"http://localhost")) is None
+    assert ask(turn_away, client=("127.0.0.2", 5)) is None, "another tenant has its share"
+
+
+async def test_with_room_nobody_is_refused(start):
+    app, turn_away = await start()
+    app.litestar.state.serving.admission.choices.give_back("127.0.0.1", 1)
+    assert ask(turn_away) is None
+
+
+async def test_only_holders_of_keys_learn_that_the_queue_is_full(start):
+    app, turn_away = await start(api_keys=("abc",))
+    budget = app.litestar.state.serving.admission.choices
+    budget.give_back("127.0.0.1", budget.limit)
+    budget.take("key#1", budget.limit)
+    assert ask(turn_away, KEY)
+    assert ask(turn_away) is None
+    assert ask(turn_away, (b"authorization", b"Bearer abd")) is None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"forwarded_allow_ips": "*"}, {"rate_limit": Rates(requests=5)}]
+)
+async def test_what_a_head_does_not_tell_is_left_to_the_application(start, settings):
+    _, turn_away = await start(**settings)
+    assert ask(turn_away) is None
+
+
+async def test_a_server_that_drains_says_so_itself(start):
+    app, turn_away = await start()
+    app.bridge.state = State.DRAINING
+    assert ask(turn_away) is None
+    app.bridge.state = State.READY
+
+
+async def test_refusals_are_counted_and_logged(start, caplog):
+    caplog.set_level(logging.INFO, logger="roseinfer.access")
+    app, turn_away = await start()
+    admission = app.litestar.state.serving.admission
+    before = admission.num_refused
+    answer = ask(turn_away, (b"x-request-id", b"mine"))(is_last=True)
+    _, headers, _ = parsed(answer)
+    assert (headers["x-request-id"], headers["connection"]) == ("mine", "close")
+    assert admission.num_refused == before + 1
+    assert caplog.messages == [f"POST {CHAT} 429 0.0 ms 127.0.0.1 mine"]
+
+
+def test_settings_have_no_proxy_by_default():
+    """Behind a proxy, addresses are known only to the application."""
+    assert Settings().forwarded_allow_ips is None
