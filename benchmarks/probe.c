@@ -8,11 +8,13 @@
  * Vectors are those of GCC, as wide as the compiler's target, so that one source serves AVX2,
  * AVX-512 and ARM. A pass of all threads takes as long as the slowest thread.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #if defined(__AVX512F__)
@@ -26,6 +28,7 @@
 typedef long long ints __attribute__((vector_size(WIDTH)));
 typedef float floats __attribute__((vector_size(WIDTH)));
 
+#define HUGE_PAGE ((size_t)2 << 20)
 #define MAX_THREADS 256
 #define CHAINS 12 /* two units with a latency of four to five cycles need ten multiply-adds in flight */
 #define ROUNDS 4000000L
@@ -131,9 +134,12 @@ int main(int argc, char **argv) {
         return 2;
     bytes = (size_t)(atof(argv[2]) * 1e6) / threads / 4096 * 4096;
     seconds = atof(argv[3]);
-    buffer = aligned_alloc(4096, bytes * threads);
+    buffer = aligned_alloc(HUGE_PAGE, (bytes * threads + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     if (!buffer)
         return 1;
+#ifdef MADV_HUGEPAGE
+    madvise(buffer, bytes * threads, MADV_HUGEPAGE); /* the limit is that of memory, not of page tables */
+#endif
     pthread_t ids[MAX_THREADS];
     for (int i = 1; i < threads; i++)
         if (pthread_create(&ids[i], NULL, work, (void *)(size_t)i))

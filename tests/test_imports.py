@@ -65,6 +65,7 @@ CORE_LAYERS = (
         "core.contract.errors",
         "core.contract.info",
         "core.contract.config",
+        "core.huge_pages",
         "core.layer_spec",
         "core.builtin_model",
         "core.step_timer",

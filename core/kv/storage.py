@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
+from core import huge_pages
 from core.layer_spec import LayerSpec
 
 MAX_READ = 1024
@@ -73,9 +74,9 @@ def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtyp
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Zeros: a masked slot is multiplied by 0, and NaN * 0 is NaN.
 
-    On CPU they come from calloc, so the system allocates memory as blocks are first written.
+    On a CPU the system allocates memory as blocks are first written, a huge page at a time.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    num_bytes = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return huge_pages.zeros(num_bytes).view(dtype).view(shape)

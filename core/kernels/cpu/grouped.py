@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from core import huge_pages
 from core.kernels.cpu.library import Kernels, address
-from core.kernels.cpu.linear import Epilogue, Format, aligned, pack_into, padded_rows
+from core.kernels.cpu.linear import Epilogue, Format, pack_into, padded_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def pack_groups(
     num_groups, num_rows, num_columns = shape
     padded = padded_rows(kernels, num_rows)
     size = padded // kernels.panel * kernels.panel_bytes(fmt, num_columns)
-    data = aligned(num_groups * size).view(num_groups, size)
+    data = huge_pages.zeros(num_groups * size).view(num_groups, size)
     scale = torch.zeros(num_groups, padded) if fmt is Format.INT8 else None
     for group, weight in enumerate(weights):
         assert weight.shape == (num_rows, num_columns), (weight.shape, shape)

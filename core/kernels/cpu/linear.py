@@ -7,9 +7,8 @@ from enum import IntEnum
 
 import torch
 
+from core import huge_pages
 from core.kernels.cpu.library import Kernels, address
-
-_ALIGNMENT = 64
 
 _PIECE = 1 << 20
 """Values that are packed at a time, from a float32 copy that stays in the cache."""
@@ -122,7 +121,7 @@ def pack(
     num_columns = weights[0].shape[1]
     num_rows = sum(len(weight) for weight in weights)
     padded = padded_rows(kernels, num_rows)
-    data = aligned(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
+    data = huge_pages.zeros(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
     scale = torch.zeros(padded) if fmt is Format.INT8 else None
     pack_into(kernels, weights, fmt, data, scale)
     bias = None
@@ -191,10 +190,3 @@ def _copy_rows(weights: list[torch.Tensor], start: int, target: torch.Tensor) ->
         if low < high:
             target[low + offset - start : high + offset - start].copy_(weight[low:high])
         offset += len(weight)
-
-
-def aligned(num_bytes: int) -> torch.Tensor:
-    """Return zeroed bytes that start at a cache line."""
-    storage = torch.zeros(num_bytes + _ALIGNMENT, dtype=torch.uint8)
-    start = -storage.data_ptr() % _ALIGNMENT
-    return storage[start : start + num_bytes]
