@@ -15,6 +15,11 @@ DEFAULT_TOKENIZER_WORKERS = 2
 
 MODEL_FLAGS = (
     Flag(
+        name="gguf-file",
+        help="name of a GGUF file in the directory or hub repository of the model",
+        metavar="NAME",
+    ),
+    Flag(
         name="config", help="directory or hub id of the config of a .pt state dict", metavar="PATH"
     ),
     Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH"),

@@ -73,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 _MODEL = Flag(
     name="model",
-    help="hub id, directory in Hugging Face format, or .pt state dict",
+    help="hub id, directory in Hugging Face format, .gguf file, or .pt state dict",
     default_text="the built-in model",
     is_positional=True,
 )

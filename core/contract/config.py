@@ -16,12 +16,14 @@ AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Source of the weights and the tokenizer, and the types of the weights.
 
-    ``model`` is a hub id, a directory in Hugging Face format, or a torch state-dict file (which
-    needs ``config`` and ``tokenizer``); None is the built-in model. ``quantization`` is the
-    storage type of the linear layers; none is ``dtype``.
+    ``model`` is a hub id, a directory in Hugging Face format, a GGUF file or a directory of one, or
+    a torch state-dict file (which needs ``config`` and ``tokenizer``); None is the built-in model.
+    ``gguf_file`` is the name of a GGUF file in that directory or hub repository.
+    ``quantization`` is the storage type of the linear layers; none is ``dtype``.
     """
 
     model: str | None = None
+    gguf_file: str | None = None
     config: str | None = None
     tokenizer: str | None = None
     chat_template: str | None = None

@@ -1,15 +1,19 @@
-"""Load a model from a hub id, a directory, a state dict, or the built-in one."""
+"""Load a model from a hub id, a directory, a GGUF file, a state dict, or the built-in one."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
+
+import torch
 
 from core import builtin_model
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.checkpoint import STATE_DICT_SUFFIXES, load_pretrained, load_state_dict
 from core.model.devices import pick_device
+from core.model.gguf import find_gguf, load_gguf
 from core.model.loaded_model import LoadedModel, describe
 from core.model.memory import enough_memory
 from core.model.prequantised import move
@@ -24,15 +28,20 @@ def load_model(config: ModelConfig) -> LoadedModel:
     """
     device = pick_device(config.device)
     with _one_line_errors(config.model or "the built-in model"):
-        load = load_state_dict if _is_state_dict(config) else load_pretrained
-        module = load(config, source_of(config), device)
+        module = _load(config, device)
     with enough_memory("the weights"):
         module = move(module, device)
     return describe(module, device)
 
 
 def source_of(config: ModelConfig) -> str:
-    """Return the directory or hub id of the model's config, and of its tokenizer by default."""
+    """Return where the model's config is, and its tokenizer by default.
+
+    It is a directory, a hub id or a GGUF file.
+    """
+    gguf = find_gguf(config)
+    if gguf is not None:
+        return str(gguf)
     if config.model is None:
         return str(builtin_model.path())
     if _is_state_dict(config):
@@ -42,6 +51,14 @@ def source_of(config: ModelConfig) -> str:
             )
         return config.config
     return config.model
+
+
+def _load(config: ModelConfig, device: torch.device) -> Any:
+    gguf = find_gguf(config)
+    if gguf is not None:
+        return load_gguf(config, gguf, device)
+    load = load_state_dict if _is_state_dict(config) else load_pretrained
+    return load(config, source_of(config), device)
 
 
 def _is_state_dict(config: ModelConfig) -> bool:

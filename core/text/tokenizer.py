@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import InvalidRequest, ModelLoadError
+from core.gguf.file import SUFFIX, GgufFile
 from core.text.bytes_per_token import max_bytes_per_token
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.special_text import SpecialText, new_mark
@@ -73,24 +74,15 @@ class Tokenizer:
         chat_template: str | None = None,
         vocab_size: int | None = None,
     ) -> Tokenizer:
-        """Load from a folder or by a model's public name.
+        """Load from a folder, a GGUF file or by a model's public name.
 
         ``chat_template`` is a file or Jinja text that replaces the model's template. Raises
         ModelLoadError.
         """
-        from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
-
-        if isinstance(source, Path) or source.startswith(("/", ".", "~")):
-            source = Path(source).expanduser()
-            _check_folder(source)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(source), trust_remote_code=trust_remote_code
-            )
-        except Exception as error:
-            raise ModelLoadError(
-                f"The tokenizer of {source} cannot be loaded: {_first_line(error)}"
-            ) from error
+        if str(source).endswith(SUFFIX):
+            tokenizer = _from_gguf(source)
+        else:
+            tokenizer = _from_folder(source, trust_remote_code=trust_remote_code)
         if chat_template is not None:
             tokenizer.chat_template = _read_template(chat_template)
         if tokenizer.chat_template is not None:
@@ -271,6 +263,30 @@ class Tokenizer:
             if ids[: len(before)] == before:
                 return ids[len(before) :]
         return plain
+
+
+def _from_gguf(path: str | Path) -> Any:
+    from core.gguf.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
+
+    try:
+        return tokenizer_of(GgufFile.open(path).metadata)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"The tokenizer of {path} cannot be loaded: {error}") from error
+
+
+def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
+    """Load from a folder or by a model's public name."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
+
+    if isinstance(source, Path) or source.startswith(("/", ".", "~")):
+        source = Path(source).expanduser()
+        _check_folder(source)
+    try:
+        return AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
+    except Exception as error:
+        raise ModelLoadError(
+            f"The tokenizer of {source} cannot be loaded: {_first_line(error)}"
+        ) from error
 
 
 def _check_folder(folder: Path) -> None:

@@ -19,6 +19,7 @@ from tests.support.each import each
 KEY_FILE = str(Path(__file__).parent / "tenants" / "keys.txt")
 
 GIVEN = {
+    "gguf_file": ("--gguf-file", "model.gguf", "model.gguf"),
     "config": ("--config", "there", "there"),
     "tokenizer": ("--tokenizer", "elsewhere", "elsewhere"),
     "chat_template": ("--chat-template", "{{ messages }}", "{{ messages }}"),

@@ -1,0 +1,40 @@
+"""Which tokens end an answer.
+
+Files name one end token, but chat models often have two: the end of a text and of a turn. As
+llama.cpp does, further ones are found by their usual names.
+"""
+
+from __future__ import annotations
+
+from core.gguf.metadata import Metadata
+
+_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+_TEXTS = {
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "</s>",
+}
+_CONTROL = 3
+"""The type of control tokens."""
+
+
+def end_token_ids(metadata: Metadata) -> set[int]:
+    """Ids of the end tokens that a file names, and of control tokens with a usual name.
+
+    Raises ModelLoadError.
+    """
+    tokens = metadata.strings("tokenizer.ggml.tokens")
+    keys = [f"tokenizer.ggml.{key}" for key in _KEYS]
+    found = {metadata.integer(key, most=len(tokens) - 1) for key in keys if key in metadata}
+    if "tokenizer.ggml.token_type" in metadata:
+        types = metadata.numbers("tokenizer.ggml.token_type").tolist()
+        pairs = enumerate(zip(tokens, types, strict=False))
+        found |= {i for i, (text, kind) in pairs if kind == _CONTROL and text in _TEXTS}
+    return found

@@ -1,0 +1,173 @@
+"""Facts: what every decoder's configuration takes from the metadata of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.contract.errors import ModelLoadError
+from core.gguf.file import GgufFile, Tensor
+
+HARMLESS = frozenset({"vocab_size", "rope.scaling.finetuned", "attention.causal"})
+"""Keys of an architecture that change nothing here: the embedding's rows count, and so on."""
+
+_MAX_LAYERS = 1024
+_DEFAULT_BASE = 10000.0
+
+
+class Facts:
+    """Reads the keys of a file's architecture, without their prefix.
+
+    Every method raises ModelLoadError that names what is missing or wrong.
+    """
+
+    def __init__(self, file: GgufFile, architecture: str) -> None:
+        self._file = file
+        self.prefix = f"{architecture}."
+        metadata = file.metadata
+        self.integer: Callable[..., int] = lambda key, *default, **limits: metadata.integer(
+            self.prefix + key, *default, **limits
+        )
+        self.number: Callable[..., float] = lambda key, *default: metadata.number(
+            self.prefix + key, *default
+        )
+        self.text: Callable[..., str] = lambda key, *default: metadata.text(
+            self.prefix + key, *default
+        )
+
+    def has(self, key: str) -> bool:
+        """Whether the metadata has a key."""
+        return self.prefix + key in self._file.metadata
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether the file has a tensor."""
+        return name in self._file.tensors
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor that the file must have."""
+        if name not in self._file.tensors:
+            raise ModelLoadError(f"it lacks the tensor {name}")
+        return self._file.tensors[name]
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers; each has tensors of its own, so more than these is a damaged file."""
+        return self.integer("block_count", least=1, most=min(_MAX_LAYERS, len(self._file.tensors)))
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return self.integer("embedding_length", least=1)
+
+    @property
+    def num_heads(self) -> int:
+        """Query heads."""
+        return self.integer("attention.head_count", least=1, most=self.hidden_size)
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Key and value heads."""
+        return self.integer("attention.head_count_kv", self.num_heads, least=1, most=self.num_heads)
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head, equal for keys and values."""
+        keys = self.integer("attention.key_length", self.hidden_size // self.num_heads, least=1)
+        values = self.integer("attention.value_length", keys)
+        if keys != values:
+            raise ModelLoadError(f"keys of {keys} and values of {values} are not supported")
+        return keys
+
+    def decoder(self) -> dict[str, Any]:
+        """The fields that most configurations have."""
+        embedding = self.tensor("token_embd.weight")
+        return {
+            "vocab_size": embedding.shape[0],
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.integer("feed_forward_length", least=1),
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": self.num_heads,
+            "num_key_value_heads": self.num_kv_heads,
+            "max_position_embeddings": self.integer("context_length", least=1),
+            "rms_norm_eps": self.number("attention.layer_norm_rms_epsilon"),
+            "tie_word_embeddings": not self.has_tensor("output.weight"),
+        }
+
+    def whole_rope(self) -> dict[str, Any]:
+        """``rope`` of all dimensions of a head."""
+        rotated = self.integer("rope.dimension_count", self.head_dim)
+        if rotated != self.head_dim:
+            raise ModelLoadError(
+                f"RoPE of {rotated} of {self.head_dim} dimensions is not supported"
+            )
+        return self.rope()
+
+    def rope(self) -> dict[str, Any]:
+        """The ``rope_parameters`` of transformers.
+
+        Factors of single frequencies, which llama.cpp computes of Llama 3's scaling, become those
+        of a longrope that is the same for every length.
+        """
+        base = self.number("rope.freq_base", _DEFAULT_BASE)
+        kind = self.text("rope.scaling.type", "none")
+        if self.has("rope.scale_linear"):  # older files
+            kind = "linear"
+        if self.has_tensor("rope_freqs.weight"):
+            if kind != "none":
+                raise ModelLoadError(f"rope_freqs beside RoPE scaling {kind!r} is not supported")
+            factors = self.factors("rope_freqs.weight")
+            length = self.integer("context_length", least=1)
+            return longrope(base, factors, factors, length, 1.0)
+        match kind:
+            case "none":
+                self._check_no_factor()
+                return {"rope_type": "default", "rope_theta": base}
+            case "linear":
+                factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0))
+                return {"rope_type": "linear", "rope_theta": base, "factor": factor}
+            case "yarn":
+                return self._yarn(base)
+        raise ModelLoadError(f"RoPE scaling {kind!r} is not supported")
+
+    def factors(self, name: str) -> list[float]:
+        """The values of a small F32 tensor."""
+        tensor = self.tensor(name)
+        if tensor.info.type.name != "F32" or len(tensor.shape) != 1:
+            raise ModelLoadError(f"the tensor {name} is not a vector of F32")
+        values: list[float] = tensor.data.view("<f4").tolist()
+        return values
+
+    def _check_no_factor(self) -> None:
+        if self.number("rope.scaling.factor", 1.0) not in (0.0, 1.0):
+            raise ModelLoadError("it has a factor of RoPE scaling without its type")
+
+    def _yarn(self, base: float) -> dict[str, Any]:
+        rope = {
+            "rope_type": "yarn",
+            "rope_theta": base,
+            "factor": self.number("rope.scaling.factor"),
+            "original_max_position_embeddings": self.integer(
+                "rope.scaling.original_context_length", least=1
+            ),
+        }
+        names = {
+            "attention_factor": "rope.scaling.yarn_attn_factor",
+            "beta_fast": "rope.scaling.yarn_beta_fast",
+            "beta_slow": "rope.scaling.yarn_beta_slow",
+        }
+        return rope | {name: self.number(key) for name, key in names.items() if self.has(key)}
+
+
+def longrope(
+    base: float, short: list[float], long: list[float], length: int, attention_factor: float
+) -> dict[str, Any]:
+    """RoPE whose frequencies are divided by factors; ``long`` beyond ``length`` tokens."""
+    return {
+        "rope_type": "longrope",
+        "rope_theta": base,
+        "short_factor": short,
+        "long_factor": long,
+        "factor": 1.0,
+        "attention_factor": attention_factor,
+        "original_max_position_embeddings": length,
+    }

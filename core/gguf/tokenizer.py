@@ -1,0 +1,256 @@
+"""The tokenizer and the chat template of a GGUF file.
+
+They are built with the ``tokenizers`` library: byte-level BPE ("gpt2" in files), SentencePiece's
+BPE ("llama") and unigram ("t5").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers as pre
+from tokenizers.processors import TemplateProcessing
+
+from core.contract.errors import ModelLoadError
+from core.gguf.merges import merges_of
+from core.gguf.metadata import Metadata
+from core.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What SentencePiece writes for a space."""
+
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+"""Types of tokens."""
+
+_KEY = "tokenizer.ggml."
+
+_NAMED = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
+
+_SENTENCEPIECE_IDS = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0}
+"""Ids of older files that do not name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    tokens: list[str]
+    types: list[int]
+    ids: dict[str, int]
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> _Vocabulary:
+        tokens = metadata.strings(f"{_KEY}tokens")
+        ids = {token: i for i, token in enumerate(tokens)}
+        if len(ids) != len(tokens):
+            twice = next(token for i, token in enumerate(tokens) if ids[token] != i)
+            raise ModelLoadError(f"its vocabulary has the token {twice!r} twice")
+        key = f"{_KEY}token_type"
+        types = metadata.numbers(key).tolist() if key in metadata else [1] * len(tokens)
+        if len(types) != len(tokens):
+            raise ModelLoadError(f"{key} has {len(types)} types for {len(tokens)} tokens")
+        return cls(tokens, types, ids)
+
+    def named(self, metadata: Metadata, default_ids: dict[str, int]) -> dict[str, str | None]:
+        """The tokens with a name, such as BOS."""
+        found: dict[str, str | None] = {}
+        for name, key in _NAMED.items():
+            if _KEY + key in metadata:
+                index: int | None = metadata.integer(_KEY + key, most=len(self.tokens) - 1)
+            else:
+                index = default_ids.get(key)
+            found[name] = None if index is None else self.tokens[index]
+        return found
+
+
+def tokenizer_of(metadata: Metadata) -> Any:
+    """Build transformers' tokenizer of a file. Raises ModelLoadError."""
+    model = metadata.text(f"{_KEY}model")
+    if model not in _MODELS:
+        raise ModelLoadError(
+            f"its tokenizer {model!r} is not supported; {', '.join(_MODELS)} are. A tokenizer can "
+            "be named with --tokenizer"
+        )
+    vocabulary = _Vocabulary.of(metadata)
+    build, default_ids = _MODELS[model]
+    named = vocabulary.named(metadata, default_ids)
+    try:
+        backend, adds_bos = build(metadata, vocabulary, named["unk_token"])
+        _add_tokens(backend, vocabulary)
+        _add_bos_and_eos(backend, vocabulary, metadata, named, adds_bos=adds_bos)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # the library raises bare exceptions
+        raise ModelLoadError(f"its tokenizer cannot be built: {error}") from error
+    template = "tokenizer.chat_template"
+    return _wrapped(
+        backend,
+        chat_template=metadata.text(template) if template in metadata else None,
+        **{name: token for name, token in named.items() if token is not None},
+    )
+
+
+def _byte_level(
+    metadata: Metadata, vocabulary: _Vocabulary, _unknown: str | None
+) -> tuple[Tokenizer, bool]:
+    kind = _pre_tokenizer(metadata)
+    merges = [_pair(merge) for merge in metadata.strings(f"{_KEY}merges")]
+    backend = Tokenizer(
+        models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=kind.ignores_merges)
+    )
+    if kind.is_nfc:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre.Sequence(
+        [
+            *(pre.Split(Regex(split), behavior="isolated") for split in kind.splits),
+            pre.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    return backend, kind.adds_bos
+
+
+def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
+    name = metadata.text(f"{_KEY}pre", "default")
+    if name not in PRE_TOKENIZERS:
+        raise ModelLoadError(
+            f"its pre-tokenizer {name!r} is not known; name the model's own tokenizer with "
+            "--tokenizer"
+        )
+    return PRE_TOKENIZERS[name]
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    """Split a merge at its space, which is not its first character."""
+    at = merge.find(" ", 1)
+    if at < 0:
+        raise ModelLoadError(f"the merge {merge!r} has no space")
+    return merge[:at], merge[at + 1 :]
+
+
+def _sentencepiece(
+    metadata: Metadata, vocabulary: _Vocabulary, unknown: str | None
+) -> tuple[Tokenizer, bool]:
+    is_gemma = metadata.text("general.architecture").startswith("gemma")
+    tokens, ids = vocabulary.tokens, vocabulary.ids
+    if is_gemma:
+        # runs of spaces are written as such, and scores do not follow the order of merges
+        tokens = [_SPACE * len(t) if " " in t and not t.strip() else t for t in tokens]
+        ids = {token: i for i, token in enumerate(tokens)}
+        ranks = np.arange(len(tokens))
+    else:
+        ranks = -metadata.numbers(f"{_KEY}scores")
+        if len(ranks) != len(tokens):
+            raise ModelLoadError(f"{_KEY}scores has {len(ranks)} scores for {len(tokens)} tokens")
+    backend = Tokenizer(
+        models.BPE(
+            vocab=ids,
+            merges=merges_of(tokens, ids, ranks),
+            unk_token=unknown,
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    has_prefix = metadata.flag(f"{_KEY}add_space_prefix", default=True)
+    backend.normalizer = normalizers.Sequence(
+        [*[normalizers.Prepend(_SPACE)] * has_prefix, normalizers.Replace(" ", _SPACE)]
+    )
+    if is_gemma:
+        backend.pre_tokenizer = pre.Split(" ", behavior="merged_with_previous")
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace(_SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            *[decoders.Strip(content=" ", left=1)] * has_prefix,
+        ]
+    )
+    return backend, True
+
+
+def _unigram(
+    metadata: Metadata, vocabulary: _Vocabulary, unknown: str | None
+) -> tuple[Tokenizer, bool]:
+    scores = metadata.numbers(f"{_KEY}scores").tolist()
+    if len(scores) != len(vocabulary.tokens) or not all(map(math.isfinite, scores)):
+        raise ModelLoadError(f"{_KEY}scores has no finite score for every token")
+    unk_id = None if unknown is None else vocabulary.ids[unknown]
+    pairs = list(zip(vocabulary.tokens, scores, strict=True))
+    backend = Tokenizer(models.Unigram(pairs, unk_id=unk_id, byte_fallback=False))
+    steps: list[Any] = []
+    if f"{_KEY}precompiled_charsmap" in metadata:
+        steps.append(normalizers.Precompiled(_bytes(metadata, f"{_KEY}precompiled_charsmap")))
+    if metadata.flag(f"{_KEY}remove_extra_whitespaces", default=True):
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence(steps)
+    has_prefix = metadata.flag(f"{_KEY}add_space_prefix", default=True)
+    space = pre.Metaspace(_SPACE, prepend_scheme="always" if has_prefix else "never")
+    backend.pre_tokenizer = space
+    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always" if has_prefix else "never")
+    return backend, False
+
+
+def _bytes(metadata: Metadata, key: str) -> bytes:
+    numbers = metadata.numbers(key)
+    if numbers.dtype.itemsize != 1:
+        raise ModelLoadError(f"{key} is not an array of bytes")
+    return numbers.tobytes()
+
+
+def _add_tokens(backend: Tokenizer, vocabulary: _Vocabulary) -> None:
+    """Make control tokens special, and let user-defined ones be found in any text."""
+    added = [
+        AddedToken(token, special=kind == _CONTROL, normalized=False)
+        for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if kind in (_CONTROL, _USER_DEFINED) and token
+    ]
+    known = [token for token in added if backend.token_to_id(token.content) is not None]
+    backend.add_tokens(known)
+
+
+def _add_bos_and_eos(
+    backend: Tokenizer,
+    vocabulary: _Vocabulary,
+    metadata: Metadata,
+    named: dict[str, str | None],
+    *,
+    adds_bos: bool,
+) -> None:
+    bos = named["bos_token"] if metadata.flag(f"{_KEY}add_bos_token", adds_bos) else None
+    eos = named["eos_token"] if metadata.flag(f"{_KEY}add_eos_token", default=False) else None
+    around = [token for token in (bos, eos) if token is not None]
+    single = [*[bos] * (bos is not None), "$A", *[eos] * (eos is not None)]
+    backend.post_processor = TemplateProcessing(
+        single=single, pair=None, special_tokens=[(t, vocabulary.ids[t]) for t in around]
+    )
+
+
+def _wrapped(backend: Tokenizer, **arguments: Any) -> Any:
+    """Return transformers' tokenizer around a backend, which it does not copy."""
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - slow to import
+
+    class GgufTokenizer(PreTrainedTokenizerFast):  # type: ignore[misc]
+        """A backend that was built elsewhere. ``tokenizer_object`` would be copied in seconds."""
+
+        def __init__(self) -> None:
+            self._tokenizer = backend
+            processor = backend.post_processor
+            super().__init__(**arguments)
+            self._tokenizer.post_processor = processor
+
+    return GgufTokenizer()
+
+
+_MODELS = {
+    "gpt2": (_byte_level, {}),
+    "llama": (_sentencepiece, _SENTENCEPIECE_IDS),
+    "t5": (_unigram, {"eos_token_id": 1, "unknown_token_id": 2, "padding_token_id": 0}),
+}
+"""Builders by the name in files, and ids of tokens that older files do not name."""

@@ -1,0 +1,122 @@
+"""Load a GGUF file into transformers' modules.
+
+The model is first built without memory, so that every size the metadata claims is compared with
+the tensors of the file before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.end_tokens import end_token_ids
+from core.gguf.families import family_of
+from core.gguf.file import SUFFIX, GgufFile, part_names
+from core.gguf.weights import Weight, weights_of
+from core.model.devices import pick_dtype
+
+_SIDECAR = "mmproj"
+"""Begin of the names of files that hold a vision encoder beside a model."""
+
+
+def find_gguf(config: ModelConfig) -> Path | None:
+    """Return the GGUF file that the operator names, fetched if it is on the hub; None if none.
+
+    It is a path of such a file, ``gguf_file`` in a directory or a hub's repository, or the only one
+    in a directory without a config.json. Raises ModelLoadError.
+    """
+    if config.model is None:
+        if config.gguf_file is not None:
+            raise ModelLoadError("--gguf-file needs the directory or hub id that has the file")
+        return None
+    path = Path(config.model).expanduser()
+    if config.gguf_file is not None:
+        if not config.gguf_file.endswith(SUFFIX):
+            raise ModelLoadError(f"--gguf-file {config.gguf_file} does not end in {SUFFIX}")
+        return path / config.gguf_file if path.is_dir() else _fetched(config, config.gguf_file)
+    if config.model.endswith(SUFFIX):
+        return path
+    if path.is_dir() and not (path / "config.json").exists():
+        return _only_file(path)
+    return None
+
+
+def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
+    """Load a file, in float32 or the type that ``config`` names. Raises ModelLoadError."""
+    if config.config is not None:
+        raise ModelLoadError("--config is not used with a GGUF file, which has its own")
+    file = GgufFile.open(path)
+    dtype = pick_dtype(config.dtype, _type_of(file, device), device)
+    try:
+        return _load(file, dtype)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{path} cannot be served: {error}") from error
+
+
+def _load(file: GgufFile, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    family, fields = family_of(file)
+    hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+    head_dim = getattr(hf_config, "head_dim", None) or (
+        hf_config.hidden_size // hf_config.num_attention_heads
+    )
+    weights = weights_of(file, family, head_dim, _shapes(skeleton))
+    with no_init_weights():  # parameters get no memory until they are written
+        module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+    for name, weight in weights.items():
+        _assign(module, name, weight, dtype)
+    module.tie_weights()
+    module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
+    return module
+
+
+def _shapes(skeleton: Any) -> dict[str, torch.Size]:
+    """Shapes of the parameters that a checkpoint must have."""
+    tied = set(skeleton.all_tied_weights_keys) if skeleton.config.tie_word_embeddings else set()
+    return {name: p.shape for name, p in skeleton.named_parameters() if name not in tied}
+
+
+def _assign(module: nn.Module, name: str, weight: Weight, dtype: torch.dtype) -> None:
+    parent, _, attribute = name.rpartition(".")
+    owner = module.get_submodule(parent)
+    parameter = nn.Parameter(weight.values(dtype), requires_grad=False)
+    setattr(owner, attribute, parameter)
+
+
+def _type_of(file: GgufFile, device: torch.device) -> torch.dtype:
+    """The type of the matrices; float32 holds the values of quantised blocks exactly."""
+    types = {t.info.type.name for t in file.tensors.values() if len(t.shape) > 1}
+    if types <= {"BF16", "F32"} and "BF16" in types:
+        return torch.bfloat16
+    if types <= {"F16", "F32"} and "F16" in types:
+        return torch.float16
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def _only_file(folder: Path) -> Path | None:
+    """The GGUF file in a folder, or the first part of the split one; None if there is none."""
+    names = [file.name for file in sorted(folder.glob(f"*{SUFFIX}"))]
+    firsts = {part_names(name)[0] for name in names if not name.startswith(_SIDECAR)}
+    if len(firsts) > 1:
+        raise ModelLoadError(
+            f"{folder} has several GGUF files: name one of {', '.join(sorted(firsts))} with "
+            "--gguf-file"
+        )
+    return next((folder / name for name in firsts), None)
+
+
+def _fetched(config: ModelConfig, name: str) -> Path:
+    """Fetch a file and its other parts from the hub, or find them in the cache."""
+    from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
+
+    paths = [cached_file(config.model, part) for part in part_names(name)]
+    return Path(paths[part_names(name).index(name)])

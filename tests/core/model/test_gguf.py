@@ -1,0 +1,99 @@
+"""Which file an operator means, and serving it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.build import load_engine
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.blocks import BF16, F16, Q8_0
+from core.model.gguf import find_gguf
+from core.model.loader import load_model
+from tests.support.gguf_blocks import random_matrix
+from tests.support.gguf_files import Raw, write_gguf
+from tests.support.gguf_models import tensors_of_file, tiny_model, values_of_file, write_tiny
+from tests.support.tiny_engine import assert_generated, run_prompts
+
+LIMITS = EngineConfig(max_model_len=128, max_num_seqs=4, kv_cache_memory=4 << 20, threads=1)
+
+
+def found(model: Path | str | None, name: str | None = None) -> Path | None:
+    return find_gguf(ModelConfig(model=None if model is None else str(model), gguf_file=name))
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).touch()
+
+
+def test_a_file_is_found_by_its_path_or_in_its_directory(tmp_path):
+    assert found("some/model.gguf") == Path("some/model.gguf")
+    assert found("org/repository") is None
+    assert found(None) is None
+    assert found(tmp_path) is None
+    touch(tmp_path, "m.gguf", "mmproj-m.gguf")
+    assert found(tmp_path) == tmp_path / "m.gguf"
+    assert found(tmp_path, "other.gguf") == tmp_path / "other.gguf"
+    touch(tmp_path, "config.json")
+    assert found(tmp_path) is None
+
+
+def test_the_parts_of_a_split_file_are_one_file_of_a_directory(tmp_path):
+    touch(tmp_path, "m-00002-of-00002.gguf", "m-00001-of-00002.gguf")
+    assert found(tmp_path) == tmp_path / "m-00001-of-00002.gguf"
+
+
+def test_a_choice_between_files_is_the_operators(tmp_path):
+    touch(tmp_path, "a.gguf", "b.gguf")
+    with pytest.raises(ModelLoadError, match=r"name one of a\.gguf, b\.gguf with --gguf-file"):
+        found(tmp_path)
+    with pytest.raises(ModelLoadError, match="needs the directory or hub id"):
+        found(None, "a.gguf")
+    with pytest.raises(ModelLoadError, match=r"does not end in \.gguf"):
+        found(tmp_path, "a.bin")
+
+
+def test_a_file_is_served_with_its_own_tokenizer(tmp_path):
+    write_tiny(tmp_path / "m.gguf", "llama")
+    loaded = load_engine(ModelConfig(model=str(tmp_path), device="cpu"), LIMITS)
+    assert loaded.info.eos_token_ids == (2,)
+    assert loaded.info.max_model_len == 128
+    prompt = loaded.tokenizer.encode("Hello", add_special_tokens=False)
+    [answer] = run_prompts(loaded.engine, [prompt], 8)
+    assert_generated(tiny_model("llama"), [prompt], [answer])
+
+
+def loaded(path: Path, **choices):
+    return load_model(ModelConfig(model=str(path), device="cpu", **choices)).module
+
+
+def test_the_type_is_that_of_the_matrices_or_float32_for_blocks(tmp_path):
+    values, tensors = values_of_file("llama"), tensors_of_file("llama")
+    name = "blk.1.ffn_down.weight"
+    for kind, dtype in ((F16, torch.float16), (BF16, torch.bfloat16)):
+        of_type = {
+            key: Raw(raw.shape, kind, _as(raw, dtype)) if len(raw.shape) > 1 else raw
+            for key, raw in tensors.items()
+        }
+        path = write_gguf(tmp_path / "m.gguf", values, of_type)
+        wanted = torch.bfloat16 if kind is BF16 else torch.float32
+        assert loaded(path).model.embed_tokens.weight.dtype in (wanted, torch.float32)
+    blocks = random_matrix(Q8_0, 64, 96)
+    path = write_gguf(tmp_path / "m.gguf", values, tensors | {name: Raw.of(blocks)})
+    assert loaded(path).model.embed_tokens.weight.dtype is torch.float32
+    assert loaded(path, dtype="bfloat16").model.embed_tokens.weight.dtype is torch.bfloat16
+
+
+def _as(raw: Raw, dtype: torch.dtype) -> bytes:
+    value = torch.frombuffer(bytearray(raw.data), dtype=torch.float32).to(dtype)
+    return value.view(torch.uint8).numpy().tobytes()
+
+
+def test_a_configuration_of_ones_own_is_refused(tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "llama")
+    with pytest.raises(ModelLoadError, match="--config is not used with a GGUF file"):
+        loaded(path, config="x")
