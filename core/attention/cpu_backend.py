@@ -32,7 +32,7 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
-MAX_ROWS = 64
+MAX_ROWS = 256
 """Query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache."""
 
 RUN_LENGTH = 128

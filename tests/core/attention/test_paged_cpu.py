@@ -102,9 +102,10 @@ def test_shared_blocks(window: int | None, dtype: torch.dtype) -> None:
         [30, 31, 32, 33, 35, 36],
     ]
     shapes = [(100, 1), (115, 1), (88, 3), (66, 1), (97, 20), (80, 1)]
-    layer = LayerSpec(6, 2, 16, 16, 0.25, window)
-    compare(layer, tables, shapes, dtype=dtype)
-    compare(with_all(layer), tables, shapes, dtype=dtype)
+    for key_dim, value_dim in ((16, 16), (64, 32)):
+        layer = LayerSpec(6, 2, key_dim, value_dim, 0.25, window)
+        compare(layer, tables, shapes, dtype=dtype)
+        compare(with_all(layer), tables, shapes, dtype=dtype)
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
@@ -155,7 +156,17 @@ def test_blocks_and_heads_of_any_size(dims: tuple[int, int], block_size: int) ->
     layer = LayerSpec(4, 2, *dims, 0.3, None)
     num_blocks = -(-60 // block_size)
     tables = [list(range(i * num_blocks, (i + 1) * num_blocks)) for i in range(2)]
-    compare(layer, tables, [(59, 1), (30, 17)], block_size=block_size)
+    for dtype in (torch.float32, torch.bfloat16):
+        compare(layer, tables, [(59, 1), (30, 17)], block_size=block_size, dtype=dtype)
+
+
+@pytest.mark.parametrize("window", [None, 90])
+def test_prompts_in_tiles(window: int | None) -> None:
+    """Several items, groups of rows and runs, and rows beyond the last whole tile."""
+    layer = LayerSpec(4, 2, 96, 64, 0.2, window)
+    tables = [[*range(at, at + 30)] for at in (0, 30)]
+    compare(layer, tables, [(0, 391), (200, 133)], dtype=torch.bfloat16)
+    compare(with_all(layer), tables, [(450, 20), (3, 270)], dtype=torch.bfloat16)
 
 
 def test_nan_stays_in_its_sequence() -> None:
@@ -171,18 +182,23 @@ def test_nan_stays_in_its_sequence() -> None:
     assert output[[0, 2]].isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "dim"), [(torch.float32, 16), (torch.bfloat16, 16), (torch.bfloat16, 32)], ids=str
+)
 @pytest.mark.parametrize("block_size", [16, 12])
 @pytest.mark.parametrize("window", [None, 300])
 def test_a_row_has_the_same_bits_however_it_is_computed(
-    window: int | None, block_size: int, dtype: torch.dtype
+    window: int | None, block_size: int, dim: int, dtype: torch.dtype
 ) -> None:
-    """Alone, beside others that share its prefix, in chunks of any size, with one thread or two."""
-    spec = replace(LayerSpec(6, 2, 16, 16, 0.5, window), sinks=torch.linspace(-2, 3, 6))
+    """Alone, beside others that share its prefix, in chunks of any size, with one thread or two.
+
+    Where the CPU has AMX, bfloat16 is computed in tiles if the dimension is a multiple of 32.
+    """
+    spec = replace(LayerSpec(6, 2, dim, dim, 0.5, window), sinks=torch.linspace(-2, 3, 6))
     num_tokens, num_blocks = 700, -(-700 // block_size)
     table = list(np.random.default_rng(0).permutation(num_blocks))
     generator = torch.Generator().manual_seed(5)
-    states = [torch.randn(num_tokens, heads, 16, generator=generator) for heads in (6, 2, 2)]
+    states = [torch.randn(num_tokens, heads, dim, generator=generator) for heads in (6, 2, 2)]
     storage = KVStorage(
         [spec], num_blocks=2 * num_blocks, block_size=block_size, dtype=dtype, device=CPU
     )

@@ -3,12 +3,13 @@
 //
 // The result of a row has the same bits for any division into items: each run of keys, from a multiple of the
 // run length on, is computed by itself, and the results of the runs are folded in order.
-#include "attention_rows.h"
 #include "attention_stages.h"
+#include "attention_tiles.h"
 
 namespace {
 
-constexpr int FEW = 8;  // maximum rows of an item that is limited by memory bandwidth
+constexpr int FEW = 8;    // maximum rows of an item that is limited by memory bandwidth
+constexpr int MANY = 64;  // rows that are computed at once without tiles: they stay in the CPU cache
 
 // Tasks per thread; with several, all threads finish at about the same time. Tasks limited by memory are
 // few, since memory is read fastest if the heads of a block are read together.
@@ -26,12 +27,33 @@ void write_lanes(const AttentionCall& c, int64_t t) {
   }
 }
 
+#if defined(ROSE_AMX)
+bool uses_tiles(const AttentionCall& c) { return tiles::support(c); }
+void attend_in_tiles(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+  tiles::attend(item, first_head, last_head, scratch);
+}
+void fold_parts(const AttentionCall& c, float* acc, const float* part) {
+  (tiles::support(c) ? tiles::fold : fold)(acc, part, c.value_dim);
+}
+#else
+bool uses_tiles(const AttentionCall&) { return false; }
+void attend_in_tiles(const Item&, int64_t, int64_t, Scratch&) {}
+void fold_parts(const AttentionCall& c, float* acc, const float* part) { fold(acc, part, c.value_dim); }
+#endif
+
 template <class L>
 void attend(const AttentionCall& c, int64_t i, int64_t first_head, int64_t last_head) {
   static thread_local Scratch scratch;
-  Item item(c, c.step->items + i * 5);
-  if (item.num_rows <= FEW) return rows::attend<L>(item, first_head, last_head, scratch);
-  for (int64_t h = first_head; h < last_head; h++) rows::attend<L>(item, h, h + 1, scratch);
+  const int32_t* of = c.step->items + i * 5;
+  Item whole(c, of);
+  if (uses_tiles(c)) return attend_in_tiles(whole, first_head, last_head, scratch);
+  if (whole.num_rows <= FEW) return rows::attend<L>(whole, first_head, last_head, scratch);
+  int32_t most = (int32_t)std::max<int64_t>(1, MANY / whole.group);
+  for (int64_t h = first_head; h < last_head; h++)
+    for (int32_t row = 0; row < of[1]; row += most) {
+      int32_t some[] = {of[0] + row, std::min(most, of[1] - row), of[2], of[3], of[4]};
+      rows::attend<L>(Item(c, some), h, h + 1, scratch);
+    }
 }
 
 // Fold the partial results of a token.
@@ -39,7 +61,8 @@ void merge(const AttentionCall& c, int64_t i, int64_t head, std::vector<float>& 
   int64_t n = c.value_dim + 2;
   auto part = [&](int64_t s) { return c.step->partial + (s * c.num_heads + head) * n; };
   total.assign(n, 0.0f);
-  for (int64_t s = c.step->merge_starts[i]; s < c.step->merge_starts[i + 1]; s++) fold(total.data(), part(s), c.value_dim);
+  total[0] = MINUS_INFINITY;
+  for (int64_t s = c.step->merge_starts[i]; s < c.step->merge_starts[i + 1]; s++) fold_parts(c, total.data(), part(s));
   finish(c, c.step->merge_tokens[i], head, total.data());
 }
 

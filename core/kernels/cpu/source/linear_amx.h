@@ -21,10 +21,10 @@ inline bool is_permitted() {
 }
 
 // Tiles 0 to 3 are sums, the others hold x and weights. Other libraries use the tiles of these threads too, so
-// they are configured for every product.
+// they are configured for every product. With fewer than 16 rows of x, tiles 0 to 5 have only these.
 class Tiles {
  public:
-  Tiles() {
+  explicit Tiles(int num_rows = ROWS) {
     struct alignas(64) {
       uint8_t palette = 1, rest[15] = {};
       uint16_t row_bytes[16] = {};
@@ -32,7 +32,7 @@ class Tiles {
     } config;
     for (int i = 0; i < 8; i++) {
       config.row_bytes[i] = 64;
-      config.rows[i] = ROWS;
+      config.rows[i] = (uint8_t)(i < 6 ? num_rows : ROWS);
     }
     // GCC 12 believes that the next instruction reads only the first 8 bytes, and may drop the others (PR 114098)
     __asm__ volatile("" : : "r"(&config) : "memory");

@@ -1,0 +1,258 @@
+// Attention over bfloat16 keys and values in tiles of AMX: 16 query rows against 16 keys, or 16 dimensions of values.
+//
+// Queries and weights are rounded to bfloat16, sums are float32. A run of keys is one softmax. All rows, of decode
+// and of prefill, use the same products in the same order, and a row of a tile does not depend on its other rows.
+#pragma once
+#include "attention_tile_ops.h"
+
+#if defined(ROSE_AMX)
+namespace tiles {
+
+constexpr int MAX_ROWS = 256;  // of an item
+
+inline bool support(const AttentionCall& c) {
+  return c.is_bfloat16 && c.block_size % PIECE == 0 && c.step->run_length <= RUN && c.head_dim % 32 == 0 &&
+         c.value_dim % 32 == 0 && c.num_heads <= c.num_kv_heads * MAX_ROWS && amx::is_permitted();
+}
+
+// The keys and values of a run for one kv head, in pieces.
+struct Run {
+  int64_t first = 0;     // position of key 0
+  int from = 0, to = 0;  // the keys that the item has
+  const char* keys[PIECES] = {};  // of a piece without keys: those of another
+  const char* values[PIECES] = {};
+
+  Run() {}
+  Run(const Item& item, int64_t key, int64_t head) {
+    const AttentionCall& c = item.call;
+    int64_t length = c.step->run_length;
+    first = key / length * length;
+    from = (int)(key - first);
+    to = (int)std::min(length, item.last_key - first);
+    for (int i = from / PIECE; i * PIECE < to; i++) {
+      int64_t at = first + i * PIECE, line = (item.block(at / c.block_size) * c.num_kv_heads + head) * c.block_size;
+      keys[i] = (const char*)c.keys + line * c.head_dim * 2 + at % c.block_size * 4;
+      values[i] = (const char*)c.values + (line + at % c.block_size) * c.value_dim * 2;
+    }
+    for (int i = 0; i < PIECES; i++)
+      if (!keys[i]) keys[i] = keys[from / PIECE];
+  }
+
+  // The same run for the next kv head.
+  Run next_head(const AttentionCall& c) const {
+    Run run = *this;
+    for (int i = 0; i < PIECES; i++) {
+      run.keys[i] += c.block_size * c.head_dim * 2;
+      if (values[i]) run.values[i] += c.block_size * c.value_dim * 2;
+    }
+    return run;
+  }
+};
+
+// The rows of an item for some kv heads, in groups of R tiles.
+template <int R>
+class Rows {
+ public:
+  Rows(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch)
+      : item_(item), c_(item.call), first_head_(first_head), num_heads_(last_head - first_head) {
+    num_groups_ = (int)((item.num_rows + GROUP - 1) / GROUP);
+    padded_ = R == 2 ? num_groups_ * GROUP : item.num_rows;
+    int64_t rows = padded_, count = num_heads_ * rows;
+    ldo_ = round_up(c_.value_dim + 2, 16);
+    query_floats_ = rows * c_.head_dim / 2;
+    int64_t size = num_heads_ * query_floats_ + count * ldo_ + 2 * GROUP * ldo_ + 2 * GROUP * RUN + GROUP * RUN / 2 +
+                   RUN * c_.value_dim / 2 + 64;
+    queries_ = scratch.take<float>(size);
+    totals_ = queries_ + num_heads_ * query_floats_ + 14;  // so that the values of a result are aligned
+    parts_ = totals_ + count * ldo_;
+    scores_ = parts_ + 2 * GROUP * ldo_ + 2;
+    weights_ = (uint16_t*)(scores_ + 2 * GROUP * RUN);
+    values_ = (char*)(weights_ + GROUP * RUN);
+    std::fill_n(queries_, num_heads_ * query_floats_ + count * ldo_ + 14, 0.0f);
+    for (int64_t i = 0; i < count; i++) totals_[i * ldo_] = MINUS_INFINITY;
+    read_positions();
+    for (int64_t h = 0; h < num_heads_; h++) read_queries(h);
+  }
+
+  // Compute a run of a kv head, and prefetch another.
+  void compute(const Run& run, int64_t head, const Run* ahead) {
+    run_ = &run;
+    ahead_ = ahead;
+    head_ = head - first_head_;
+    if (R == 2) gather(run.from / UNIT, (run.to + UNIT - 1) / UNIT);
+    int n = 0;
+    Span spans[MAX_ROWS / GROUP];
+    for (int g = 0; g < num_groups_; g++) {
+      Span span = see(g);
+      if (span.start < span.end) spans[n++] = span;
+    }
+    // Scores of a group beside the weights of the one before, then its results beside those of the one before.
+    for (int i = 0; i < n + 2; i++) {
+      bool has_scores = i < n, has_weights = i > 0 && i <= n, is_old = i > 1;
+      auto to_weigh = [&](int r) { weigh_row(spans[i - 1], (i - 1) & 1, r); };
+      auto to_fold = [&](int r) { fold_row(spans[i - 2], i & 1, r); };
+      Beside weighed(to_weigh, has_weights ? rows_of(spans[i - 1]) : 0, has_scores ? units_of(spans[i]) * key_steps() : 1);
+      if (has_scores) score(spans[i], i & 1, i == 0, weighed);
+      weighed.rest();
+      Beside folded(to_fold, is_old ? rows_of(spans[i - 2]) : 0, has_weights ? c_.value_dim / 32 * units_of(spans[i - 1]) : 1);
+      if (has_weights) add(spans[i - 1], (i - 1) & 1, folded);
+      folded.rest();
+    }
+  }
+
+  void put() const {
+    for (int64_t h = 0; h < num_heads_; h++)
+      for (int64_t r = 0; r < item_.num_rows; r++) item_.put(r, first_head_ + h, total(h, r));
+  }
+
+ private:
+  static constexpr int64_t GROUP = R * 16;
+
+  // A group, and the keys of the current run that some of its rows see.
+  struct Span {
+    int group, start, end;
+  };
+
+  const Item& item_;
+  const AttentionCall& c_;
+  int64_t first_head_, num_heads_, padded_, ldo_, query_floats_, head_ = 0;
+  int num_groups_;
+  float *queries_, *totals_, *parts_, *scores_;
+  uint16_t* weights_;
+  char* values_;
+  const Run *run_ = nullptr, *ahead_ = nullptr;
+  int64_t positions_[MAX_ROWS], lowest_[MAX_ROWS / GROUP], highest_[MAX_ROWS / GROUP];
+
+  int64_t key_steps() const { return c_.head_dim / 32; }
+  static int units_of(const Span& s) { return (s.end + UNIT - 1) / UNIT - s.start / UNIT; }
+  int rows_of(const Span& s) const { return (int)std::min<int64_t>(GROUP, item_.num_rows - s.group * GROUP); }
+  float* total(int64_t head, int64_t row) const { return totals_ + (head * padded_ + row) * ldo_; }
+  float* part(int which, int64_t r) const { return parts_ + (which * GROUP + r) * ldo_; }
+
+  void read_positions() {
+    for (int g = 0; g < num_groups_; g++) {
+      lowest_[g] = std::numeric_limits<int64_t>::max();
+      highest_[g] = 0;
+    }
+    for (int64_t r = 0; r < item_.num_rows; r++) {
+      positions_[r] = item_.position(r);
+      lowest_[r / GROUP] = std::min(lowest_[r / GROUP], positions_[r]);
+      highest_[r / GROUP] = std::max(highest_[r / GROUP], positions_[r]);
+    }
+  }
+
+  void read_queries(int64_t h) {
+    vf scale = splat((float)c_.scale);
+    for (int64_t r = 0; r < item_.num_rows; r++) {
+      const float* from = item_.query(r, first_head_ + h);
+      uint16_t* to = (uint16_t*)(queries_ + h * query_floats_) + r * c_.head_dim;
+      for (int64_t d = 0; d < c_.head_dim; d += W) store(to + d, load(from + d) * scale);
+    }
+  }
+
+  // The keys of the current run that a row at `low` and one at `high` see.
+  int start_of(int64_t low) const {
+    return c_.window > 0 ? (int)std::clamp<int64_t>(low - c_.window + 1 - run_->first, run_->from, RUN) : run_->from;
+  }
+  int end_of(int64_t high) const { return (int)std::clamp<int64_t>(high + 1 - run_->first, 0, run_->to); }
+  Span see(int g) const { return {g, start_of(lowest_[g]), end_of(highest_[g])}; }
+
+  // Copy the values of some units of the current run into tiles, with zeros for tokens that the item does not have.
+  void gather(int first, int last) {
+    int64_t row = c_.value_dim * 4, tiles = c_.value_dim / 16;
+    for (int i = first * 2; i < last * 2; i++) {
+      bool is_there = i * PIECE < run_->to && (i + 1) * PIECE > run_->from;
+      char* to = values_of(i / 2) + i % 2 * 512;
+      for (int s = 0; s < PIECE / 2; s++, to += 64) {
+        int left = is_there ? run_->to - i * PIECE - 2 * s : 0;
+        vu seen = vu{} + (left > 1 ? ~0u : left == 1 ? 0xffffu : 0u);
+        const char* from = is_there ? run_->values[i] + s * row : to;
+        if (ahead_ && ahead_->values[i])
+          for (int64_t t = 0; t < tiles; t++) __builtin_prefetch(ahead_->values[i] + s * row + t * 64, 0, 2);
+        for (int64_t t = 0; t < tiles; t++) *(vu*)(to + t * 1024) = *(const vu_u*)(from + t * 64) & seen;
+      }
+    }
+  }
+
+  template <class B>
+  void score(const Span& span, int which, bool is_first, B& beside) {
+    const char* q = (const char*)(queries_ + head_ * query_floats_) + span.group * GROUP * c_.head_dim * 2;
+    int64_t ldb = c_.block_size * 4;
+    for (int u = span.start / UNIT; u * UNIT < span.end; u++) {
+      product<R>(q, c_.head_dim * 2, run_->keys[2 * u], run_->keys[2 * u + 1], ldb, 16 * ldb, key_steps(),
+                 scores_ + which * GROUP * RUN + u * UNIT, RUN, false, [&](int64_t s) {
+                   if (is_first && ahead_) fetch_keys(2 * u, s * 16 * ldb, ldb);
+                   beside.step();
+                 });
+    }
+  }
+
+  void fetch_keys(int piece, int64_t offset, int64_t ldb) const {
+    for (int i = piece; i < piece + 2; i++)
+      for (int64_t s = 0; s < 16; s++) __builtin_prefetch(ahead_->keys[i] + offset + s * ldb, 0, 2);
+  }
+
+  void weigh_row(const Span& span, int which, int r) {
+    int64_t position = positions_[span.group * GROUP + r];
+    float* scores = scores_ + (which * GROUP + r) * RUN;
+    int first = span.start / UNIT, last = (span.end + UNIT - 1) / UNIT;
+    if (c_.softcap > 0) rows::cap(scores, first * 2, last * 2, (float)c_.softcap);
+    weigh(scores, start_of(position), end_of(position), first, last, part(which, r), weights_ + r * RUN);
+  }
+
+  template <class B>
+  void add(const Span& span, int which, B& beside) {
+    int first = span.start / UNIT, last = first + units_of(span);
+    if (R == 2) return add_units(first, last, false, which, beside);
+    for (int u = first; u < last; u++) {  // few values at a time, for they are read only once: they stay in the L1 cache
+      gather(u, u + 1);
+      add_units(u, u + 1, u > first, which, beside);
+    }
+  }
+
+  template <class B>
+  void add_units(int first, int last, bool is_more, int which, B& beside) {
+    int64_t unit = c_.value_dim / 16 * 1024;
+    for (int64_t t = 0; t < c_.value_dim / 16; t += 2) {
+      const char* v = values_of(first) + t * 1024;
+      product<R>((const char*)(weights_ + first * UNIT), RUN * 2, v, v + 1024, 64, unit, last - first,
+                 part(which, 0) + 2 + t * 16, ldo_, is_more, [&](int64_t) { beside.step(); });
+    }
+  }
+
+  // Tiles of 16 pairs of tokens and 16 dimensions.
+  char* values_of(int unit) const { return values_ + (R == 2 ? unit * c_.value_dim / 16 * 1024 : 0); }
+
+  void fold_row(const Span& span, int which, int r) {
+    fold(total(head_, span.group * GROUP + r), part(which, r), c_.value_dim);
+  }
+};
+
+// Compute rows for kv heads one after the other, run by run: all kv heads of a block are adjacent in memory.
+template <int R>
+void attend_heads(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+  amx::Tiles configured((int)std::min<int64_t>(item.num_rows, 16));
+  Rows<R> rows(item, first_head, last_head, scratch);
+  int64_t key = item.first_key, length = item.call.step->run_length;
+  Run run, next;
+  if (key < item.last_key) run = Run(item, key, first_head);
+  while (key < item.last_key) {
+    int64_t end = std::min((key / length + 1) * length, item.last_key);
+    for (int64_t h = first_head; h < last_head; h++) {
+      bool is_last = h + 1 == last_head, has_next = !is_last || end < item.last_key;
+      if (has_next) next = is_last ? Run(item, end, first_head) : run.next_head(item.call);
+      rows.compute(run, h, has_next ? &next : nullptr);
+      run = next;
+    }
+    key = end;
+  }
+  rows.put();
+}
+
+inline void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+  if (item.num_rows <= 16) return attend_heads<1>(item, first_head, last_head, scratch);
+  for (int64_t h = first_head; h < last_head; h++) attend_heads<2>(item, h, h + 1, scratch);
+}
+
+}  // namespace tiles
+#endif
