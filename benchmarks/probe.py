@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.floors import Machine
 
-SOURCE = Path(__file__).with_name("probe.c")
+SOURCE = "probe.c"
 
 MEGABYTES = 256
 """Far more than the last-level cache of a machine with a few cores."""
@@ -43,7 +43,7 @@ class Rates:
 def probe(threads: int | None = None) -> Rates:
     """Measure with this number of threads, by default one per core."""
     threads = threads or num_cores()
-    program = compiled()
+    program = compiled(SOURCE)
     if program is None:
         return _torch_rates(threads)
     done = subprocess.run(
@@ -88,14 +88,15 @@ def fastest(call: Callable[[], object], limit: float = SECONDS) -> float:
 
 
 @functools.cache
-def compiled() -> str | None:
-    """Path of the compiled program, or None without a C compiler."""
-    program = str(Path(_folder().name) / "probe")
+def compiled(source: str = SOURCE) -> str | None:
+    """Path of a compiled program of this folder, or None without a C compiler."""
+    path = Path(__file__).with_name(source)
+    program = str(Path(_folder().name) / path.stem)
     for compiler in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
         if shutil.which(compiler) is None:
             continue
         for target in TARGETS:
-            command = [compiler, "-O3", *target, "-pthread", str(SOURCE), "-o", program]
+            command = [compiler, "-O3", *target, "-pthread", str(path), "-o", program]
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                 return program
     return None

@@ -20,6 +20,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_panel": (),
     "rose_panel_bytes": (c_int, c_int64),
     "rose_rounds_activations": (c_int,),
+    "rose_activation_levels": (c_int,),
+    "rose_activation_columns": (c_int,),
     "rose_pack_linear": (c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "rose_linear": (
@@ -50,7 +52,13 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layers": (c_void_p, c_void_p, c_int64),
 }
 
-_RETURN_INTEGERS = ("rose_panel", "rose_panel_bytes", "rose_rounds_activations")
+_RETURN_INTEGERS = (
+    "rose_panel",
+    "rose_panel_bytes",
+    "rose_rounds_activations",
+    "rose_activation_levels",
+    "rose_activation_columns",
+)
 
 MAPS = Path("/proc/self/maps")
 """Lists the libraries of this process."""
@@ -90,6 +98,8 @@ class Kernels:
         self.layers: Function = library.rose_layers
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
+        self._activation_levels: Callable[[int], int] = library.rose_activation_levels
+        self._activation_columns: Callable[[int], int] = library.rose_activation_columns
         self._norm: Function = library.rose_norm
         self._rotary: Function = library.rose_rotary
         self._argmax: Function = library.rose_argmax
@@ -105,6 +115,14 @@ class Kernels:
         transformers rounds the activations of a bfloat16 model on every machine.
         """
         return bool(self._rounds_activations(fmt))
+
+    def activation_levels(self, fmt: int) -> tuple[int, int]:
+        """The largest integer that ``linear`` rounds its input to, for weights of this format.
+
+        The second number is how many columns of a row have a scale in common. Both are 0 if the
+        input is not rounded to integers.
+        """
+        return self._activation_levels(fmt), self._activation_columns(fmt)
 
     def norm(
         self,

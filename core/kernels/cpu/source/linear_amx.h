@@ -1,8 +1,9 @@
-// Products of bfloat16 tiles with AMX: 16 rows of x and 32 values of k against 16 columns of a panel.
+// Products with AMX: tiles of 16 rows of x and 64 bytes of k against 16 columns of a panel.
 //
 // A product of any number of rows uses whole tiles. The rows beyond it are computed and dropped, so a row has
 // the same bits in every batch.
 #pragma once
+#include "linear_job.h"
 #include "linear_rows.h"
 
 #if defined(ROSE_AMX)
@@ -11,7 +12,8 @@
 
 namespace amx {
 
-constexpr int ROWS = 16, STEPS = 16, COLUMNS = 2 * PANEL;  // COLUMNS of the sums, which are two panels wide
+constexpr int ROWS = 16, STEPS = 16;
+constexpr int64_t WEIGHTS = STEPS * 128;  // bytes of a panel for one tile of k
 
 // Whether the kernel lets this process use tiles. Asks once.
 inline bool is_permitted() {
@@ -41,66 +43,180 @@ class Tiles {
   ~Tiles() { _tile_release(); }
 };
 
-// Bytes from a tile to the one of the same panel that is prefetched. The loads of tiles are strided, which the
-// hardware prefetcher follows badly.
-constexpr int64_t NEAR = 4096;
+// Sums are cells of 16 rows and a panel. One or two tiles of x are multiplied at a time: in bfloat16 two are those of 32
+// rows, in int8 the two bytes of 16 rows.
+constexpr int64_t CELL = ROWS * PANEL;
 
-// sums[r][c] for 16 rows and one or two panels. x has a row stride of ldx bytes. The time is that of reading w.
-template <int PANELS>
-inline void few_rows(const char* x, int64_t ldx, const char* w, int64_t panel_bytes, int64_t steps, float* sums) {
+struct Operands {
+  const char* x;
+  int64_t ldx, second;  // bytes from a row to the next, and to the second tile
+  const char* w;
+};
+
+#define ROSE_TILE_PRODUCT(sums, x, w)                           \
+  do {                                                          \
+    if constexpr (P::SUMMED == ALL) _tile_dpbf16ps(sums, x, w); \
+    else _tile_dpbssd(sums, x, w);                              \
+  } while (0)
+
+// Add the product of one tile of k to the sums of CELLS cells, and go to the next.
+template <class P, int CELLS>
+ROSE_INLINE void multiply(Operands& o) {
+  _tile_stream_loadd(4, o.x, o.ldx);
+  _tile_loadd(6, o.w, 128);
+  ROSE_TILE_PRODUCT(0, 4, 6);
+  _tile_loadd(7, o.w + 64, 128);
+  ROSE_TILE_PRODUCT(1, 4, 7);
+  if constexpr (CELLS == 2) {
+    _tile_stream_loadd(5, o.x + o.second, o.ldx);
+    ROSE_TILE_PRODUCT(2, 5, 6);
+    ROSE_TILE_PRODUCT(3, 5, 7);
+  }
+  o.x += 64 * P::PARTS;
+  o.w += WEIGHTS;
+}
+
+template <int CELLS>
+ROSE_INLINE void clear() {
   _tile_zero(0);
   _tile_zero(1);
-  if (PANELS == 2) {
+  if constexpr (CELLS == 2) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t s = 0; s < steps; s += STEPS, w += STEPS * 128, x += STEPS * 4) {
-    for (int64_t p = 0; p < PANELS; p++)
-      for (int64_t i = 0; i < STEPS * 128; i += 64) __builtin_prefetch(w + p * panel_bytes + NEAR + i);
-    _tile_loadd(4, x, ldx);
-    _tile_loadd(5, w, 128);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(6, w + 64, 128);
-    _tile_dpbf16ps(1, 4, 6);
-    if (PANELS == 2) {
-      _tile_loadd(7, w + panel_bytes, 128);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, w + panel_bytes + 64, 128);
-      _tile_dpbf16ps(3, 4, 5);
-    }
-  }
-  constexpr int64_t stride = COLUMNS * sizeof(float);
-  _tile_stored(0, sums, stride);
-  _tile_stored(1, sums + 16, stride);
-  if (PANELS == 2) {
-    _tile_stored(2, sums + 32, stride);
-    _tile_stored(3, sums + 48, stride);
+}
+
+template <int CELLS>
+ROSE_INLINE void load_sums(const void* cells) {
+  constexpr int64_t stride = PANEL * 4;
+  const char* from = (const char*)cells;
+  _tile_loadd(0, from, stride);
+  _tile_loadd(1, from + 64, stride);
+  if constexpr (CELLS == 2) {
+    _tile_loadd(2, from + CELL * 4, stride);
+    _tile_loadd(3, from + CELL * 4 + 64, stride);
   }
 }
 
-// sums[r][c] for 32 rows and one panel.
-inline void many_rows(const char* x, int64_t ldx, const char* w, int64_t steps, Prefetch ahead, float* sums) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t s = 0; s < steps; s += STEPS, w += STEPS * 128, x += STEPS * 4) {
-    ahead.fetch();
-    _tile_loadd(4, x, ldx);
-    _tile_loadd(6, w, 128);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, w + 64, 128);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, x + ROWS * ldx, ldx);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+template <int CELLS>
+ROSE_INLINE void store_sums(void* cells) {
+  constexpr int64_t stride = PANEL * 4;
+  char* to = (char*)cells;
+  _tile_stored(0, to, stride);
+  _tile_stored(1, to + 64, stride);
+  if constexpr (CELLS == 2) {
+    _tile_stored(2, to + CELL * 4, stride);
+    _tile_stored(3, to + CELL * 4 + 64, stride);
   }
-  constexpr int64_t stride = COLUMNS * sizeof(float);
-  _tile_stored(0, sums, stride);
-  _tile_stored(1, sums + 16, stride);
-  _tile_stored(2, sums + ROWS * COLUMNS, stride);
-  _tile_stored(3, sums + ROWS * COLUMNS + 16, stride);
+}
+
+// Add the products of `count` tiles of k to what `sums` holds, which is nothing before the first.
+template <class P, int CELLS>
+ROSE_INLINE void add(Operands o, int64_t count, bool is_first, void* sums, Prefetch& ahead) {
+  if (is_first) clear<CELLS>();
+  else load_sums<CELLS>(sums);
+  for (int64_t t = 0; t < count; t++) {
+    ahead.fetch();
+    multiply<P, CELLS>(o);
+  }
+  store_sums<CELLS>(sums);
 }
 
 }  // namespace amx
+
+namespace {
+
+// A product by tiles. Tasks are a group of panels and as many rows of x as the second-level cache holds beside it.
+template <class P>
+struct TiledProduct {
+  using Session = amx::Tiles;
+  static constexpr bool IS_SPLIT = P::PARTS == 2;
+  static constexpr int64_t ROWS = IS_SPLIT ? amx::ROWS : 2 * amx::ROWS;  // at a time
+  static constexpr int64_t CELLS = 2 * amx::CELL;                        // floats or integers of their sums
+  static constexpr int64_t RUN_TILES = IS_SPLIT ? P::SUMMED / P::K_PER_STEP / amx::STEPS : INT32_MAX;
+  static constexpr int64_t CHUNK = 12;  // tiles of k whose weights the first-level cache keeps for all rows
+  static constexpr int64_t GROUP_BYTES = 64 << 10, BLOCK_BYTES = 1 << 20;
+  static constexpr int64_t NEAR = 4096;  // from weights to those that are prefetched for few rows, in bytes
+
+  Job job;
+  Rows<P> all_rows;
+  int64_t tiles, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
+
+  TiledProduct(const Job& job, const Rows<P>& all_rows, int64_t num_threads) : job(job), all_rows(all_rows) {
+    tiles = steps_of<P>(job.K) / amx::STEPS;
+    panel_bytes = panel_bytes_of<P>(job.K);
+    num_panels = (job.N + PANEL - 1) / PANEL;
+    int64_t fair = num_panels / (num_threads * 4);
+    group = std::max<int64_t>(std::min(std::max<int64_t>(GROUP_BYTES / panel_bytes, 2), fair), 1);
+    groups_of_block = (num_panels + group - 1) / group;
+    int64_t most = std::max<int64_t>(BLOCK_BYTES / (all_rows.ldx * 4), ROWS), blocks = (job.M + most - 1) / most;
+    block = ((job.M + blocks - 1) / blocks + ROWS - 1) / ROWS * ROWS;
+    num_groups = (job.M + block - 1) / block * groups_of_block;
+  }
+
+  // Multiply up to ROWS rows by tiles `from` to `to` of a panel.
+  void multiply(int64_t row, int64_t rows, const char* w, int64_t from, int64_t to, void* sums, Prefetch& ahead) const {
+    int64_t ldx = all_rows.ldx * 4;
+    const char* x = (const char*)(all_rows.x + row * all_rows.ldx) + from * 64 * P::PARTS;
+    amx::Operands o{x, ldx, IS_SPLIT ? 64 : amx::ROWS * ldx, w + from * amx::WEIGHTS};
+    bool is_first = from % RUN_TILES == 0;
+    if (IS_SPLIT || rows > amx::ROWS) amx::add<P, 2>(o, to - from, is_first, sums, ahead);
+    else amx::add<P, 1>(o, to - from, is_first, sums, ahead);
+  }
+
+  // Write results of up to ROWS rows and a panel after the tiles before `t`, or keep them if there are more.
+  void finish_rows(int64_t row, int64_t rows, int64_t panel, int64_t t, const char* cells, float* folded) const {
+    if constexpr (IS_SPLIT) {
+      int64_t run = (t - 1) / RUN_TILES;
+      for (int64_t r = 0; r < rows; r++) {
+        const int32_t *high = (const int32_t*)cells + r * PANEL, *low = high + amx::CELL;
+        float scale = all_rows.scales[(row + r) * all_rows.lds + run];
+        vf sums[2];
+        for (int c = 0; c < 2; c++) {
+          vf before = run ? load(folded + r * PANEL + c * W) : vf{};
+          sums[c] = before + P::value(*(const vi*)(high + c * W), *(const vi*)(low + c * W)) * scale;
+          store(folded + r * PANEL + c * W, sums[c]);
+        }
+        if (t == tiles) finish(job, row + r, panel, sums[0], sums[1]);
+      }
+    } else {
+      const float* sums = (const float*)cells;
+      for (int64_t r = 0; r < rows; r++, sums += PANEL) finish(job, row + r, panel, load(sums), load(sums + W));
+    }
+  }
+
+  // Rows from `row` to `end`, and a panel.
+  void panel(int64_t row, int64_t end, int64_t panel, Prefetch& ahead, char* cells, float* folded) const {
+    const char* w = job.weight + panel * panel_bytes;
+    for (int64_t from = 0, to; from < tiles; from = to) {
+      to = end - row <= ROWS ? tiles : from + CHUNK;
+      to = std::min({to, tiles, (from / RUN_TILES + 1) * RUN_TILES});
+      bool is_done = to == tiles || to % RUN_TILES == 0;
+      char* own = cells;
+      float* kept = folded;
+      for (int64_t r = row; r < end; r += ROWS, own += CELLS * 4, kept += CELLS) {
+        int64_t rows = std::min(ROWS, end - r);
+        multiply(r, rows, w, from, to, own, ahead);
+        if (is_done) finish_rows(r, rows, panel, to, own, kept);
+      }
+    }
+  }
+
+  // Few rows take the time of reading the weights, which are prefetched a little ahead. With more rows a part of the
+  // next group is prefetched with each tile, into the second-level cache.
+  void compute(int64_t g, int64_t next) const {
+    static thread_local Scratch some, more;
+    int64_t row = g / groups_of_block * block, end = std::min(row + block, job.M), parts = (end - row + ROWS - 1) / ROWS;
+    int64_t first = g % groups_of_block * group, last = std::min(first + group, num_panels);
+    char* cells = some.take<char>(parts * CELLS * 4);
+    float* folded = IS_SPLIT ? more.take<float>(parts * CELLS) : nullptr;
+    const char *w = job.weight + first * panel_bytes, *stop = job.weight + last * panel_bytes;
+    const char* then = next >= 0 && next < num_groups ? job.weight + next % groups_of_block * group * panel_bytes : w;
+    Prefetch ahead{then, (amx::WEIGHTS / 64 + parts - 1) / parts};
+    if (parts == 1) ahead = {std::min(w + NEAR, stop), amx::WEIGHTS / 64, stop, then};
+    for (int64_t p = first; p < last; p++) panel(row, end, p, ahead, cells, folded);
+  }
+};
+
+}  // namespace
 #endif

@@ -4,10 +4,11 @@
 #include "scratch.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace {
 
-// Rows of x: row stride `ldx` in steps, `lds` scales per row.
+// Rows of x: row stride `ldx` in activations, `lds` scales per row.
 template <class P>
 struct Rows {
   const typename P::Activation* x;
@@ -17,17 +18,20 @@ struct Rows {
   Rows from(int64_t row) const { return {x + row * ldx, ldx, scales + row * lds, lds}; }
 };
 
-// Weights to prefetch while others are multiplied: some cache lines with every few steps.
+// Weights to prefetch while others are multiplied: some cache lines with every few steps. After those before `end`
+// come those from `then` on.
 struct Prefetch {
   const char* at = nullptr;
   int64_t lines = 0;
+  const char *end = nullptr, *then = nullptr;
   void fetch() {
+    if (lines && at == end) at = then;
     for (int64_t i = 0; i < lines; i++, at += 64) __builtin_prefetch(at, 0, 2);
   }
 };
 
-// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. The
-// values are padded with zeros to whole steps.
+// Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. The values are
+// padded with zeros to whole steps. Whole vectors are written.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
 
 ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
@@ -38,33 +42,34 @@ ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename Pac
   for (; k < steps_of<PackedBFloat16>(K) * PackedBFloat16::K_PER_STEP; k++) to[k] = 0;
 }
 
-// A run with NaN or infinity gets a scale of NaN, which makes its products NaN.
+#if defined(ROSE_AMX)
+ROSE_INLINE void store_values(PackedInt8, int8_t* out, int64_t k, vi values) {
+  int8_t* to = out + k / 64 * 128 + k % 64;
+  vi low = values << 24 >> 24;
+  *(vb_w_u*)to = __builtin_convertvector((values - low) >> 8, vb_w_u);
+  *(vb_w_u*)(to + 64) = __builtin_convertvector(low, vb_w_u);
+}
+#else
+ROSE_INLINE void store_values(PackedInt8, int16_t* out, int64_t k, vi values) {
+  *(vs_half_u*)(out + k) = __builtin_convertvector(values, vs_half_u);
+}
+#endif
+
 ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, float* scales) {
-  constexpr float MOST = 32767, ROUND = 12582912.0f;  // 1.5 * 2^23: rounds to an integer
-  int16_t* to = (int16_t*)out;
-  for (int64_t first = 0; first < K; first += PackedInt8::SUMMED, scales++) {
-    int64_t last = std::min(first + PackedInt8::SUMMED, K), k = first;
-    vf most = vf{}, odd = vf{};
-    for (; k + W <= last; k += W) {
-      vf v = load(x + k);
-      odd += v * 0;
-      most = max(most, max(v, -v));
-    }
-    float highest = largest(most), none = sum(odd);
-    for (; k < last; k++) {
-      none += x[k] * 0;
-      highest = std::max(highest, std::fabs(x[k]));
-    }
-    *scales = highest / MOST + none;
-    // smaller values are rounded to zero: their factor could overflow
-    float factor = highest > 1e-30f ? MOST / highest : 0;
-    for (k = first; k + W <= last; k += W) {
-      vi rounded = (vi)(load(x + k) * factor + ROUND) - 0x4b400000;
-      *(vs_half_u*)(to + k) = __builtin_convertvector(rounded, vs_half_u);
-    }
-    for (; k < last; k++) to[k] = (int16_t)std::lrintf(none == 0 ? x[k] * factor : 0);
+  using P = PackedInt8;
+  using Value = std::conditional_t<P::PARTS == 2, int8_t, int16_t>;
+  for (int64_t first = 0; first < K; first += P::SUMMED) {
+    int64_t last = std::min(first + P::SUMMED, K), k = first;
+    Range range(x, first, last);
+    *scales++ = range.template scale<P::MOST>();
+    float factor = range.template factor<P::MOST>();
+    for (; k + W <= last; k += W) store_values(P(), (Value*)out, k, nearest(load(x + k) * factor));
+    if (k == last) continue;
+    vi rest = vi{};
+    for (int i = 0; k + i < last; i++) rest[i] = range.odd == 0 ? (int32_t)std::lrintf(x[k + i] * factor) : 0;
+    store_values(P(), (Value*)out, k, rest);
   }
-  if (K % 2) to[K] = 0;
+  for (int64_t k = (K + W - 1) / W * W; k < steps_of<P>(K) * P::K_PER_STEP; k += W) store_values(P(), (Value*)out, k, vi{});
 }
 
 }  // namespace

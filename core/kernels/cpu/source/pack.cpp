@@ -32,7 +32,7 @@ void pack_panel(const float* w, int64_t K, int columns, const float* scale, char
     int64_t count = std::min(TILE, K - start);
     for (int c = 0; c < columns; c++)
       for (int64_t k = 0; k < count; k++) turned[k][c] = w[c * K + start + k];
-    if (count % P::K_PER_STEP) std::fill_n(turned[count], PANEL, 0.0f);
+    for (int64_t k = count; k % P::K_PER_STEP; k++) std::fill_n(turned[k], PANEL, 0.0f);
     if (scale)
       for (int64_t k = 0; k < count; k++)
         for (int c = 0; c < PANEL; c += W) store(turned[k] + c, load(turned[k] + c) / load(divisor + c));

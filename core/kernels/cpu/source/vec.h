@@ -95,6 +95,14 @@ ROSE_INLINE vi dot_int16(vi acc, vs a, vs b) {
   return acc + a_low * b_low + ((vi)a >> 16) * ((vi)b >> 16);
 #endif
 }
+
+#if defined(ROSE_AMX)
+// Per lane: acc + the sum of the products of four int8.
+ROSE_INLINE vi dot_bytes(vi acc, vi a, vi b) {
+  for (int i = 0; i < 4; i++) acc += (a << (24 - 8 * i) >> 24) * (b << (24 - 8 * i) >> 24);
+  return acc;
+}
+#endif
 ROSE_INLINE float widen(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;

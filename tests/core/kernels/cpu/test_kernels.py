@@ -41,11 +41,16 @@ def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-5)
 
 def rounded(x: torch.Tensor, library: Kernels, fmt: Format) -> torch.Tensor:
     """``x`` as the kernel multiplies it with weights of this format."""
-    if fmt is Format.INT8:
-        runs = x.split(256, dim=-1)
-        scales = [run.abs().amax(-1, keepdim=True) / 32767 for run in runs]
+    levels, columns = library.activation_levels(fmt)
+    if levels:
+        runs = x.split(columns, dim=-1)
+        highest = [run.abs().amax(-1, keepdim=True) for run in runs]
         return torch.cat(
-            [(run / scale).round() * scale for run, scale in zip(runs, scales, strict=True)], -1
+            [
+                (run.double() * (levels / most).double()).round().float() * (most / levels)
+                for run, most in zip(runs, highest, strict=True)
+            ],
+            -1,
         )
     return x.bfloat16().float() if library.rounds_activations(fmt) else x
 

@@ -1,0 +1,172 @@
+/* Measures the rates of products in registers: products THREADS
+ *
+ * Prints three numbers, in 10^9 operations per second of THREADS threads together (a multiply-add is two): those of
+ * float32, bfloat16 and int8, by the fastest instruction that this CPU has for each. Without one for bfloat16 that is
+ * the float32 multiply-add; without one for bytes, that of pairs of int16. The fastest of nine passes counts.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TILES
+#endif
+
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+
+typedef float floats __attribute__((vector_size(WIDTH)));
+typedef int32_t ints __attribute__((vector_size(WIDTH)));
+
+#define CHAINS 12 /* two units with a latency of four to five cycles need ten products in flight */
+#define PASSES 9
+#define ROUNDS 200000L
+
+static int threads;
+static pthread_barrier_t barrier;
+static volatile double sink;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Runs `product` ROUNDS times on CHAINS vectors of sums. `product` may use s, a, b and i. */
+#define CHAIN(type, product)                          \
+    type s[CHAINS], a, b;                             \
+    memset(s, 0, sizeof s);                           \
+    memset(&a, 1, sizeof a);                          \
+    memset(&b, 1, sizeof b);                          \
+    for (long r = 0; r < ROUNDS; r++) {               \
+        _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) { \
+            s[i] = product;                           \
+            __asm__ volatile("" : "+x"(s[i]));        \
+        }                                             \
+    }                                                 \
+    for (int i = 0; i < CHAINS; i++) total += s[i][0];
+
+/* Each returns the operations of a pass on one thread. */
+static double float32_pass(double *sum) {
+    double total = 0;
+    CHAIN(floats, s[i] + a * b)
+    *sum += total;
+    return 2.0 * ROUNDS * CHAINS * (WIDTH / 4);
+}
+
+#if defined(TILES)
+static int are_tiles_permitted(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+
+static void configure(void) {
+    struct __attribute__((aligned(64))) {
+        uint8_t palette, rest[15];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+}
+
+#define TILE_PASS(product)                                    \
+    configure();                                              \
+    for (long r = 0; r < ROUNDS / 4; r++) {                   \
+        product(0, 4, 6);                                     \
+        product(1, 4, 7);                                     \
+        product(2, 5, 6);                                     \
+        product(3, 5, 7);                                     \
+    }                                                         \
+    _tile_release();
+#endif
+
+static double bfloat16_pass(double *sum) {
+#if defined(TILES)
+    if (are_tiles_permitted()) {
+        TILE_PASS(_tile_dpbf16ps)
+        return 2.0 * ROUNDS * 16 * 16 * 32;
+    }
+#endif
+    double total = 0, rate = 0;
+#if defined(__AVX512BF16__)
+    CHAIN(floats, (floats)_mm512_dpbf16_ps((__m512)s[i], (__m512bh)a, (__m512bh)b))
+    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 2);
+#else
+    CHAIN(floats, s[i] + a * b)
+    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 4);
+#endif
+    *sum += total;
+    return rate;
+}
+
+static double int8_pass(double *sum) {
+#if defined(TILES)
+    if (are_tiles_permitted()) {
+        TILE_PASS(_tile_dpbssd)
+        return 2.0 * ROUNDS * 16 * 16 * 64;
+    }
+#endif
+    double total = 0, rate = 0;
+#if defined(__AVX512VNNI__)
+    CHAIN(ints, (ints)_mm512_dpbusd_epi32((__m512i)s[i], (__m512i)a, (__m512i)b))
+    rate = 2.0 * ROUNDS * CHAINS * WIDTH;
+#elif defined(__AVXVNNI__)
+    CHAIN(ints, (ints)_mm256_dpbusd_avx_epi32((__m256i)s[i], (__m256i)a, (__m256i)b))
+    rate = 2.0 * ROUNDS * CHAINS * WIDTH;
+#elif defined(__AVX2__)
+    CHAIN(ints, s[i] + (ints)_mm256_madd_epi16((__m256i)a, (__m256i)b))
+    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 2);
+#else
+    CHAIN(floats, s[i] + a * b)
+    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 4);
+#endif
+    *sum += total;
+    return rate;
+}
+
+static double (*const PASS[3])(double *) = {float32_pass, bfloat16_pass, int8_pass};
+static double rates[3]; /* written by thread 0 only */
+
+static void *work(void *argument) {
+    double total = 0;
+    for (int kind = 0; kind < 3; kind++)
+        for (int pass = 0; pass < PASSES; pass++) {
+            pthread_barrier_wait(&barrier);
+            double start = now(), operations = PASS[kind](&total);
+            pthread_barrier_wait(&barrier);
+            double rate = operations * threads / (now() - start) / 1e9;
+            if (argument == NULL && rate > rates[kind])
+                rates[kind] = rate;
+        }
+    sink = total;
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2 || (threads = atoi(argv[1])) < 1 || threads > 256)
+        return 2;
+    pthread_barrier_init(&barrier, NULL, threads);
+    pthread_t ids[256];
+    for (int i = 1; i < threads; i++)
+        if (pthread_create(&ids[i], NULL, work, (void *)(size_t)i))
+            return 1;
+    work(NULL);
+    for (int i = 1; i < threads; i++)
+        pthread_join(ids[i], NULL);
+    printf("%.2f %.2f %.2f\n", rates[0], rates[1], rates[2]);
+    return 0;
+}
