@@ -165,8 +165,12 @@ def blocked_head() -> tuple[Machine, list[Request]]:
 
 
 def long_prompt(machine: Machine) -> tuple[Machine, list[Request]]:
-    """S5 of benchmarks/scenarios.py: a prompt of 900 tokens arrives among 8 streams."""
-    return machine, [*[Request(32, 256, 256)] * 8, Request(900, 8, 8, arrival=1.0)]
+    """S5 of benchmarks/scenarios.py: a prompt of 900 tokens arrives among 8 streams.
+
+    Each of them has 16 tokens by then.
+    """
+    arrival = 16 * machine.step_seconds + (8 * 32 + 15 * 8) * machine.token_seconds
+    return machine, [*[Request(32, 256, 256)] * 8, Request(900, 8, 8, arrival=arrival)]
 
 
 PRESSURE = {

@@ -21,9 +21,9 @@ class Scheduler:
 
     - Decode: every running sequence with one pending token is in every step. If there is such a
       sequence, the step computes at most as many tokens of prompts as keep its expected duration
-      below ``max_step_seconds``, but at least a block of them, and at most
-      ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise only
-      ``max_num_batched_tokens`` limits the step.
+      below ``max_step_seconds`` (on a slow machine somewhat above it, see ``StepTime``), and at
+      most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise
+      only ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
       to the others. Half of a tenant's share is reserved for its oldest unfinished prompt,
       so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
@@ -177,10 +177,10 @@ class Scheduler:
 
     def _prefill_chunk(self, num_decodes: int) -> int:
         """Tokens of prompts in a step with ``num_decodes`` running streams."""
-        max_tokens = None if self._step_time is None else self._step_time.max_tokens()
-        if max_tokens is None:
-            return self._prefill_chunk_size
-        return min(self._prefill_chunk_size, max(max_tokens - num_decodes, self._kv.block_size))
+        limit = None
+        if self._step_time is not None:
+            limit = self._step_time.prompt_tokens(num_decodes, self._kv.block_size)
+        return self._prefill_chunk_size if limit is None else min(self._prefill_chunk_size, limit)
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.

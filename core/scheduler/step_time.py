@@ -11,6 +11,14 @@ linear where a processor becomes busy, so a step much larger than those measured
 A measured duration counts at most as this many times the expected one: one step that the system
 interrupted changes little."""
 
+MAX_DOUBT = 1.25
+"""The line may promise more tokens than in proportion to the mean step with prompts, because a
+step takes time without any. Believed is at most this many times the tokens in proportion."""
+
+PATIENCE = 1.4
+"""If not even the least chunk fits, a step may take this many times the longest duration, or that
+of a step without prompts, if this is longer. So prompts get two sevenths of the time."""
+
 
 @dataclass(slots=True)
 class _MeanStep:
@@ -34,9 +42,9 @@ class StepTime:
 
     The line goes through two points: the mean step without prompts and the mean step with prompts.
     The second follows the steps that the prediction leads to, so a cost that is not linear, or
-    that grows with the context, is corrected where it matters. If the points do not determine a
-    line of positive slope, the duration is taken to be proportional to the tokens, until a step
-    of another size corrects it.
+    that grows with the context, is corrected where it matters. If the steps with prompts had no
+    more tokens than the others, the duration is taken to be proportional to the tokens, until a
+    step of another size corrects it.
     """
 
     def __init__(self, max_seconds: float) -> None:
@@ -50,18 +58,35 @@ class StepTime:
         step = self._decode if num_tokens == num_sequences else self._prefill
         step.observe(num_tokens, seconds)
 
-    def max_tokens(self) -> int | None:
-        """Tokens of a step that is expected to last ``max_seconds``; None before the first one."""
-        mean = self._prefill if self._prefill.num_tokens else self._decode
-        if not mean.num_tokens:
-            return None
-        num_tokens = mean.num_tokens + (self._max_seconds - mean.seconds) / self._slope(mean)
-        return max(0, int(min(num_tokens, MAX_GROWTH * mean.num_tokens)))
+    def prompt_tokens(self, num_decodes: int, least: int) -> int | None:
+        """Tokens of prompts in a step with ``num_decodes`` streams; None before the first step.
+
+        The step is expected to last ``max_seconds``. If fewer than ``least`` tokens fit, it may
+        last longer, as PATIENCE says, for up to so many. The first step with prompts has ``least``.
+        """
+        if not self._prefill.num_tokens:
+            return least if self._decode.num_tokens else None
+        num_tokens = self._fitting(self._max_seconds, spare=least) - num_decodes
+        if num_tokens >= least:
+            return int(num_tokens)
+        seconds = PATIENCE * max(self._max_seconds, self._decode.seconds)
+        return max(1, min(least, int(self._fitting(seconds) - num_decodes)))
+
+    def _fitting(self, seconds: float, *, spare: float = 0.0) -> float:
+        """Tokens of a step that is expected to last so long.
+
+        MAX_DOUBT holds for what exceeds the mean step by more than ``spare``.
+        """
+        mean = self._prefill
+        on_line = mean.num_tokens + (seconds - mean.seconds) / self._slope(mean)
+        in_proportion = mean.num_tokens * seconds / max(mean.seconds, 1e-9)
+        believed = max(MAX_DOUBT * in_proportion, mean.num_tokens + spare)
+        return min(on_line, believed, MAX_GROWTH * mean.num_tokens)
 
     def _slope(self, mean: _MeanStep) -> float:
         """Seconds per token."""
         num_tokens = mean.num_tokens - self._decode.num_tokens
         seconds = mean.seconds - self._decode.seconds
-        if self._decode.num_tokens and num_tokens > 0 and seconds > 0:
-            return seconds / num_tokens
+        if self._decode.num_tokens and num_tokens > 0:
+            return max(seconds, 1e-9) / num_tokens
         return max(mean.seconds, 1e-9) / mean.num_tokens

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,30 +13,38 @@ from core.scheduler.step_time import StepTime
 from core.sequence import Sequence, Status
 from tests.support.steps import Steps
 
+LEAST = 16
+
 
 def test_without_a_measured_step_nothing_is_known():
-    assert StepTime(0.1).max_tokens() is None
+    assert StepTime(0.1).prompt_tokens(1, LEAST) is None
+
+
+def test_the_first_step_with_prompts_has_the_least_chunk():
+    step_time = StepTime(0.1)
+    step_time.observe(1, 1, 0.05)
+    assert step_time.prompt_tokens(1, LEAST) == LEAST
 
 
 def test_the_line_through_steps_with_and_without_prompts_is_followed():
     step_time = StepTime(0.1)
     step_time.observe(8, 8, 0.018)  # 10 ms, and 1 ms a token
     step_time.observe(68, 9, 0.078)
-    assert step_time.max_tokens() in (89, 90)
+    assert step_time.prompt_tokens(8, LEAST) in (81, 82)
 
 
 def test_a_step_that_is_too_long_is_followed_by_a_shorter_one():
     step_time = StepTime(0.1)
     step_time.observe(8, 8, 0.018)
     step_time.observe(508, 9, 0.518)
-    assert step_time.max_tokens() in (89, 90)
+    assert step_time.prompt_tokens(8, LEAST) in (81, 82)
 
 
 def test_a_step_grows_at_most_by_half_of_its_bound_at_a_time():
     step_time = StepTime(10.0)
     step_time.observe(8, 8, 0.018)
     step_time.observe(24, 9, 0.034)
-    assert step_time.max_tokens() == 48
+    assert step_time.prompt_tokens(8, LEAST) == 40
 
 
 def test_one_interrupted_step_changes_little():
@@ -41,18 +52,19 @@ def test_one_interrupted_step_changes_little():
     step_time.observe(8, 8, 0.018)
     step_time.observe(90, 9, 0.1)
     step_time.observe(90, 9, 5.0)
-    assert step_time.max_tokens() > 30
+    assert step_time.prompt_tokens(8, LEAST) > 22
     for _ in range(6):
-        num_tokens = step_time.max_tokens()
+        num_tokens = step_time.prompt_tokens(8, LEAST) + 8
         step_time.observe(num_tokens, 9, 0.010 + 0.001 * num_tokens)
-    assert step_time.max_tokens() in range(80, 95)
+    assert step_time.prompt_tokens(8, LEAST) in range(72, 87)
 
 
-def test_a_machine_too_slow_for_the_bound_gets_no_prompt_tokens_beyond_the_least():
+def test_tokens_that_cost_nothing_yet_are_not_the_last_word():
+    """Reading the weights hides the cost of a few tokens: 17 take as long as one."""
     step_time = StepTime(0.1)
-    step_time.observe(8, 8, 0.6)
-    step_time.observe(24, 9, 0.7)
-    assert step_time.max_tokens() == 0
+    step_time.observe(1, 1, 0.06)
+    step_time.observe(17, 2, 0.06)
+    assert step_time.prompt_tokens(1, LEAST) in range(2 * LEAST, 2 * LEAST + 2)
 
 
 @given(
@@ -70,50 +82,88 @@ def test_any_linear_machine_is_kept_to_the_bound(base, per_token, first, num_str
     observe(first, 1)
     observe(num_streams, num_streams)
     for _ in range(30):
-        observe(max(step_time.max_tokens(), num_streams + 2), num_streams + 1)
-    best = (0.1 - base) / per_token
-    assert step_time.max_tokens() == pytest.approx(best, rel=0.1, abs=2)
+        observe(num_streams + max(step_time.prompt_tokens(num_streams, 1), 2), num_streams + 1)
+    fitting = (0.1 - base) / per_token - num_streams
+    if fitting > 2:
+        assert step_time.prompt_tokens(num_streams, 1) == pytest.approx(fitting, rel=0.1, abs=2)
 
 
-def run(steps: Steps, *, base: float, per_token: float) -> list[tuple[int, float]]:
-    """A prompt of 900 tokens beside 8 streams: its chunks and the durations of the steps."""
-    for i in range(8):
-        steps.add([1000 + i], f"stream {i}", max_tokens=500)
-    found: list[tuple[int, float]] = []
-    long: Sequence | None = None
-    while long is None or long.status is not Status.FINISHED:
-        plan = steps.step()
-        seconds = base + per_token * sum(plan.values())
-        steps.scheduler.observe(sum(plan.values()), len(plan), seconds)
-        if long is None:
-            long = steps.add(range(10_000, 10_900), "long", max_tokens=1)
-        else:
-            found.append((plan["long"], seconds))
-    return found
+Machine = Callable[[int], float]
+"""Seconds of a step by its tokens."""
 
 
-def slow(per_token: float, **limits: int) -> list[tuple[int, float]]:
+def linear(base: float, per_token: float) -> Machine:
+    return lambda num_tokens: base + per_token * num_tokens
+
+
+def run(machine: Machine, length: int = 900, **limits: int) -> list[tuple[int, float]]:
+    """A prompt beside 8 streams: its chunks and the durations of the steps."""
     steps = Steps(
         num_blocks=200,
-        block_size=16,
+        block_size=LEAST,
         max_num_seqs=16,
         max_num_batched_tokens=512,
         max_step_seconds=0.1,
         **limits,
     )
-    return run(steps, base=0.01, per_token=per_token)
+    for i in range(8):
+        steps.add(range(1000 * i, 1000 * i + 4), f"stream {i}", max_tokens=500)
+    found: list[tuple[int, float]] = []
+    long: Sequence | None = None
+    for number in itertools.count():
+        plan = steps.step()
+        seconds = machine(sum(plan.values()))
+        steps.scheduler.observe(sum(plan.values()), len(plan), seconds)
+        if long is not None:
+            found.append((plan["long"], seconds))
+            if long.status is Status.FINISHED:
+                return found
+        elif number == 2:
+            long = steps.add(range(10_000, 10_000 + length), "long", max_tokens=1)
+    raise AssertionError
 
 
 @pytest.mark.parametrize("per_token", [0.0005, 0.001, 0.003])
 def test_the_worst_step_beside_streams_is_the_same_on_any_machine(per_token):
-    found = slow(per_token)
+    found = run(linear(0.01, per_token))
     assert max(seconds for _, seconds in found) <= 0.1
     assert max(seconds for _, seconds in found) >= 0.08 - 16 * per_token  # chunks end with a block
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [
+        lambda n: max(0.05, 0.003 * n),  # reading the weights hides the cost of 16 tokens
+        lambda n: max(0.06, 0.0015 * n),
+        lambda n: 0.05 + 0.012 * -(-n // 16),  # rows are computed in tiles
+        lambda n: 0.03 if n == 8 else 0.06 + 0.002 * n,  # prompts cost something once
+        linear(0.05, 0.0005),
+    ],
+)
+def test_a_machine_that_is_not_linear_exceeds_the_bound_by_less_than_a_half(machine):
+    found = run(machine)
+    assert max(seconds for _, seconds in found) < 0.15
+    settled = [seconds for num_tokens, seconds in found[len(found) // 2 : -1]]
+    assert sum(settled) / len(settled) <= 0.11
+
+
+@pytest.mark.parametrize(
+    ("base", "per_token", "worst"),
+    [(0.03, 0.006, 0.14), (0.038, 0.0085, 0.15), (0.35, 0.02, 0.72)],
+)
+def test_where_no_block_fits_a_step_takes_less_than_half_again_as_long(base, per_token, worst):
+    """Without prompts, steps take 78, 106 and 510 ms."""
+    found = run(linear(base, per_token))
+    assert max(seconds for _, seconds in found) <= worst
+    assert min(num_tokens for num_tokens, _ in found[:-1]) >= 4  # prompts go on
+
+
 def test_the_chunk_size_is_the_ceiling():
-    assert max(num_tokens for num_tokens, _ in slow(0.0001, prefill_chunk_size=48)) == 48
+    assert (
+        max(num_tokens for num_tokens, _ in run(linear(0.01, 0.0001), prefill_chunk_size=48)) == 48
+    )
 
 
-def test_at_least_a_block_of_a_prompt_is_computed():
-    assert {num_tokens for num_tokens, _ in slow(0.05)} == {16, 4}
+def test_a_token_of_a_prompt_is_computed_at_least():
+    found = run(lambda num_tokens: 0.1 if num_tokens == 8 else 5.0 * num_tokens, length=60)
+    assert {num_tokens for num_tokens, _ in found} <= {1, 2}
