@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -10,6 +10,7 @@ from torch import nn
 
 from core.contract.config import Quantization
 from core.fusion.float32_copies import Float32Copies
+from core.fusion.kinds import kind_of
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import ModuleAttention
 from core.model.causal_attention import causal_attention
@@ -43,10 +44,12 @@ class Proof:
         product_tolerance: float | None = None,
         product_rows: Sequence[int] = (NUM_ROWS,),
         widens: bool = False,
+        is_by_kind: bool = False,
     ) -> None:
         """``product_tolerance`` and ``product_rows`` apply to modules that multiply by weights.
 
-        With ``widens``, originals are compared as float32 copies.
+        With ``widens``, originals are compared as float32 copies. With ``is_by_kind``, errors do
+        not depend on the values of weights.
         """
         self._device, self._dtype = device, dtype
         self._tolerance = TOLERANCES.get(dtype, 0.0)
@@ -55,6 +58,8 @@ class Proof:
         )
         self._product_rows = product_rows
         self._widens = widens
+        self._is_by_kind = is_by_kind
+        self._known: set[Hashable] = set()
         self._float32_copies = Float32Copies()
         self._generator = torch.Generator().manual_seed(0)
 
@@ -81,6 +86,19 @@ class Proof:
         bound = tolerance * expected.abs().max()
         return bool((expected - actual).abs().max() <= bound)
 
+    def once(self, kind: Hashable, check: Callable[[], bool]) -> bool:
+        """Whether a check succeeds, or has succeeded for this kind of candidate.
+
+        Layers of a model do the same with different weights, so that one of them is a proof for
+        all, unless the weights decide (``is_by_kind``). The assembled engine is proved after that.
+        """
+        if kind in self._known:
+            return True
+        found = check()
+        if found and self._is_by_kind:
+            self._known.add(kind)
+        return found
+
     def is_equal(
         self,
         originals: Sequence[nn.Module],
@@ -90,6 +108,23 @@ class Proof:
         is_product: bool,
     ) -> bool:
         """Whether modules with a common input ``[..., size]`` compute the same as others."""
+
+        def check() -> bool:
+            return self._is_equal(originals, replacements, size, is_product=is_product)
+
+        if not is_product:
+            return check()
+        kind = (*map(kind_of, originals), *map(type, replacements))
+        return self.once(kind, check)
+
+    def _is_equal(
+        self,
+        originals: Sequence[nn.Module],
+        replacements: Sequence[nn.Module],
+        size: int,
+        *,
+        is_product: bool,
+    ) -> bool:
         references = self.references(originals)
         for num_rows in self._product_rows if is_product else (NUM_ROWS,):
             x = self.random(1, num_rows, size)
@@ -109,7 +144,13 @@ def cpu_proof(*, is_int8: bool, rounds_activations: bool) -> Proof:
     rounds its input.
     """
     tolerance = QUANTISED["int8"] if is_int8 else ROUNDED if rounds_activations else None
-    return Proof(torch.device("cpu"), torch.float32, product_tolerance=tolerance, widens=True)
+    return Proof(
+        torch.device("cpu"),
+        torch.float32,
+        product_tolerance=tolerance,
+        widens=True,
+        is_by_kind=not is_int8,
+    )
 
 
 def cuda_proof(model: nn.Module, quantization: Quantization) -> Proof:
@@ -119,6 +160,7 @@ def cuda_proof(model: nn.Module, quantization: Quantization) -> Proof:
         activation_dtype(model),
         product_tolerance=QUANTISED.get(quantization),
         product_rows=(NUM_ROWS,) if quantization == "none" else QUANTISED_NUM_ROWS,
+        is_by_kind=quantization == "none",
     )
 
 

@@ -20,6 +20,7 @@ from core.fusion.visitor import Attention
 from core.kernels.cpu.library import Kernels
 from core.model.attention_interface import kernel_call_of, routed
 from core.model.causal_attention import causal_attention
+from core.model.proof.few_layers import first_layers
 
 _DECODERS = (
     ("embed_tokens", None, "layers", "norm", "rotary_emb"),
@@ -58,7 +59,7 @@ class FusedDecoder:
         assert names is not None
         children = dict(decoder.named_children())
         parts: list[Any] = [None if name is None else children[name] for name in names]
-        self._embedding, self._position_embedding, self._layers, self._norm, self._angles = parts
+        self._embedding, self._position_embedding, self.layers, self._norm, self._angles = parts
         self._original = original
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,11 +72,11 @@ class FusedDecoder:
         if self._position_embedding is not None:
             x = x + self._position_embedding(positions)
         angles = None if self._angles is None else self._angles(x, position_ids=positions)
-        attentions = [kernel_call_of(layer.attention) for layer in self._layers]
+        attentions = [kernel_call_of(layer.attention) for layer in self.layers]
         if None not in attentions:
             return DecoderOutput(self._norm(self._together(x, angles, attentions)))
         rope = {} if angles is None else {ROTATION: angles}
-        for layer in self._layers:
+        for layer in self.layers:
             x = layer(x, **rope)
         return DecoderOutput(self._norm(x))
 
@@ -87,7 +88,7 @@ class FusedDecoder:
     ) -> torch.Tensor:
         """Compute all layers in one call of the kernel."""
         y = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        layers = list(self._layers)
+        layers = list(self.layers)
         used = {id(buffers): buffers for buffers in (layer.use(x.shape[1]) for layer in layers)}
         rotation = [] if angles is None else [part.float().contiguous() for part in angles]
         for buffers in used.values():
@@ -113,18 +114,23 @@ class DecoderCandidate:
         self._fused = FusedDecoder(kernels, decoder, decoder.forward)
 
     def is_equal(self, proof: Proof) -> bool:
-        """See Candidate."""
+        """See Candidate. Computes the first layers, up to one with each attention."""
         ids = torch.arange(NUM_ROWS)[None]
         batch = {"input_ids": ids, "position_ids": ids + 2, "use_cache": False}
         specs = dict(self._attention)
-        with routed(
+        attention = routed(
             specs, lambda q, k, v, module, _kwargs: causal_attention(q, k, v, specs[module])
-        ):
+        )
+        with attention, first_layers(self._fused.layers, self._num_proved()):
             expected = output_of(self._decoder, **batch)
             actual = self._fused(**batch)
         return expected is not None and proof.is_close(
             expected.last_hidden_state, actual.last_hidden_state
         )
+
+    def _num_proved(self) -> int:
+        specs = [spec for _, spec in self._attention]
+        return max(specs.index(spec) for spec in specs) + 1
 
     def install(self) -> None:
         """See Candidate."""

@@ -12,6 +12,7 @@ from core.fusion.cpu.layer import ROTATION, FusedLayer, LayerParts, Workspace
 from core.fusion.cpu.linear import Packer
 from core.fusion.cpu.mlp import fused_mlp
 from core.fusion.cpu.norm import FusedNorm, proved_norm
+from core.fusion.kinds import kind_of
 from core.fusion.patterns import (
     HEAD_NORMS,
     JOINT_QKV,
@@ -100,6 +101,11 @@ class LayerCandidate:
         of the smaller one would not show in the sum. RoPE may rotate only half of each head: if
         the original accepts such angles, both have to agree on them too.
         """
+        site = self._site
+        kind = (kind_of(self._place.module, attention=site.attention), site.spec)
+        return proof.once(kind, lambda: self._is_equal(proof))
+
+    def _is_equal(self, proof: Proof) -> bool:
         spec = self._site.spec
         with routed([self._site.attention], plain_attention(spec)):
             [original] = proof.references([self._place.module])

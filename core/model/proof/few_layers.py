@@ -32,15 +32,22 @@ class FewLayers:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Remove the other layers from the model in the block."""
-        if self._list is None or self.count == len(self._list):
+        if self._list is None:
             yield
             return
-        others = list(self._list)[self.count :]
-        del self._list[self.count :]
-        try:
+        with first_layers(self._list, self.count):
             yield
-        finally:
-            self._list.extend(others)
+
+
+@contextmanager
+def first_layers(layers: nn.ModuleList, count: int) -> Iterator[None]:
+    """Remove all but the first ``count`` layers from the list in the block."""
+    others = list(layers)[count:]
+    del layers[count:]
+    try:
+        yield
+    finally:
+        layers.extend(others)
 
 
 def _num_with(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
