@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from core.contract.errors import RequestCancelled
 from core.contract.grammar import Grammar
-from core.grammar.trial.messages import Trial, Verdict, decode_message, write_message
+from core.grammar.trial.messages import Trial, Verdict, decode_message, encode_message
 
 POLL_SECONDS = 0.05
 """How often a waiting thread looks whether its request is cancelled."""
@@ -52,7 +51,10 @@ class TrialProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
         )
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
 
     @property
     def pid(self) -> int:
@@ -66,9 +68,8 @@ class TrialProcess:
         try:
             if not self._is_ready:
                 self._make_ready(is_cancelled)
-            assert self._process.stdin is not None
-            write_message(self._process.stdin, Trial(grammar))
-            verdict = self._read(self._max_seconds + GRACE_SECONDS, is_cancelled)
+            message = encode_message(Trial(grammar))
+            verdict = self._ask(message, self._max_seconds + GRACE_SECONDS, is_cancelled)
         except BrokenPipeError:
             verdict = None
         except BaseException:
@@ -89,41 +90,47 @@ class TrialProcess:
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
-            with contextlib.suppress(BrokenPipeError):  # what was written was never read
-                stream.close()
+            stream.close()
         self._process.wait()
 
     def _make_ready(self, is_cancelled: Callable[[], bool]) -> None:
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(self._setup)
-            self._process.stdin.flush()
+            verdict = self._ask(self._setup, START_SECONDS, is_cancelled)
         except BrokenPipeError as error:
             raise ChildFailed from error
-        if self._read(START_SECONDS, is_cancelled) is None:
+        if verdict is None:
             raise ChildFailed
         self._is_ready = True
 
-    def _read(self, seconds: float, is_cancelled: Callable[[], bool]) -> Verdict | None:
-        """Read a verdict; None if the process ends without one, or does not answer."""
+    def _ask(
+        self, message: bytes, seconds: float, is_cancelled: Callable[[], bool]
+    ) -> Verdict | None:
+        """Write a message and read the verdict.
+
+        None if the process ends without one, or takes too long to read or to answer. Raises
+        RequestCancelled, and BrokenPipeError if the process does not read the message.
+        """
+        deadline = time.monotonic() + seconds
+        self._write(message, deadline, is_cancelled)
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        deadline = time.monotonic() + seconds
         data = b""
-        while True:
-            if poll.poll(1000 * POLL_SECONDS):
-                read = os.read(fd, 1 << 20)
-                if not read:
-                    return None
-                data += read
-                if (verdict := decode_message(data, Verdict)) is not None:
-                    return verdict
-            elif is_cancelled():
-                raise RequestCancelled
-            elif time.monotonic() > deadline:
+        while _wait_for(fd, select.POLLIN, deadline, is_cancelled):
+            read = os.read(fd, 1 << 20)
+            if not read:
                 return None
+            data += read
+            if (verdict := decode_message(data, Verdict)) is not None:
+                return verdict
+        return None
+
+    def _write(self, message: bytes, deadline: float, is_cancelled: Callable[[], bool]) -> None:
+        """Write what the pipe takes, until the deadline."""
+        assert self._process.stdin is not None
+        fd = self._process.stdin.fileno()
+        rest = memoryview(message)
+        while rest and _wait_for(fd, select.POLLOUT, deadline, is_cancelled):
+            rest = rest[os.write(fd, rest) :]
 
     def _verdict_of_end(self) -> Verdict:
         """End the process; return the verdict that the signal which ended it stands for.
@@ -139,3 +146,15 @@ class TrialProcess:
         if code in (-signal.SIGSEGV, -signal.SIGBUS):  # the stack overflowed
             return Verdict(problem="The grammar is nested too deeply.", code="invalid_grammar")
         raise ChildFailed(f"exit code {code}")
+
+
+def _wait_for(fd: int, event: int, deadline: float, is_cancelled: Callable[[], bool]) -> bool:
+    """Wait until a pipe can be read or written; False at the deadline. Raises RequestCancelled."""
+    poll = select.poll()
+    poll.register(fd, event)
+    while not poll.poll(1000 * POLL_SECONDS):
+        if is_cancelled():
+            raise RequestCancelled
+        if time.monotonic() > deadline:
+            return False
+    return True

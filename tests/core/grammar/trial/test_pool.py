@@ -20,7 +20,9 @@ from core.grammar import compiler as compiler_module
 from core.grammar.matchers import TokenTable
 from core.grammar.trial import child as child_module
 from core.grammar.trial import pool as pool_module
+from core.grammar.trial import process as process_module
 from core.grammar.trial.messages import Setup, Trial, Verdict, encode_message, read_message
+from core.grammar.trial.process import ChildFailed, TrialProcess
 from tests.support.byte_grammars import byte_compiler
 
 SLOW = json_schema({"allOf": [{"type": "integer", "multipleOf": step} for step in (997, 991)]})
@@ -121,6 +123,28 @@ def test_a_request_that_leaves_during_its_trial_is_not_compiled_in_the_server(
     with pytest.raises(RequestCancelled):
         compiler.check(choice(["h"]), is_cancelled=lambda: True)
     assert not compiler.is_kept(choice(["h"]))
+
+
+@pytest.fixture
+def stopped():
+    """A process that reads nothing of a setup that no pipe can hold."""
+    process = TrialProcess(bytes(1 << 20), max_seconds=1.0)
+    os.kill(process.pid, signal.SIGSTOP)
+    yield process
+    process.close()
+
+
+def test_a_request_can_leave_while_the_vocabulary_is_written(stopped):
+    with pytest.raises(RequestCancelled):
+        stopped.run(EASY, iter([False, True]).__next__)
+    assert stopped.has_ended
+
+
+def test_the_vocabulary_is_not_written_for_ever(stopped, monkeypatch):
+    monkeypatch.setattr(process_module, "START_SECONDS", 0.0)
+    with pytest.raises(ChildFailed):
+        stopped.run(EASY, lambda: False)
+    assert stopped.has_ended
 
 
 def test_a_process_is_started_before_the_first_trial():
