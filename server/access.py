@@ -12,15 +12,16 @@ from litestar import Litestar
 
 from server.addresses import is_loopback
 from server.settings import Settings
-from server.tenants.key_file import ApiKey, KeyFileError, can_others_read, read_keys
+from server.tenants.key_file import ApiKey, KeyFile, KeyFileError, can_others_read
 from server.tenants.keys import Keys
 
 logger = logging.getLogger("roseinfer.server")
 
 
 def keys_of(settings: Settings) -> Keys:
-    """The keys that a server starts with. Raises KeyFileError."""
-    return Keys(_api_keys(settings), share_prefix_cache=settings.share_prefix_cache)
+    """The keys that a server starts with."""
+    api_keys = _api_keys(settings, settings.api_key_file)
+    return Keys(api_keys, share_prefix_cache=settings.share_prefix_cache)
 
 
 def keys_lifespan(
@@ -30,16 +31,17 @@ def keys_lifespan(
 
     A file that cannot be used changes nothing. Without a file, SIGHUP keeps its meaning.
     """
+    file = settings.api_key_file
 
     @asynccontextmanager
     async def lifespan(_app: Litestar) -> AsyncIterator[None]:
         for warning in _warnings(settings, keys):
             logger.warning(warning)
-        if settings.api_key_file is None:
+        if file is None:
             yield
             return
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, _reload, settings, keys)
+        loop.add_signal_handler(signal.SIGHUP, _reload, settings, file.path, keys)
         try:
             yield
         finally:
@@ -48,20 +50,17 @@ def keys_lifespan(
     return lifespan
 
 
-def _reload(settings: Settings, keys: Keys) -> None:
+def _reload(settings: Settings, path: str, keys: Keys) -> None:
     try:
-        keys.replace(_api_keys(settings))
+        keys.replace(_api_keys(settings, KeyFile.read(path)))
     except KeyFileError as error:
         logger.warning("the API keys stay as they were: %s", error)
     else:
         logger.info("read the API keys again")
 
 
-def _api_keys(settings: Settings) -> list[ApiKey]:
-    api_keys = [ApiKey(key) for key in settings.api_keys]
-    if settings.api_key_file is not None:
-        api_keys += read_keys(settings.api_key_file)
-    return api_keys
+def _api_keys(settings: Settings, file: KeyFile | None) -> list[ApiKey]:
+    return [*map(ApiKey, settings.api_keys), *(file.keys if file is not None else ())]
 
 
 def _warnings(settings: Settings, keys: Keys) -> list[str]:
@@ -71,9 +70,9 @@ def _warnings(settings: Settings, keys: Keys) -> list[str]:
             f"listening on {settings.host} without API keys: whoever reaches this port can use "
             "the server. Set --api-key-file, ROSEINFER_API_KEY, or --host 127.0.0.1."
         )
-    if settings.api_key_file is not None and can_others_read(settings.api_key_file):
+    file = settings.api_key_file
+    if file is not None and can_others_read(file.path):
         warnings.append(
-            f"every user of this machine can read the API keys in {settings.api_key_file}: "
-            "chmod 600 it."
+            f"every user of this machine can read the API keys in {file.path}: chmod 600 it."
         )
     return warnings

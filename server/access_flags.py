@@ -6,16 +6,15 @@ from argparse import ArgumentTypeError
 from ipaddress import ip_network
 
 from server.flags import Flag, Repeated, Switch
-from server.tenants.key_file import KeyFileError, read_keys
+from server.tenants.key_file import KeyFile, KeyFileError
 
 
-def key_file(path: str) -> str:
-    """Convert the path of a file of keys; the file must be valid."""
+def key_file(path: str) -> KeyFile:
+    """Read a file of keys. It is not read again at start: it may be a pipe."""
     try:
-        read_keys(path)
+        return KeyFile.read(path)
     except KeyFileError as error:
         raise ArgumentTypeError(str(error)) from None
-    return path
 
 
 def networks(text: str) -> str:
@@ -45,7 +44,8 @@ ACCESS_FLAGS: tuple[Flag, ...] = (
     ),
     Switch(
         name="share-prefix-cache",
-        help="let API keys reuse each other's cached prefixes, which shows what others sent",
+        help="let API keys reuse each other's cached prefixes and compiled grammars, which shows "
+        "what others sent",
     ),
     Repeated(
         name="allowed-hosts",

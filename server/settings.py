@@ -26,6 +26,7 @@ from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_prog
 from server.load_flags import LOAD_FLAGS
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
+from server.tenants.key_file import KeyFile
 
 AUTO, NONE = "auto", "none"
 """Values of a parser flag: found from the chat template, and no parser at all."""
@@ -59,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
     api_keys: tuple[str, ...] = ()
-    api_key_file: str | None = None
+    api_key_file: KeyFile | None = None
     share_prefix_cache: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()

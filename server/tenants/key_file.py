@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -20,6 +20,19 @@ class ApiKey:
 
     key: str
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A file of keys, and the keys that it had when it was read."""
+
+    path: str
+    keys: tuple[ApiKey, ...] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str) -> KeyFile:
+        """Read the file once. Raises KeyFileError."""
+        return cls(path, read_keys(path))
 
 
 def read_keys(path: str) -> tuple[ApiKey, ...]:

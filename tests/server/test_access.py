@@ -1,14 +1,16 @@
 """Keys of a file, and the warnings of a server that starts."""
 
 import logging
+import os
 import signal
+import threading
 
 import pytest
 from anyio import lowlevel
 
 from server.access import keys_lifespan, keys_of
-from server.settings import Settings
-from server.tenants.key_file import KeyFileError
+from server.settings import Settings, parse_settings
+from server.tenants.key_file import ApiKey, KeyFile
 
 pytestmark = pytest.mark.anyio
 
@@ -42,19 +44,31 @@ async def reloaded(soon, caplog):
 
 
 def test_keys_of_flags_and_file_count_together(key_file):
-    keys = keys_of(Settings(api_keys=("one",), api_key_file=str(key_file)))
+    keys = keys_of(Settings(api_keys=("one",), api_key_file=KeyFile.read(str(key_file))))
     assert keys.find(b"one").name == "key#1"
     assert keys.find(b"secret").name == "alice"
 
 
-def test_a_file_that_cannot_be_used_is_an_error(key_file):
-    key_file.write_text("")
-    with pytest.raises(KeyFileError):
-        keys_of(Settings(api_key_file=str(key_file)))
+def test_a_file_is_read_once_at_start(tmp_path):
+    """It may be a pipe, as a shell's ``<(...)`` is: a second reading finds nothing."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("alice:secret\n",))
+    writer.start()
+    settings = parse_settings(["serve", "--api-key-file", str(pipe)], {})
+    writer.join()
+    pipe.unlink()  # else a second reading would wait for a writer
+    assert keys_of(settings).find(b"secret").name == "alice"
+
+
+def test_no_key_is_shown_with_its_file(key_file):
+    file = KeyFile.read(str(key_file))
+    assert file.keys == (ApiKey("secret", "alice"),)
+    assert "secret" not in repr(file)
 
 
 async def test_sighup_reads_the_file_again(key_file, caplog, soon):
-    settings = Settings(api_key_file=str(key_file), api_keys=("flag",))
+    settings = Settings(api_key_file=KeyFile.read(str(key_file)), api_keys=("flag",))
     keys = keys_of(settings)
     async with keys_lifespan(settings, keys)(None):
         key_file.write_text("alice:new")
@@ -71,7 +85,7 @@ async def test_sighup_reads_the_file_again(key_file, caplog, soon):
 
 async def test_without_a_file_sighup_keeps_its_meaning(key_file):
     before = signal.getsignal(signal.SIGHUP)
-    for settings in (Settings(), Settings(api_key_file=str(key_file))):
+    for settings in (Settings(), Settings(api_key_file=KeyFile.read(str(key_file)))):
         async with keys_lifespan(settings, keys_of(settings))(None):
             is_handled = signal.getsignal(signal.SIGHUP) is not before
             assert is_handled == (settings.api_key_file is not None)
@@ -92,8 +106,8 @@ async def test_loopback_needs_no_keys(caplog, host):
 
 
 async def test_a_file_that_others_can_read_is_warned_of(caplog, key_file):
-    assert not await warnings(caplog, api_key_file=str(key_file))
+    assert not await warnings(caplog, api_key_file=KeyFile.read(str(key_file)))
     key_file.chmod(0o644)
-    [line] = await warnings(caplog, api_key_file=str(key_file))
+    [line] = await warnings(caplog, api_key_file=KeyFile.read(str(key_file)))
     assert "can read the API keys" in line
     assert "secret" not in line

@@ -14,6 +14,7 @@ from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
 from server.admission.rates import Rates
 from server.settings import Settings, parse_settings
+from server.tenants.key_file import KeyFile
 from tests.support.each import each
 
 KEY_FILE = str(Path(__file__).parent / "tenants" / "keys.txt")
@@ -66,7 +67,7 @@ GIVEN = {
     "drain_timeout": ("--drain-timeout", "0.5", 0.5),
     "keep_alive_interval": ("--keep-alive-interval", "0", 0.0),
     "api_keys": ("--api-key", "k", ("k",)),
-    "api_key_file": ("--api-key-file", KEY_FILE, KEY_FILE),
+    "api_key_file": ("--api-key-file", KEY_FILE, KeyFile.read(KEY_FILE)),
     "share_prefix_cache": ("--share-prefix-cache", None, True),
     "forwarded_allow_ips": ("--forwarded-allow-ips", "10.0.0.0/8,::1", "10.0.0.0/8,::1"),
     "allowed_hosts": ("--allowed-hosts", "llm.example", ("llm.example",)),
