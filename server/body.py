@@ -8,6 +8,7 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
+from server.admission.lane import Turn
 from server.admission.lanes import LARGE_BODY
 from server.admission.ticket import ticket_of
 from server.decoding import Decoded, decode_request
@@ -41,9 +42,8 @@ class StrictRequest(Request[Any, Any, Any]):
         decode = partial(decode_request, body, type_, is_strict=serving.settings.strict_fields)
         if len(body) <= LARGE_BODY:
             return decode()
-        decoded: Decoded[Any] = await serving.lanes.large.run(
-            ticket_of(self.scope).tenant.name, len(body), decode
-        )
+        turn = Turn(ticket_of(self.scope).tenant.name, len(body))  # its priority is not known yet
+        decoded: Decoded[Any] = await serving.lanes.large.run(turn, decode)
         return decoded
 
     async def body(self) -> bytes:

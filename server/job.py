@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
+from server.grammars import NewGrammars
 from server.render.base import Renderer
 from server.tenants.tenant import Tenant
 
@@ -31,8 +32,8 @@ class Job:
     cache_salt: str | None = None
     priority: int = 0
     renderer: Renderer
-    compile_grammars: Callable[[], None] | None = None
-    """To be called in a worker before the requests are submitted. Raises InvalidRequest."""
+    new_grammars: NewGrammars | None = None
+    """To be compiled in a worker, with ``salt``, before the requests are submitted."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -44,10 +45,14 @@ class Job:
         """The most tokens that all choices may have."""
         return sum(params.max_tokens for params in self.params) * self.num_choices
 
+    def salt(self, tenant: Tenant) -> str:
+        """Only requests with the same salt share cached prefixes and compiled grammars."""
+        return tenant.salted(self.cache_salt)
+
     def requests(self, tenant: Tenant) -> list[EngineRequest]:
         """One request per choice. Choice ``j`` of a seeded job has seed ``seed + j``.
 
-        The tenant's salt keeps its prefixes in the cache apart, and its name shares the engine.
+        The tenant's name shares the engine.
         """
         interval = self.stream_interval if self.is_streamed else 0
         return [
@@ -56,7 +61,7 @@ class Job:
                 prompt_token_ids=prompt,
                 params=_params_of_choice(self.params[p], j),
                 stream_interval=interval,
-                cache_salt=tenant.salted(self.cache_salt),
+                cache_salt=self.salt(tenant),
                 tenant=tenant.name,
                 priority=self.priority,
             )

@@ -48,7 +48,8 @@ class GrammarCompiler:
     cross processes. Without child processes only llguidance's own limits bound the cost.
 
     The most recently used grammars stay compiled, keyed by content and weighed by the memory that
-    was measured. Grammars that were refused are remembered too.
+    was measured. Grammars that were refused are remembered too. Both are shared only by requests
+    with the same ``salt``: how long a request takes shows whether its grammar was known.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class GrammarCompiler:
         self,
         grammar: Grammar,
         *,
+        salt: str = "",
         param: str | None = None,
         is_cancelled: Callable[[], bool] = _never,
     ) -> None:
@@ -90,19 +92,23 @@ class GrammarCompiler:
         no child process can be started.
         """
         try:
-            self._check(grammar, is_cancelled)
+            self._check(grammar, salt, is_cancelled)
         except InvalidRequest as error:
             raise InvalidRequest(error.message, param=param, code=error.code) from error
 
-    def is_kept(self, grammar: Grammar, *, param: str | None = None) -> bool:
-        """Whether the grammar is compiled. Never compiles. Raises InvalidRequest with ``param``."""
-        key = _key(grammar, param=param)
+    def check_size(self, grammar: Grammar, *, param: str | None = None) -> None:
+        """Raise InvalidRequest with ``param`` if the grammar is too large, or no text."""
+        _key(grammar, param=param)
+
+    def is_kept(self, grammar: Grammar, *, salt: str = "") -> bool:
+        """Whether the grammar, of a valid size, is compiled. Never compiles."""
+        key = _key(grammar, salt)
         with self._changed:
             return self._cache.get(key) is not None
 
-    def kept_matcher(self, grammar: Grammar) -> llguidance.LLMatcher | None:
+    def kept_matcher(self, grammar: Grammar, *, salt: str = "") -> llguidance.LLMatcher | None:
         """Return a new matcher if the grammar is compiled, else None. Never compiles."""
-        key = _key(grammar)
+        key = _key(grammar, salt)
         with self._changed:
             compiled = self._cache.get(key)
             if compiled is None:
@@ -114,18 +120,18 @@ class GrammarCompiler:
         """Return a matcher that has failed, so that it does nothing."""
         return self._load().failed_matcher()
 
-    def compile_again(self, grammar: Grammar) -> llguidance.LLMatcher:
+    def compile_again(self, grammar: Grammar, *, salt: str = "") -> llguidance.LLMatcher:
         """Return a matcher with a lexer of its own. Blocks. Raises RoseInferError."""
         with self._changed:
-            compiled = self._cache.get(_key(grammar))
+            compiled = self._cache.get(_key(grammar, salt))
         if compiled is None:
             return self._compile(grammar, _never).matcher
         factory = self._load()
         return on_deep_stack(lambda: factory.of_text(compiled.text))
 
-    def renew(self, grammar: Grammar) -> None:
+    def renew(self, grammar: Grammar, *, salt: str = "") -> None:
         """Replace the lexer of later matchers, in the background: it has reached a limit."""
-        key = _key(grammar)
+        key = _key(grammar, salt)
         with self._changed:
             compiled = self._cache.get(key)
             if compiled is not None:
@@ -138,9 +144,9 @@ class GrammarCompiler:
         if pool is not None:
             pool.close()
 
-    def _check(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> None:
+    def _check(self, grammar: Grammar, salt: str, is_cancelled: Callable[[], bool]) -> None:
         """Have the grammar compiled. One thread compiles it, others wait for that one."""
-        key = _key(grammar)
+        key = _key(grammar, salt)
         while True:
             with self._changed:
                 if (compiled := self._cache.get(key)) is not None:
@@ -235,8 +241,8 @@ class GrammarCompiler:
         return pool
 
 
-def _key(grammar: Grammar, *, param: str | None = None) -> bytes:
-    """Return the content of a grammar. Raises InvalidRequest if it is too large or no text."""
+def _key(grammar: Grammar, salt: str = "", *, param: str | None = None) -> bytes:
+    """Return salt and content of a grammar. Raises InvalidRequest if it is too large or no text."""
     try:
         key = msgspec.msgpack.encode(grammar)
     except (UnicodeEncodeError, RecursionError) as error:
@@ -249,4 +255,4 @@ def _key(grammar: Grammar, *, param: str | None = None) -> bytes:
             param=param,
             code="invalid_grammar",
         )
-    return key
+    return msgspec.msgpack.encode(salt) + key

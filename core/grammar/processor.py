@@ -56,7 +56,8 @@ class GrammarProcessor:
             job = self._jobs.get(sequence)
             if job is None:
                 assert sequence.params.grammar is not None
-                progress = Progress(self._compiler, sequence.params.grammar)
+                salt = sequence.request.cache_salt
+                progress = Progress(self._compiler, sequence.params.grammar, salt=salt)
                 job = MaskJob(sequence, progress, sequence.num_prompt_tokens)
             elif job.is_done and job.end < len(sequence.token_ids):
                 job = MaskJob(sequence, job.progress, job.end)

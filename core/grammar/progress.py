@@ -42,15 +42,18 @@ class Progress:
         "_debt",
         "_grammar",
         "_owns_lexer",
+        "_salt",
         "failure",
         "is_over",
         "matcher",
         "seconds",
     )
 
-    def __init__(self, compiler: GrammarCompiler, grammar: Grammar) -> None:
+    def __init__(self, compiler: GrammarCompiler, grammar: Grammar, *, salt: str = "") -> None:
+        """Sequences with the same ``salt`` share the compiled grammar."""
         self._compiler = compiler
         self._grammar = grammar
+        self._salt = salt
         self._consumed: list[int] = []
         self._debt = 0.0
         self._owns_lexer = False
@@ -71,7 +74,7 @@ class Progress:
         if self.is_over or self.failure is not None:
             return []
         if self.matcher is None:
-            self.matcher = self._compiler.kept_matcher(self._grammar)
+            self.matcher = self._compiler.kept_matcher(self._grammar, salt=self._salt)
             if self.matcher is None:
                 raise NotCompiled
             token_ids = self._consumed
@@ -81,7 +84,7 @@ class Progress:
         """Compile the grammar with a lexer of its own; returns all tokens, to consume again."""
         self._owns_lexer = True
         try:
-            self.matcher = self._compiler.compile_again(self._grammar)
+            self.matcher = self._compiler.compile_again(self._grammar, salt=self._salt)
         except RoseInferError as error:  # it compiled before
             self.fail(str(error))
             return []
@@ -108,7 +111,7 @@ class Progress:
     def give_up(self, reason: str) -> None:
         """The matcher has failed. Raises NotCompiled if it shares a lexer, which may be why."""
         if not self._owns_lexer:
-            self._compiler.renew(self._grammar)
+            self._compiler.renew(self._grammar, salt=self._salt)
             raise NotCompiled
         self.fail(error_message(reason))
 
@@ -132,7 +135,7 @@ class Progress:
             if not is_survivable(error):
                 raise
             logger.exception("a grammar matcher raised")
-            self._compiler.renew(self._grammar)
+            self._compiler.renew(self._grammar, salt=self._salt)
             if not isinstance(error, Exception) and not self._owns_lexer:
                 raise NotCompiled from error
             self.fail(type(error).__name__)

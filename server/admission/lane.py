@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from server.admission.checkpoint import is_abandoned
@@ -12,6 +13,15 @@ from server.admission.fair_line import FairLine
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose work it is, how much, and its place among the tenant's own: the lowest is first."""
+
+    tenant: str
+    num_bytes: int
+    priority: int = 0
 
 
 class Lane:
@@ -37,14 +47,13 @@ class Lane:
 
     async def run(
         self,
-        tenant: str,
-        cost: int,
+        turn: Turn,
         function: Callable[P, T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Call a function in a worker. ``cost`` is its size in bytes, for fair turns."""
-        await self._worker(tenant, cost)
+        """Call a function in a worker. ``turn`` is of the tenant's request, for fair turns."""
+        await self._worker(turn)
         job = _Job(lambda: function(*args, **kwargs))
         done = self._executor.submit(job)
         done.add_done_callback(lambda _done: self._post_end(job))
@@ -59,28 +68,28 @@ class Lane:
         """Start no more jobs. Does not wait for running ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _worker(self, tenant: str, cost: int) -> None:
+    async def _worker(self, turn: Turn) -> None:
         """Wait for a free worker and take it."""
         if self.num_running < self._num_workers:
             self.num_running += 1
             return
-        turn = self._loop.create_future()
-        self._line.push(tenant, max(cost, 1), turn)
+        waiter = self._loop.create_future()
+        self._line.push(turn.tenant, max(turn.num_bytes, 1), waiter, priority=turn.priority)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self._pass_on()  # the worker was handed over in the same turn of the loop
             else:
-                self._line.discard(turn)
+                self._line.discard(waiter)
             raise
 
     def _pass_on(self) -> None:
         """Hand a worker that has become free to the next in line."""
         while self._line:
-            turn = self._line.pop()
-            if not turn.done():  # else its caller is about to leave the line
-                turn.set_result(None)
+            waiter = self._line.pop()
+            if not waiter.done():  # else its caller is about to leave the line
+                waiter.set_result(None)
                 return
         self.num_running -= 1
 

@@ -11,6 +11,7 @@ from litestar import Response
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
+from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.answers import StreamAnswer, WholeAnswer
 from server.job import Job
@@ -30,15 +31,16 @@ async def answer(
     After this no 4xx is possible.
     """
     ticket.decoded(num_generations(request))
-    size = ticket.num_body_bytes
-    lane = serving.lanes.of_size(size)
-    job = await lane.run(ticket.tenant.name, size, translate, request, serving.model)
+    turn = Turn(ticket.tenant.name, ticket.num_body_bytes, request.priority or 0)
+    lane = serving.lanes.of_size(ticket.num_body_bytes)
+    job = await lane.run(turn, translate, request, serving.model)
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
-    if job.compile_grammars is not None:
+    grammars, salt = job.new_grammars, job.salt(ticket.tenant)
+    if grammars is not None and not grammars.are_compiled(salt):
         with ticket.compiling():
-            await serving.lanes.grammars.run(ticket.tenant.name, size, job.compile_grammars)
+            await serving.lanes.grammars.run(turn, grammars.compile, salt)
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     if not job.is_streamed:

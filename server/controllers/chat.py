@@ -26,7 +26,7 @@ class ChatController(Controller):
     @post(
         status_code=200,
         responses=returns_or_streams(
-            ChatCompletion, ChatCompletionChunk, 400, 404, 413, 415, 429, 500, 503
+            ChatCompletion, ChatCompletionChunk, 400, 404, 408, 413, 415, 429, 500, 503, 504
         ),
     )
     async def create(

@@ -24,7 +24,9 @@ class CompletionController(Controller):
 
     @post(
         status_code=200,
-        responses=returns_or_streams(Completion, Completion, 400, 404, 413, 415, 429, 500, 503),
+        responses=returns_or_streams(
+            Completion, Completion, 400, 404, 408, 413, 415, 429, 500, 503, 504
+        ),
     )
     async def create(
         self,

@@ -24,7 +24,9 @@ class GenerateController(Controller):
 
     @post(
         status_code=200,
-        responses=returns_or_streams(GenerateResponse, None, 400, 413, 415, 429, 500, 503),
+        responses=returns_or_streams(
+            GenerateResponse, None, 400, 408, 413, 415, 429, 500, 503, 504
+        ),
     )
     async def create(
         self,

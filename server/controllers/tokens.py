@@ -12,6 +12,7 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns
@@ -27,7 +28,7 @@ class TokenController(Controller):
     @post(
         ["/tokenize", "/v1/tokenize"],
         status_code=200,
-        responses=returns(TokenizeResponse, 400, 404, 413, 415, 429, 500, 503),
+        responses=returns(TokenizeResponse, 400, 404, 408, 413, 415, 429, 500, 503, 504),
     )
     async def tokenize(
         self,
@@ -38,14 +39,14 @@ class TokenController(Controller):
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
         body = await serving.lanes.tokens.run(
-            ticket.tenant.name, ticket.num_body_bytes, tokenize, data, serving.model
+            Turn(ticket.tenant.name, ticket.num_body_bytes), tokenize, data, serving.model
         )
         return Response(body, media_type=MediaType.JSON)
 
     @post(
         ["/detokenize", "/v1/detokenize"],
         status_code=200,
-        responses=returns(DetokenizeResponse, 400, 404, 413, 415, 429, 500, 503),
+        responses=returns(DetokenizeResponse, 400, 404, 408, 413, 415, 429, 500, 503, 504),
     )
     async def detokenize(
         self,
@@ -56,6 +57,6 @@ class TokenController(Controller):
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
         body = await serving.lanes.tokens.run(
-            ticket.tenant.name, ticket.num_body_bytes, detokenize, data, serving.model
+            Turn(ticket.tenant.name, ticket.num_body_bytes), detokenize, data, serving.model
         )
         return Response(body, media_type=MediaType.JSON)

@@ -68,7 +68,7 @@ def _types(handler: HTTPRouteHandler) -> set[type[msgspec.Struct]]:
 
 
 def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> None:
-    """Add streams and API keys. Remove the 400 that Litestar adds to every route."""
+    """Add streams, API keys and 403. Remove the 400 that Litestar adds to every route."""
     operation["summary"] = operation.pop("description").replace("``", "`")
     responses = operation["responses"]
     declared = handler.responses or {}
@@ -78,11 +78,14 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
         if isinstance(spec, StreamedSpec):
             media_type, stream = _stream(spec.event)
             responses[str(status)]["content"][media_type] = {"schema": stream}
+    everywhere = [403]
     if has_keys and not handler.opt.get("public"):
         operation["security"] = [{"key": []}]
-        content = responses["500"]["content"]
-        responses["401"] = {"description": ERRORS[401], "content": deepcopy(content)}
-        operation["responses"] = dict(sorted(responses.items()))
+        everywhere.append(401)
+    for status in everywhere:
+        content = deepcopy(responses["500"]["content"])
+        responses[str(status)] = {"description": ERRORS[status], "content": content}
+    operation["responses"] = dict(sorted(responses.items()))
 
 
 def _stream(event: type[msgspec.Struct] | None) -> tuple[str, Json]:

@@ -12,12 +12,15 @@ from schemas.errors import ErrorResponse
 ERRORS = {
     400: "The request is invalid, or the server or model does not support it.",
     401: "The API key is missing or wrong.",
+    403: "The `Host` or `Origin` header is not allowed.",
     404: "The server does not serve this model.",
+    408: "The body did not arrive in time.",
     413: "The body is larger than the server allows.",
     415: "The body is not application/json.",
     429: "Too much is waiting, or a rate is reached. `retry-after` says when to try again.",
     500: "The server failed on this request.",
     503: "The server is loading, draining or failed. `retry-after` says when to try again.",
+    504: "The time that the client or the operator gave the request is over.",
 }
 
 
@@ -34,7 +37,8 @@ class StreamedSpec(ResponseSpec):
 def returns(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
     """Declare a JSON response and the statuses of its errors.
 
-    Handlers do not declare 401. Every route that needs an API key has it.
+    Handlers do not declare 401 and 403. Every route that needs an API key has the one, every route
+    the other.
     """
     return {200: _spec(success, "Success."), **_errors(errors)}
 

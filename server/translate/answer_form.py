@@ -11,8 +11,8 @@ from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.families import Families
+from server.grammars import NewGrammars
 from server.parsers.base import Parser
-from server.translate.grammars import NewGrammars
 from server.translate.tools import ToolSelection
 
 

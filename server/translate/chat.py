@@ -7,13 +7,13 @@ import msgspec
 from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
+from server.grammars import NewGrammars
 from server.job import Job
 from server.render.chat import ChatOptions, ChatRenderer
 from server.served_model import ServedModel
 from server.translate.answer_form import AnswerForm
 from server.translate.chat_prompt import prompt_and_length
 from server.translate.formats import output_format
-from server.translate.grammars import NewGrammars
 from server.translate.params import sampling_params
 from server.translate.response import check_shared_fields, new_envelope, new_job
 from server.translate.tools import select_tools

@@ -7,11 +7,11 @@ import msgspec
 from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
+from server.grammars import NewGrammars
 from server.job import Job
 from server.render.completions import CompletionOptions, CompletionRenderer
 from server.served_model import ServedModel
 from server.translate.formats import output_format
-from server.translate.grammars import NewGrammars
 from server.translate.params import answer_length, sampling_params
 from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate

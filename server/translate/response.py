@@ -9,11 +9,11 @@ from uuid import uuid4
 from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.sampling import SamplingFields
+from server.grammars import NewGrammars
 from server.job import Job
 from server.render.base import Head, Renderer
 from server.render.envelope import Envelope
 from server.served_model import ServedModel
-from server.translate.grammars import NewGrammars
 from server.translate.nesting import check_nesting
 
 
@@ -81,7 +81,7 @@ def new_job(
         cache_salt=request.cache_salt,
         priority=request.priority or 0,
         renderer=renderer,
-        compile_grammars=new_grammars.compile if new_grammars else None,
+        new_grammars=new_grammars,
     )
 
 

@@ -56,7 +56,7 @@ class Decoder:
 
     def sequence(self, grammar: Grammar | None, *, seed: int = 0, **params) -> Sequence:
         if grammar is not None:
-            self.compiler.check(grammar)
+            self.compiler.check(grammar, salt=params.get("cache_salt", ""))
         return make_sequence(
             (1, 2, 3),
             grammar=grammar,

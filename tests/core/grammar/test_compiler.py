@@ -252,6 +252,19 @@ def test_grammars_are_compiled_once(monkeypatch):
     assert decoder.compiler.kept_matcher(choice(["not checked"])) is None
 
 
+def test_what_was_compiled_or_refused_is_known_to_its_salt_only(monkeypatch):
+    decoder = Decoder()
+    compiled = count_compilations(monkeypatch, decoder)
+    for salt in ("a", "b", "a", "b"):
+        decoder.compiler.check(choice(["x"]), salt=salt)
+        with pytest.raises(InvalidRequest):
+            decoder.compiler.check(regex("(?=a)b"), salt=salt)
+    assert len(compiled) == 4
+    for salt, is_known in (("a", True), ("b", True), ("", False), ("ab", False)):
+        assert decoder.compiler.is_kept(choice(["x"]), salt=salt) == is_known
+        assert (decoder.compiler.kept_matcher(choice(["x"]), salt=salt) is not None) == is_known
+
+
 def test_refusals_are_remembered(monkeypatch):
     decoder = Decoder()
     compiled = count_compilations(monkeypatch, decoder)

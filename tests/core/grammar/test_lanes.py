@@ -221,6 +221,12 @@ def test_a_grammar_that_is_not_kept_is_compiled_on_a_thread_of_its_own(thread_na
     assert thread_names[0] == "grammar-again"
 
 
+def test_a_sequence_finds_the_grammar_that_was_compiled_for_its_salt(thread_names):
+    decoder = Decoder()
+    assert decoder.run(decoder.sequence(choice(["yes"]), cache_salt="mine")) == ["yes"]
+    assert "grammar-again" not in thread_names
+
+
 def test_an_error_of_ours_ends_the_sequences_of_the_job(monkeypatch):
     decoder = Decoder()
     sequences = [decoder.sequence(choice(["yes"]), seed=i) for i in range(2)]

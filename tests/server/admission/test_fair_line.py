@@ -31,7 +31,7 @@ def test_what_was_discarded_has_no_turn():
         line.push(item[0], 1, item)
     line.discard("a0")
     line.discard("a0")
-    assert (len(line), line.pop(), line.pop(), len(line)) == (2, "b0", "a1", 0)
+    assert (len(line), line.pop(), line.pop(), len(line)) == (2, "a1", "b0", 0)
 
 
 def test_the_last_one_discarded_leaves_nothing():
@@ -45,7 +45,8 @@ def test_the_last_one_discarded_leaves_nothing():
 
 
 def kept(line):
-    return max(len(line._heap), len(line._ends), len(line._items))
+    num_entries = sum(len(tenant.items) for tenant in line._tenants.values())
+    return max(num_entries, len(line._turns), len(line._ends), len(line._owners))
 
 
 def test_tenants_that_come_once_are_forgotten_while_others_wait():
@@ -68,6 +69,44 @@ def test_items_that_are_discarded_while_others_wait_are_forgotten():
     assert kept(line) <= MAX_SPARE + len(line)
     assert line.pop() == "s"
     assert kept(line) == 0
+
+
+def test_a_tenants_items_are_in_the_order_of_their_priorities():
+    line = FairLine()
+    for item, priority in (("a0", 0), ("a1", 5), ("a2", -5), ("a3", 0), ("a4", -5)):
+        line.push("a", 1, item, priority=priority)
+    assert [line.pop() for _ in range(5)] == ["a2", "a4", "a0", "a3", "a1"]
+
+
+def test_a_priority_passes_no_other_tenant():
+    line = FairLine()
+    for number in range(3):
+        line.push("a", 10, f"a{number}")
+        line.push("b", 10, f"b{number}", priority=-100)
+    assert [line.pop()[0] for _ in range(6)] == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_large_item_that_passed_small_ones_is_paid_for():
+    line = FairLine()
+    for number in range(3):
+        line.push("a", 1, f"a{number}")
+        line.push("b", 1, f"b{number}")
+    line.push("a", 3, "large", priority=-1)
+    assert [line.pop() for _ in range(5)] == ["large", "b0", "b1", "b2", "a0"]
+
+
+def test_one_who_leaves_and_comes_again_has_saved_no_turn():
+    line = FairLine()
+    line.push("b", 1, "gone")
+    for number in range(20):
+        line.push("a", 1, f"a{number}")
+    line.discard("gone")
+    for _ in range(10):
+        line.pop()
+    for number in range(10):
+        line.push("b", 1, f"b{number}")
+    turns = [line.pop()[0] for _ in range(10)]
+    assert turns.count("b") <= 6
 
 
 items = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100)), min_size=1, max_size=80)

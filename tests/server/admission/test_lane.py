@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from server.admission.checkpoint import checkpoint
-from server.admission.lane import Lane
+from server.admission.lane import Lane, Turn
 from tests.support.engines import settle, until
 
 pytestmark = pytest.mark.anyio
@@ -37,12 +37,12 @@ async def lane():
     lane.close()
 
 
-def start(lane, work, *, tenant="a", cost=1):
-    return asyncio.get_running_loop().create_task(lane.run(tenant, cost, work))
+def start(lane, work, *, tenant="a", priority=0):
+    return asyncio.get_running_loop().create_task(lane.run(Turn(tenant, 1, priority), work))
 
 
 async def test_returns_what_the_function_returns(lane):
-    assert await lane.run("a", 1, lambda x, *, y: x + y, 1, y=2) == 3
+    assert await lane.run(Turn("a", 1), lambda x, *, y: x + y, 1, y=2) == 3
     await until(lambda: lane.num_running == 0)
 
 
@@ -51,7 +51,7 @@ async def test_an_exception_is_raised(lane):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await lane.run("a", 1, fail)
+        await lane.run(Turn("a", 1), fail)
     await until(lambda: lane.num_running == 0)
 
 
@@ -124,6 +124,22 @@ async def test_tenants_take_turns(lane):
     await first
     await asyncio.gather(*tasks)
     assert order.index("modest") <= 1
+
+
+async def test_a_tenants_lowest_priority_is_first(lane):
+    order = []
+    work = Work()
+    first = start(lane, work)
+    await until(work.begun.is_set)
+    tasks = [
+        start(lane, lambda p=priority: order.append(p), priority=priority)
+        for priority in (1, 0, -1)
+    ]
+    await settle()
+    work.gate.set()
+    await first
+    await asyncio.gather(*tasks)
+    assert order == [-1, 0, 1]
 
 
 async def test_a_checkpoint_outside_of_a_lane_does_nothing():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.grammar.compiler import GrammarCompiler
 from server.tenants.key_file import ApiKey
 from server.tenants.keys import Keys
 from server.tenants.middleware import with_tenant
@@ -89,3 +90,25 @@ async def test_keys_can_share_one_prefix_cache(start_app):
     requests = [(bearer(key), {}) for key in "ab"]
     found = await salts(start_app, *requests, api_keys=("a", "b"), share_prefix_cache=True)
     assert set(found) == {""}
+
+
+@pytest.mark.parametrize(("is_shared", "times"), [(False, [1, 2, 3, 3]), (True, [1, 1, 2, 2])])
+async def test_a_grammar_is_known_to_the_key_that_compiled_it(
+    start_app, monkeypatch, is_shared, times
+):
+    """Else the time of an answer would show which grammars others use."""
+    compiled = []
+    whole = GrammarCompiler._compile
+    monkeypatch.setattr(
+        GrammarCompiler, "_compile", lambda *args: compiled.append(1) or whole(*args)
+    )
+    app = await start_app(
+        AnsweringEngine(words("{}")), api_keys=("a", "b"), share_prefix_cache=is_shared
+    )
+    path, body = ROUTES[0]
+    body |= {"response_format": {"type": "json_object"}}
+    found = []
+    for key, fields in (("a", {}), ("b", {}), ("a", {"cache_salt": "mine"}), ("b", {})):
+        assert (await ask(app, "POST", path, body | fields, bearer(key))).status == 200
+        found.append(len(compiled))
+    assert found == times

@@ -44,7 +44,7 @@ class Translated:
     def __init__(self, job):
         [self.prompt], [self.params] = job.prompts, job.params
         self.renderer = job.renderer
-        self.compile_grammars = job.compile_grammars
+        self.new_grammars = job.new_grammars
         self.new_parser = job.renderer._options.new_parser
 
 
@@ -71,7 +71,7 @@ class Model:
 
     def refused(self, param, **fields):
         with pytest.raises(InvalidRequest) as caught:
-            self.translate(**fields).compile_grammars()
+            self.translate(**fields).new_grammars.compile("")
         assert caught.value.param == param
         return caught.value.message
 
