@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup
 from core.text.tokenizer import Tokenizer
+from server.parser_flags import AUTO, NONE
 from server.parsers import reasoning, tool
 from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
-from server.settings import AUTO, NONE, Settings
+from server.settings import Settings
 
 FALLBACK_TOOLS = "hermes"
 """The format of a required call if the model's family has none."""

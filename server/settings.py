@@ -24,12 +24,8 @@ from server.engine_flags import (
 from server.flag_types import Choice, port, seconds
 from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_program
 from server.load_flags import LOAD_FLAGS
-from server.parsers.reasoning import REASONING_PARSERS
-from server.parsers.tool import TOOL_PARSERS
+from server.parser_flags import AUTO, PARSER_FLAGS
 from server.tenants.key_file import KeyFile
-
-AUTO, NONE = "auto", "none"
-"""Values of a parser flag: found from the chat template, and no parser at all."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -107,16 +103,7 @@ _SERVER_FLAGS = (
         name="strict-fields",
         help="refuse unknown fields of requests; else they are ignored and named in a header",
     ),
-    Flag(
-        name="tool-call-parser",
-        help="format in which the model writes tool calls; auto: found from its chat template",
-        convert=Choice((AUTO, NONE, *TOOL_PARSERS)),
-    ),
-    Flag(
-        name="reasoning-parser",
-        help="tags in which the model thinks; auto: found from its chat template",
-        convert=Choice((AUTO, NONE, *REASONING_PARSERS)),
-    ),
+    *PARSER_FLAGS,
     Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),
 )
 
