@@ -14,6 +14,7 @@ from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.sampling.draw import RowDraw, load_row_draw
 from core.sampling.sampler import Sampler
+from core.sampling.torch_draw import draw_rows
 from core.sequence import Sequence
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ def sampling(options: Options) -> Iterator[dict[str, Any]]:
 
 
 def _worst_deviation(
-    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw | None, num_draws: int
+    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw, num_draws: int
 ) -> float:
     """The largest deviation of a token's frequency, in standard deviations."""
     results = Sampler(draw=draw)(logits.repeat(num_draws, 1), _sequences(num_draws, setting))
@@ -78,13 +79,13 @@ def _probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor
 
 
 def _milliseconds(
-    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw | None, options: Options
+    logits: torch.Tensor, setting: dict[str, Any], draw: RowDraw, options: Options
 ) -> dict[str, float]:
     """Milliseconds of a step's sampling, including the host's part and synchronization."""
     found = {}
     for num_rows in (4,) if options.tiny else (1, 32, 128):
         rows, sequences = logits.repeat(num_rows, 1), _sequences(num_rows, setting)
-        for label, kind in {"": draw, "torch_": None}.items():
+        for label, kind in {"": draw, "torch_": draw_rows}.items():
             sampler = Sampler(draw=kind)
             step = functools.partial(sampler, rows, sequences)
             found[f"{label}{num_rows}_ms"] = 1e3 * seconds_of(step, options.device)

@@ -18,7 +18,7 @@ from core.pinned import Uploads
 class Logits:
     """The logits of a step. The next step may overwrite them.
 
-    ``best`` is the result of ``core.sampling.draw.greedy_tokens`` for ``values``, if known.
+    ``best`` is the result of ``core.sampling.greedy.greedy_tokens`` for ``values``, if known.
     """
 
     values: torch.Tensor  # [num_logits, vocab_size]

@@ -21,7 +21,7 @@ class LastTokens:
     def keep(self, sequences: list[Sequence], tokens: torch.Tensor) -> None:
         """Replace the tokens; ``tokens[i]`` belongs to ``sequences[i]``.
 
-        A row without a token (below 0: FAILED or UNRESOLVED) gets token 0, so that the next step
+        A row without a token (below 0: FAILED or MASKED) gets token 0, so that the next step
         has a valid input.
         """
         self.rows = {sequence: row for row, sequence in enumerate(sequences)}

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 
-from core.sampling.draw import RowDraw
-from core.sampling.logprobs import log_softmax
+from core.pinned import upload
+from core.sampling.draw import RandomRows, RowDraw, takes_best
+from core.sampling.greedy import greedy_tokens
 from core.sampling.processors.protocol import LogitsProcessor
-from core.sampling.rows import (
-    FilteredRows,
-    FusedRows,
-    GreedyRows,
-    RowGroup,
-    Rows,
-    UnfilteredRows,
-    filters_tokens,
-    takes_best,
-)
 from core.sequence import Sequence
 
 
@@ -32,110 +24,98 @@ class Edit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SamplingBatch:
-    """The sequences of a batch, sorted by what their parameters ask for.
+class ReportedRows:
+    """The rows that want log-probabilities. ``index`` is int64 [num_rows], None for all rows.
 
-    Every row is in one of ``groups``. ``reported`` are the rows that want log-probabilities and
     ``num_top`` is the largest number of alternatives among them.
+    """
+
+    num_rows: int
+    index: torch.Tensor | None
+    num_top: int
+
+    @classmethod
+    def of_batch(cls, sequences: list[Sequence], device: torch.device) -> ReportedRows | None:
+        """None if there are no such rows."""
+        wanted = [(row, s.params.logprobs) for row, s in enumerate(sequences)]
+        tops = {row: num_top for row, num_top in wanted if num_top is not None}
+        if not tops:
+            return None
+        index = None
+        if len(tops) < len(sequences):
+            index = upload(np.array(list(tops), dtype=np.float64), device).long()
+        return cls(len(tops), index, max(tops.values()))
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return these rows of ``tensor``: a copy, or ``tensor`` itself for all rows."""
+        return tensor if self.index is None else tensor.index_select(0, self.index)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """The sequences of a batch, and what their parameters ask for.
+
+    ``random`` is None if every row takes its best token.
     """
 
     sequences: list[Sequence]
     edits: list[Edit]
-    groups: list[RowGroup]
-    reported: Rows | None
-    num_top: int
+    random: RandomRows | None
+    reported: ReportedRows | None
 
     @classmethod
     def of(
         cls,
         sequences: list[Sequence],
         processors: tuple[LogitsProcessor, ...],
+        draw: RowDraw,
         *,
-        num_candidates: int,
         vocab_size: int,
         device: torch.device,
-        draw: RowDraw | None = None,
     ) -> SamplingBatch:
-        """Sort the rows and upload their parameters.
-
-        With ``draw`` all rows of a batch with random rows are drawn in one kernel.
-        """
-        reported = [i for i, s in enumerate(sequences) if s.params.logprobs is not None]
-        if draw is not None and not all(takes_best(s.params) for s in sequences):
-            groups: list[RowGroup] = [
-                FusedRows(Rows(sequences, None), draw, vocab_size=vocab_size, device=device)
-            ]
-        else:
-            groups = _groups(
-                sequences, num_candidates=num_candidates, vocab_size=vocab_size, device=device
-            )
+        """Upload the parameters of the rows."""
+        random = None
+        if not all(takes_best(sequence.params) for sequence in sequences):
+            random = RandomRows(sequences, draw, vocab_size=vocab_size, device=device)
         return cls(
             sequences=list(sequences),
             edits=[edit for edit in (_edit(p, sequences) for p in processors) if edit.rows],
-            groups=groups,
-            reported=Rows.select(reported, sequences, device) if reported else None,
-            num_top=max((sequences[row].params.logprobs or 0 for row in reported), default=0),
+            random=random,
+            reported=ReportedRows.of_batch(sequences, device),
         )
 
     @property
     def is_greedy(self) -> bool:
         """Whether every row gets the best token of the unedited logits."""
-        return not self.edits and all(isinstance(group, GreedyRows) for group in self.groups)
+        return not self.edits and self.random is None
 
     @property
     def reads_tokens(self) -> bool:
         """Whether the next step's edits depend on the tokens of this one."""
         return any(edit.processor.reads_tokens for edit in self.edits)
 
-    def raw_logprobs(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """Return the log-probabilities of the reported rows, before any edit."""
-        return None if self.reported is None else log_softmax(self.reported.of(logits))
+    def raw(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """Return the logits of the reported rows, which ``edit`` does not change then."""
+        if self.reported is None:
+            return None
+        own = self.reported.of(logits)
+        return own.clone() if own is logits and self.edits else own
 
     def edit(self, logits: torch.Tensor) -> torch.Tensor:
-        """Apply the logits processors; in float32 where 16 bits would change the result.
+        """Apply the logits processors, in float32.
 
         Greedy rows need no float32 of 16 bits, and float64 would tell values apart that are equal
         for other rows.
         """
-        draws = any(isinstance(group, UnfilteredRows | FilteredRows) for group in self.groups)
-        if self.edits or draws or logits.dtype == torch.float64:
+        if self.edits or logits.dtype == torch.float64:
             logits = logits.to(torch.float32)
         for edit in self.edits:
             edit.processor.apply(logits, edit.rows, edit.sequences)
         return logits
 
     def draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of all rows, int64 [num_rows], FAILED where there is none."""
-        if len(self.groups) == 1:
-            return self.groups[0].draw(logits)
-        tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
-        for group in self.groups:
-            group.rows.put(tokens, group.draw(logits))
-        return tokens
-
-
-def _groups(
-    sequences: list[Sequence], *, num_candidates: int, vocab_size: int, device: torch.device
-) -> list[RowGroup]:
-    greedy: list[int] = []
-    unfiltered: list[int] = []
-    filtered: list[int] = []
-    for row, sequence in enumerate(sequences):
-        if takes_best(sequence.params):
-            greedy.append(row)
-        elif filters_tokens(sequence.params, vocab_size):
-            filtered.append(row)
-        else:
-            unfiltered.append(row)
-    groups: list[RowGroup] = []
-    if greedy:
-        groups.append(GreedyRows(Rows.select(greedy, sequences, device)))
-    if unfiltered:
-        groups.append(UnfilteredRows(Rows.select(unfiltered, sequences, device), device))
-    if filtered:
-        rows = Rows.select(filtered, sequences, device)
-        groups.append(FilteredRows(rows, num_candidates, vocab_size, device))
-    return groups
+        """Return the tokens of all rows, int64 [num_rows], FAILED or MASKED where there is none."""
+        return greedy_tokens(logits) if self.random is None else self.random.draw(logits)
 
 
 def _edit(processor: LogitsProcessor, sequences: list[Sequence]) -> Edit:

@@ -10,8 +10,8 @@ import torch
 from core.contract.messages import TokenLogprob
 from core.pinned import Download
 from core.sampling.batch import SamplingBatch
-from core.sampling.draw import MASKED
-from core.sampling.logprobs import pack, unpack
+from core.sampling.greedy import MASKED
+from core.sampling.logprobs import lines, unpack
 
 
 class RowFailure(enum.Enum):
@@ -56,18 +56,19 @@ class PendingTokens:
     """
 
     def __init__(
-        self, tokens: torch.Tensor, logprobs: torch.Tensor | None, batch: SamplingBatch
+        self, tokens: torch.Tensor, raw: torch.Tensor | None, batch: SamplingBatch
     ) -> None:
-        """``logprobs`` belong to the rows ``batch.reported``."""
+        """``raw`` are the unedited logits of the rows ``batch.reported``."""
         self.tokens = tokens
         self.must_land = batch.reads_tokens
         self._sequences = batch.sequences
         self._num_reported = 0
-        if logprobs is None or batch.reported is None:
+        if raw is None or batch.reported is None:
             self._download = Download(tokens)
-        else:  # one transfer: the tokens, then the lines of ``pack``
-            self._num_reported = len(batch.reported.sequences)
-            packed = pack(logprobs, batch.reported.of(tokens).clamp(min=0), batch.num_top)
+        else:  # one transfer: the tokens, then the lines of log-probabilities
+            reported = batch.reported
+            self._num_reported = reported.num_rows
+            packed = lines(raw, reported.of(tokens).clamp(min=0), reported.num_top)
             self._download = Download(torch.cat([tokens.double(), packed.flatten()]))
 
     def collect(self) -> list[SampledTokens]:
@@ -90,7 +91,7 @@ class PendingTokens:
 
 
 def _result(token_id: int, line: list[float] | None = None, num_top: int = 0) -> SampledTokens:
-    """Make the result of one row. ``line`` is its line of ``pack``, None without logprobs."""
+    """Make the result of one row. ``line`` is its line of ``lines``, None without logprobs."""
     if token_id < 0:
         failure = RowFailure.MASKED if token_id == MASKED else RowFailure.NAN
         return SampledTokens([], failure=failure)

@@ -9,10 +9,8 @@ from core.sampling.draw import RowDraw
 from core.sampling.processors import default_processors
 from core.sampling.processors.protocol import LogitsProcessor, PreparedProcessor
 from core.sampling.result import PendingTokens, SampledTokens
+from core.sampling.torch_draw import draw_rows
 from core.sequence import Sequence
-
-NUM_CANDIDATES = 128
-"""Best tokens that a draw limited by min_p, top_k or top_p looks at first."""
 
 
 class Sampler:
@@ -30,17 +28,15 @@ class Sampler:
         eos_token_ids: tuple[int, ...] = (),
         *,
         processors: tuple[LogitsProcessor, ...] | None = None,
-        num_candidates: int = NUM_CANDIDATES,
-        draw: RowDraw | None = None,
+        draw: RowDraw = draw_rows,
     ) -> None:
         """``eos_token_ids`` are the model's; ``processors`` replaces the default ones.
 
-        ``draw`` draws batches with random rows in one kernel. It is required on CUDA, where the
-        draws in torch would read their tokens back.
+        ``draw`` draws batches with random rows. On CUDA a kernel is required: torch's operations
+        would wait for the device.
         """
         self._processors = default_processors(eos_token_ids) if processors is None else processors
         self._prepared = [p for p in self._processors if isinstance(p, PreparedProcessor)]
-        self._num_candidates = num_candidates
         self._draw = draw
         self._batch: SamplingBatch | None = None
 
@@ -66,28 +62,27 @@ class Sampler:
 
         ``logits`` is [num_rows, vocab_size] of any float dtype and may be changed; the result does
         not refer to it. Device and vocabulary size must be the same in all calls.
-        ``greedy_tokens`` is what ``draw.greedy_tokens`` returns for ``logits``, if it is known.
+        ``greedy_tokens`` is what ``greedy.greedy_tokens`` returns for ``logits``, if it is known.
         The last token of a sequence may be in flight unless a processor that applies to the
         sequence ``reads_tokens``.
         """
         assert logits.shape[0] == len(sequences) > 0
         with torch.inference_mode():
             batch = self._batch_of(logits, sequences)
-            logprobs = batch.raw_logprobs(logits)
+            raw = batch.raw(logits)
             if greedy_tokens is not None and batch.is_greedy:
                 tokens = greedy_tokens
             else:
                 tokens = batch.draw(batch.edit(logits))
-            return PendingTokens(tokens, logprobs, batch)
+            return PendingTokens(tokens, raw, batch)
 
     def _batch_of(self, logits: torch.Tensor, sequences: list[Sequence]) -> SamplingBatch:
         if self._batch is None or self._batch.sequences != sequences:
             self._batch = SamplingBatch.of(
                 sequences,
                 self._processors,
-                num_candidates=self._num_candidates,
+                self._draw,
                 vocab_size=logits.shape[1],
                 device=logits.device,
-                draw=self._draw,
             )
         return self._batch

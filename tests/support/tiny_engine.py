@@ -21,7 +21,8 @@ from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.runner import ModelRunner
-from core.sampling.sampler import NUM_CANDIDATES, Sampler
+from core.sampling.draw import load_row_draw
+from core.sampling.sampler import Sampler
 from core.scheduler import Scheduler
 from core.text.tokenizer import Tokenizer
 from tests.support.builders import NoDemand
@@ -40,7 +41,6 @@ def build_engine(
     max_num_batched_tokens: int = 64,
     enable_prefix_caching: bool = True,
     async_scheduling: bool = False,
-    num_candidates: int = NUM_CANDIDATES,
     wrap: Callable[[EagerForward], ForwardPass] = lambda eager: eager,
     model: torch.nn.Module | None = None,
     prepare: Callable[[torch.nn.Module, AttentionHook], object] = lambda *_: None,
@@ -85,7 +85,7 @@ def build_engine(
     last_tokens = LastTokens(max_num_seqs, device) if async_scheduling else None
     runner = ModelRunner(
         wrap(EagerForward(model, attention, device, last_tokens)),
-        Sampler(num_candidates=num_candidates),
+        Sampler(draw=load_row_draw(VOCAB_SIZE, torch.float32, device)),
         cache.storages,
         last_tokens,
     )

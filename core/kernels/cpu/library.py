@@ -46,6 +46,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_void_p, c_void_p),
     ),
     "rose_argmax": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
+    "rose_draw": (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "rose_logprobs": (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p),
     "rose_attention": (c_void_p,),
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
@@ -92,6 +94,9 @@ class Kernels:
         self.grouped_linear: Function = library.rose_grouped_linear
         self.experts_sort: Function = library.rose_experts_sort
         self.experts_sum: Function = library.rose_experts_sum
+        self.argmax: Function = library.rose_argmax
+        self.draw: Function = library.rose_draw
+        self.logprobs: Function = library.rose_logprobs
         self.attention: LayerFunction = library.rose_attention
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end
@@ -102,7 +107,6 @@ class Kernels:
         self._activation_columns: Callable[[int], int] = library.rose_activation_columns
         self._norm: Function = library.rose_norm
         self._rotary: Function = library.rose_rotary
-        self._argmax: Function = library.rose_argmax
 
     def panel_bytes(self, fmt: int, num_columns: int) -> int:
         """Bytes of a panel: ``panel`` rows of a packed weight with so many columns."""
@@ -165,16 +169,6 @@ class Kernels:
             *(cos.data_ptr(), sin.data_ptr(), y.data_ptr()),
         )
         return y.transpose(0, 1)[None]
-
-    def argmax(self, x: torch.Tensor) -> torch.Tensor:
-        """Index of each row's maximum, the lowest one on ties. NaN counts as the maximum.
-
-        ``x`` is float32 [num_rows, n]; returns int64 [num_rows].
-        """
-        x = x if x.stride(1) == 1 else x.contiguous()
-        ids = torch.empty(len(x), dtype=torch.int64)
-        self._argmax(x.data_ptr(), len(x), x.stride(0), x.shape[1], ids.data_ptr())
-        return ids
 
 
 @functools.cache

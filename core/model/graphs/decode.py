@@ -10,7 +10,7 @@ from core.model.forward import EagerForward, Logits
 from core.model.graphs.capture import Compute, GraphCapture
 from core.model_input import ModelInput
 from core.pinned import Uploads
-from core.sampling.draw import greedy_tokens
+from core.sampling.greedy import greedy_tokens
 
 _ALIGN = 4  # words: 16 bytes
 

@@ -4,7 +4,7 @@ import torch
 
 from core.model.last_tokens import LastTokens
 from core.model_input import build_model_input
-from core.sampling.draw import FAILED, UNRESOLVED
+from core.sampling.greedy import FAILED, MASKED
 from tests.support.builders import make_sequence
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ def test_references_to_rows_become_tokens():
 
 def test_a_row_without_a_token_becomes_token_0():
     last = LastTokens(4, CPU)
-    last.keep([make_sequence(), make_sequence()], torch.tensor([FAILED, UNRESOLVED]))
+    last.keep([make_sequence(), make_sequence()], torch.tensor([FAILED, MASKED]))
     assert last.resolve(torch.tensor([-1, -2])).tolist() == [0, 0]
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("triton")
 from core.contract.params import SamplingParams
 from core.kernels.triton.draw import draw_rows
 from core.kernels.triton.types import IS_INTERPRETED
-from core.sampling.draw import FAILED, MASKED, load_row_draw
-from core.sampling.rows import FusedRows, Rows
+from core.sampling.draw import RandomRows, load_row_draw
+from core.sampling.greedy import FAILED, MASKED
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import is_clear_cut, make_logits, make_sequence, survivors
 
@@ -172,16 +172,12 @@ def test_known_greedy_tokens_skip_the_draw():
     assert [result.token_ids for result in pending.collect()] == [[7], [9]]
 
 
-def test_a_cpu_has_no_draw_kernel():
-    assert load_row_draw(50, torch.float32, CPU) is None
-
-
 @interpreted
 def test_tiny_and_huge_temperatures():
     logits = make_logits(2, 50)
     for temperature, kind in ((1e-300, "best"), (1e300, "uniform")):
-        rows = Rows([make_sequence(temperature=temperature, seed=i) for i in range(2)], None)
-        tokens = FusedRows(rows, in_blocks, vocab_size=50, device=CPU).draw(logits)
+        sequences = [make_sequence(temperature=temperature, seed=i) for i in range(2)]
+        tokens = RandomRows(sequences, in_blocks, vocab_size=50, device=CPU).draw(logits)
         assert (tokens >= 0).all()
         if kind == "best":
             assert torch.equal(tokens, logits.argmax(dim=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.sampling.draw import greedy_tokens
+from core.sampling.greedy import greedy_tokens
 from core.sampling.result import RowFailure
 from core.sampling.sampler import Sampler
 from tests.core.sampling.builders import make_logits, make_sequence
@@ -23,9 +23,9 @@ def crowd():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_may_be_overwritten_before_tokens_are_collected(dtype):
     logits = make_logits(20, 400).to(dtype)
-    expected = Sampler(num_candidates=3)(logits.clone(), crowd())
+    expected = Sampler()(logits.clone(), crowd())
     buffer = logits.clone()
-    pending = Sampler(num_candidates=3).launch(buffer, crowd())
+    pending = Sampler().launch(buffer, crowd())
     buffer.fill_(torch.nan)
     assert pending.collect() == expected
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.contract.params import SamplingParams
+from core.sampling.draw import load_row_draw
 from core.sampling.result import RowFailure, SampledTokens
-from core.sampling.sampler import Sampler
+from core.sampling.sampler import Sampler as AnySampler
 from tests.core.sampling.builders import make_logits, make_sequence, survivors
 from tests.support.each import each
 
 EOS = 0
+
+Sampler = functools.partial(
+    AnySampler, draw=load_row_draw(1000, torch.float32, torch.device("cpu"))
+)
 
 
 def tokens_of(results: list[SampledTokens]) -> list[int]:
@@ -20,10 +27,10 @@ def tokens_of(results: list[SampledTokens]) -> list[int]:
     return [result.token_ids[0] for result in results]
 
 
-def sample_many(logits, num_rows, *, num_candidates=128, **params):
+def sample_many(logits, num_rows, **params):
     """Tokens of ``num_rows`` sequences that differ only in their seeds."""
     sequences = [make_sequence(seed=seed, **params) for seed in range(num_rows)]
-    sampler = Sampler((EOS,), num_candidates=num_candidates)
+    sampler = Sampler((EOS,))
     return tokens_of(sampler(logits.expand(num_rows, -1).clone(), sequences))
 
 
@@ -46,10 +53,9 @@ def chi_square(tokens, ids, probabilities):
         {"top_k": 12, "top_p": 0.9, "min_p": 0.02, "temperature": 1.3},
     ],
 )
-@each("num_candidates", [4, 128])
-def test_frequencies_over_seeds_match_the_distribution(params, num_candidates):
+def test_frequencies_over_seeds_match_the_distribution(params):
     logits = make_logits(1, 24, seed=3, scale=1.5)
-    tokens = sample_many(logits, 4000, num_candidates=num_candidates, **params)
+    tokens = sample_many(logits, 4000, **params)
     ids, probabilities = survivors(logits[0], SamplingParams(max_tokens=1, **params))
     degrees = len(ids) - 1
     # Five standard deviations of the statistic, which is deterministic here.
@@ -99,18 +105,17 @@ fields = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(
     requests=st.lists(fields, min_size=1, max_size=7),
-    num_candidates=st.sampled_from([2, 16, 128]),
     is_coarse=st.booleans(),
 )
-def test_a_row_gives_the_same_result_alone_and_in_any_batch(requests, num_candidates, is_coarse):
+def test_a_row_gives_the_same_result_alone_and_in_any_batch(requests, is_coarse):
     logits = make_logits(len(requests), 300)
     if is_coarse:
         logits = logits.round()  # many equal logits
     sequences = [make_sequence(**request) for request in requests]
-    sampler = Sampler((EOS,), num_candidates=num_candidates)
+    sampler = Sampler((EOS,))
     together = sampler(logits.clone(), sequences)
     alone = [
-        Sampler((EOS,), num_candidates=num_candidates)(logits[row : row + 1].clone(), [sequence])[0]
+        Sampler((EOS,))(logits[row : row + 1].clone(), [sequence])[0]
         for row, sequence in enumerate(sequences)
     ]
     assert together == alone
@@ -184,21 +189,12 @@ def test_extreme_temperatures():
         assert set(sample_many(logits, 20, temperature=2e-5, **limit)) == {int(logits.argmax())}
 
 
-def test_equal_logits_at_the_end_of_the_candidates():
+def test_equal_logits_at_the_end_of_top_k():
     logits = torch.zeros(1, 3000)
     logits[0, 1500] = 1.0
-    tokens = sample_many(logits, 300, num_candidates=8, top_k=100)
+    tokens = sample_many(logits, 300, top_k=100)
     assert set(tokens) <= {1500, *range(99)}
     assert len(set(tokens)) > 60
-
-
-def test_the_number_of_candidates_does_not_change_the_tokens():
-    logits = make_logits(1, 2000, scale=1.0)
-    for params in ({"top_p": 0.95}, {"top_k": 700}, {"min_p": 0.01}, {"top_k": 900, "top_p": 0.5}):
-        few = sample_many(logits, 60, num_candidates=4, **params)
-        many = sample_many(logits, 60, num_candidates=2000, **params)
-        assert few == many
-        assert len(set(many)) > 20
 
 
 def test_a_row_with_nan_or_infinity_fails_alone():

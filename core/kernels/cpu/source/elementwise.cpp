@@ -1,4 +1,4 @@
-// Norms, RoPE, and argmax.
+// Norms and RoPE.
 #include "elementwise.h"
 
 #include <omp.h>
@@ -75,44 +75,4 @@ ROSE_EXPORT void rose_rotary(const float* x, int64_t tokens, int64_t heads, int6
   for (int64_t t = 0; t < tokens; t++)
     for (int64_t h = 0; h < heads; h++)
       rotate_head(x + t * token + h * head, n, rotated, cos + t * rotated, sin + t * rotated, y + (t * heads + h) * n);
-}
-
-namespace {
-
-int64_t first_of_largest(const float* x, int64_t n) {
-  constexpr int64_t BLOCK = 1024;
-  float best = 0;
-  int64_t at = -1;
-  for (int64_t first = 0; first < n; first += BLOCK) {
-    int64_t last = std::min(first + BLOCK, n), i = first;
-    vf high = splat(-std::numeric_limits<float>::infinity());
-    vi nan = vi{};
-    for (; i + W <= last; i += W) {
-      vf v = load(x + i);
-      nan |= v != v;
-      high = max(high, v);
-    }
-    float most = largest(high);
-    bool has_nan = false;
-    for (int lane = 0; lane < W; lane++) has_nan |= nan[lane] != 0;
-    for (; i < last; i++) {
-      has_nan |= x[i] != x[i];
-      most = std::max(most, x[i]);
-    }
-    if (has_nan) return std::find_if(x + first, x + last, [](float v) { return v != v; }) - x;
-    if (at < 0 || most > best) {
-      best = most;
-      at = first;
-    }
-  }
-  return std::find(x + at, x + n, best) - x;
-}
-
-}  // namespace
-
-// argmax of each row of n values: the first one on ties, and NaN counts as the maximum. x has row stride
-// `stride`.
-ROSE_EXPORT void rose_argmax(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* ids) {
-#pragma omp parallel for schedule(static) if (count > 1)
-  for (int64_t row = 0; row < count; row++) ids[row] = first_of_largest(x + row * stride, n);
 }

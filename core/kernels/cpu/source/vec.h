@@ -20,7 +20,8 @@
 #endif
 
 #define ROSE_EXPORT extern "C" __attribute__((visibility("default")))
-#define ROSE_INLINE static inline __attribute__((always_inline))
+#define ROSE_INLINE_MEMBER inline __attribute__((always_inline))
+#define ROSE_INLINE static ROSE_INLINE_MEMBER
 
 constexpr int W = ROSE_WIDTH;
 typedef float vf __attribute__((vector_size(W * 4), may_alias));
@@ -132,6 +133,19 @@ ROSE_INLINE void store(uint16_t* p, vf v) { *(vh_u*)p = __builtin_convertvector(
 #endif
 
 ROSE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
+
+// Whether a lane of a comparison is true.
+ROSE_INLINE bool any(vi is_true) {
+#if defined(__AVX512F__) && ROSE_WIDTH == 16
+  return _mm512_test_epi32_mask((__m512i)is_true, (__m512i)is_true) != 0;
+#elif defined(__AVX__) && ROSE_WIDTH == 8
+  return _mm256_movemask_ps((__m256)is_true) != 0;
+#else
+  int32_t found = 0;
+  for (int lane = 0; lane < W; lane++) found |= is_true[lane];
+  return found != 0;
+#endif
+}
 
 // Lane i of the result is lane (i + N) % W of v.
 template <int N>

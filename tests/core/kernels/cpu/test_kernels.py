@@ -6,6 +6,7 @@ from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
+from core.kernels.cpu.sampling import argmax, logprob_lines
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 
@@ -209,6 +210,31 @@ def test_argmax_is_the_first_maximum(library: Kernels) -> None:
     x[5, 1024] = torch.inf
     some = x[:, 7:]  # rows with a stride larger than their length
     expected = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
-    assert library.argmax(some).tolist() == [*expected, 4991, 1017]
-    assert library.argmax(x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
-    assert library.argmax(x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
+    assert argmax(library, some).tolist() == [*expected, 4991, 1017]
+    assert argmax(library, x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
+    assert argmax(library, x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
+
+
+def test_log_probabilities_equal_torch(library: Kernels) -> None:
+    for vocab_size, num_top in ((1, 0), (3, 20), (129, 20), (5000, 20), (5000, 5)):
+        x = torch.randn(3, vocab_size) * 4
+        x[1] = x[1].round()
+        x[2, 1::2] = -torch.inf
+        ids = torch.tensor([0, vocab_size // 2, vocab_size - 1])
+        lines = logprob_lines(library, x, ids, num_top)
+        count = min(num_top, vocab_size)
+        assert lines.shape == (3, 1 + 2 * count)
+        expected = x.double().log_softmax(1)
+        order = x.sort(dim=1, descending=True, stable=True).indices[:, :count]
+        assert lines[:, 1 + count :].tolist() == order.tolist()
+        best = expected.gather(1, order)
+        torch.testing.assert_close(lines[:, 1 : 1 + count], best, rtol=0, atol=1e-5)
+        own = expected.gather(1, ids[:, None])
+        torch.testing.assert_close(lines[:, :1], own, rtol=0, atol=1e-5)
+
+
+def test_log_probabilities_of_rows_without_a_distribution_are_nan(library: Kernels) -> None:
+    x = torch.randn(4, 300)
+    x[0, 299], x[1, 5], x[2] = torch.nan, torch.inf, -torch.inf
+    lines = logprob_lines(library, x, torch.zeros(4, dtype=torch.int64), 2)
+    assert lines.isnan().all(1).tolist() == [True, True, True, False]

@@ -14,7 +14,7 @@ from core.model.graphs.forward import GraphedForward, with_graphs
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model_input import build_model_input
-from core.sampling.draw import greedy_tokens
+from core.sampling.greedy import greedy_tokens
 from tests.support.builders import make_sequence
 from tests.support.checkpoints import tiny_model
 from tests.support.rerun_capture import RerunCapture

@@ -1,0 +1,56 @@
+"""Sampling kernels: one pass per row draws its token or computes its log-probabilities."""
+
+from __future__ import annotations
+
+import torch
+
+from core.kernels.cpu.library import Kernels
+
+
+def argmax(kernels: Kernels, x: torch.Tensor) -> torch.Tensor:
+    """Index of each row's maximum, the lowest one on ties. NaN counts as the maximum.
+
+    ``x`` is float32 [num_rows, n]; returns int64 [num_rows].
+    """
+    x = _rows(x)
+    ids = torch.empty(len(x), dtype=torch.int64)
+    kernels.argmax(x.data_ptr(), len(x), x.stride(0), x.shape[1], ids.data_ptr())
+    return ids
+
+
+def draw_rows(
+    kernels: Kernels, logits: torch.Tensor, filters: torch.Tensor, random_bits: torch.Tensor
+) -> torch.Tensor:
+    """Sample one token per row as ``core.sampling.draw.RowDraw`` says."""
+    num_rows, vocab_size = logits.shape
+    assert filters.shape == (4, num_rows), filters.shape
+    assert len(random_bits) == num_rows, (len(random_bits), num_rows)
+    logits = _rows(logits.float())
+    tokens = torch.empty(num_rows, dtype=torch.int64)
+    kernels.draw(
+        *(logits.data_ptr(), num_rows, logits.stride(0), vocab_size),
+        *(filters.data_ptr(), random_bits.data_ptr(), tokens.data_ptr()),
+    )
+    return tokens
+
+
+def logprob_lines(
+    kernels: Kernels, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+) -> torch.Tensor:
+    """What ``core.sampling.logprobs.lines`` returns, without a copy of float32 logits."""
+    num_rows, vocab_size = logits.shape
+    assert len(token_ids) == num_rows, (len(token_ids), num_rows)
+    logits = _rows(logits.float())
+    num_top = min(num_top, vocab_size)
+    lines = torch.empty(num_rows, 1 + 2 * num_top, dtype=torch.float64)
+    token_ids = token_ids.contiguous()
+    kernels.logprobs(
+        *(logits.data_ptr(), num_rows, logits.stride(0), vocab_size),
+        *(token_ids.data_ptr(), num_top, lines.data_ptr()),
+    )
+    return lines
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    assert x.dtype is torch.float32, x.dtype
+    return x if x.stride(1) == 1 else x.contiguous()
