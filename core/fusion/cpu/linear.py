@@ -16,7 +16,7 @@ from core.fusion.proof import Proof, cpu_proof
 from core.fusion.visitor import AttentionSite, Place, Replacement
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
 from core.kernels.cpu.library import Kernels
-from core.kernels.cpu.linear import Epilogue, Format, PackedWeight, interleave, pack
+from core.kernels.cpu.linear import Epilogue, Format, PackedWeight, Rows, interleave, pack
 
 Packed = TypeVar("Packed", PackedWeight, GroupedWeight)
 
@@ -54,7 +54,9 @@ class Packer:
         if gate[1] is not None or up[1] is not None:
             return None
         both = interleave(self.kernels, gate[0], up[0])
-        return None if both is None else self.stack([(both, None)])
+        if both is None:
+            return None
+        return self._counted(pack(self.kernels, both, [None], self.format))
 
     def groups(self, weights: torch.Tensor, bias: torch.Tensor | None) -> GroupedWeight:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
@@ -68,7 +70,10 @@ class Packer:
         return self._groups((pair for pair in pairs if pair is not None), None, shape)
 
     def _groups(
-        self, weights: Iterable[torch.Tensor], bias: torch.Tensor | None, shape: tuple[int, ...]
+        self,
+        weights: Iterable[torch.Tensor | Rows],
+        bias: torch.Tensor | None,
+        shape: tuple[int, ...],
     ) -> GroupedWeight:
         num_groups, num_rows, num_columns = shape
         return self._counted(

@@ -9,7 +9,7 @@ import torch
 
 from core import huge_pages
 from core.kernels.cpu.library import Kernels, address
-from core.kernels.cpu.linear import Epilogue, Format, pack_into, padded_rows
+from core.kernels.cpu.linear import Epilogue, Format, Rows, pack_into, padded_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class GroupedWeight:
 
 def pack_groups(
     kernels: Kernels,
-    weights: Iterable[torch.Tensor],
+    weights: Iterable[torch.Tensor | Rows],
     bias: torch.Tensor | None,
     fmt: Format,
     shape: tuple[int, int, int],
@@ -78,8 +78,9 @@ def pack_groups(
     data = huge_pages.zeros(num_groups * size).view(num_groups, size)
     scale = torch.zeros(num_groups, padded) if fmt is Format.INT8 else None
     for group, weight in enumerate(weights):
-        assert weight.shape == (num_rows, num_columns), (weight.shape, shape)
-        pack_into(kernels, [weight], fmt, data[group], None if scale is None else scale[group])
+        rows = weight if isinstance(weight, Rows) else Rows.of([weight])
+        assert (len(rows), rows.num_columns) == (num_rows, num_columns), shape
+        pack_into(kernels, rows, fmt, data[group], None if scale is None else scale[group])
     stored_bias = None
     if bias is not None:
         stored_bias = torch.zeros(num_groups, padded)

@@ -22,7 +22,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_rounds_activations": (c_int,),
     "rose_activation_levels": (c_int,),
     "rose_activation_columns": (c_int,),
-    "rose_pack_linear": (c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
+    "rose_pack_rows": (c_int, c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "rose_linear": (
         *(c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64),
@@ -88,7 +88,7 @@ class Kernels:
             function.argtypes = arguments
             function.restype = c_int64 if name in _RETURN_INTEGERS else None
         self.panel: int = library.rose_panel()
-        self.pack_linear: Function = library.rose_pack_linear
+        self.pack_rows: Function = library.rose_pack_rows
         self.unpack_rows: Function = library.rose_unpack_rows
         self.linear: Function = library.rose_linear
         self.grouped_linear: Function = library.rose_grouped_linear

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from core import huge_pages
 from core.kernels.cpu.library import Kernels, address
 
-_PIECE = 1 << 20
-"""Values that are packed at a time, from a float32 copy that stays in the cache."""
+_SOURCES = {torch.float32: 0, torch.bfloat16: 1}
+"""Types of weights that the kernel packs, by its number for them."""
 
 
 class Format(IntEnum):
@@ -111,58 +114,72 @@ class PackedWeight:
         return y
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of matrices of one type in memory, in the order in which they are packed."""
+
+    tensors: tuple[torch.Tensor, ...]  # float32 or bfloat16, contiguous rows; kept alive
+    addresses: npt.NDArray[np.int64]
+    num_columns: int
+
+    @classmethod
+    def of(cls, weights: Sequence[torch.Tensor]) -> Rows:
+        """Stack matrices ``[rows_i, num_columns]`` of any float type, mostly without a copy."""
+        dtypes = {weight.dtype for weight in weights}
+        is_read = len(dtypes) == 1 and dtypes <= _SOURCES.keys()
+        tensors = tuple(weight if is_read else weight.float() for weight in weights)
+        tensors = tuple(t if t.stride(1) == 1 else t.contiguous() for t in tensors)
+        addresses = [
+            t.data_ptr() + np.arange(len(t), dtype=np.int64) * t.stride(0) * t.itemsize
+            for t in tensors
+        ]
+        return cls(tensors, np.concatenate(addresses), tensors[0].shape[1])
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+
 def pack(
     kernels: Kernels,
-    weights: list[torch.Tensor],
+    weights: Sequence[torch.Tensor] | Rows,
     biases: list[torch.Tensor | None],
     fmt: Format,
 ) -> PackedWeight:
-    """Stack matrices ``[rows_i, num_columns]`` of any float type and pack them as one."""
-    num_columns = weights[0].shape[1]
-    num_rows = sum(len(weight) for weight in weights)
+    """Pack stacked matrices ``[rows_i, num_columns]`` of any float type as one.
+
+    Each bias is that of a matrix; Rows have one bias.
+    """
+    rows = weights if isinstance(weights, Rows) else Rows.of(weights)
+    sizes = [len(rows)] if isinstance(weights, Rows) else [len(weight) for weight in weights]
+    num_rows, num_columns = len(rows), rows.num_columns
     padded = padded_rows(kernels, num_rows)
     data = huge_pages.zeros(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
     scale = torch.zeros(padded) if fmt is Format.INT8 else None
-    pack_into(kernels, weights, fmt, data, scale)
+    pack_into(kernels, rows, fmt, data, scale)
     bias = None
     if any(b is not None for b in biases):
         bias = torch.zeros(padded)
         parts = [
-            torch.zeros(len(w)) if b is None else b.float()
-            for w, b in zip(weights, biases, strict=True)
+            torch.zeros(size) if b is None else b.float()
+            for size, b in zip(sizes, biases, strict=True)
         ]
         bias[:num_rows] = torch.cat(parts)
     return PackedWeight(kernels, fmt, num_rows, num_columns, data, scale, bias)
 
 
 def pack_into(
-    kernels: Kernels,
-    weights: list[torch.Tensor],
-    fmt: Format,
-    data: torch.Tensor,
-    scale: torch.Tensor | None,
+    kernels: Kernels, rows: Rows, fmt: Format, data: torch.Tensor, scale: torch.Tensor | None
 ) -> None:
-    """Pack stacked matrices into ``data``, which is zero, and write the scales of int8.
-
-    Reads float32 copies of limited size, so that a large matrix is never copied whole.
-    """
-    panel = kernels.panel
-    num_columns = weights[0].shape[1]
-    num_rows = sum(len(weight) for weight in weights)
-    panel_bytes = kernels.panel_bytes(fmt, num_columns)
-    step = max(1, _PIECE // (num_columns * panel)) * panel
-    piece = torch.empty(min(step, num_rows), num_columns)
-    for start in range(0, num_rows, step):
-        count = min(step, num_rows - start)
-        _copy_rows(weights, start, piece[:count])
-        kernels.pack_linear(
-            fmt,
-            piece.data_ptr(),
-            count,
-            num_columns,
-            data.data_ptr() + start // panel * panel_bytes,
-            None if scale is None else scale[start:].data_ptr(),
-        )
+    """Pack into ``data``, whose content is undefined, and write the scales of int8."""
+    kernels.pack_rows(
+        fmt,
+        _SOURCES[rows.tensors[0].dtype],
+        rows.addresses.ctypes.data,
+        len(rows),
+        rows.num_columns,
+        data.data_ptr(),
+        address(scale),
+    )
 
 
 def padded_rows(kernels: Kernels, num_rows: int) -> int:
@@ -170,7 +187,7 @@ def padded_rows(kernels: Kernels, num_rows: int) -> int:
     return -(-num_rows // kernels.panel) * kernels.panel
 
 
-def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor | None:
+def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> Rows | None:
     """Alternate rows of ``gate`` and ``up`` in runs of half a panel, for the gated epilogues.
 
     Returns None if their shapes differ or their rows do not divide into such runs.
@@ -178,15 +195,6 @@ def interleave(kernels: Kernels, gate: torch.Tensor, up: torch.Tensor) -> torch.
     half = kernels.panel // 2
     if gate.shape != up.shape or len(gate) % half:
         return None
-    shape = (len(gate) // half, half, *gate.shape[1:])
-    return torch.stack([gate.reshape(shape), up.reshape(shape)], dim=1).view(-1, *gate.shape[1:])
-
-
-def _copy_rows(weights: list[torch.Tensor], start: int, target: torch.Tensor) -> None:
-    """Copy rows of the stacked matrices, from ``start`` on, to ``target``."""
-    end, offset = start + len(target), 0
-    for weight in weights:
-        low, high = max(start - offset, 0), min(end - offset, len(weight))
-        if low < high:
-            target[low + offset - start : high + offset - start].copy_(weight[low:high])
-        offset += len(weight)
+    stacked = Rows.of([gate, up])
+    runs = stacked.addresses.reshape(2, -1, half).swapaxes(0, 1)
+    return Rows(stacked.tensors, np.ascontiguousarray(runs).reshape(-1), stacked.num_columns)

@@ -4,39 +4,94 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace {
 
 constexpr int64_t MIN_PARALLEL = 1 << 14;  // values; below, waking threads costs more than it saves
 
+// The type of a checkpoint's weights.
+enum Source { FROM_FLOAT32 = 0, FROM_BFLOAT16 = 1 };
+
+template <class F>
+void with_source(int source, F f) {
+  if (source == FROM_BFLOAT16) f((const uint16_t*)nullptr);
+  else f((const float*)nullptr);
+}
+
+ROSE_INLINE float value(float x) { return x; }
+ROSE_INLINE float value(uint16_t x) { return widen(x); }
+
 // The scale of a row: its largest magnitude / 127.
-float scale_of(const float* row, int64_t K) {
+template <class T>
+float scale_of(const T* row, int64_t K) {
   vf most = {};
   int64_t k = 0;
   for (; k + W <= K; k += W) most = max(max(load(row + k), -load(row + k)), most);
   float result = largest(most);
-  for (; k < K; k++) result = std::max(result, std::fabs(row[k]));
+  for (; k < K; k++) result = std::max(result, std::fabs(value(row[k])));
   return result / 127;
 }
 
-constexpr int64_t TILE = 16;  // values of k that are turned at a time; a whole number of steps
+// Exchange the lanes of a with D set and those of b with D not set.
+template <int D, int... LANE>
+ROSE_INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, LANE...>) {
+  vf low = ROSE_SHUFFLE(a, b, (LANE & D ? W + LANE - D : LANE)...);
+  b = ROSE_SHUFFLE(a, b, (LANE & D ? W + LANE : LANE + D)...);
+  a = low;
+}
+template <int D>
+ROSE_INLINE void exchange_all(vf (&v)[W]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < W; i++)
+    if (!(i & D)) exchange<D>(v[i], v[i | D], std::make_integer_sequence<int, W>());
+}
 
-// Write a panel whose columns are `columns` rows of w. A tile is turned in the cache, so that the panel is
+// Turn rows into columns (Eklundh).
+ROSE_INLINE void transpose(vf (&v)[W]) {
+  exchange_all<1>(v);
+  exchange_all<2>(v);
+#if ROSE_WIDTH >= 8
+  exchange_all<4>(v);
+#endif
+#if ROSE_WIDTH == 16
+  exchange_all<8>(v);
+#endif
+}
+
+constexpr int64_t TILE = 16;  // values of k that are turned at a time; a whole number of steps and vectors
+
+// turned[k][c] = rows[c][start + k] for `count` values of k; zero beyond them and beyond the columns.
+template <class T>
+void turn(const T* const* rows, int columns, int64_t start, int64_t count, float (*turned)[PANEL]) {
+  if (count == TILE && columns == PANEL) {
+    for (int c = 0; c < PANEL; c += W)
+      for (int64_t k = 0; k < TILE; k += W) {
+        vf v[W];
+        for (int i = 0; i < W; i++) v[i] = load(rows[c + i] + start + k);
+        transpose(v);
+        for (int i = 0; i < W; i++) store(turned[k + i] + c, v[i]);
+      }
+    return;
+  }
+  std::fill_n(turned[0], TILE * PANEL, 0.0f);
+  for (int c = 0; c < columns; c++)
+    for (int64_t k = 0; k < count; k++) turned[k][c] = value(rows[c][start + k]);
+}
+
+// Write a panel whose columns are rows of weights. A tile is turned in the cache, so that the panel is
 // written once and in order. With scales, values are divided by that of their column.
-template <class P>
-void pack_panel(const float* w, int64_t K, int columns, const float* scale, char* panel) {
-  float turned[TILE][PANEL] = {};
+template <class P, class T>
+void pack_panel(const T* const* rows, int64_t K, int columns, const float* scale, char* panel) {
+  alignas(64) float turned[TILE][PANEL];
   float divisor[PANEL];
   for (int c = 0; c < PANEL; c++) divisor[c] = scale && c < columns && scale[c] > 0 ? scale[c] : 1;
-  for (int64_t start = 0; start < K; start += TILE) {
-    int64_t count = std::min(TILE, K - start);
-    for (int c = 0; c < columns; c++)
-      for (int64_t k = 0; k < count; k++) turned[k][c] = w[c * K + start + k];
-    for (int64_t k = count; k % P::K_PER_STEP; k++) std::fill_n(turned[k], PANEL, 0.0f);
+  for (int64_t start = 0, padded = steps_of<P>(K) * P::K_PER_STEP; start < padded; start += TILE) {
+    turn(rows, columns, start, std::max<int64_t>(0, std::min(TILE, K - start)), turned);
     if (scale)
-      for (int64_t k = 0; k < count; k++)
+      for (int64_t k = 0; k < TILE; k++)
         for (int c = 0; c < PANEL; c += W) store(turned[k] + c, load(turned[k] + c) / load(divisor + c));
-    for (int64_t k = 0; k < count; k += P::K_PER_STEP) P::put(panel + P::at(start + k, 0), turned + k);
+    for (int64_t k = 0; k < TILE && start + k < padded; k += P::K_PER_STEP) P::put(panel + P::at(start + k, 0), turned + k);
   }
 }
 
@@ -48,18 +103,23 @@ ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K) {
   return with_layout(format, [&](auto layout) { return panel_bytes_of<decltype(layout)>(K); });
 }
 
-// w is [N, K]. out has room for whole panels and is filled with zeros. scale is written for int8 only.
-ROSE_EXPORT void rose_pack_linear(int format, const float* w, int64_t N, int64_t K, char* out, float* scale) {
-  with_layout(format, [&](auto layout) {
-    using P = decltype(layout);
+// Pack N rows of K values, which may be anywhere. out has room for whole panels. scale is written for int8 only;
+// it has a value for each row. The thread that computes with a panel writes it first, so that its memory is near.
+ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows, int64_t N, int64_t K, char* out,
+                                float* scale) {
+  with_source(source, [&](auto type) {
+    with_layout(format, [&](auto layout) {
+      using P = decltype(layout);
+      auto from = (decltype(type) const*)rows;
 #pragma omp parallel for schedule(static)
-    for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
-      int64_t first = p * PANEL;
-      int columns = (int)std::min<int64_t>(PANEL, N - first);
-      float* own = format == INT8 ? scale + first : nullptr;
-      for (int c = 0; own && c < columns; c++) own[c] = scale_of(w + (first + c) * K, K);
-      pack_panel<P>(w + first * K, K, columns, own, out + p * panel_bytes_of<P>(K));
-    }
+      for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
+        int64_t first = p * PANEL;
+        int columns = (int)std::min<int64_t>(PANEL, N - first);
+        float* own = format == INT8 ? scale + first : nullptr;
+        for (int c = 0; own && c < columns; c++) own[c] = scale_of(from[first + c], K);
+        pack_panel<P>(from + first, K, columns, own, out + p * panel_bytes_of<P>(K));
+      }
+    });
   });
 }
 

@@ -61,7 +61,7 @@ def test_a_gated_grouped_product(library: Kernels, fmt: Format) -> None:
     both = [interleave(library, gate, up) for gate, up in zip(gates, ups, strict=True)]
     x = torch.randn(47, 48)
     weight = pack_groups(library, both, None, fmt, (NUM_GROUPS, 128, 48))
-    each = [pack(library, [one], [None], fmt) for one in both]
+    each = [pack(library, one, [None], fmt) for one in both]
     expected = one_by_one(x, each, Epilogue.SILU_GATE)
     assert torch.equal(weight.multiply(x, ENDS, Epilogue.SILU_GATE), expected)
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
 from core.kernels.cpu.library import Kernels, kernels
-from core.kernels.cpu.linear import Epilogue, Format, interleave, pack
+from core.kernels.cpu.linear import Epilogue, Format, Rows, interleave, pack, pack_into
 from core.kernels.cpu.sampling import argmax, logprob_lines
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
@@ -102,7 +102,27 @@ def test_stacked_matrices_are_one(library: Kernels, fmt: Format) -> None:
     torch.testing.assert_close(packed.rows(ids), whole[ids], rtol=1e-6, atol=1e-6)
 
 
-def test_a_large_matrix_is_packed_in_pieces(library: Kernels) -> None:
+@each("fmt", Format)
+def test_weights_are_packed_from_any_memory_over_any_memory(library: Kernels, fmt: Format) -> None:
+    """Whole and partial tiles, in both types that the kernel reads, by row and by column."""
+    for shape in ((64, 48), (70, 37)):
+        weight = torch.randn(*shape).bfloat16()
+        size = len(pack(library, [weight], [None], fmt).data)
+        packed = []
+        for memory in (weight, weight.float(), weight.t().contiguous().t()):
+            data, scale = torch.full((size,), 85, dtype=torch.uint8), torch.zeros(128)
+            rows = Rows.of([memory[:5], memory[5:]])
+            pack_into(library, rows, fmt, data, scale if fmt is Format.INT8 else None)
+            packed.append((data, scale))
+        assert all(torch.equal(a, b) for one in packed for a, b in zip(one, packed[0], strict=True))
+        zeros = torch.zeros(size, dtype=torch.uint8)
+        pack_into(library, Rows.of([weight]), fmt, zeros, torch.zeros(128))
+        assert torch.equal(zeros, packed[0][0])
+        mixed = pack(library, [weight[:5], weight[5:].float()], [None, None], fmt)
+        assert torch.equal(mixed.data, zeros)
+
+
+def test_a_large_matrix(library: Kernels) -> None:
     weight = torch.randn(70_000, 256)
     packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
     x = torch.randn(3, 256).bfloat16().float()
@@ -120,7 +140,7 @@ def test_a_large_matrix_is_packed_in_pieces(library: Kernels) -> None:
 @pytest.mark.parametrize("fmt", Format)
 def test_gated_epilogues_equal_torch(library, fmt, epilogue, act) -> None:
     gate, up = torch.randn(96, 48), torch.randn(96, 48)
-    packed = pack(library, [interleave(library, gate, up)], [None], fmt)
+    packed = pack(library, interleave(library, gate, up), [None], fmt)
     for num_rows in (1, 5, 20):
         x = torch.randn(num_rows, 48)
         sharp = rounded(x, library, fmt)
