@@ -5,6 +5,8 @@ It decides as ``with_ticket`` would, in front of uvicorn's and Litestar's work o
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from functools import partial
 
 from litestar import Litestar
@@ -12,7 +14,7 @@ from litestar import Litestar
 from core.contract.errors import Unavailable
 from server.connections.refusal import raw_response
 from server.connections.turn_away import EarlyAnswer, Headers
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import ticketed_paths
 from server.errors import APIError, retry_headers, to_api_error
 from server.request_id import id_of, log_access
 from server.serving import Serving
@@ -33,13 +35,10 @@ class EarlyRefusal:
         serving: Serving = app.state.serving
         keys: Keys = app.state.api_keys
         self._serving, self._keys = serving, keys
+        self._loop = asyncio.get_running_loop()
+        self._passed: Counter[str] = Counter()
         self._has_proxy = serving.settings.forwarded_allow_ips is not None
-        self._urls = frozenset(
-            route.path.encode()
-            for route in app.routes
-            for handler in getattr(route, "route_handlers", ())
-            if with_ticket in handler.resolve_middleware()
-        )
+        self._urls = frozenset(path.encode() for path in ticketed_paths(app))
 
     def __call__(
         self, method: bytes, url: bytes, headers: Headers, client: tuple[str, int] | None
@@ -49,7 +48,11 @@ class EarlyRefusal:
         if method != b"POST" or url not in self._urls or self._has_proxy or admission.rates:
             return None
         tenant = self._tenant(headers, client)
-        if tenant is None or admission.choices.has_room(tenant.name, 1):
+        if tenant is None:
+            return None
+        num_before = self._serving.turns.num_waiting(tenant.name) + self._passed[tenant.name]
+        if admission.choices.has_room(tenant.name, num_before + 1):
+            self._pass(tenant.name)
             return None
         try:
             self._serving.bridge.check_accepting()
@@ -58,6 +61,12 @@ class EarlyRefusal:
         admission.num_refused += 1
         error = to_api_error(admission.choices.refusal(1))
         return partial(_answer, error, f"POST {url.decode()}", tenant, id_of(headers))
+
+    def _pass(self, tenant: str) -> None:
+        """Count a request until it has begun, or waits for its turn."""
+        if not self._passed:
+            self._loop.call_soon(self._passed.clear)  # before the loop reads again
+        self._passed[tenant] += 1
 
     def _tenant(self, headers: Headers, client: tuple[str, int] | None) -> Tenant | None:
         """The tenant of a request, None if it is not clear."""

@@ -10,13 +10,14 @@ from server.hosts import HostPolicy, with_known_hosts
 from server.request_id import with_request_id
 from server.settings import Settings
 from server.tenants.middleware import with_tenant
+from server.turns import with_turns
 
 
 def with_edge(app: Litestar, settings: Settings) -> ASGIApp:
     """Wrap the application of ``create_app``.
 
-    A request gets its tenant, its id and its line in the access log. It is refused if its host or
-    origin is not allowed.
+    A request gets its tenant, its id and its line in the access log, and waits for its turn. It is
+    refused if its host or origin is not allowed.
     """
     inner = with_known_hosts(with_head(app), HostPolicy.of(settings))
-    return with_tenant(with_request_id(inner), app.state.api_keys)
+    return with_tenant(with_request_id(with_turns(inner, app)), app.state.api_keys)

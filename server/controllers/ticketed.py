@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from litestar import Litestar
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.contract.errors import QueueFull
@@ -43,7 +44,6 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
             return
         with ticket:
             scope["state"][SCOPE_KEY] = ticket
-            await serving.turns.begin(tenant.name)
             watched = Watched(receive, on_body=ticket.body_arrived)
             serving.trimmer.request_started()
             try:
@@ -55,6 +55,16 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
                 serving.trimmer.request_ended()
 
     return wrapped
+
+
+def ticketed_paths(app: Litestar) -> frozenset[str]:
+    """The paths of the routes that take tickets. Their method is POST."""
+    return frozenset(
+        route.path
+        for route in app.routes
+        for handler in getattr(route, "route_handlers", ())
+        if with_ticket in handler.resolve_middleware()
+    )
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

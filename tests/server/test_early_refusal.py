@@ -3,9 +3,12 @@
 import json
 import logging
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from server.admission.rates import Rates
+from server.admission.turns import PER_TURN
 from server.bridge import State
 from server.early_refusal import EarlyRefusal
 from server.settings import Settings
@@ -53,7 +56,7 @@ async def test_says_what_the_application_says(start, path):
     status, headers, body = parsed(ask(turn_away, url=path.encode())(is_last=False))
     assert status == upload.status == 429
     assert body == upload.json
-    for name in upload.headers.keys() - {"x-request-id"}:
+    for name in upload.headers.keys() - {"x-request-id", "openai-processing-ms"}:
         assert headers[name] == upload.headers[name]
     assert headers.keys() - upload.headers.keys() == {"date"}
 
@@ -71,6 +74,29 @@ async def test_the_head_decides(start):
 async def test_with_room_nobody_is_refused(start):
     app, turn_away = await start()
     app.litestar.state.serving.admission.choices.give_back("127.0.0.1", 1)
+    assert ask(turn_away) is None
+
+
+async def test_those_that_came_at_the_same_time_count(start):
+    app, turn_away = await start()
+    app.litestar.state.serving.admission.choices.give_back("127.0.0.1", 1)
+    assert ask(turn_away) is None
+    assert ask(turn_away)
+    assert ask(turn_away, client=("127.0.0.2", 5)) is None
+    await anyio.lowlevel.checkpoint()
+    assert ask(turn_away) is None
+
+
+async def test_those_that_wait_for_their_turn_count(start):
+    app, turn_away = await start()
+    serving = app.litestar.state.serving
+    serving.admission.choices.give_back("127.0.0.1", 1)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(PER_TURN + 1):
+            tasks.start_soon(serving.turns.begin, "127.0.0.1")
+        await anyio.lowlevel.checkpoint()
+        assert serving.turns.num_waiting("127.0.0.1") == 1
+        assert ask(turn_away)
     assert ask(turn_away) is None
 
 

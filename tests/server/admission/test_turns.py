@@ -14,9 +14,13 @@ def begun():
 
 
 @pytest.fixture
-async def start(begun):
+async def turns():
+    return Turns()
+
+
+@pytest.fixture
+async def start(begun, turns):
     """Start requests; they say in ``begun`` when they begin."""
-    turns = Turns()
 
     async def begin(tenant, number):
         await turns.begin(tenant)
@@ -67,6 +71,15 @@ async def test_a_tenant_with_one_request_passes_one_with_many(start, begun):
     start("one", 0)
     await turns_until(lambda: ("one", 0) in begun)
     assert len(begun) <= 3 * PER_TURN
+
+
+async def test_those_that_wait_are_counted(start, turns, begun):
+    tasks = [start("a", number) for number in range(PER_TURN + 2)] + [start("b", 0)]
+    await anyio.lowlevel.checkpoint()
+    assert (turns.num_waiting("a"), turns.num_waiting("b")) == (2, 1)
+    tasks[-1].cancel()
+    await turns_until(lambda: len(begun) == PER_TURN + 2)
+    assert (turns.num_waiting("a"), turns.num_waiting("b")) == (0, 0)
 
 
 async def test_one_that_leaves_takes_no_turn(start, begun):
