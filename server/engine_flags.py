@@ -33,7 +33,8 @@ MODEL_FLAGS = (
     ),
     Flag(
         name="quantization",
-        help="store the weights of linear layers in 8 bits, with one scale a row; fp8 needs CUDA",
+        help="store the weights of linear layers in 8 bits, with one scale a row, or in the mix of "
+        "4 and 6 bits that GGUF calls Q4_K_M; int4 needs a CPU, fp8 CUDA",
         convert=Choice(get_args(Quantization)),
     ),
     Switch(name="trust-remote-code", help="run code that comes with the model"),

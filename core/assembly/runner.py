@@ -9,7 +9,7 @@ import torch
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward
 from core.contract.config import EngineConfig, Quantization
-from core.fusion.accelerate import accelerate
+from core.fusion.accelerate import accelerate, is_exact, quantise_to_4_bits
 from core.model.cache import KVCache, kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
@@ -49,6 +49,8 @@ def build_runner(
     rope = fix_rope(model.module, limits.max_model_len)
     if config.threads is not None:
         torch.set_num_threads(config.threads)  # of this thread, which will run the steps
+    quantise_to_4_bits(model, quantization)
+    exact = is_exact(model, quantization)
     hook = AttentionHook(model.module)
     proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)
@@ -60,7 +62,7 @@ def build_runner(
         make_attention,
         dtype=model.dtype,
         kv_dtype=kv_dtype(model, config),
-        is_exact=quantization == "none",
+        is_exact=exact,
     )
     cache, limits = make_cache(model, hook, make_attention, limits, config)
     rope.fix(limits.max_model_len)  # memory may have lowered it

@@ -9,7 +9,7 @@ import msgspec
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 KVCacheDType: TypeAlias = Literal["auto", "fp8"]
-Quantization: TypeAlias = Literal["none", "int8", "fp8"]
+Quantization: TypeAlias = Literal["none", "int8", "int4", "fp8"]
 AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 

@@ -10,6 +10,7 @@ import torch
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
 from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.in_blocks import quantise_to_blocks, types_of_blocks
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.ops import TritonOps, triton_ops
 from core.fusion.visitor import Attention
@@ -33,6 +34,22 @@ class Acceleration:
     description: str
 
 
+def quantise_to_4_bits(model: LoadedModel, quantization: Quantization) -> None:
+    """Carry out int4, before the engine's reference is computed: it is that of the blocks.
+
+    The distance of 4 bits from the checkpoint says nothing about the engine. Raises ModelLoadError.
+    """
+    if quantization == "int4":
+        if model.device.type != "cpu":
+            raise ModelLoadError("--quantization int4 needs a CPU; CUDA has int8 and fp8")
+        quantise_to_blocks(kernels(), model.module)
+
+
+def is_exact(model: LoadedModel, quantization: Quantization) -> bool:
+    """Whether products are those of the weights with activations in the model's type."""
+    return quantization == "none" and not types_of_blocks(model.module)
+
+
 def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantization) -> Acceleration:
     """Replace modules of the model with fused ones. Raises ModelLoadError.
 
@@ -42,7 +59,7 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
     if model.device.type == "cuda":
         return accelerate_on_cuda(model, hook, triton_ops(model.device), quantization)
     if quantization == "fp8":
-        raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8")
+        raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8 and int4")
     return _accelerate_on_cpu(model, hook, quantization)
 
 
@@ -83,9 +100,11 @@ def _accelerate_on_cpu(
                 "and weights in float32 or bfloat16"
             )
         return Acceleration("torch", "torch's own kernels")
-    fmt = Format.INT8 if quantization == "int8" else _FORMATS[model.dtype]
+    # with int4, linear layers are in blocks already; experts are not
+    fmt = Format.INT8 if quantization in ("int8", "int4") else _FORMATS[model.dtype]
+    types = types_of_blocks(model.module)
     counts = fuse_for_cpu(compiled, model.module, _attention(hook), fmt)
-    name = fmt.name.lower()
+    name = "/".join(types) or fmt.name.lower()
     return Acceleration("cpu", f"{name} weights in compiled kernels ({_listed(counts)})")
 
 

@@ -9,6 +9,8 @@ from types import FunctionType
 import torch
 from torch import nn
 
+from core.gguf.blocks import BlockMatrix
+
 _INTERNAL = frozenset(vars(nn.Module()))
 _HOOKS = tuple(name for name in _INTERNAL if name.endswith("_hooks"))
 _VALUES = (bool, int, float, str, type(None), torch.dtype, torch.device)
@@ -47,6 +49,8 @@ def _facts(module: nn.Module, *, is_attention: bool) -> tuple[Hashable, ...]:
 def _fact(value: object) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_fact, value))
+    if isinstance(value, BlockMatrix):
+        return (value.type.name, value.shape)
     if isinstance(value, partial):
         named = sorted(value.keywords.items())
         return _fact((value.func, value.args, *named))

@@ -16,10 +16,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from core.gguf.blocks import BlockMatrix
+from core.gguf.modules import BlockLinear
 from core.model.plain import is_plain
 
-Matrix = tuple[torch.Tensor, torch.Tensor | None]
-"""Weight ``[out_features, in_features]`` and bias of a linear layer."""
+Weight: TypeAlias = torch.Tensor | BlockMatrix
+"""``[out_features, in_features]``. Blocks occur on CPUs only."""
+
+Matrix: TypeAlias = tuple[Weight, torch.Tensor | None]
+"""Weight and bias of a linear layer."""
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
@@ -43,6 +48,12 @@ _ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
+
+
+def dense(weight: Weight) -> torch.Tensor:
+    """The weight of a matrix that is not in blocks, as all are on CUDA."""
+    assert isinstance(weight, torch.Tensor)
+    return weight
 
 
 class LayerNames(NamedTuple):
@@ -78,7 +89,9 @@ class GatedMLP:
 
 
 def matrix_of(module: Any) -> Matrix | None:
-    """Weight and bias of a plain linear layer, or of a Conv1D, which is transposed."""
+    """Weight and bias of a plain linear layer, in blocks or not, or of a Conv1D, transposed."""
+    if type(module) is BlockLinear:
+        return module.weight, module.bias
     if not is_plain(module):
         return None
     if type(module) is nn.Linear:

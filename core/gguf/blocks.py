@@ -99,6 +99,9 @@ class BlockMatrix:
     def __len__(self) -> int:
         return self.rows
 
+    def __deepcopy__(self, _memo: object) -> BlockMatrix:
+        return self  # nobody writes to it
+
     @property
     def shape(self) -> tuple[int, int]:
         """``(rows, columns)``."""

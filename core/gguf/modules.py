@@ -50,3 +50,13 @@ class BlockEmbedding(nn.Module):
         """Look up ``ids``."""
         rows = rows_of(self.weight, ids)
         return rows if self.scale == 1.0 else rows * self.scale
+
+
+def weights_in_blocks(model: nn.Module) -> list[BlockMatrix]:
+    """Return the weights of a model that are in blocks; a shared one once."""
+    found = {
+        id(module.weight): module.weight
+        for module in model.modules()
+        if isinstance(module, (BlockLinear, BlockEmbedding))
+    }
+    return list(found.values())

@@ -11,11 +11,13 @@ import torch
 from core.fusion.cpu.decoder import decoder_pattern
 from core.fusion.cpu.head import head_pattern
 from core.fusion.cpu.layer_pattern import LayerPattern
-from core.fusion.cpu.linear import Packer, qkv_pattern
+from core.fusion.cpu.linear import qkv_pattern
 from core.fusion.cpu.module_patterns import module_patterns
+from core.fusion.cpu.packer import Packer
 from core.fusion.cpu.rotary import rotary_pattern
 from core.fusion.cpu.weights import log_bytes, widen_small
 from core.fusion.visitor import Attention, Visitor
+from core.gguf.modules import weights_in_blocks
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
 from core.model.prequantised import is_quantised
@@ -31,7 +33,8 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     of a checkpoint that comes quantised stay and get float32 input; such a model is in float32.
     """
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    packer = Packer(kernels, fmt)
+    num_in_blocks = sum(weight.rows * weight.columns for weight in weights_in_blocks(model))
+    packer = Packer(kernels, fmt, has_blocks=num_in_blocks > 0)
     proof = packer.proof()
     visitor = Visitor(model, attention, proof)
     visitor.visit_model(partial(head_pattern, packer))
@@ -44,5 +47,5 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     if not is_quantised(model):  # transformers refuses to convert a quantised model
         widen_small(model)
     visitor.visit_model(partial(decoder_pattern, kernels, attention))
-    log_bytes(model, num_parameters, packer.nbytes)
+    log_bytes(model, num_parameters + num_in_blocks, packer.nbytes)
     return visitor.counts

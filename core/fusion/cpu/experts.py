@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from core.fusion.cpu.linear import Packer
 from core.fusion.cpu.mlp import GATED
+from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import gate_activation
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Place

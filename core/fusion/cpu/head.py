@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from core.fusion.cpu.linear import Packer
-from core.fusion.patterns import matrix_of, reads_weights
+from core.fusion.cpu.packer import Packer
+from core.fusion.patterns import Weight, matrix_of, reads_weights
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Candidate, Place, Replacement, place_of
+from core.gguf.blocks import BlockMatrix
+from core.gguf.modules import BlockEmbedding
 from core.kernels.cpu.linear import PackedWeight
 from core.model.plain import is_plain
 
@@ -38,15 +40,17 @@ class PackedHead(nn.Module):
 
 
 class PackedEmbedding(nn.Module):
-    """An embedding that shares its packed weight with the output layer."""
+    """Rows of a packed weight, which may be the output layer's, times ``scale``."""
 
-    def __init__(self, weight: PackedWeight) -> None:
+    def __init__(self, weight: PackedWeight, scale: float = 1.0) -> None:
         super().__init__()
         self._weight = weight
+        self._scale = scale
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up int64 ``ids``; float32 ``[*ids.shape, num_columns]``."""
-        return self._weight.rows(ids)
+        rows = self._weight.rows(ids)
+        return rows if self._scale == 1.0 else rows * self._scale
 
 
 class PlainEmbedding(nn.Module):
@@ -86,23 +90,41 @@ class FusedEmbedding:
 def head_pattern(packer: Packer, model: Any) -> Iterator[Candidate]:
     """The output layer, then the embedding; a shared weight is packed once."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    is_usual = type(embedding) is nn.Embedding and is_plain(embedding)
+    table = _table(embedding)
     matrix, packed = matrix_of(head), None
     if matrix is not None:
         place, fused = place_of(model, head), PackedHead(packer.stack([matrix]))
-        is_tied = is_usual and embedding.weight.data_ptr() == head.weight.data_ptr()
+        is_tied = table is not None and _is_same(table, matrix[0])
         yield Replacement({"head": 1}, [place], [fused], size=matrix[0].shape[1], is_product=True)
         if is_tied and place.module is fused:
             packed = fused.weight
-    if is_usual:
+    if table is not None:
         place = place_of(model, embedding)
         if not reads_weights(place.parent):
-            yield FusedEmbedding(place, _embedding(packer, embedding, packed))
+            scale = getattr(embedding, "scale", 1.0)
+            yield FusedEmbedding(place, _embedding(packer, table, scale, packed))
 
 
-def _embedding(packer: Packer, original: Any, packed: PackedWeight | None) -> nn.Module:
+def _table(embedding: Any) -> Weight | None:
+    """The weight of an embedding that is a look-up and no more, but for the scale of blocks."""
+    if type(embedding) is BlockEmbedding:
+        return embedding.weight
+    return embedding.weight if type(embedding) is nn.Embedding and is_plain(embedding) else None
+
+
+def _is_same(table: Weight, weight: Weight) -> bool:
+    if isinstance(table, torch.Tensor) and isinstance(weight, torch.Tensor):
+        return table.data_ptr() == weight.data_ptr()
+    return table is weight
+
+
+def _embedding(
+    packer: Packer, table: Weight, scale: float, packed: PackedWeight | None
+) -> nn.Module:
     if packed is not None:
-        return PackedEmbedding(packed)
-    table = original.weight.detach().clone()  # a copy, so that a mapped checkpoint is released
-    packer.count(table)
-    return PlainEmbedding(table)
+        return PackedEmbedding(packed, scale)
+    if isinstance(table, BlockMatrix):
+        return PackedEmbedding(packer.stack([(table, None)]), scale)
+    own = table.detach().clone()  # a copy, so that a mapped checkpoint is released
+    packer.count(own)
+    return PlainEmbedding(own)

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.layer import ROTATION, FusedLayer, LayerParts, Workspace
-from core.fusion.cpu.linear import Packer
 from core.fusion.cpu.mlp import fused_mlp
 from core.fusion.cpu.norm import FusedNorm, proved_norm
+from core.fusion.cpu.packer import Packer
 from core.fusion.kinds import kind_of
 from core.fusion.patterns import (
     HEAD_NORMS,

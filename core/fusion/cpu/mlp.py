@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from core.fusion.cpu.linear import Packer
+from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import Activation, gated_mlp, matrix_of, plain_mlp
 from core.fusion.visitor import Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from core.fusion.cpu.experts import experts_pattern
-from core.fusion.cpu.linear import Packer, linear_pattern
+from core.fusion.cpu.linear import linear_pattern
 from core.fusion.cpu.mlp import mlp_pattern
 from core.fusion.cpu.norm import norm_pattern
+from core.fusion.cpu.packer import Packer
 from core.fusion.visitor import ModulePattern
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from core.fusion.joint import Stack, Weight, joint_qkv
-from core.fusion.patterns import Matrix, matrix_of
+from core.fusion.patterns import Matrix, dense, matrix_of
 from core.fusion.visitor import AttentionSite, Place, Replacement
 
 
@@ -17,7 +17,7 @@ class DenseWeight:
     """Stacked matrices with a common input, in the type of the model."""
 
     def __init__(self, matrices: list[Matrix]) -> None:
-        self._weight = torch.cat([weight for weight, _ in matrices])
+        self._weight = torch.cat([dense(weight) for weight, _ in matrices])
         self._bias = stacked_bias(matrices)
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,7 +41,9 @@ def stacked_bias(matrices: list[Matrix]) -> torch.Tensor | None:
     """Return the biases of all rows, zero for matrices without one; None if none has one."""
     if all(bias is None for _, bias in matrices):
         return None
-    return torch.cat([weight.new_zeros(len(weight)) if b is None else b for weight, b in matrices])
+    return torch.cat(
+        [dense(weight).new_zeros(len(weight)) if b is None else b for weight, b in matrices]
+    )
 
 
 def linear_pattern(stack: Stack, place: Place) -> Iterator[Replacement]:

@@ -13,7 +13,7 @@ import torch
 from core.contract.config import Quantization
 from core.fusion.cuda.linear import DenseWeight, stacked_bias
 from core.fusion.joint import Stack
-from core.fusion.patterns import Matrix
+from core.fusion.patterns import Matrix, dense
 
 FORMATS = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 """The type of stored weights, by the name of the quantisation."""
@@ -32,7 +32,7 @@ class QuantisedWeight:
         from core.kernels.triton import quantised_linear, quantised_tiles  # noqa: PLC0415
 
         self._linear = quantised_linear.quantised_linear
-        weights = [weight for weight, _ in matrices]
+        weights = [dense(weight) for weight, _ in matrices]
         num_outputs, size = sum(map(len, weights)), weights[0].shape[1]
         device = weights[0].device
         self._weight = torch.empty((num_outputs, size), dtype=dtype, device=device)

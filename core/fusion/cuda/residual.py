@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from core.fusion.patterns import LLAMA_LAYER, layer_names, matrix_of
+from core.fusion.patterns import LLAMA_LAYER, dense, layer_names, matrix_of
 from core.fusion.proof import NUM_ROWS, Proof, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
 from core.model.attention_interface import routed
@@ -96,4 +96,4 @@ def residual_pattern(hidden_size: int, site: AttentionSite) -> Iterator[Residual
     mlp = matrix_of(getattr(layer.mlp, "down_proj", None))
     if attention is None or mlp is None or attention[1] is not None or mlp[1] is not None:
         return
-    yield ResidualCandidate(site, attention[0], mlp[0], hidden_size)
+    yield ResidualCandidate(site, dense(attention[0]), dense(mlp[0]), hidden_size)

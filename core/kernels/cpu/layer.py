@@ -32,28 +32,32 @@ class Norm(ctypes.Structure):
 class Matrix(ctypes.Structure):
     """Mirrors ``Matrix`` in source/layer.cpp."""
 
-    _fields_ = (
-        ("format", c_int64),
-        ("epilogue", c_int64),
-        ("num_rows", c_int64),
-        ("num_columns", c_int64),
-        ("data", c_void_p),
-        ("scale", c_void_p),
-        ("bias", c_void_p),
-    )
-
     @classmethod
     def of(cls, weight: PackedWeight, epilogue: Epilogue = Epilogue.NONE) -> Matrix:
         """Point to a packed weight, which the caller keeps alive."""
+        more = None if weight.more is None else ctypes.pointer(cls.of(weight.more, epilogue))
         return cls(
             weight.format,
             epilogue,
-            weight.num_rows,
+            weight.own_rows,
             weight.num_columns,
             weight.data.data_ptr(),
             address(weight.scale),
             address(weight.bias),
+            more,
         )
+
+
+Matrix._fields_ = (
+    ("format", c_int64),
+    ("epilogue", c_int64),
+    ("num_rows", c_int64),
+    ("num_columns", c_int64),
+    ("data", c_void_p),
+    ("scale", c_void_p),
+    ("bias", c_void_p),
+    ("more", ctypes.POINTER(Matrix)),  # which the structure keeps alive
+)
 
 
 class LayerStep(ctypes.Structure):

@@ -24,6 +24,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_activation_columns": (c_int,),
     "rose_pack_rows": (c_int, c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
+    "rose_block_values": (c_int,),
+    "rose_block_bytes": (c_int,),
+    "rose_pack_blocks": (c_int, c_void_p, c_int64, c_int64, c_void_p),
+    "rose_dequantise_blocks": (c_int, c_void_p, c_int64, c_void_p),
+    "rose_quantise_blocks": (c_int, c_void_p, c_int64, c_void_p),
     "rose_linear": (
         *(c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_int64),
         *(c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p),
@@ -60,6 +65,8 @@ _RETURN_INTEGERS = (
     "rose_rounds_activations",
     "rose_activation_levels",
     "rose_activation_columns",
+    "rose_block_values",
+    "rose_block_bytes",
 )
 
 MAPS = Path("/proc/self/maps")
@@ -90,6 +97,11 @@ class Kernels:
         self.panel: int = library.rose_panel()
         self.pack_rows: Function = library.rose_pack_rows
         self.unpack_rows: Function = library.rose_unpack_rows
+        self.block_values: Callable[[int], int] = library.rose_block_values
+        self.block_bytes: Callable[[int], int] = library.rose_block_bytes
+        self.pack_blocks: Function = library.rose_pack_blocks
+        self.dequantise_blocks: Function = library.rose_dequantise_blocks
+        self.quantise_blocks: Function = library.rose_quantise_blocks
         self.linear: Function = library.rose_linear
         self.grouped_linear: Function = library.rose_grouped_linear
         self.experts_sort: Function = library.rose_experts_sort

@@ -48,20 +48,28 @@ class PackedWeight:
     """A matrix ``[num_rows, num_columns]`` in the kernel's layout, with its bias.
 
     A panel holds ``kernels.panel`` rows, interleaved by column. int8 has one scale per row.
+    ``format`` is a Format or a BlockFormat. Further rows of the matrix may be in ``more``, in
+    another format.
     """
 
     kernels: Kernels
-    format: Format
-    num_rows: int
+    format: int
+    own_rows: int
     num_columns: int
     data: torch.Tensor  # uint8, aligned to a cache line
     scale: torch.Tensor | None  # [rows of whole panels]
     bias: torch.Tensor | None  # [rows of whole panels]
+    more: PackedWeight | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the whole matrix."""
+        return self.own_rows if self.more is None else self.own_rows + self.more.num_rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrix."""
-        return self.data.numel()
+        """Bytes of the whole matrix."""
+        return self.data.numel() + (0 if self.more is None else self.more.nbytes)
 
     def multiply(
         self,
@@ -81,25 +89,35 @@ class PackedWeight:
         y = torch.empty(shape) if out is None else out
         count = x.numel() // self.num_columns
         if count:
-            self.kernels.linear(
-                self.format,
-                epilogue,
-                x.data_ptr(),
-                self.num_columns,
-                count,
-                self.num_columns,
-                self.num_rows,
-                self.data.data_ptr(),
-                address(self.scale),
-                address(self.bias),
-                y.data_ptr(),
-                width,
-                None,
-            )
+            self._multiply(x.data_ptr(), count, epilogue, y.data_ptr(), width)
         return y
+
+    def _multiply(self, x: int, count: int, epilogue: Epilogue, y: int, width: int) -> None:
+        """Multiply ``count`` rows at address ``x`` and write rows of ``width`` values to ``y``."""
+        self.kernels.linear(
+            self.format,
+            epilogue,
+            x,
+            self.num_columns,
+            count,
+            self.num_columns,
+            self.own_rows,
+            self.data.data_ptr(),
+            address(self.scale),
+            address(self.bias),
+            y,
+            width,
+            None,
+        )
+        if self.more is not None:
+            assert not epilogue.is_gated
+            self.more._multiply(  # noqa: SLF001 - of the same class
+                x, count, epilogue, y + 4 * self.own_rows, width
+            )
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up rows of the matrix by int64 ``ids``: float32 ``[*ids.shape, num_columns]``."""
+        assert self.more is None
         ids = ids.contiguous()
         y = torch.empty((*ids.shape, self.num_columns))
         self.kernels.unpack_rows(
@@ -156,14 +174,7 @@ def pack(
     data = huge_pages.zeros(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
     scale = torch.zeros(padded) if fmt is Format.INT8 else None
     pack_into(kernels, rows, fmt, data, scale)
-    bias = None
-    if any(b is not None for b in biases):
-        bias = torch.zeros(padded)
-        parts = [
-            torch.zeros(size) if b is None else b.float()
-            for size, b in zip(sizes, biases, strict=True)
-        ]
-        bias[:num_rows] = torch.cat(parts)
+    bias = padded_bias(kernels, sizes, biases)
     return PackedWeight(kernels, fmt, num_rows, num_columns, data, scale, bias)
 
 
@@ -180,6 +191,21 @@ def pack_into(
         data.data_ptr(),
         address(scale),
     )
+
+
+def padded_bias(
+    kernels: Kernels, sizes: list[int], biases: list[torch.Tensor | None]
+) -> torch.Tensor | None:
+    """Stack biases of ``sizes`` values, zeros for None, and pad them; None if there is none."""
+    if all(bias is None for bias in biases):
+        return None
+    parts = [
+        torch.zeros(size) if bias is None else bias.float()
+        for size, bias in zip(sizes, biases, strict=True)
+    ]
+    stacked = torch.zeros(padded_rows(kernels, sum(sizes)))
+    stacked[: sum(sizes)] = torch.cat(parts)
+    return stacked
 
 
 def padded_rows(kernels: Kernels, num_rows: int) -> int:

@@ -17,6 +17,7 @@ struct Matrix {
   const char* data;
   const float* scale;
   const float* bias;
+  const Matrix* more;  // further rows, or null
 };
 
 // What changes from step to step. Layers of the same sizes share it.
@@ -24,7 +25,7 @@ struct LayerStep {
   int64_t num_tokens, rotated;
   // buffers for intermediate results
   float* normed;     // [num_tokens, hidden_size]
-  float* projected;  // [num_tokens, num_rows of `projections`] queries, keys and values of all heads
+  float* projected;  // [num_tokens, all rows of `projections`] queries, keys and values of all heads
   float* query;      // [num_tokens, num_heads, head_dim], null if there is neither RoPE nor a query norm
   float* key;        // [num_tokens, num_kv_heads, head_dim]
   float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
@@ -49,11 +50,37 @@ void apply(const Norm& norm, const float* x, int64_t n, float* y) {
   norm_row(x, n, norm.center, (float)norm.eps, norm.weight, norm.bias, y);
 }
 
-Job product(const Matrix& m, const float* x, int64_t count, float* y, const float* residual = nullptr) {
-  int64_t width = is_gated((int)m.epilogue) ? m.num_rows / 2 : m.num_rows;
-  return {(int)m.format, (int)m.epilogue, x, m.num_columns, count, m.num_columns, m.num_rows,
-          m.data, m.scale, m.bias, y, width, residual};
+int64_t width_of(const Matrix& m) {
+  int64_t own = is_gated((int)m.epilogue) ? m.num_rows / 2 : m.num_rows;
+  return m.more ? own + width_of(*m.more) : own;
 }
+
+// The products of a matrix and its further rows, one after the other, and where in prepared memory their rows are.
+struct Products {
+  static constexpr int MOST = 4;
+  Job jobs[MOST];
+  int64_t starts[MOST], bytes = 0;
+  int count = 0;
+
+  Products(const Matrix& all, const float* x, int64_t num_tokens, float* y, const float* residual = nullptr) {
+    int64_t width = width_of(all), column = 0;
+    for (const Matrix* m = &all; m; column += m->num_rows, m = m->more) {
+      Job job{(int)m->format, (int)m->epilogue, x, m->num_columns, num_tokens, m->num_columns, m->num_rows,
+              m->data, m->scale, m->bias, y + column, width, residual ? residual + column : nullptr};
+      starts[count] = bytes;
+      bytes += (prepared_bytes(job) + 63) / 64 * 64;
+      jobs[count++] = job;
+    }
+  }
+
+  void prepare(int64_t t, char* prepared) const {
+    for (int i = 0; i < count; i++) prepare_row(jobs[i], t, prepared + starts[i]);
+  }
+
+  void stages(team::Member& member, const char* prepared) const {
+    for (int i = 0; i < count; i++) product_stage(member, jobs[i], prepared + starts[i]);
+  }
+};
 
 // A layer in a step, as one thread of the team computes it.
 class Layer {
@@ -63,9 +90,9 @@ class Layer {
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
-    Job job = product(c_.projections, s_.normed, s_.num_tokens, s_.projected);
-    norm_and_prepare(c_.first_norm, s_.x, job);
-    product_stage(member_, job, prepared_);
+    Products products(c_.projections, s_.normed, s_.num_tokens, s_.projected);
+    norm_and_prepare(c_.first_norm, s_.x, products);
+    products.stages(member_, prepared_);
     if (!s_.query && !attention) return;
     tokens([&](int64_t t) {
       if (s_.query) finish_heads(t);
@@ -77,18 +104,18 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    product_of_rows(product(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x));
-    Job up = product(c_.up, s_.normed, s_.num_tokens, s_.inner);
+    multiply_rows({c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x});
+    Products up(c_.up, s_.normed, s_.num_tokens, s_.inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
-    product_stage(member_, up, prepared_);
-    product_of_rows(product(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden));
+    up.stages(member_, prepared_);
+    multiply_rows({c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden});
   }
 
   // `constant` with the queries, keys and values of `begin`.
   AttentionCall attention(const AttentionCall& constant) const {
     AttentionCall a = constant;
     int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
-    a.query_token = a.key_token = a.value_token = c_.projections.num_rows;
+    a.query_token = a.key_token = a.value_token = width_of(c_.projections);
     a.query_head = a.key_head = c_.head_dim;
     a.value_head = c_.value_dim;
     a.query = s_.projected;
@@ -117,21 +144,21 @@ class Layer {
   }
 
   // The rows of a product's input are norms of x.
-  void norm_and_prepare(const Norm& norm, const float* x, const Job& job) {
+  void norm_and_prepare(const Norm& norm, const float* x, const Products& products) {
     tokens([&](int64_t t) {
       apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
-      prepare_row(job, t, prepared_);
+      products.prepare(t, prepared_);
     });
   }
 
-  void product_of_rows(const Job& job) {
-    if (prepared_bytes(job)) tokens([&](int64_t t) { prepare_row(job, t, prepared_); });
-    product_stage(member_, job, prepared_);
+  void multiply_rows(const Products& products) {
+    if (products.bytes) tokens([&](int64_t t) { products.prepare(t, prepared_); });
+    products.stages(member_, prepared_);
   }
 
   // Apply norms and RoPE to the queries and keys of a token.
   void finish_heads(int64_t t) {
-    const float* x = s_.projected + t * c_.projections.num_rows;
+    const float* x = s_.projected + t * width_of(c_.projections);
     int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
     finish_heads(t, c_.query_norm, c_.num_heads, x, s_.query + t * num_query);
     finish_heads(t, c_.key_norm, c_.num_kv_heads, x + num_query, s_.key + t * num_key);
@@ -150,13 +177,14 @@ class Layer {
 int64_t prepared_bytes(const LayerCall& c) {
   int64_t most = 0;
   for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down})
-    most = std::max(most, prepared_bytes(product(*m, nullptr, c.step->num_tokens, nullptr)));
+    most = std::max(most, Products(*m, nullptr, c.step->num_tokens, nullptr).bytes);
   return most;
 }
 
 int64_t num_multiplications(const LayerCall& c) {
   int64_t sum = 0;
-  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down}) sum += m->num_rows * m->num_columns;
+  for (const Matrix* all : {&c.projections, &c.output, &c.up, &c.down})
+    for (const Matrix* m = all; m; m = m->more) sum += m->num_rows * m->num_columns;
   return sum * c.step->num_tokens;
 }
 

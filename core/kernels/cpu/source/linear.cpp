@@ -5,6 +5,7 @@
 // rows, so a row's result does not depend on its batch.
 #include "linear.h"
 
+#include "block_stages.h"
 #include "linear_amx.h"
 #include "linear_vectors.h"
 
@@ -111,10 +112,12 @@ void run_all(const Job& all, const Matrices& matrices) {
 }  // namespace
 
 int64_t prepared_bytes(const Job& job) {
+  if (is_in_blocks(job.format)) return prepared_block_bytes(job);
   return with_layout(job.format, [&](auto layout) { return Prepared<decltype(layout)>(job).bytes(); });
 }
 
 void prepare_row(const Job& job, int64_t row, char* prepared) {
+  if (is_in_blocks(job.format)) return prepare_block_row(job, row, prepared);
   with_layout(job.format, [&](auto layout) {
     using P = decltype(layout);
     if constexpr (!Prepared<P>::IS_X) {
@@ -126,6 +129,7 @@ void prepare_row(const Job& job, int64_t row, char* prepared) {
 }
 
 void product_stage(team::Member& member, const Job& job, const char* prepared) {
+  if (is_in_blocks(job.format)) return block_product_stage(member, job, prepared);
   with_layout(job.format, [&](auto layout) {
     using P = decltype(layout);
     with_product<P>([&](auto* kind) {

@@ -1,4 +1,5 @@
 // Pack weights, and read rows of packed weights. packed.h defines the layouts.
+#include "block_pack.h"
 #include "packed.h"
 
 #include <omp.h>
@@ -100,6 +101,7 @@ void pack_panel(const T* const* rows, int64_t K, int columns, const float* scale
 // Columns of a panel, and its size in bytes.
 ROSE_EXPORT int64_t rose_panel() { return PANEL; }
 ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K) {
+  if (is_in_blocks(format)) return rose_block_panel_bytes(format, K);
   return with_layout(format, [&](auto layout) { return panel_bytes_of<decltype(layout)>(K); });
 }
 
@@ -126,6 +128,7 @@ ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows,
 // y[i] = row ids[i] of w in float32, for an embedding that shares its weight with the output layer.
 ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* scale, const int64_t* ids,
                                   int64_t count, int64_t K, float* y) {
+  if (is_in_blocks(format)) return rose_unpack_blocks(format, weight, ids, count, K, y);
   with_layout(format, [&](auto layout) {
     using P = decltype(layout);
 #pragma omp parallel for schedule(static) if (count * K >= MIN_PARALLEL)

@@ -8,6 +8,9 @@
 
 enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
+// Whether a format is one of block_formats.h.
+inline bool is_in_blocks(int format) { return format >= 100; }
+
 constexpr int PANEL = 2 * W;
 
 // In a step, `Activation` is read from a row of x, `Vector` from W columns, and the product is added to `Sum`.

@@ -1,0 +1,132 @@
+"""Packer: matrices of a model in the layout of the kernels."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+
+from core.fusion.patterns import Matrix
+from core.fusion.proof import Proof, cpu_proof
+from core.gguf.blocks import BF16, BlockMatrix, BlockType
+from core.gguf.values import values_of
+from core.kernels.cpu.blocks import BlockFormat, pack_blocks
+from core.kernels.cpu.grouped import GroupedWeight, pack_groups
+from core.kernels.cpu.library import Kernels
+from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
+
+Packed = TypeVar("Packed", PackedWeight, GroupedWeight)
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Packs matrices in one format, and knows how many bytes are in use."""
+
+    kernels: Kernels
+    format: Format
+    has_blocks: bool = False
+    """Whether some matrices come in blocks, which are multiplied with activations of 8 bits."""
+
+    _packed: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed or counted tensors that still exist."""
+        tensors = [reference() for reference in self._packed]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    def proof(self) -> Proof:
+        """Return a proof with the tolerance of this format."""
+        rounds = self.kernels.rounds_activations(self.format)
+        is_int8 = self.format is Format.INT8 or self.has_blocks
+        return cpu_proof(is_int8=is_int8, rounds_activations=rounds)
+
+    def count(self, *tensors: torch.Tensor | None) -> None:
+        """Count tensors for as long as they exist."""
+        self._packed.extend(weakref.ref(tensor) for tensor in tensors if tensor is not None)
+
+    def stack(self, matrices: list[Matrix]) -> PackedWeight:
+        """Pack matrices with a common input as one. Blocks keep their type."""
+        stacked = None
+        for matrix_type, run in reversed(runs(matrices)):
+            packed = self._counted(self._pack(matrix_type, run))
+            stacked = packed if stacked is None else replace(packed, more=stacked)
+        assert stacked is not None
+        return stacked
+
+    def _pack(self, matrix_type: BlockType | None, matrices: list[Matrix]) -> PackedWeight:
+        biases = [bias for _, bias in matrices]
+        blocks = [weight for weight, _ in matrices if isinstance(weight, BlockMatrix)]
+        fmt = None if matrix_type is None else BlockFormat.of(matrix_type.code)
+        if fmt is not None:
+            return pack_blocks(
+                self.kernels, fmt, [b.data for b in blocks], blocks[0].columns, biases
+            )
+        if matrix_type is not None:  # plain values
+            fmt_of_values = Format.BFLOAT16 if matrix_type is BF16 else Format.FLOAT32
+            return pack(self.kernels, [values_of(b) for b in blocks], biases, fmt_of_values)
+        tensors = [weight for weight, _ in matrices if isinstance(weight, torch.Tensor)]
+        return pack(self.kernels, tensors, biases, self.format)
+
+    def interleave(self, gate: Matrix, up: Matrix) -> PackedWeight | None:
+        """Pack the matrices of a gated block for a gated epilogue; None if they do not fit."""
+        left, right = gate[0], up[0]
+        if gate[1] is not None or up[1] is not None or left.shape != right.shape:
+            return None
+        if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+            both = interleave(self.kernels, left, right)
+            if both is not None:
+                return self._counted(pack(self.kernels, both, [None], self.format))
+        if isinstance(left, BlockMatrix) and isinstance(right, BlockMatrix):
+            return self._interleaved_blocks(left, right)
+        return None
+
+    def _interleaved_blocks(self, gate: BlockMatrix, up: BlockMatrix) -> PackedWeight | None:
+        fmt = BlockFormat.of(gate.type.code)
+        if gate.type != up.type or fmt is None or gate.rows % (self.kernels.panel // 2):
+            return None
+        parts = [gate.data, up.data]
+        return self._counted(
+            pack_blocks(self.kernels, fmt, parts, gate.columns, [None], is_gated=True)
+        )
+
+    def groups(self, weights: torch.Tensor, bias: torch.Tensor | None) -> GroupedWeight:
+        """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
+        return self._groups(weights, bias, tuple(weights.shape))
+
+    def gated_groups(self, gates: torch.Tensor, ups: torch.Tensor) -> GroupedWeight:
+        """Pack pairs of matrices for a gated epilogue. Their rows must divide into half panels."""
+        pairs = (interleave(self.kernels, gate, up) for gate, up in zip(gates, ups, strict=True))
+        num_groups, num_rows, num_columns = gates.shape
+        shape = (num_groups, 2 * num_rows, num_columns)
+        return self._groups((pair for pair in pairs if pair is not None), None, shape)
+
+    def _groups(
+        self,
+        weights: Iterable[torch.Tensor | Rows],
+        bias: torch.Tensor | None,
+        shape: tuple[int, ...],
+    ) -> GroupedWeight:
+        num_groups, num_rows, num_columns = shape
+        return self._counted(
+            pack_groups(
+                self.kernels, weights, bias, self.format, (num_groups, num_rows, num_columns)
+            )
+        )
+
+    def _counted(self, packed: Packed) -> Packed:
+        self.count(packed.data, packed.scale, packed.bias)
+        return packed
+
+
+def runs(matrices: list[Matrix]) -> list[tuple[BlockType | None, list[Matrix]]]:
+    """Group neighbours with blocks of the same type; the type of a tensor is None."""
+
+    def type_of(matrix: Matrix) -> BlockType | None:
+        return matrix[0].type if isinstance(matrix[0], BlockMatrix) else None
+
+    return [(kind, list(group)) for kind, group in itertools.groupby(matrices, type_of)]

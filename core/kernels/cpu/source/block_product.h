@@ -1,0 +1,174 @@
+// Products of a tile of blocks with rows of bytes.
+//
+// Sums of bytes are integers, and floats are added tile by tile (narrow types: block by block) in one order, so
+// the result of a row depends neither on the other rows nor on where the codes are read from.
+#pragma once
+#include "block_rows.h"
+
+namespace {
+
+// Codes as they lie in a tile: for few rows.
+template <class T>
+struct Packed {
+  const char* tile;
+  template <int I>
+  ROSE_INLINE void pair(const Packed& from, int64_t chunk, vu w[4]) {
+    read_pair<T, I>(from.tile + T::codes_at(chunk), w);
+  }
+};
+
+// Codes with a byte each, which many rows read from the L1 cache.
+struct Bytes {
+  const char* codes;
+  template <int I>
+  ROSE_INLINE void pair(const Bytes& from, int64_t chunk, vu w[4]) {
+    Codes<8>::template pair<I>(from.codes + chunk * EXPANDED, w);
+  }
+};
+
+template <class T>
+void expand(const char* tile, int64_t chunks, char* out) {
+  for (int64_t chunk = 0; chunk < chunks; chunk++, out += EXPANDED) {
+    auto one = [&](auto index) __attribute__((always_inline)) {
+      constexpr int I = decltype(index)::value;
+      vu w[4];
+      read_pair<T, I>(tile + T::codes_at(chunk), w);
+      for (int h = 0; h < 2; h++) {
+        *(vu_u*)(out + (2 * I + h) * VECTOR) = w[h];
+        *(vu_u*)(out + (2 * (I + 4) + h) * VECTOR) = w[2 + h];
+      }
+    };
+    one(std::integral_constant<int, 0>());
+    one(std::integral_constant<int, 1>());
+    one(std::integral_constant<int, 2>());
+    one(std::integral_constant<int, 3>());
+  }
+}
+
+// low[r] += quads I of a chunk, high[r] += quads I + 4.
+template <class T, int I, int ROWS, class From>
+ROSE_INLINE void add_pair(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*low)[2], vi (*high)[2]) {
+  vu w[4];
+  From::template pair<I>(from, chunk, w);
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) {
+    uint32_t first = ByteRows::quad(x, r, quad + I), second = ByteRows::quad(x, r, quad + I + 4);
+    low[r][0] = dot_bytes<T::PRODUCT_BITS>(low[r][0], w[0], first);
+    low[r][1] = dot_bytes<T::PRODUCT_BITS>(low[r][1], w[1], first);
+    high[r][0] = dot_bytes<T::PRODUCT_BITS>(high[r][0], w[2], second);
+    high[r][1] = dot_bytes<T::PRODUCT_BITS>(high[r][1], w[3], second);
+  }
+}
+
+template <class T, int ROWS, class From>
+ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*low)[2], vi (*high)[2]) {
+  add_pair<T, 0, ROWS>(from, chunk, x, quad, low, high);
+  add_pair<T, 1, ROWS>(from, chunk, x, quad, low, high);
+  add_pair<T, 2, ROWS>(from, chunk, x, quad, low, high);
+  add_pair<T, 3, ROWS>(from, chunk, x, quad, low, high);
+}
+
+ROSE_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
+
+// Add to `sums` what a block of a narrow type adds: `dots` are the products of (code - OFFSET) and x.
+template <class T>
+ROSE_INLINE void fold_narrow(const vf d[2], const vf m[2], const float* factors, const vi dots[2], float* sums) {
+  for (int h = 0; h < 2; h++) {
+    vf s = load(sums + h * W);
+    s += (to_float(dots[h]) * d[h]) * factors[0];
+    if constexpr (T::HAS_MIN) s += m[h] * factors[1];
+    store(sums + h * W, s);
+  }
+}
+
+// The same for a tile of a wide type: `dots` and `minimums` are products with the integer scales and minimums.
+template <class T>
+ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], const float* factors, const vi dots[2], const vi minimums[2],
+                           float* sums) {
+  for (int h = 0; h < 2; h++) {
+    vf s = load(sums + h * W);
+    s += (to_float(dots[h]) * d[h]) * factors[0];
+    if constexpr (T::HAS_MIN) s -= (to_float(minimums[h]) * m[h]) * factors[0];
+    store(sums + h * W, s);
+  }
+}
+
+template <class T>
+ROSE_INLINE void load_scales(const char* p, vf d[2], vf m[2]) {
+  for (int h = 0; h < 2; h++) {
+    d[h] = load_half(p + h * W * 2);
+    if constexpr (T::HAS_MIN) m[h] = load_half(p + HALVES + h * W * 2);
+  }
+}
+
+// sums[r] += x[r] . tile t of a narrow type.
+template <class T, int ROWS, class From>
+ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
+                                 float* sums) {
+  for (int64_t chunk = 0; chunk < chunks; chunk++) {
+    int64_t block = t * CHUNKS + chunk;
+    vi dots[ROWS][2];
+    for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{} - T::OFFSET * x.sums[r * x.num_sums + block];
+    add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots, dots);
+    vf d[2], m[2];
+    load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
+    for (int r = 0; r < ROWS; r++)
+      fold_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], sums + r * PANEL);
+  }
+}
+
+// Products of the minimums of a tile and the sums of x.
+template <class T>
+ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, vi minimums[2]) {
+  minimums[0] = minimums[1] = vi{};
+  for (int pair = 0; pair < T::GROUPS / 2; pair++) {
+    uint32_t both;
+    memcpy(&both, x_sums + pair * 2, 4);
+    for (int h = 0; h < 2; h++) {
+      vs values = widen_bytes(tile + T::MINIMUMS + (pair * PANEL + h * W) * 2);
+      minimums[h] = dot_int16(minimums[h], (vs)(vu{} + both), values);
+    }
+  }
+}
+
+// sums[r] += x[r] . tile t of a wide type.
+template <class T, int ROWS, class From>
+ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
+  constexpr bool IS_SPLIT = T::GROUP == 16;  // the low quads of a chunk are one group, the high ones the next
+  const int16_t* x_sums = x.sums + t * (TILE / T::SUM_RUN);
+  vi dots[ROWS][2] = {};
+  for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
+    vi low[ROWS][2], high[ROWS][2];
+    for (int r = 0; r < ROWS; r++) {
+      const int16_t* own = x_sums + r * x.num_sums + chunk * 2;
+      low[r][0] = low[r][1] = IS_SPLIT ? vi{} - T::OFFSET * own[0] : vi{};
+      high[r][0] = high[r][1] = IS_SPLIT ? vi{} - T::OFFSET * own[1] : vi{};
+    }
+    add_chunk<T, ROWS>(from, chunk, x, t * CHUNKS * QUADS + chunk * QUADS, low, IS_SPLIT ? high : low);
+    const char* scales = tile + T::SCALES + chunk * (CHUNK / T::GROUP) * PANEL;
+    for (int h = 0; h < 2; h++) {
+      vi first = load_bytes(scales + h * W), second = IS_SPLIT ? load_bytes(scales + PANEL + h * W) : vi{};
+      for (int r = 0; r < ROWS; r++) {
+        dots[r][h] += low[r][h] * first;
+        if (IS_SPLIT) dots[r][h] += high[r][h] * second;
+      }
+    }
+  }
+  vf d[2], m[2];
+  load_scales<T>(tile, d, m);
+  for (int r = 0; r < ROWS; r++) {
+    vi minimums[2];
+    if constexpr (T::HAS_MIN) multiply_minimums<T>(tile, x_sums + r * x.num_sums, minimums);
+    fold_wide<T>(d, m, x.factors + r * x.num_factors + t * 2, dots[r], minimums, sums + r * PANEL);
+  }
+}
+
+// sums[r][c] += x[r] . column c, over tile t of a panel, which has `chunks` chunks.
+template <class T, int ROWS, class From>
+ROSE_INLINE void multiply_tile(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
+                               float* sums) {
+  if constexpr (T::IS_WIDE) multiply_wide<T, ROWS>(tile, from, t, x, sums);
+  else multiply_narrow<T, ROWS>(tile, from, chunks, t, x, sums);
+}
+
+}  // namespace

@@ -1,0 +1,46 @@
+// Rows of x as bytes, for products with blocks.
+#pragma once
+#include "block_formats.h"
+#include "scratch.h"
+
+namespace {
+
+// Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times
+// the sum of its bytes. Each T::SUM_RUN bytes have a sum.
+struct ByteRows {
+  const int8_t* codes;
+  const float* factors;
+  const int16_t* sums;
+  int64_t ldx, num_factors, num_sums;
+  ByteRows from(int64_t row) const {
+    return {codes + row * ldx, factors + row * num_factors, sums + row * num_sums, ldx, num_factors, num_sums};
+  }
+  ROSE_INLINE uint32_t quad(const ByteRows& x, int64_t row, int64_t quad) {
+    uint32_t v;
+    memcpy(&v, x.codes + row * x.ldx + quad * 4, 4);
+    return v;
+  }
+};
+
+// Round a row, as quantise_row does for runs of 256.
+template <class T>
+void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums) {
+  for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2) {
+    int64_t last = std::min(first + T::X_RUN, K);
+    Range range(x, first, last);
+    float factor = range.template factor<127>();
+    for (int64_t k = first; k < last; k += W)
+      *(vb_w_u*)(codes + k) = __builtin_convertvector(nearest(load(x + k) * factor), vb_w_u);
+    int32_t total = 0;
+    for (int64_t k = first; k < last; k += T::SUM_RUN) {
+      int32_t own = 0;
+      for (int64_t j = 0; j < T::SUM_RUN; j++) own += codes[k + j];
+      *sums++ = (int16_t)own;
+      total += own;
+    }
+    factors[0] = range.template scale<127>();
+    factors[1] = factors[0] * (float)total;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,7 @@
+// Products with weights in blocks, as linear.h has them for other formats.
+#pragma once
+#include "linear.h"
+
+int64_t prepared_block_bytes(const Job& job);
+void prepare_block_row(const Job& job, int64_t row, char* prepared);
+void block_product_stage(team::Member& member, const Job& job, const char* prepared);

@@ -1,0 +1,17 @@
+// Products with wide blocks, and the choice between the two.
+#include "block_linear.h"
+
+void multiply_narrow_blocks(team::Member& member, const Job& job, const char* prepared);
+
+int64_t prepared_block_bytes(const Job& job) {
+  return with_block_type(job.format, [&](auto type) { return BlockRows<decltype(type)>(job).bytes(); });
+}
+
+void prepare_block_row(const Job& job, int64_t row, char* prepared) {
+  with_block_type(job.format, [&](auto type) { prepare_bytes<decltype(type)>(job, row, prepared); });
+}
+
+void block_product_stage(team::Member& member, const Job& job, const char* prepared) {
+  if (!is_wide(job.format)) return multiply_narrow_blocks(member, job, prepared);
+  with_wide_type(job.format, [&](auto type) { multiply_blocks<decltype(type)>(member, job, prepared); });
+}

@@ -1,0 +1,164 @@
+"""Products with blocks against the values of the blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu, linear, silu
+
+from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
+from core.gguf.values import values_of
+from core.kernels.cpu.blocks import BlockFormat, pack_blocks, quantise, values
+from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.linear import Epilogue, PackedWeight
+from tests.support.builds import BUILDS, build
+from tests.support.each import each
+from tests.support.gguf_blocks import random_matrix
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+TYPES = [kind for kind in BLOCK_TYPES.values() if not kind.is_plain]
+NARROW = [kind for kind in TYPES if kind.size == 32]
+
+
+@pytest.fixture(params=BUILDS)
+def library(request: pytest.FixtureRequest) -> Kernels:
+    return build(request.param)
+
+
+def format_of(kind: BlockType) -> BlockFormat:
+    fmt = BlockFormat.of(kind.code)
+    assert fmt is not None
+    return fmt
+
+
+def packed(library: Kernels, matrix: BlockMatrix, bias: torch.Tensor | None = None) -> PackedWeight:
+    return pack_blocks(library, format_of(matrix.type), [matrix.data], matrix.columns, [bias])
+
+
+def rounded(x: torch.Tensor, kind: BlockType) -> torch.Tensor:
+    """``x`` as the kernel multiplies it: bytes with a scale for each run of a block's size."""
+    runs = x.double().split(kind.size, dim=-1)
+    scales = [run.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127 for run in runs]
+    return torch.cat(
+        [(run / scale).round() * scale for run, scale in zip(runs, scales, strict=True)], -1
+    )
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 5e-4) -> None:
+    """Where a rounded activation differs in its last bit, the products differ that much."""
+    assert actual.shape == expected.shape
+    assert actual.dtype == torch.float32
+    error = float((actual - expected).abs().max() / expected.abs().max())
+    assert error <= tolerance
+
+
+@each("kind", TYPES)
+def test_values_stay_as_they_are(library: Kernels, kind: BlockType) -> None:
+    matrix = random_matrix(kind, 75, 2 * 256 if kind.size == 256 else 640)
+    expected = values_of(matrix)
+    weight = packed(library, matrix)
+    ids = torch.tensor([[0, 74], [31, 33]])
+    assert torch.equal(weight.rows(torch.arange(75)), expected)
+    assert torch.equal(weight.rows(ids), expected[ids])
+    found = values(library, format_of(kind), matrix.data, matrix.columns)
+    assert torch.equal(found, expected)
+    assert torch.equal(torch.signbit(found), torch.signbit(expected))
+
+
+@each("kind", TYPES)
+def test_special_scales_stay_as_they_are(library: Kernels, kind: BlockType) -> None:
+    """Subnormal, largest and infinite scales, and zeros of both signs."""
+    halves = np.array([1, 0x03FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0, 0x8000], "<u2")
+    matrix = random_matrix(kind, len(halves), 256)
+    at = 208 if kind.name == "Q6_K" else 0
+    blocks = matrix.data.reshape(len(halves), -1, kind.nbytes)
+    blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(-1, 1, 2)
+    expected = values_of(matrix)
+    found = packed(library, matrix).rows(torch.arange(len(halves)))
+    assert torch.equal(found.nan_to_num(0.5), expected.nan_to_num(0.5))
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_products_equal_those_of_the_values(library: Kernels, kind: BlockType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    columns = [256, 768] if kind.size == 256 else [32, 640]
+    for num_rows, num_columns in zip((70, 33), columns, strict=True):
+        matrix = random_matrix(kind, num_rows, num_columns)
+        bias = torch.randn(num_rows, generator=generator)
+        weight, expected = packed(library, matrix, bias), values_of(matrix).double()
+        for count in (1, 2, 3, 4, 5, 9, 70):
+            x = torch.randn(count, num_columns, generator=generator)
+            sums = linear(rounded(x, kind), expected, bias.double()).float()
+            close(weight.multiply(x), sums)
+            close(weight.multiply(x, Epilogue.SILU), silu(sums))
+
+
+@each("kind", TYPES)
+def test_a_row_does_not_depend_on_its_batch(library: Kernels, kind: BlockType) -> None:
+    matrix = random_matrix(kind, 100, 1024)
+    weight, x = packed(library, matrix), torch.randn(140, 1024)
+    alone = torch.cat([weight.multiply(row) for row in x.split(1)])
+    for count in (*range(2, 20), 64, 67, 140):
+        assert torch.equal(weight.multiply(x[:count]), alone[:count]), count
+
+
+@each("kind", TYPES)
+def test_the_largest_sums_fit(library: Kernels, kind: BlockType) -> None:
+    """All codes, group scales and activations at their largest."""
+    matrix = random_matrix(kind, 3, 512)
+    matrix.data[:] = 0xFF
+    matrix.data[1] = 0x7F
+    matrix.data[2] = 0x80
+    blocks = matrix.data.reshape(-1, kind.nbytes)
+    for at in (0, 2) if kind.size == 256 else (0,):
+        start = 208 if kind.name == "Q6_K" else at
+        blocks[:, start : start + 2] = np.array([0x3C00], "<u2").view(np.uint8)
+    if kind.name.endswith("_1"):
+        blocks[:, 2:4] = np.array([0x3C00], "<u2").view(np.uint8)
+    weight, expected = packed(library, matrix), values_of(matrix).double()
+    for x in (torch.ones(7, 512), -torch.ones(7, 512)):
+        close(weight.multiply(x), linear(x.double(), expected).float(), 1e-5)
+
+
+def test_gated_products(library: Kernels) -> None:
+    kind = BLOCK_TYPES[12]
+    gate, up = random_matrix(kind, 96, 256, 1), random_matrix(kind, 96, 256, 2)
+    weight = pack_blocks(library, format_of(kind), [gate.data, up.data], 256, [None], is_gated=True)
+    for count in (1, 8):
+        x = torch.randn(count, 256)
+        sharp = rounded(x, kind)
+        left, right = (linear(sharp, values_of(m).double()).float() for m in (gate, up))
+        close(weight.multiply(x, Epilogue.SILU_GATE), silu(left) * right)
+        close(weight.multiply(x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
+
+
+def test_what_is_not_finite_stays_in_its_row(library: Kernels) -> None:
+    matrix = random_matrix(BLOCK_TYPES[12], 40, 512)
+    weight, x = packed(library, matrix), torch.randn(6, 512)
+    expected = weight.multiply(x)
+    x[2, 300], x[4, 7] = torch.nan, torch.inf
+    found = weight.multiply(x)
+    assert found[[2, 4]].isnan().all()
+    kept = [0, 1, 3, 5]
+    assert torch.equal(found[kept], expected[kept])
+
+
+@each(
+    "name, bound",
+    [("Q4_K", 0.08), ("Q5_K", 0.038), ("Q6_K", 0.02), ("Q5_0", 0.05), ("Q8_0", 0.006)],
+)
+def test_quantised_weights_are_near(library: Kernels, name: str, bound: float) -> None:
+    kind = next(kind for kind in TYPES if kind.name == name)
+    weight = torch.randn(5, 768, generator=torch.Generator().manual_seed(0))
+    weight[1] = 0
+    weight[2] += 3
+    weight[3] *= 1e-3
+    weight[4, ::7] *= 30
+    data = quantise(library, format_of(kind), weight)
+    found = values_of(BlockMatrix(kind, 5, 768, data))
+    errors = (found - weight).norm(dim=1) / weight.norm(dim=1).clamp_min(1e-30)
+    assert float(errors[1]) == 0
+    assert float(errors[[0, 2]].max()) <= bound
+    assert bool((errors <= 2 * bound).all())
