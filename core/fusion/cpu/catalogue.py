@@ -10,14 +10,10 @@ import torch
 
 from core.fusion.cpu.decoder import decoder_pattern
 from core.fusion.cpu.head import head_pattern
-from core.fusion.cpu.layer_pattern import LayerPattern
-from core.fusion.cpu.linear import qkv_pattern
-from core.fusion.cpu.module_patterns import module_patterns
+from core.fusion.cpu.module_patterns import attention_patterns, module_patterns
 from core.fusion.cpu.packer import Packer
-from core.fusion.cpu.rotary import rotary_pattern
-from core.fusion.cpu.weights import log_bytes, widen_small
+from core.fusion.cpu.weights import log_bytes, numbers_of_values, widen_small
 from core.fusion.visitor import Attention, Visitor
-from core.gguf.modules import weights_in_blocks
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
 from core.model.prequantised import is_quantised
@@ -32,20 +28,15 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     pattern knows becomes float32 if it is small. Layers
     of a checkpoint that comes quantised stay and get float32 input; such a model is in float32.
     """
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    num_in_blocks = sum(weight.rows * weight.columns for weight in weights_in_blocks(model))
+    num_values, num_in_blocks = numbers_of_values(model)
     packer = Packer(kernels, fmt, has_blocks=num_in_blocks > 0)
     proof = packer.proof()
     visitor = Visitor(model, attention, proof)
     visitor.visit_model(partial(head_pattern, packer))
-    visitor.visit_attention(
-        LayerPattern(model, packer, proof),
-        partial(qkv_pattern, packer),
-        partial(rotary_pattern, kernels),
-    )
+    visitor.visit_attention(*attention_patterns(model, packer, proof))
     visitor.visit_modules(*module_patterns(packer))
     if not is_quantised(model):  # transformers refuses to convert a quantised model
         widen_small(model)
     visitor.visit_model(partial(decoder_pattern, kernels, attention))
-    log_bytes(model, num_parameters + num_in_blocks, packer.nbytes)
+    log_bytes(model, num_values, packer.nbytes)
     return visitor.counts

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.gguf.modules import weights_in_blocks
+
 logger = logging.getLogger("roseinfer.core")
 
 LARGE = 1 << 21
@@ -36,6 +38,12 @@ def widen_small(model: nn.Module, large: int = LARGE) -> None:
                 if tensor is not None and tensor.is_floating_point():
                     dtype = tensor.dtype if module in kept else torch.float32
                     tensor.data = tensor.data.to(dtype, copy=True)
+
+
+def numbers_of_values(model: nn.Module) -> tuple[int, int]:
+    """Count a model's weights, and those of them that are in blocks."""
+    num_in_blocks = sum(weight.rows * weight.columns for weight in weights_in_blocks(model))
+    return num_in_blocks + sum(parameter.numel() for parameter in model.parameters()), num_in_blocks
 
 
 def log_bytes(model: nn.Module, num_parameters: int, num_packed: int) -> None:
