@@ -18,6 +18,9 @@ constexpr int64_t WEIGHTS = STEPS * 128;  // bytes of a panel for one tile of k
 // Whether the kernel lets this process use tiles. Asks once.
 inline bool is_permitted() {
   constexpr long REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+#if defined(ROSE_REFUSE_TILES)  // for tests
+  return false;
+#endif
   static const bool is_permitted = syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
   return is_permitted;
 }
@@ -134,7 +137,7 @@ struct TiledProduct {
   static constexpr int64_t ROWS = IS_SPLIT ? amx::ROWS : 2 * amx::ROWS;  // at a time
   static constexpr int64_t CELLS = 2 * amx::CELL;                        // floats or integers of their sums
   static constexpr int64_t RUN_TILES = IS_SPLIT ? P::SUMMED / P::K_PER_STEP / amx::STEPS : INT32_MAX;
-  static constexpr int64_t CHUNK = 12;  // tiles of k whose weights the first-level cache keeps for all rows
+  static constexpr int64_t CHUNK = IS_SPLIT ? 16 : 12;  // tiles of k whose weights the first-level cache keeps
   static constexpr int64_t GROUP_BYTES = 64 << 10, BLOCK_BYTES = 1 << 20;
   static constexpr int64_t NEAR = 4096;  // from weights to those that are prefetched for few rows, in bytes
 
@@ -165,29 +168,34 @@ struct TiledProduct {
   }
 
   // Write results of up to ROWS rows and a panel after the tiles before `t`, or keep them if there are more.
-  void finish_rows(int64_t row, int64_t rows, int64_t panel, int64_t t, const char* cells, float* folded) const {
+  void finish_rows(int64_t row, int64_t rows, const PanelEnd& panel, int64_t t, const char* cells, float* folded) const {
     if constexpr (IS_SPLIT) {
       int64_t run = (t - 1) / RUN_TILES;
-      for (int64_t r = 0; r < rows; r++) {
-        const int32_t *high = (const int32_t*)cells + r * PANEL, *low = high + amx::CELL;
-        float scale = all_rows.scales[(row + r) * all_rows.lds + run];
-        vf sums[2];
-        for (int c = 0; c < 2; c++) {
-          vf before = run ? load(folded + r * PANEL + c * W) : vf{};
-          sums[c] = before + P::value(*(const vi*)(high + c * W), *(const vi*)(low + c * W)) * scale;
-          store(folded + r * PANEL + c * W, sums[c]);
+      const float* scales = all_rows.scales + row * all_rows.lds + run;
+      const int32_t *high = (const int32_t*)cells, *low = high + amx::CELL;
+      for (int64_t r = 0; r < rows; r++, high += PANEL, low += PANEL, folded += PANEL) {
+        float scale = scales[r * all_rows.lds];
+        vf a = vf{}, b = vf{};
+        if (run) a = load(folded), b = load(folded + W);
+        a += P::value(*(const vi*)high, *(const vi*)low) * scale;
+        b += P::value(*(const vi*)(high + W), *(const vi*)(low + W)) * scale;
+        if (t == tiles) {
+          panel.finish(row + r, a, b);
+        } else {
+          store(folded, a);
+          store(folded + W, b);
         }
-        if (t == tiles) finish(job, row + r, panel, sums[0], sums[1]);
       }
     } else {
       const float* sums = (const float*)cells;
-      for (int64_t r = 0; r < rows; r++, sums += PANEL) finish(job, row + r, panel, load(sums), load(sums + W));
+      for (int64_t r = 0; r < rows; r++, sums += PANEL) panel.finish(row + r, load(sums), load(sums + W));
     }
   }
 
   // Rows from `row` to `end`, and a panel.
   void panel(int64_t row, int64_t end, int64_t panel, Prefetch& ahead, char* cells, float* folded) const {
     const char* w = job.weight + panel * panel_bytes;
+    PanelEnd results(job, panel);
     for (int64_t from = 0, to; from < tiles; from = to) {
       to = end - row <= ROWS ? tiles : from + CHUNK;
       to = std::min({to, tiles, (from / RUN_TILES + 1) * RUN_TILES});
@@ -197,7 +205,7 @@ struct TiledProduct {
       for (int64_t r = row; r < end; r += ROWS, own += CELLS * 4, kept += CELLS) {
         int64_t rows = std::min(ROWS, end - r);
         multiply(r, rows, w, from, to, own, ahead);
-        if (is_done) finish_rows(r, rows, panel, to, own, kept);
+        if (is_done) finish_rows(r, rows, results, to, own, kept);
       }
     }
   }

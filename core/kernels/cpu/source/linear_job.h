@@ -20,29 +20,46 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
   return v;
 }
 
-inline void finish(const Job& job, int64_t row, int64_t panel, vf a, vf b) {
-  int64_t column = panel * PANEL;
-  if (job.scale) {
-    a *= load(job.scale + column);
-    b *= load(job.scale + column + W);
+// The columns of a panel: what is done with the sums of a row, and where the result goes.
+class PanelEnd {
+ public:
+  PanelEnd(const Job& job, int64_t panel) : job(job), panel(panel), column(panel * PANEL), left(job.N - column) {
+    if (job.scale) scale[0] = load(job.scale + column), scale[1] = load(job.scale + column + W);
+    if (job.bias) bias[0] = load(job.bias + column), bias[1] = load(job.bias + column + W);
+    is_plain = left >= PANEL && job.epilogue == NONE;
   }
-  if (job.bias) {
-    a += load(job.bias + column);
-    b += load(job.bias + column + W);
+
+  inline __attribute__((always_inline)) void finish(int64_t row, vf a, vf b) const {
+    if (job.scale) a *= scale[0], b *= scale[1];
+    if (job.bias) a += bias[0], b += bias[1];
+    if (!is_plain) return finish_any(row, a, b);
+    int64_t at = row * job.ldy + column;
+    if (job.residual) a += load(job.residual + at), b += load(job.residual + at + W);
+    store(job.y + at, a);
+    store(job.y + at + W, b);
   }
-  a = activate(job.epilogue, a);
-  if (is_gated(job.epilogue)) {
-    put(job.y + row * job.ldy + panel * W, a * b, job.N / 2 - panel * W);
-    return;
+
+ private:
+  const Job& job;
+  int64_t panel, column, left;
+  vf scale[2], bias[2];
+  bool is_plain;
+
+  void finish_any(int64_t row, vf a, vf b) const {
+    a = activate(job.epilogue, a);
+    if (is_gated(job.epilogue)) {
+      put(job.y + row * job.ldy + panel * W, a * b, job.N / 2 - panel * W);
+      return;
+    }
+    int64_t at = row * job.ldy + column;
+    b = activate(job.epilogue, b);
+    if (job.residual) {
+      a += get(job.residual + at, left);
+      b += get(job.residual + at + W, left - W);
+    }
+    put(job.y + at, a, left);
+    put(job.y + at + W, b, left - W);
   }
-  int64_t at = row * job.ldy + column, left = job.N - column;
-  b = activate(job.epilogue, b);
-  if (job.residual) {
-    a += get(job.residual + at, left);
-    b += get(job.residual + at + W, left - W);
-  }
-  put(job.y + at, a, left);
-  put(job.y + at + W, b, left - W);
-}
+};
 
 }  // namespace

@@ -114,8 +114,10 @@ struct Product {
     wanted.lines *= PANELS;
     vf sums[ROWS][2 * PANELS];
     tile<P, ROWS, PANELS>(all_rows.from(row), steps, job.weight + panel * panel_bytes, panel_bytes, wanted, sums);
-    for (int r = 0; r < ROWS; r++)
-      for (int p = 0; p < PANELS; p++) finish(job, row + r, panel + p, sums[r][2 * p], sums[r][2 * p + 1]);
+    for (int p = 0; p < PANELS; p++) {
+      PanelEnd results(job, panel + p);
+      for (int r = 0; r < ROWS; r++) results.finish(row + r, sums[r][2 * p], sums[r][2 * p + 1]);
+    }
   }
 
   template <int ROWS>

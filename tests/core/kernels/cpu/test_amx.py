@@ -5,9 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
-from core.kernels.cpu.compiler import FLAGS, SOURCES, find_compiler
-from core.kernels.cpu.library import kernels
+from core.kernels.cpu.compiler import FLAGS, SOURCES, compiled_library, find_compiler
+from core.kernels.cpu.library import kernels, load
+from core.kernels.cpu.linear import Format, pack
 
 CPU = Path("/proc/cpuinfo")
 
@@ -43,3 +45,14 @@ def test_the_whole_configuration_is_loaded(tmp_path: Path) -> None:
         pytest.skip("tiles are not permitted")
     row_bytes, rows = [64, 0] * 8, [16] * 8
     assert list(stored.raw) == [1, *[0] * 15, *row_bytes, *[0] * 16, *rows, *[0] * 8]
+
+
+@pytest.mark.slow
+def test_int8_has_the_same_bits_without_tiles() -> None:
+    """Sums of integers do not depend on the instruction. Linux may refuse tiles to a process."""
+    tiles = kernels()
+    assert tiles is not None
+    vectors = load(compiled_library(more_flags=("-DROSE_REFUSE_TILES",)))
+    weight, x = torch.randn(100, 1500), torch.randn(37, 1500)
+    expected = pack(tiles, [weight], [None], Format.INT8).multiply(x)
+    assert torch.equal(pack(vectors, [weight], [None], Format.INT8).multiply(x), expected)

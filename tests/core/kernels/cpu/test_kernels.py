@@ -157,6 +157,17 @@ def test_a_row_does_not_depend_on_its_batch(library: Kernels, fmt: Format) -> No
         close(packed.multiply(x[:num_rows], Epilogue.SILU), alone[:num_rows], 0)
 
 
+@each("fmt", Format)
+def test_rows_of_a_large_product_have_the_bits_of_each_alone(library: Kernels, fmt: Format) -> None:
+    """More rows and columns than the caches hold at a time."""
+    weight, x = torch.randn(70, 2600), torch.randn(450, 2600)
+    packed = pack(library, [weight], [None], fmt)
+    y = packed.multiply(x)
+    close(y, linear(rounded(x, library, fmt), stored(weight, fmt)), tolerance_of(fmt))
+    for row in (0, 15, 16, 31, 200, 287, 448, 449):
+        close(y[row : row + 1], packed.multiply(x[row : row + 1]), 0)
+
+
 def test_matrices_of_other_shapes_are_not_interleaved(library: Kernels) -> None:
     assert interleave(library, torch.randn(9, 4), torch.randn(9, 4)) is None
     assert interleave(library, torch.randn(64, 4), torch.randn(32, 4)) is None
