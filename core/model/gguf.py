@@ -17,7 +17,9 @@ from core.contract.errors import ModelLoadError
 from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import family_of
 from core.gguf.file import SUFFIX, GgufFile, part_names
+from core.gguf.modules import BlockEmbedding, BlockLinear
 from core.gguf.weights import Weight, weights_of
+from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
 
 _SIDECAR = "mmproj"
@@ -47,18 +49,28 @@ def find_gguf(config: ModelConfig) -> Path | None:
 
 
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
-    """Load a file, in float32 or the type that ``config`` names. Raises ModelLoadError."""
+    """Load a file. Raises ModelLoadError.
+
+    Matrices stay in the blocks of the file if the compiled kernels multiply with them. Their values
+    are float32, or the type that ``config`` names, on other devices and if ``config`` wants a type
+    or a quantisation of its own.
+    """
     if config.config is not None:
         raise ModelLoadError("--config is not used with a GGUF file, which has its own")
     file = GgufFile.open(path)
     dtype = pick_dtype(config.dtype, _type_of(file, device), device)
     try:
-        return _load(file, dtype)
+        return _load(file, dtype, keeps_blocks=_keeps_blocks(config, device))
     except ModelLoadError as error:
         raise ModelLoadError(f"{path} cannot be served: {error}") from error
 
 
-def _load(file: GgufFile, dtype: torch.dtype) -> Any:
+def _keeps_blocks(config: ModelConfig, device: torch.device) -> bool:
+    is_free = config.dtype == "auto" and config.quantization == "none"
+    return is_free and device.type == "cpu" and kernels() is not None
+
+
+def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
@@ -72,9 +84,10 @@ def _load(file: GgufFile, dtype: torch.dtype) -> Any:
     weights = weights_of(file, family, head_dim, _shapes(skeleton))
     with no_init_weights():  # parameters get no memory until they are written
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    for name, weight in weights.items():
-        _assign(module, name, weight, dtype)
-    module.tie_weights()
+    if keeps_blocks:
+        _put_blocks(module, weights)
+    _fill(module, weights, dtype)
+    _tie(module)
     module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
     return module
 
@@ -85,11 +98,37 @@ def _shapes(skeleton: Any) -> dict[str, torch.Size]:
     return {name: p.shape for name, p in skeleton.named_parameters() if name not in tied}
 
 
-def _assign(module: nn.Module, name: str, weight: Weight, dtype: torch.dtype) -> None:
-    parent, _, attribute = name.rpartition(".")
-    owner = module.get_submodule(parent)
-    parameter = nn.Parameter(weight.values(dtype), requires_grad=False)
-    setattr(owner, attribute, parameter)
+def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
+    """Replace linear layers and embeddings by ones with the blocks of their weight."""
+    for name in [name for name, weight in weights.items() if weight.is_blocks]:
+        place = name.removesuffix(".weight")
+        original: Any = module.get_submodule(place)
+        if type(original) is nn.Linear or type(original).__name__ == "Conv1D":
+            module.set_submodule(place, BlockLinear(weights.pop(name).matrix()))
+        elif isinstance(original, nn.Embedding):
+            # the embeddings of some families multiply by a number
+            scale = float(getattr(original, "embed_scale", 1.0))
+            module.set_submodule(place, BlockEmbedding(weights.pop(name).matrix(), scale))
+
+
+def _fill(module: nn.Module, weights: dict[str, Weight], dtype: torch.dtype) -> None:
+    """Write the values of the other parameters."""
+    for name, weight in weights.items():
+        place, _, attribute = name.rpartition(".")
+        owner = module.get_submodule(place)
+        value = weight.values(dtype)
+        if not isinstance(owner, BlockLinear):
+            value = nn.Parameter(value, requires_grad=False)
+        setattr(owner, attribute, value)
+
+
+def _tie(module: Any) -> None:
+    """Let the output layer share the embedding's weight if the file has none of its own."""
+    embedding = module.get_input_embeddings()
+    if module.config.tie_word_embeddings and isinstance(embedding, BlockEmbedding):
+        module.set_output_embeddings(BlockLinear(embedding.weight))
+    else:
+        module.tie_weights()
 
 
 def _type_of(file: GgufFile, device: torch.device) -> torch.dtype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.gguf.blocks import BlockMatrix, BlockType
+from core.gguf.blocks import Q8_0, BlockMatrix, BlockType
 
 _HALVES = {
     "Q4_0": (0,),
@@ -29,3 +29,14 @@ def random_matrix(kind: BlockType, rows: int, columns: int, seed: int = 0) -> Bl
         halves = generator.normal(0, 0.02, (len(blocks), 1)).astype("<f2")
         blocks[:, at : at + 2] = halves.view(np.uint8)
     return BlockMatrix(kind, rows, columns, data)
+
+
+def q8_0(values: np.ndarray) -> BlockMatrix:
+    """Round a float32 matrix to Q8_0."""
+    rows, columns = values.shape
+    blocks = values.reshape(-1, Q8_0.size)
+    scales = (np.abs(blocks).max(1, keepdims=True) / 127).astype("<f2")
+    inverse = np.divide(1, scales, where=scales > 0, out=np.zeros_like(scales, np.float32))
+    codes = np.rint(blocks * inverse).clip(-127, 127).astype(np.int8)
+    data = np.concatenate([scales.view(np.uint8), codes.view(np.uint8)], axis=1)
+    return BlockMatrix(Q8_0, rows, columns, data.reshape(rows, -1))

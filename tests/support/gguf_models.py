@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -24,6 +25,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from tests.support.gguf_blocks import q8_0
 from tests.support.gguf_files import Raw, byte_vocabulary, tensors_of, write_gguf
 
 SIZE = 64
@@ -184,3 +186,14 @@ def tensors_of_file(family: str) -> dict[str, Raw]:
 def write_tiny(path: Path, family: str, **changes: Any) -> Path:
     """Write a family's tiny model in F32."""
     return write_gguf(path, values_of_file(family, **changes), tensors_of_file(family))
+
+
+def in_blocks(tensors: dict[str, Raw]) -> dict[str, Raw]:
+    """The tensors with every matrix in Q8_0 whose rows divide into blocks."""
+
+    def stored(raw: Raw) -> Raw:
+        if len(raw.shape) != 2 or raw.shape[1] % 32:
+            return raw
+        return Raw.of(q8_0(np.frombuffer(raw.data, np.float32).reshape(raw.shape)))
+
+    return {name: stored(raw) for name, raw in tensors.items()}

@@ -6,16 +6,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BF16, F16, Q8_0
+from core.gguf.modules import BlockEmbedding, BlockLinear
 from core.model.gguf import find_gguf
 from core.model.loader import load_model
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
-from tests.support.gguf_models import tensors_of_file, tiny_model, values_of_file, write_tiny
+from tests.support.gguf_models import (
+    in_blocks,
+    tensors_of_file,
+    tiny_model,
+    values_of_file,
+    write_tiny,
+)
 from tests.support.tiny_engine import assert_generated, run_prompts
 
 LIMITS = EngineConfig(max_model_len=128, max_num_seqs=4, kv_cache_memory=4 << 20, threads=1)
@@ -86,6 +95,40 @@ def test_the_type_is_that_of_the_matrices_or_float32_for_blocks(tmp_path):
     path = write_gguf(tmp_path / "m.gguf", values, tensors | {name: Raw.of(blocks)})
     assert loaded(path).model.embed_tokens.weight.dtype is torch.float32
     assert loaded(path, dtype="bfloat16").model.embed_tokens.weight.dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt2"])
+def test_matrices_stay_in_the_blocks_of_the_file(tmp_path, family):
+    path = write_gguf(
+        tmp_path / "m.gguf", values_of_file(family), in_blocks(tensors_of_file(family))
+    )
+    model, dense = loaded(path).eval(), loaded(path, dtype="float32").eval()
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear | Conv1D)]
+    assert not linear
+    assert type(model.get_input_embeddings()) is BlockEmbedding
+    assert not any(isinstance(module, BlockLinear) for module in dense.modules())
+    ids = torch.arange(3, 90)[None]
+    with torch.inference_mode():
+        logits, expected = model(ids).logits, dense(ids).logits
+    assert (logits - expected).abs().max() < 1e-3 * expected.std()
+
+
+def test_an_output_layer_that_is_tied_shares_the_blocks_of_the_embedding(tmp_path):
+    tensors = in_blocks(tensors_of_file("qwen3"))
+    model = loaded(write_gguf(tmp_path / "m.gguf", values_of_file("qwen3"), tensors))
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_a_quantised_file_is_served(tmp_path):
+    tensors = in_blocks(tensors_of_file("llama"))
+    path = write_gguf(tmp_path / "m.gguf", values_of_file("llama"), tensors)
+    engines = [
+        load_engine(ModelConfig(model=str(path), device="cpu", dtype=dtype), LIMITS).engine
+        for dtype in ("auto", "float32")
+    ]
+    prompts = [[5, 80, 7], list(range(30, 60))]
+    answers = [run_prompts(engine, prompts, 6) for engine in engines]
+    assert answers[0] == answers[1]
 
 
 def _as(raw: Raw, dtype: torch.dtype) -> bytes:
