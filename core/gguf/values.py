@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from core.gguf.blocks import (
@@ -22,6 +23,8 @@ from core.gguf.blocks import (
     Q8_0,
     BlockMatrix,
 )
+from core.kernels.cpu.blocks import BlockFormat, values
+from core.kernels.cpu.library import kernels
 
 Blocks: TypeAlias = torch.Tensor
 """uint8 ``[num_blocks, bytes of a block]``."""
@@ -33,26 +36,33 @@ _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 6
 
 
 def values_of(matrix: BlockMatrix, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return the matrix ``[rows, columns]``; ``dtype`` rounds the float32 values."""
+    """Return the matrix ``[rows, columns]``; ``dtype`` rounds the float32 values.
+
+    The compiled kernels compute them if there are any.
+    """
+    compiled, fmt = kernels(), BlockFormat.of(matrix.type.code)
     result = torch.empty(matrix.shape, dtype=dtype)
-    step = max(1, _PIECE // max(1, matrix.columns))
+    step = max(1, _PIECE // matrix.columns)
     for start in range(0, matrix.rows, step):
-        rows = torch.from_numpy(matrix.data[start : start + step])
-        result[start : start + step] = _rows(matrix, rows)
+        rows = matrix.data[start : start + step]
+        result[start : start + step] = (
+            reference_values(matrix.part(start, start + step))
+            if compiled is None or fmt is None
+            else values(compiled, fmt, rows, matrix.columns)
+        )
     return result
 
 
 def rows_of(matrix: BlockMatrix, ids: torch.Tensor) -> torch.Tensor:
     """Return the rows ``ids``, float32 ``[*ids.shape, columns]``."""
-    flat = ids.reshape(-1)
-    blocks = torch.from_numpy(matrix.data)[flat]
-    return _rows(matrix, blocks).view(*ids.shape, matrix.columns)
+    rows = matrix.taken(ids.reshape(-1).numpy())
+    return reference_values(rows).view(*ids.shape, matrix.columns)
 
 
-def _rows(matrix: BlockMatrix, rows: torch.Tensor) -> torch.Tensor:
-    """Float32 values of uint8 ``[num_rows, bytes of a row]``."""
-    blocks = rows.contiguous().view(-1, matrix.type.nbytes)
-    return _VALUES[matrix.type.code](blocks).reshape(len(rows), matrix.columns)
+def reference_values(matrix: BlockMatrix) -> torch.Tensor:
+    """Return float32 ``[rows, columns]``, computed by torch alone."""
+    blocks = torch.from_numpy(np.ascontiguousarray(matrix.data)).view(-1, matrix.type.nbytes)
+    return _VALUES[matrix.type.code](blocks).reshape(matrix.shape)
 
 
 def _f32(blocks: Blocks) -> torch.Tensor:
