@@ -81,7 +81,8 @@ ENGINE_FLAGS = (
     ),
     Flag(
         name="kv-cache-dtype",
-        help="type of the KV cache; auto: the model's; fp8 needs CUDA and the triton backend",
+        help="type of the KV cache; auto: the model's; fp8 needs CUDA and the triton backend, "
+        "int8 a CPU and the cpu backend",
         convert=Choice(get_args(KVCacheDType)),
     ),
     Flag(

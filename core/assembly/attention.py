@@ -13,6 +13,8 @@ from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
 from core.model.loaded_model import LoadedModel
 
+_DEVICES = {"cuda": "CUDA", "cpu": "a CPU"}
+
 Instrument: TypeAlias = Callable[[nn.Module, AttentionBackend], AttentionBackend]
 """Gets a model and its attention before the first step; returns the attention to use."""
 
@@ -20,11 +22,15 @@ Instrument: TypeAlias = Callable[[nn.Module, AttentionBackend], AttentionBackend
 def attention_factory(name: str, model: LoadedModel, config: EngineConfig) -> BackendFactory:
     """The constructor of a backend. Raises ModelLoadError if it does not support the config."""
     factory = backend_factory(name)
-    if config.kv_cache_dtype == "auto":
+    dtype, device = config.kv_cache_dtype, model.device.type
+    if dtype == "auto":
         return factory
-    if name != "triton" or model.device.type != "cuda":
+    needed = {"fp8": ("triton", "cuda"), "int8": ("cpu", "cpu")}[dtype]
+    if (name, device) != needed:
         raise ModelLoadError(
-            f"--kv-cache-dtype {config.kv_cache_dtype} needs CUDA and the attention backend "
-            f"'triton', not {name!r} on {model.device.type}"
+            f"--kv-cache-dtype {dtype} needs {_DEVICES[needed[1]]} and the attention backend "
+            f"{needed[0]!r}, not {name!r} on {device}"
         )
+    if dtype == "int8":
+        return factory
     return functools.partial(cast("Any", factory), dtype=model.dtype)

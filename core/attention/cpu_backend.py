@@ -26,7 +26,7 @@ import torch
 
 from core.attention.shared_runs import SharedRuns
 from core.contract.errors import ModelLoadError
-from core.kernels.cpu.attention import AttentionCall, AttentionStep
+from core.kernels.cpu.attention import CACHE_TYPES, AttentionCall, AttentionStep
 from core.kernels.cpu.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
@@ -45,19 +45,17 @@ _Kind: TypeAlias = tuple[int | None, int, int, int]
 
 
 class PagedCPUBackend:
-    """See KernelBackend. Activations are float32, the cache float32 or bfloat16."""
+    """See KernelBackend. Activations are float32, the cache float32, bfloat16 or int8."""
 
     def __init__(self, storage: KVStorage, layers: Sequence[LayerSpec]) -> None:
         library = kernels()
         dtype = storage.keys[0].dtype
-        if library is None or dtype not in (torch.float32, torch.bfloat16):
+        if library is None or dtype not in CACHE_TYPES:
             raise ModelLoadError(f"the cpu attention backend needs a compiler, and not {dtype}")
         self._kernel = library.attention
         self._layers = layers  # keeps their sinks alive: the calls point to them
         self._block_size = storage.block_size
-        self._calls = [
-            _call(storage.keys[i], storage.values[i], layer) for i, layer in enumerate(layers)
-        ]
+        self._calls = [_call(storage, i, layer) for i, layer in enumerate(layers)]
         self._addresses = [ctypes.addressof(call) for call in self._calls]
         self._steps: dict[_Kind, AttentionStep] = {}
         self._kinds: dict[_Kind, LayerSpec] = {}
@@ -131,13 +129,16 @@ def _as_kernel_input(states: torch.Tensor) -> torch.Tensor:
     return states if states.stride(2) == 1 else states.contiguous()
 
 
-def _call(keys: torch.Tensor, values: torch.Tensor, layer: LayerSpec) -> AttentionCall:
+def _call(storage: KVStorage, index: int, layer: LayerSpec) -> AttentionCall:
     """Return the kernel's arguments that are the same in every step."""
+    keys, has_scales = storage.keys[index], bool(storage.key_scales)
     return AttentionCall(
         keys=keys.data_ptr(),
-        values=values.data_ptr(),
-        is_bfloat16=int(keys.dtype is torch.bfloat16),
-        block_size=keys.shape[2],
+        values=storage.values[index].data_ptr(),
+        key_scales=storage.key_scales[index].data_ptr() if has_scales else None,
+        value_scales=storage.value_scales[index].data_ptr() if has_scales else None,
+        type=CACHE_TYPES[keys.dtype],
+        block_size=storage.block_size,
         num_heads=layer.num_heads,
         num_kv_heads=layer.num_kv_heads,
         head_dim=layer.head_dim,

@@ -8,7 +8,7 @@ import msgspec
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
-KVCacheDType: TypeAlias = Literal["auto", "fp8"]
+KVCacheDType: TypeAlias = Literal["auto", "fp8", "int8"]
 Quantization: TypeAlias = Literal["none", "int8", "int4", "fp8"]
 AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
@@ -60,7 +60,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     On CUDA ``gpu_memory_utilization`` is the fraction of the device's memory for weights, KV cache
     and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
     run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
-    collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type.
+    collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type, fp8
+    needs CUDA, and int8 a CPU.
 
     ``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` are
     the fields of GrammarLimits.

@@ -17,8 +17,9 @@ MAX_READ = 1024
 class KVStorage:
     """Keys and values of every layer, ``[num_blocks, num_kv_heads, block_size, head_dim]`` each.
 
-    The values of one (block, head) are contiguous; their order is the attention backend's. Core
-    thread only.
+    The values of one (block, head) are contiguous; their order is the attention backend's. A cache
+    of int8 has a float32 scale per token and head, ``[num_blocks, num_kv_heads, block_size]`` for
+    keys and for values. Core thread only.
     """
 
     def __init__(
@@ -34,17 +35,27 @@ class KVStorage:
         self.num_blocks = num_blocks
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
+        self.key_scales: list[torch.Tensor] = []
+        self.value_scales: list[torch.Tensor] = []
         for layer in layers:
             shape = (num_blocks, layer.num_kv_heads, block_size)
             self.keys.append(_zeros((*shape, layer.head_dim), dtype, device))
             self.values.append(_zeros((*shape, layer.value_dim), dtype, device))
+            if dtype is torch.int8:
+                self.key_scales.append(_zeros(shape, torch.float32, device))
+                self.value_scales.append(_zeros(shape, torch.float32, device))
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All tensors. Each has an entry per block."""
+        return [*self.keys, *self.values, *self.key_scales, *self.value_scales]
 
     def clear(self, block_ids: Sequence[int]) -> None:
         """Write zeros over free blocks."""
         if not self.keys or not len(block_ids):
             return
         index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
-        for tensor in (*self.keys, *self.values):
+        for tensor in self.tensors:
             tensor.view(torch.uint8).index_fill_(0, index, 0)  # all types: zero bytes are 0
 
     def not_finite(self, block_ids: Sequence[int]) -> list[int]:
@@ -57,7 +68,7 @@ class KVStorage:
             return []
         index = torch.tensor(list(block_ids), dtype=torch.int64, device=self.keys[0].device)
         is_finite = torch.ones(len(index), dtype=torch.bool, device=index.device)
-        for tensor in (*self.keys, *self.values):
+        for tensor in self.tensors:
             blocks = tensor.view(torch.uint8).index_select(0, index).view(tensor.dtype)
             if tensor.dtype.itemsize == 1:  # torch cannot tell for 8 bits
                 blocks = blocks.half()
@@ -68,7 +79,8 @@ class KVStorage:
 def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtype) -> int:
     """Bytes of one block in all layers."""
     num_values = sum(la.num_kv_heads * (la.head_dim + la.value_dim) for la in layers)
-    return num_values * block_size * dtype.itemsize
+    num_scales = sum(la.num_kv_heads * 2 for la in layers) if dtype is torch.int8 else 0
+    return (num_values * dtype.itemsize + num_scales * torch.float32.itemsize) * block_size
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -92,7 +92,8 @@ class KVCache:
 
 def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
     """The type of keys and values."""
-    return model.dtype if config.kv_cache_dtype == "auto" else torch.float8_e4m3fn
+    types = {"auto": model.dtype, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
+    return types[config.kv_cache_dtype]
 
 
 def make_cache(

@@ -64,7 +64,7 @@ def run_largest_step(
         runner.launch(dummy_step(sequences, counts)).collect()
     finally:
         hook.uninstall()  # it references the cache
-    return sum(tensor.nbytes for tensor in (*storage.keys, *storage.values))
+    return sum(tensor.nbytes for tensor in storage.tensors)
 
 
 def chunk_lengths(num_tokens: int, num_seqs: int, max_model_len: int) -> list[int]:

@@ -9,12 +9,13 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.build import load_engine
-from core.contract.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, KVCacheDType, ModelConfig
 from core.engine import Engine
 from core.model.forward import EagerForward, Logits
 from core.model_input import ModelInput
@@ -96,9 +97,11 @@ def _generate(model: Any, prompt: list[int]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=1)
-def engine_of(folder: str, dtype: str, quantization: str = "none") -> Engine:
+def engine_of(
+    folder: str, dtype: str, quantization: str = "none", cache: KVCacheDType = "auto"
+) -> Engine:
     model = ModelConfig(model=folder, device="cpu", dtype=dtype, quantization=quantization)
-    return load_engine(model, LIMITS).engine
+    return load_engine(model, msgspec.structs.replace(LIMITS, kv_cache_dtype=cache)).engine
 
 
 def _requests(folder: str) -> list[Any]:
@@ -162,9 +165,11 @@ def _reference(folder: str) -> tuple[list[int], torch.Tensor]:
         return prompt, model(torch.tensor([prompt])).logits[0].double().log_softmax(-1)
 
 
-def distance(folder: str, dtype: str, quantization: str = "none") -> Distance:
+def distance(
+    folder: str, dtype: str, quantization: str = "none", cache: KVCacheDType = "auto"
+) -> Distance:
     prompt, reference = _reference(folder)
-    found = _logprobs(engine_of(folder, dtype, quantization), prompt)
+    found = _logprobs(engine_of(folder, dtype, quantization, cache), prompt)
     assert found.shape == reference.shape
     kl = (reference.exp() * (reference - found)).sum(-1).mean().item()
     share = (reference.argmax(-1) == found.argmax(-1)).float().mean().item()
@@ -191,5 +196,19 @@ def test_distance_from_the_reference(
     found = distance(folder, dtype, quantization)
     record_property("distance", found)
     print(folder, dtype, quantization, found)
+    assert found.kl <= kl
+    assert found.share >= share
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kl", "share"),
+    [("float32", 1e-2, 0.90), ("bfloat16", 1e-2, 0.90)],
+)
+def test_distance_with_a_cache_of_int8(
+    folder: str, dtype: str, kl: float, share: float, record_property: Any
+):
+    found = distance(folder, dtype, cache="int8")
+    record_property("distance", found)
+    print(folder, dtype, "int8 cache", found)
     assert found.kl <= kl
     assert found.share >= share

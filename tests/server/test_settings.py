@@ -213,7 +213,7 @@ def test_sizes_have_units(text, size):
         (["--kv-cache-memory", "0"], "0 is not above 0"),
         (["--kv-cache-memory", "9" * 400], "is not a size"),
         (["--kv-cache-memory", "1.2.3"], "1.2.3 is not a size"),
-        (["--kv-cache-dtype", "int8"], "int8 is not one of auto, fp8"),
+        (["--kv-cache-dtype", "int4"], "int4 is not one of auto, fp8, int8"),
         (["--attention-backend", "sdpa"], "sdpa is not one of auto, cpu, torch, triton"),
         (["--api-key-file", "/nowhere"], "/nowhere: No such file or directory"),
         (["--api-key-file", os.devnull], f"{os.devnull} contains no key"),

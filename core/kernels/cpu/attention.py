@@ -5,6 +5,11 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_double, c_int64, c_void_p
 
+import torch
+
+CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+"""Mirrors ``CacheType`` in source/attention.h."""
+
 
 class AttentionStep(ctypes.Structure):
     """Mirrors ``AttentionStep`` in source/attention.h, which documents the fields."""
@@ -34,7 +39,9 @@ class AttentionCall(ctypes.Structure):
         ("step", c_void_p),
         ("keys", c_void_p),
         ("values", c_void_p),
-        ("is_bfloat16", c_int64),
+        ("key_scales", c_void_p),
+        ("value_scales", c_void_p),
+        ("type", c_int64),
         ("block_size", c_int64),
         ("num_heads", c_int64),
         ("num_kv_heads", c_int64),

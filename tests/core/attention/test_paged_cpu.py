@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from benchmarks.attention_batch import batch_of
-from benchmarks.fill_cache import fill
+from benchmarks.fill_cache import fill, rounded
 from core.attention import cpu_backend as paged_cpu
-from core.attention.base import backend_factory
 from core.kernels.cpu.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
@@ -48,6 +47,7 @@ def compare(
             (layer.num_kv_heads, layer.value_dim),
         )
     ]
+    states[1:] = [rounded(x, dtype).float() for x in states[1:]]
     outputs = []
     for factory, kept in (
         (SDPABackend, torch.float32),
@@ -61,7 +61,7 @@ def compare(
             device=torch.device("cpu"),
         )
         backend = factory(storage, [layer])
-        fill(backend, storage, layer, 0, seed=4)
+        fill(backend, storage, layer, 0, seed=4, rounded_to=dtype)
         backend.plan(batch)
         outputs.append(backend.forward(*states, 0))
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
@@ -89,7 +89,7 @@ def with_all(layer: LayerSpec) -> LayerSpec:
     return replace(layer, softcap=1.5, sinks=torch.linspace(-2, 6, layer.num_heads))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize("window", [None, 40])
 def test_shared_blocks(window: int | None, dtype: torch.dtype) -> None:
     prefix = [3, 9, 4, 7, 1, 12]
@@ -156,34 +156,46 @@ def test_blocks_and_heads_of_any_size(dims: tuple[int, int], block_size: int) ->
     layer = LayerSpec(4, 2, *dims, 0.3, None)
     num_blocks = -(-60 // block_size)
     tables = [list(range(i * num_blocks, (i + 1) * num_blocks)) for i in range(2)]
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in (torch.float32, torch.bfloat16, torch.int8):
         compare(layer, tables, [(59, 1), (30, 17)], block_size=block_size, dtype=dtype)
 
 
+@pytest.mark.parametrize(("dtype", "dim"), [(torch.bfloat16, 96), (torch.int8, 128)], ids=str)
 @pytest.mark.parametrize("window", [None, 90])
-def test_prompts_in_tiles(window: int | None) -> None:
+def test_prompts_in_tiles(window: int | None, dtype: torch.dtype, dim: int) -> None:
     """Several items, groups of rows and runs, and rows beyond the last whole tile."""
-    layer = LayerSpec(4, 2, 96, 64, 0.2, window)
+    layer = LayerSpec(4, 2, dim, 64, 0.2, window)
     tables = [[*range(at, at + 30)] for at in (0, 30)]
-    compare(layer, tables, [(0, 391), (200, 133)], dtype=torch.bfloat16)
-    compare(with_all(layer), tables, [(450, 20), (3, 270)], dtype=torch.bfloat16)
+    compare(layer, tables, [(0, 391), (200, 133)], dtype=dtype)
+    compare(with_all(layer), tables, [(450, 20), (3, 270)], dtype=dtype)
 
 
-def test_nan_stays_in_its_sequence() -> None:
-    storage = KVStorage(
-        [GROUPED], num_blocks=9, block_size=16, dtype=torch.float32, device=torch.device("cpu")
-    )
-    storage.values[0][3] = torch.nan
-    backend = backend_factory("cpu")(storage, [GROUPED])
-    batch = batch_of([[1, 2], [3, 4], [5, 6]], [(20, 1)] * 3, 16)
-    backend.plan(batch)
-    output = backend.forward(torch.randn(3, 6, 16), torch.randn(3, 2, 16), torch.randn(3, 2, 16), 0)
-    assert output[1].isnan().all()
-    assert output[[0, 2]].isfinite().all()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("dim", [16, 64])
+def test_nan_stays_in_its_sequence(dim: int, dtype: torch.dtype) -> None:
+    layer = LayerSpec(6, 2, dim, dim, 0.25, None)
+    for where in range(3):
+        storage = KVStorage([layer], num_blocks=9, block_size=16, dtype=dtype, device=CPU)
+        backend = paged_cpu.PagedCPUBackend(storage, [layer])
+        backend.plan(batch_of([[1, 2], [3, 4], [5, 6]], [(20, 1)] * 3, 16))
+        states = [torch.randn(3, heads, dim) for heads in (6, 2, 2)]
+        states[where][1] = torch.nan
+        output = backend.forward(*states, 0)
+        assert output[1].isnan().all()
+        assert output[[0, 2]].isfinite().all()
+        assert storage.not_finite(range(9)) == ([4] if where else [])
 
 
 @pytest.mark.parametrize(
-    ("dtype", "dim"), [(torch.float32, 16), (torch.bfloat16, 16), (torch.bfloat16, 32)], ids=str
+    ("dtype", "dim"),
+    [
+        (torch.float32, 16),
+        (torch.bfloat16, 16),
+        (torch.bfloat16, 32),
+        (torch.int8, 16),
+        (torch.int8, 64),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("block_size", [16, 12])
 @pytest.mark.parametrize("window", [None, 300])
@@ -192,7 +204,7 @@ def test_a_row_has_the_same_bits_however_it_is_computed(
 ) -> None:
     """Alone, beside others that share its prefix, in chunks of any size, with one thread or two.
 
-    Where the CPU has AMX, bfloat16 is computed in tiles if the dimension is a multiple of 32.
+    Where the CPU has AMX, dimensions that are multiples of 32 (int8: 64) are computed in tiles.
     """
     spec = replace(LayerSpec(6, 2, dim, dim, 0.5, window), sinks=torch.linspace(-2, 3, 6))
     num_tokens, num_blocks = 700, -(-700 // block_size)

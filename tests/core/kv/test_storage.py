@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.kv.storage import KVStorage
+from core.kv.storage import KVStorage, block_nbytes
 from core.layer_spec import LayerSpec
 
 CPU = torch.device("cpu")
@@ -31,3 +31,15 @@ def test_blocks_with_nan_are_found(dtype: torch.dtype) -> None:
     storage.values[0][2, 1, 3, 3] = torch.nan
     assert storage.not_finite([4, 2, 0, 3]) == [2, 3]
     assert storage.not_finite([4, 0]) == storage.not_finite([]) == []
+
+
+def test_the_scales_of_int8_are_cleared_and_searched() -> None:
+    layers = [LayerSpec(4, 2, 8, 4, 1.0, None)] * 2
+    storage = KVStorage(layers, num_blocks=5, block_size=4, dtype=torch.int8, device=CPU)
+    storage.key_scales[1][3, 0, 2] = torch.nan
+    storage.value_scales[0][2, 1, 3] = torch.inf
+    assert storage.not_finite([4, 2, 0, 3]) == [2, 3]
+    storage.clear([2, 3])
+    assert storage.not_finite([0, 1, 2, 3, 4]) == []
+    per_block = sum(tensor[0].nbytes for tensor in storage.tensors)
+    assert block_nbytes(layers, 4, torch.int8) == per_block

@@ -238,6 +238,12 @@ def test_an_fp8_cache_needs_cuda_and_triton():
         load_engine(ModelConfig(device="cpu"), EngineConfig(kv_cache_dtype="fp8"))
 
 
+def test_an_int8_cache_needs_the_compiled_kernels():
+    limits = EngineConfig(kv_cache_dtype="int8", attention_backend="torch")
+    with pytest.raises(ModelLoadError, match=r"int8 needs a CPU and the attention backend 'cpu'"):
+        load_engine(ModelConfig(device="cpu"), limits)
+
+
 def test_out_of_memory_becomes_a_one_line_error():
     message = (
         "CUDA out of memory. Tried to allocate 9.66 GiB. GPU 0 has a total capacity of 8 GiB\nmore"

@@ -31,6 +31,13 @@ MODELS = (
 )
 """None is the built-in model."""
 
+CACHED = (
+    *((*model, "auto") for model in MODELS),
+    (None, BFLOAT16, "int8"),
+    ("gemma3", FLOAT32, "int8"),
+)
+"""The same, with the type of the KV cache."""
+
 SETTINGS = ((16, 1, True), (2048, 2, True), (48, 2, False))
 """Tokens of a prompt's chunk, threads, and whether prefixes are cached."""
 
@@ -79,9 +86,9 @@ def digest(outputs: list[StepOutput]) -> str:
     ).hexdigest()
 
 
-@each("name, weights", MODELS)
+@each("name, weights, cache", CACHED)
 def test_one_hash_for_all_settings(
-    name: str | None, weights: tuple[str, str], checkpoints: dict[str, str]
+    name: str | None, weights: tuple[str, str], cache: str, checkpoints: dict[str, str]
 ) -> None:
     """Two requests, alone and beside many; the second time on cached prefixes."""
     found: dict[str, dict[str, list[str]]] = {"greedy": {}, "seeded": {}}
@@ -96,6 +103,7 @@ def test_one_hash_for_all_settings(
                 prefill_chunk_size=chunk,
                 enable_prefix_caching=is_caching,
                 threads=count,
+                kv_cache_dtype=cache,
             )
             torch.set_num_threads(count)
             for requests in ([greedy], [seeded], [*neighbours(24), greedy, seeded]):

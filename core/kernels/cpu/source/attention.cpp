@@ -22,12 +22,19 @@ void write_lanes(const AttentionCall& c, int64_t t) {
   int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
   for (int64_t h = 0; h < c.num_kv_heads; h++) {
     int64_t line = (block * c.num_kv_heads + h) * c.block_size;
-    write_token(layout, offset, c.key + t * c.key_token + h * c.key_head, c.value + t * c.value_token + h * c.value_head,
-                (T*)c.keys + line * c.head_dim, (T*)c.values + line * c.value_dim);
+    const float *key = c.key + t * c.key_token + h * c.key_head, *value = c.value + t * c.value_token + h * c.value_head;
+    T *keys = (T*)c.keys + line * c.head_dim, *values = (T*)c.values + line * c.value_dim;
+    if constexpr (std::is_same_v<L, Int8Lanes>) {
+      c.key_scales[line + offset] = write_int8(key, c.head_dim, keys, [&](int64_t d) { return layout.key(offset, d); });
+      c.value_scales[line + offset] =
+          write_int8(value, c.value_dim, values, [&](int64_t d) { return layout.value(offset, d); });
+    } else {
+      write_token(layout, offset, key, value, keys, values);
+    }
   }
 }
 
-#if defined(ROSE_AMX)
+#if defined(ROSE_TILES)
 bool uses_tiles(const AttentionCall& c) { return tiles::support(c); }
 void attend_in_tiles(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
   tiles::attend(item, first_head, last_head, scratch);
@@ -91,13 +98,19 @@ void attend_stages(team::Member& member, const AttentionCall& c) {
 }  // namespace
 
 void write_to_cache(const AttentionCall& c, int64_t token) {
-  if (c.is_bfloat16) write_lanes<BFloat16Lanes>(c, token);
-  else write_lanes<Float32Lanes>(c, token);
+  switch (c.type) {
+    case CacheType::BFLOAT16: return write_lanes<BFloat16Lanes>(c, token);
+    case CacheType::INT8: return write_lanes<Int8Lanes>(c, token);
+    default: return write_lanes<Float32Lanes>(c, token);
+  }
 }
 
 void attention_stages(team::Member& member, const AttentionCall& c) {
-  if (c.is_bfloat16) attend_stages<BFloat16Lanes>(member, c);
-  else attend_stages<Float32Lanes>(member, c);
+  switch (c.type) {
+    case CacheType::BFLOAT16: return attend_stages<BFloat16Lanes>(member, c);
+    case CacheType::INT8: return attend_stages<Int8Lanes>(member, c);
+    default: return attend_stages<Float32Lanes>(member, c);
+  }
 }
 
 ROSE_EXPORT void rose_attention(const AttentionCall* call) {

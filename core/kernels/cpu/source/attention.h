@@ -8,6 +8,9 @@
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
+// The types of keys and values in the cache.
+enum class CacheType : int64_t { FLOAT32, BFLOAT16, INT8 };
+
 // Both structures mirror core/kernels/cpu/attention.py. Strides are in elements.
 struct AttentionStep {
   const int64_t* slots;        // [num_tokens] block * block_size + offset
@@ -28,7 +31,10 @@ struct AttentionCall {
   // constant for a layer
   void* keys;    // [num_blocks, num_kv_heads, block_size, head_dim] in the order of attention_cache.h
   void* values;  // [num_blocks, num_kv_heads, block_size, value_dim] likewise
-  int64_t is_bfloat16, block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
+  float* key_scales;    // [num_blocks, num_kv_heads, block_size] of int8, else null
+  float* value_scales;  // likewise
+  CacheType type;
+  int64_t block_size, num_heads, num_kv_heads, head_dim, value_dim, window;
   double scale;
   double softcap;      // bound of the scores, or 0: none
   const float* sinks;  // [num_heads] one more score of each head, which has no value; null: none

@@ -1,8 +1,9 @@
 // How keys and values are stored in the cache.
 //
-// A lane is 4 bytes: one float32, or two bfloat16. The keys of a block and kv head are stored by dimension,
-// one lane per token: lane t of step s is dimension s of token t, or dimensions 2s and 2s + 1. Values are
-// stored by token, one lane per dimension: lane d of step s is token s, or tokens 2s and 2s + 1. So a vector
+// A lane is 4 bytes: one float32, two bfloat16, or four int8. The keys of a block and kv head are stored by
+// dimension, one lane per token: lane t of step s is dimension s of token t, or dimensions 2s and 2s + 1, or 4s to
+// 4s + 3. Values are stored by token, one lane per dimension: lane d of step s is token s, or tokens 2s and 2s + 1,
+// or 4s to 4s + 3. So a vector
 // is W keys or W dimensions of values, the query's values and the weights are broadcast, and every sum runs
 // over dimensions or tokens in order, for any number of rows.
 #pragma once
@@ -13,7 +14,7 @@ struct Float32Lanes {
   using Stored = float;
   using Value = float;
   using Factor = float;
-  static constexpr int PER_LANE = 1;
+  static constexpr int PER_LANE = 1, STORED_PER_LANE = 1;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return acc + x * (vf)lanes; }
 };
 
@@ -22,7 +23,7 @@ struct BFloat16Lanes {
   using Stored = uint16_t;
   using Value = uint16_t;
   typedef uint32_t Factor __attribute__((may_alias));  // written as two values
-  static constexpr int PER_LANE = 2;
+  static constexpr int PER_LANE = 2, STORED_PER_LANE = 2;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return dot_pairs(acc, vu{} + x, lanes); }
 };
 #else
@@ -32,13 +33,19 @@ struct BFloat16Lanes {
   struct Factor {
     float low, high;
   };
-  static constexpr int PER_LANE = 2;
+  static constexpr int PER_LANE = 2, STORED_PER_LANE = 2;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) {
     acc += x.low * (vf)(lanes << 16);
     return acc + x.high * (vf)(lanes & 0xffff0000u);
   }
 };
 #endif
+
+// int8 with a scale per token and head. The products of vectors read a copy in float32.
+struct Int8Lanes : Float32Lanes {
+  using Stored = int8_t;
+  static constexpr int STORED_PER_LANE = 4;
+};
 
 ROSE_INLINE void put(float* to, float x) { *to = x; }
 ROSE_INLINE void put(uint16_t* to, float x) { *to = narrow(x); }
@@ -52,15 +59,15 @@ struct Layout {
 
   Layout(int64_t block_size, int64_t key_size, int64_t value_size)
       : block_size(block_size), key_size(key_size), value_size(value_size) {
-    is_by_lane = block_size % W == 0 && key_size % L::PER_LANE == 0 && value_size % W == 0;
+    is_by_lane = block_size % W == 0 && key_size % L::STORED_PER_LANE == 0 && value_size % W == 0;
   }
 
   int64_t key(int64_t t, int64_t d) const {
-    constexpr int N = L::PER_LANE;
+    constexpr int N = L::STORED_PER_LANE;
     return is_by_lane ? (d / N * block_size + t) * N + d % N : t * key_size + d;
   }
   int64_t value(int64_t t, int64_t d) const {
-    constexpr int N = L::PER_LANE;
+    constexpr int N = L::STORED_PER_LANE;
     return is_by_lane ? (t / N * value_size + d) * N + t % N : t * value_size + d;
   }
 };

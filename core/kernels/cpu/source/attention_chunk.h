@@ -1,7 +1,7 @@
 // Chunks of keys and values, read in place or, if the layout of the cache is by token, from a copy.
 #pragma once
 #include "attention.h"
-#include "attention_cache.h"
+#include "attention_int8.h"
 
 namespace rows {
 
@@ -46,7 +46,7 @@ class Reader {
   }
 
   int64_t key_steps, value_size;  // of a chunk's lanes
-  bool is_in_place() const { return layout_.is_by_lane; }
+  bool is_in_place() const { return layout_.is_by_lane && L::STORED_PER_LANE == L::PER_LANE; }
   int64_t key_head() const { return key_head_; }  // lanes from one kv head to the next
   int64_t value_head() const { return value_head_; }
 
@@ -54,7 +54,8 @@ class Reader {
     chunk.first = span.first;
     chunk.from = (int)(span.from - span.first);
     chunk.to = (int)(span.to - span.first);
-    if (layout_.is_by_lane) point(head, chunk);
+    if constexpr (std::is_same_v<L, Int8Lanes>) expand(head, chunk);
+    else if (layout_.is_by_lane) point(head, chunk);
     else copy(head, chunk);
   }
 
@@ -110,12 +111,38 @@ class Reader {
       for (int64_t d = 0; d < c.head_dim; d++) keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
       for (int64_t d = 0; d < c.value_dim; d++) values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
     }
+    read_copy(keys.data(), values.data(), chunk);
+  }
+
+  // Copy int8 to float32.
+  void expand(int64_t head, Chunk& chunk) const {
+    static thread_local std::vector<float> keys, values;
+    const AttentionCall& c = item_.call;
+    keys.assign(CHUNK * key_steps, 0);
+    values.assign(CHUNK * value_size, 0);
+    for (int64_t t = layout_.is_by_lane ? chunk.from / W * W : chunk.from; t < chunk.to; t += layout_.is_by_lane ? W : 1) {
+      int64_t key = chunk.first + t, block = key / c.block_size, offset = key % c.block_size;
+      int64_t line = (item_.block(block) * c.num_kv_heads + head) * c.block_size + offset;
+      const int8_t *k = keys_of(block, head), *v = values_of(block, head);
+      if (layout_.is_by_lane) {
+        expand_keys(k + offset * 4, c.block_size, c.head_dim, c.key_scales + line, keys.data() + t, CHUNK);
+        expand_values(v + offset * c.value_dim, c.value_dim, c.value_scales + line, values.data() + t * value_size);
+        continue;
+      }
+      for (int64_t d = 0; d < c.head_dim; d++) keys[d * CHUNK + t] = k[layout_.key(offset, d)] * c.key_scales[line];
+      for (int64_t d = 0; d < c.value_dim; d++) values[t * value_size + d] = v[layout_.value(offset, d)] * c.value_scales[line];
+    }
+    read_copy(keys.data(), values.data(), chunk);
+  }
+
+  // Read a chunk from a copy by dimension and by token.
+  void read_copy(const void* keys, const void* values, Chunk& chunk) const {
+    constexpr int N = L::PER_LANE;
     chunk.key_stride = CHUNK;
     chunk.value_stride = value_size;
-    for (int v = 0; v < VECTORS; v++) chunk.keys[v] = (const uint32_t*)keys.data() + v * W;
+    for (int v = 0; v < VECTORS; v++) chunk.keys[v] = (const uint32_t*)keys + v * W;
     chunk.num_pieces = 1;
-    chunk.pieces[0] = {(const uint32_t*)values.data() + chunk.from / N * value_size,
-                       (chunk.to + N - 1) / N - chunk.from / N};
+    chunk.pieces[0] = {(const uint32_t*)values + chunk.from / N * value_size, (chunk.to + N - 1) / N - chunk.from / N};
   }
 };
 

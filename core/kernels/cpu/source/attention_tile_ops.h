@@ -3,7 +3,10 @@
 #include "attention_rows.h"
 #include "linear_amx.h"
 
-#if defined(ROSE_AMX)
+#if defined(ROSE_AMX) && defined(__AMX_INT8__) && defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512VBMI__)
+#define ROSE_TILES
+#endif
+#if defined(ROSE_TILES)
 namespace tiles {
 
 constexpr int RUN = 128;              // most keys of a run
@@ -49,9 +52,10 @@ __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_
 ROSE_INLINE uint32_t below(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1; }
 
 // Turn the scores of keys into weights: those of the visible keys `start` to `end`, and 0 for the others of the
-// units from `first` to `last`.
-template <bool IS_ALL>
-ROSE_INLINE void weigh_some(const float* scores, int start, int end, int first, int last, float* result, uint16_t* weights) {
+// units from `first` to `last`. The weights, but not their sum, are multiplied by `factors`, if there are any.
+template <bool IS_ALL, bool HAS_FACTORS>
+ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start, int end, int first, int last, float* result,
+                            uint16_t* weights) {
   first = IS_ALL ? 0 : first * 2;
   last = IS_ALL ? PIECES : last * 2;
   __m512 s[PIECES], high = _mm512_set1_ps(MINUS_INFINITY), sum = _mm512_setzero_ps();
@@ -71,18 +75,23 @@ ROSE_INLINE void weigh_some(const float* scores, int start, int end, int first, 
     __m512 a = power(_mm512_fmadd_ps(s[i], _mm512_set1_ps(LOG2_E), shift));
     __m512 b = power(_mm512_fmadd_ps(s[i + 1], _mm512_set1_ps(LOG2_E), shift));
     sum = _mm512_add_ps(_mm512_add_ps(sum, a), b);
+    if (HAS_FACTORS) {
+      a = _mm512_mul_ps(a, _mm512_load_ps(factors + i * PIECE));
+      b = _mm512_mul_ps(b, _mm512_load_ps(factors + i * PIECE + PIECE));
+    }
     _mm512_store_si512(weights + i * PIECE, (__m512i)_mm512_cvtne2ps_pbh(b, a));
   }
   result[0] = best;
   result[1] = _mm512_reduce_add_ps(sum);
 }
 
-__attribute__((noinline)) inline void weigh(const float* scores, int start, int end, int first, int last, float* result,
-                                            uint16_t* weights) {
+template <bool HAS_FACTORS>
+__attribute__((noinline)) inline void weigh(const float* scores, const float* factors, int start, int end, int first,
+                                            int last, float* result, uint16_t* weights) {
   if (start <= 0 && end >= RUN) {
-    weigh_some<true>(scores, start, end, first, last, result, weights);
+    weigh_some<true, HAS_FACTORS>(scores, factors, start, end, first, last, result, weights);
   } else if (start < end) {
-    weigh_some<false>(scores, start, end, first, last, result, weights);
+    weigh_some<false, HAS_FACTORS>(scores, factors, start, end, first, last, result, weights);
   } else {
     std::fill(weights + first * UNIT, weights + last * UNIT, 0);
     result[0] = MINUS_INFINITY;

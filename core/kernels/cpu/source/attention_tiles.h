@@ -1,18 +1,19 @@
-// Attention over bfloat16 keys and values in tiles of AMX: 16 query rows against 16 keys, or 16 dimensions of values.
+// Attention over bfloat16 or int8 keys and values in tiles of AMX: 16 query rows against 16 keys, or 16 dimensions of values.
 //
 // Queries and weights are rounded to bfloat16, sums are float32. A run of keys is one softmax. All rows, of decode
 // and of prefill, use the same products in the same order, and a row of a tile does not depend on its other rows.
 #pragma once
-#include "attention_tile_ops.h"
+#include "attention_tile_int8.h"
 
-#if defined(ROSE_AMX)
+#if defined(ROSE_TILES)
 namespace tiles {
 
 constexpr int MAX_ROWS = 256;  // of an item
 
 inline bool support(const AttentionCall& c) {
-  return c.is_bfloat16 && c.block_size % PIECE == 0 && c.step->run_length <= RUN && c.head_dim % 32 == 0 &&
-         c.value_dim % 32 == 0 && c.num_heads <= c.num_kv_heads * MAX_ROWS && amx::is_permitted();
+  bool is_wide = c.type == CacheType::BFLOAT16 ? c.head_dim % 32 == 0 : c.type == CacheType::INT8 && c.head_dim % 64 == 0;
+  return is_wide && c.value_dim % 32 == 0 && c.block_size % PIECE == 0 && c.step->run_length <= RUN &&
+         c.num_heads <= c.num_kv_heads * MAX_ROWS && amx::is_permitted();
 }
 
 // The keys and values of a run for one kv head, in pieces.
@@ -21,18 +22,23 @@ struct Run {
   int from = 0, to = 0;  // the keys that the item has
   const char* keys[PIECES] = {};  // of a piece without keys: those of another
   const char* values[PIECES] = {};
+  const float *key_scales[PIECES] = {}, *value_scales[PIECES] = {};  // int8 only
 
   Run() {}
   Run(const Item& item, int64_t key, int64_t head) {
     const AttentionCall& c = item.call;
-    int64_t length = c.step->run_length;
+    int64_t length = c.step->run_length, size = size_of(c);
     first = key / length * length;
     from = (int)(key - first);
     to = (int)std::min(length, item.last_key - first);
     for (int i = from / PIECE; i * PIECE < to; i++) {
       int64_t at = first + i * PIECE, line = (item.block(at / c.block_size) * c.num_kv_heads + head) * c.block_size;
-      keys[i] = (const char*)c.keys + line * c.head_dim * 2 + at % c.block_size * 4;
-      values[i] = (const char*)c.values + (line + at % c.block_size) * c.value_dim * 2;
+      int64_t offset = at % c.block_size;
+      keys[i] = (const char*)c.keys + line * c.head_dim * size + offset * 4;
+      values[i] = (const char*)c.values + (line + offset) * c.value_dim * size;
+      if (c.type != CacheType::INT8) continue;
+      key_scales[i] = c.key_scales + line + offset;
+      value_scales[i] = c.value_scales + line + offset;
     }
     for (int i = 0; i < PIECES; i++)
       if (!keys[i]) keys[i] = keys[from / PIECE];
@@ -42,15 +48,20 @@ struct Run {
   Run next_head(const AttentionCall& c) const {
     Run run = *this;
     for (int i = 0; i < PIECES; i++) {
-      run.keys[i] += c.block_size * c.head_dim * 2;
-      if (values[i]) run.values[i] += c.block_size * c.value_dim * 2;
+      run.keys[i] += c.block_size * c.head_dim * size_of(c);
+      if (values[i]) run.values[i] += c.block_size * c.value_dim * size_of(c);
+      if (key_scales[i]) run.key_scales[i] += c.block_size;
+      if (value_scales[i]) run.value_scales[i] += c.block_size;
     }
     return run;
   }
+
+ private:
+  static int64_t size_of(const AttentionCall& c) { return c.type == CacheType::INT8 ? 1 : 2; }
 };
 
 // The rows of an item for some kv heads, in groups of R tiles.
-template <int R>
+template <int R, bool IS_INT8>
 class Rows {
  public:
   Rows(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch)
@@ -61,13 +72,17 @@ class Rows {
     ldo_ = round_up(c_.value_dim + 2, 16);
     query_floats_ = rows * c_.head_dim / 2;
     int64_t size = num_heads_ * query_floats_ + count * ldo_ + 2 * GROUP * ldo_ + 2 * GROUP * RUN + GROUP * RUN / 2 +
-                   RUN * c_.value_dim / 2 + 64;
+                   RUN * c_.value_dim / 2 + 64 + (IS_INT8 ? 2 * RUN + 2 * GROUP * RUN + count : 0);
     queries_ = scratch.take<float>(size);
     totals_ = queries_ + num_heads_ * query_floats_ + 14;  // so that the values of a result are aligned
     parts_ = totals_ + count * ldo_;
     scores_ = parts_ + 2 * GROUP * ldo_ + 2;
     weights_ = (uint16_t*)(scores_ + 2 * GROUP * RUN);
     values_ = (char*)(weights_ + GROUP * RUN);
+    key_scales_ = (float*)(values_ + RUN * c_.value_dim * 2);  // this and what follows: int8 only
+    value_scales_ = key_scales_ + RUN;
+    low_scores_ = value_scales_ + RUN;
+    factors_ = low_scores_ + 2 * GROUP * RUN;
     std::fill_n(queries_, num_heads_ * query_floats_ + count * ldo_ + 14, 0.0f);
     for (int64_t i = 0; i < count; i++) totals_[i * ldo_] = MINUS_INFINITY;
     read_positions();
@@ -79,6 +94,7 @@ class Rows {
     run_ = &run;
     ahead_ = ahead;
     head_ = head - first_head_;
+    if (IS_INT8) copy_scales();
     if (R == 2) gather(run.from / UNIT, (run.to + UNIT - 1) / UNIT);
     int n = 0;
     Span spans[MAX_ROWS / GROUP];
@@ -120,6 +136,7 @@ class Rows {
   float *queries_, *totals_, *parts_, *scores_;
   uint16_t* weights_;
   char* values_;
+  float *key_scales_, *value_scales_, *low_scores_, *factors_;
   const Run *run_ = nullptr, *ahead_ = nullptr;
   int64_t positions_[MAX_ROWS], lowest_[MAX_ROWS / GROUP], highest_[MAX_ROWS / GROUP];
 
@@ -146,6 +163,11 @@ class Rows {
     for (int64_t r = 0; r < item_.num_rows; r++) {
       const float* from = item_.query(r, first_head_ + h);
       uint16_t* to = (uint16_t*)(queries_ + h * query_floats_) + r * c_.head_dim;
+      if constexpr (IS_INT8) {
+        int8_t* high = (int8_t*)to;
+        factors_[h * padded_ + r] = write_query(from, c_.head_dim, (float)c_.scale, high, high + c_.head_dim);
+        continue;
+      }
       for (int64_t d = 0; d < c_.head_dim; d += W) store(to + d, load(from + d) * scale);
     }
   }
@@ -159,18 +181,36 @@ class Rows {
 
   // Copy the values of some units of the current run into tiles, with zeros for tokens that the item does not have.
   void gather(int first, int last) {
+    static const ToBFloat16 to_bfloat16;
+    constexpr int TOKENS = IS_INT8 ? 4 : 2;  // in a lane
     int64_t row = c_.value_dim * 4, tiles = c_.value_dim / 16;
     for (int i = first * 2; i < last * 2; i++) {
       bool is_there = i * PIECE < run_->to && (i + 1) * PIECE > run_->from;
       char* to = values_of(i / 2) + i % 2 * 512;
-      for (int s = 0; s < PIECE / 2; s++, to += 64) {
-        int left = is_there ? run_->to - i * PIECE - 2 * s : 0;
-        vu seen = vu{} + (left > 1 ? ~0u : left == 1 ? 0xffffu : 0u);
-        const char* from = is_there ? run_->values[i] + s * row : to;
+      for (int s = 0; s < PIECE; s += TOKENS, to += TOKENS * 32) {
+        int left = is_there ? std::clamp(run_->to - i * PIECE - s, 0, TOKENS) : 0;
+        vu seen = vu{} + (uint32_t)((1ull << left * 32 / TOKENS) - 1);
+        const char* from = is_there ? run_->values[i] + s / TOKENS * row : to;
         if (ahead_ && ahead_->values[i])
-          for (int64_t t = 0; t < tiles; t++) __builtin_prefetch(ahead_->values[i] + s * row + t * 64, 0, 2);
-        for (int64_t t = 0; t < tiles; t++) *(vu*)(to + t * 1024) = *(const vu_u*)(from + t * 64) & seen;
+          for (int64_t t = 0; t < tiles; t++) __builtin_prefetch(ahead_->values[i] + s / TOKENS * row + t * 64, 0, 2);
+        for (int64_t t = 0; t < tiles; t++) {
+          vu lanes = *(const vu_u*)(from + (is_there ? t * 64 : 0)) & seen;
+          if constexpr (IS_INT8) to_bfloat16((__m512i)lanes, to + t * 1024, to + t * 1024 + 64);
+          else *(vu*)(to + t * 1024) = lanes;
+        }
       }
+    }
+  }
+
+  // The scales of the current run, and 0 for tokens that the item does not have.
+  void copy_scales() {
+    for (int i = run_->from / UNIT * 2; i < (run_->to + UNIT - 1) / UNIT * 2; i++) {
+      __mmask16 seen = (__mmask16)(run_->key_scales[i] ? below(run_->to - i * PIECE) : 0);
+      _mm512_store_ps(key_scales_ + i * PIECE, _mm512_maskz_loadu_ps(seen, run_->key_scales[i]));
+      _mm512_store_ps(value_scales_ + i * PIECE, _mm512_maskz_loadu_ps(seen, run_->value_scales[i]));
+      if (!ahead_ || !ahead_->key_scales[i]) continue;
+      __builtin_prefetch(ahead_->key_scales[i], 0, 2);
+      __builtin_prefetch(ahead_->value_scales[i], 0, 2);
     }
   }
 
@@ -178,26 +218,41 @@ class Rows {
   void score(const Span& span, int which, bool is_first, B& beside) {
     const char* q = (const char*)(queries_ + head_ * query_floats_) + span.group * GROUP * c_.head_dim * 2;
     int64_t ldb = c_.block_size * 4;
-    for (int u = span.start / UNIT; u * UNIT < span.end; u++) {
-      product<R>(q, c_.head_dim * 2, run_->keys[2 * u], run_->keys[2 * u + 1], ldb, 16 * ldb, key_steps(),
-                 scores_ + which * GROUP * RUN + u * UNIT, RUN, false, [&](int64_t s) {
-                   if (is_first && ahead_) fetch_keys(2 * u, s * 16 * ldb, ldb);
-                   beside.step();
-                 });
+    float *sums = scores_ + which * GROUP * RUN, *low = low_scores_ + which * GROUP * RUN;
+    for (int i = span.start / UNIT * 2; i * PIECE < span.end; i += 2) {
+      auto after = [&](int64_t s) {
+        if (is_first && ahead_) fetch_keys(i, s, ldb);
+        beside.step();
+      };
+      if constexpr (IS_INT8) {
+        for (int k = i; k < i + 2; k++)
+          product_int8<R>(q, c_.head_dim * 2, run_->keys[k], ldb, 16 * ldb, c_.head_dim / 64, sums + k * PIECE,
+                          low + k * PIECE, RUN, [&](int64_t s) { after(2 * s + k - i); });
+      } else {
+        product<R>(q, c_.head_dim * 2, run_->keys[i], run_->keys[i + 1], ldb, 16 * ldb, c_.head_dim / 32, sums + i * PIECE,
+                   RUN, false, after);
+      }
     }
   }
 
-  void fetch_keys(int piece, int64_t offset, int64_t ldb) const {
-    for (int i = piece; i < piece + 2; i++)
+  // Prefetch what a step of a product of two pieces reads.
+  void fetch_keys(int piece, int64_t step, int64_t ldb) const {
+    int first = piece + (IS_INT8 ? (int)step % 2 : 0), last = IS_INT8 ? first + 1 : piece + 2;
+    int64_t offset = (IS_INT8 ? step / 2 : step) * 16 * ldb;
+    for (int i = first; i < last; i++)
       for (int64_t s = 0; s < 16; s++) __builtin_prefetch(ahead_->keys[i] + offset + s * ldb, 0, 2);
   }
 
   void weigh_row(const Span& span, int which, int r) {
-    int64_t position = positions_[span.group * GROUP + r];
+    int64_t row = span.group * GROUP + r, position = positions_[row];
     float* scores = scores_ + (which * GROUP + r) * RUN;
     int first = span.start / UNIT, last = (span.end + UNIT - 1) / UNIT;
+    if constexpr (IS_INT8)
+      join_sums(scores, low_scores_ + (which * GROUP + r) * RUN, key_scales_, factors_[head_ * padded_ + row], first * 2,
+                last * 2);
     if (c_.softcap > 0) rows::cap(scores, first * 2, last * 2, (float)c_.softcap);
-    weigh(scores, start_of(position), end_of(position), first, last, part(which, r), weights_ + r * RUN);
+    weigh<IS_INT8>(scores, value_scales_, start_of(position), end_of(position), first, last, part(which, r),
+                   weights_ + r * RUN);
   }
 
   template <class B>
@@ -229,10 +284,10 @@ class Rows {
 };
 
 // Compute rows for kv heads one after the other, run by run: all kv heads of a block are adjacent in memory.
-template <int R>
+template <int R, bool IS_INT8>
 void attend_heads(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
   amx::Tiles configured((int)std::min<int64_t>(item.num_rows, 16));
-  Rows<R> rows(item, first_head, last_head, scratch);
+  Rows<R, IS_INT8> rows(item, first_head, last_head, scratch);
   int64_t key = item.first_key, length = item.call.step->run_length;
   Run run, next;
   if (key < item.last_key) run = Run(item, key, first_head);
@@ -249,9 +304,15 @@ void attend_heads(const Item& item, int64_t first_head, int64_t last_head, Scrat
   rows.put();
 }
 
+template <bool IS_INT8>
+void attend_in(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+  if (item.num_rows <= 16) return attend_heads<1, IS_INT8>(item, first_head, last_head, scratch);
+  for (int64_t h = first_head; h < last_head; h++) attend_heads<2, IS_INT8>(item, h, h + 1, scratch);
+}
+
 inline void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
-  if (item.num_rows <= 16) return attend_heads<1>(item, first_head, last_head, scratch);
-  for (int64_t h = first_head; h < last_head; h++) attend_heads<2>(item, h, h + 1, scratch);
+  if (item.call.type == CacheType::INT8) attend_in<true>(item, first_head, last_head, scratch);
+  else attend_in<false>(item, first_head, last_head, scratch);
 }
 
 }  // namespace tiles
