@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -217,14 +218,15 @@ class Tokenizer:
         continue_final_message: bool = False,
         chat_template: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
-        check_size: Callable[[int], None] = lambda _num_bytes: None,
+        check_size: Callable[[str], slice] = lambda text: slice(0, len(text)),
     ) -> list[int]:
         """Render messages and encode the result; arguments and errors are those of ``render_chat``.
 
         Only the template makes special tokens: no BOS is added to its text, and the text of
         special tokens in ``messages``, ``tools`` or ``template_kwargs`` stays text. Added tokens
         that are not special, such as ``<tool_call>``, are recognised everywhere. ``check_size``
-        is called with the bytes of the rendered text before it is encoded; it may raise.
+        is called with the rendered text before it is encoded; it may raise, and returns the part
+        to encode.
         """
         mark = new_mark()
         given = [messages, tools, template_kwargs]
@@ -242,7 +244,7 @@ class Tokenizer:
             template_kwargs=template_kwargs,
         )
         pieces = rendered.split(mark)
-        check_size(sum(len(piece.encode(errors="surrogatepass")) for piece in pieces))
+        pieces = _parts_in(pieces, check_size("".join(pieces)))
         ids = self.encode(pieces[0], add_special_tokens=False)
         for piece in pieces[1:]:
             ids += self._encode_inner(piece)
@@ -287,6 +289,18 @@ def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
         raise ModelLoadError(
             f"The tokenizer of {source} cannot be loaded: {_first_line(error)}"
         ) from error
+
+
+def _parts_in(pieces: list[str], part: slice) -> list[str]:
+    """Cut the pieces of a text to what lies in a part of the whole."""
+    ends = list(accumulate(map(len, pieces)))
+    if part.start <= 0 and part.stop >= ends[-1]:
+        return pieces
+    starts = [end - len(piece) for piece, end in zip(pieces, ends, strict=True)]
+    return [
+        piece[max(part.start - start, 0) : max(part.stop - start, 0)]
+        for piece, start in zip(pieces, starts, strict=True)
+    ]
 
 
 def _check_folder(folder: Path) -> None:

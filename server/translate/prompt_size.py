@@ -1,4 +1,4 @@
-"""Refuses a prompt that is too long for the context by its bytes, before it is tokenized."""
+"""Bounds the work of the tokenizer, whose calls cannot be interrupted, by the model's context."""
 
 from __future__ import annotations
 
@@ -6,39 +6,84 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from core.contract.errors import ContextLengthExceeded
+from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields
 from server.admission.checkpoint import checkpoint
 from server.served_model import ServedModel
 
-CheckSize: TypeAlias = Callable[[int], None]
-"""Called with the bytes of a text before it is tokenized. May raise."""
+CheckSize: TypeAlias = Callable[[str], slice]
+"""Called with a text before it is tokenized; returns the part to tokenize. May raise."""
+
+CHARACTERS_PER_TOKEN = 8
+"""A text with more characters than this for each token of the context is tokenized in parts
+first. Ordinary text that fits has fewer."""
+
+MAX_UTF8 = 4
+"""Bytes of a character at most."""
+
+SURPLUS = 2
+"""A beginning with this many times the tokens of the context is too long, however it goes on: a
+tokenizer may join the last tokens of the beginning with what follows, but not half of them."""
 
 
-def no_check(_num_bytes: int) -> None:
+def no_check(text: str) -> slice:
     """Accept every size."""
+    return slice(0, len(text))
 
 
 def size_check(request: SamplingFields, model: ServedModel, *, param: str) -> CheckSize:
     """The check of the request's texts. ``param`` is their field.
 
-    It raises ContextLengthExceeded for a text with more bytes than a context full of the longest
-    tokens has, unless the request asks for its prompt to be cut. It is a checkpoint, too.
+    It raises ContextLengthExceeded for a text that has too many bytes or whose beginning has too
+    many tokens, and is a checkpoint. A text whose prompt is to be cut to the context is cut to so
+    many characters that the rest has enough tokens.
     """
-    most = model.info.max_model_len
+    most, tokenizer = model.info.max_model_len, model.tokenizer
     if request.truncate_prompt_tokens is not None:
-        return lambda _num_bytes: checkpoint()
+        keeps_start = request.truncation_side == "right"
+        return lambda text: _cut(text, tokenizer, most, keeps_start=keeps_start)
 
-    def check(num_bytes: int) -> None:
+    def check(text: str) -> slice:
         checkpoint()
-        if num_bytes <= most:  # a token has a byte at least
-            return
-        longest = model.tokenizer.max_bytes_per_token
-        if longest is not None and num_bytes > most * longest:
-            least = -(-num_bytes // longest)
-            raise ContextLengthExceeded(
-                f"This model's context length is {most} tokens, but the prompt has at least "
-                f"{least}: its {num_bytes} bytes are more than {most * longest}.",
-                param=param,
-            )
+        if len(text) * MAX_UTF8 > most:  # a token has a byte at least
+            _check_bytes(text, tokenizer, most, param)
+            _check_beginnings(text, tokenizer, most, param)
+        return slice(0, len(text))
 
     return check
+
+
+def _check_bytes(text: str, tokenizer: Tokenizer, most: int, param: str) -> None:
+    """Refuse a text with more bytes than a context full of the longest tokens."""
+    longest = tokenizer.max_bytes_per_token
+    num_bytes = len(text.encode(errors="surrogatepass"))
+    if longest is not None and num_bytes > most * longest:
+        least = -(-num_bytes // longest)
+        raise ContextLengthExceeded(
+            f"This model's context length is {most} tokens, but the prompt has at least "
+            f"{least}: its {num_bytes} bytes are more than {most * longest}.",
+            param=param,
+        )
+
+
+def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) -> None:
+    """Tokenize longer and longer beginnings, until one is too long or the rest is not much."""
+    size = CHARACTERS_PER_TOKEN * most
+    while size < len(text):
+        count = len(tokenizer.encode(text[:size], add_special_tokens=False))
+        checkpoint()
+        if count > SURPLUS * most:
+            raise ContextLengthExceeded(
+                f"This model's context length is {most} tokens, but the first {size} characters "
+                f"of the prompt have {count}.",
+                param=param,
+            )
+        size *= 2
+
+
+def _cut(text: str, tokenizer: Tokenizer, most: int, *, keeps_start: bool) -> slice:
+    """The part with twice as many characters as the longest tokens of the context have bytes."""
+    checkpoint()
+    longest = tokenizer.max_bytes_per_token
+    size = len(text) if longest is None else SURPLUS * most * longest
+    return slice(0, size) if keeps_start else slice(max(len(text) - size, 0), len(text))

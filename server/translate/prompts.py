@@ -77,10 +77,10 @@ def completion_prompts(
     as they are. An empty text is the start of a document.
     """
     add_special_tokens = request.add_special_tokens is not False
-    prompts = _split(request.prompt)
-    for text_or_ids in prompts:
-        if isinstance(text_or_ids, str):
-            check_size(len(text_or_ids.encode(errors="surrogatepass")))
+    prompts = [
+        text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
+        for text_or_ids in _split(request.prompt)
+    ]
     if request.suffix:
         return [_fill_in_the_middle(prompt, request.suffix, tokenizer) for prompt in prompts]
     return [
