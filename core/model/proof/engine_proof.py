@@ -78,9 +78,7 @@ class EngineProof:
                 raise
             except Exception as error:  # any error of the model's code
                 logger.debug("the proof of the engine failed", exc_info=error)
-                raise self._refusal(
-                    "its forward pass fails once its attention and its modules are replaced"
-                ) from error
+                raise self._refusal(self._reason()) from error
             finally:
                 self._hook.uninstall()
         self._seconds += time.process_time() - start
@@ -146,6 +144,12 @@ class EngineProof:
                 raise self._refusal(
                     f"{finding} (error {error_of_kind:.2g} standard deviations of the logits)"
                 )
+
+    def _reason(self) -> str:
+        """Why the forward pass fails where transformers' own does not."""
+        if any(type(module).__name__.endswith("Indexer") for module in self._model.modules()):
+            return "an indexer of its own chooses the tokens that attention sees"
+        return "its forward pass fails once its attention and its modules are replaced"
 
     def _refusal(self, reason: str) -> ModelLoadError:
         return ModelLoadError(f"{type(self._model).__name__} cannot be served: {reason}")

@@ -98,6 +98,22 @@ def test_an_exception_is_not_the_reason(llama: Any) -> None:
     assert "secret" not in str(found.value)
 
 
+def test_sparse_attention_by_an_indexer_is_the_reason(llama: Any) -> None:
+    """Its indexer reads a mask, which packed sequences have not."""
+
+    class SomeIndexer(nn.Module):
+        def forward(self, attention_mask: Any) -> Any:
+            return attention_mask[:, 0]
+
+    llama.model.indexer = indexer = SomeIndexer()
+
+    def replace(model: Any) -> None:
+        model.lm_head.forward = lambda _x: indexer(None)
+
+    with refused("an indexer of its own chooses the tokens that attention sees"):
+        prove(llama, between=replace)
+
+
 def test_a_backend_without_the_window_is_refused() -> None:
     def unwindowed(storage: Any, layers: Any) -> Any:
         wide = [dataclasses.replace(layer, sliding_window=None) for layer in layers]
