@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from core.contract.messages import FinishReason, StepOutput, TokenLogprob
+from core.contract.messages import (
+    FinishReason,
+    PromptLogprobs,
+    StepOutput,
+    TokenLogprob,
+    whole_prompt,
+)
 from core.sampling.result import SequenceResult
 from core.sequence import Sequence
 from core.text.output import OutputText
@@ -40,9 +46,9 @@ class Generation:
         )
         sequence.must_end_thinking = self._text.must_end_thinking
         self._num_reported_tokens = 0
-        self._prompt_logprobs: list[TokenLogprob] | None = None
+        self._prompt_logprobs: list[PromptLogprobs] | None = None
         if params.prompt_logprobs is not None:
-            self._prompt_logprobs = [TokenLogprob(sequence.token_ids[0], None)]
+            self._prompt_logprobs = []
         if params.max_tokens == 0 and self._prompt_logprobs is None:
             self.finish_reason = "length"
 
@@ -88,7 +94,7 @@ class Generation:
                 return None
         text, thinking, logprobs = self._text.take()
         self._num_reported_tokens = num_tokens
-        prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
+        scores, self._prompt_logprobs = self._prompt_logprobs, None
         has_thinking = sequence.params.thinking is not None
         num_thinking_tokens = self._text.num_thinking_tokens if has_thinking else 0
         return StepOutput(
@@ -97,7 +103,9 @@ class Generation:
             thinking=thinking,
             token_ids=tuple(token_ids[num_prompt_tokens + num_reported :]),
             logprobs=logprobs,
-            prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
+            prompt_logprobs=(
+                None if scores is None else whole_prompt(sequence.token_ids[0], scores)
+            ),
             num_prompt_tokens=num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
             num_output_tokens=num_tokens,
@@ -133,10 +141,11 @@ class Generation:
         elif num_tokens >= params.max_tokens:
             self.finish_reason = "length"
 
-    def _take_prompt_logprobs(self, entries: list[TokenLogprob], num_computed_tokens: int) -> None:
-        """Append the entries of a prompt chunk, without those that a recomputed chunk repeats."""
+    def _take_prompt_logprobs(self, scores: PromptLogprobs, num_computed_tokens: int) -> None:
+        """Append the scores of a prompt chunk, without those that a recomputed chunk repeats."""
         if self._prompt_logprobs is not None:
             # the last entry of a chunk is that of the token after it
             end = min(num_computed_tokens + 1, self.sequence.num_prompt_tokens)
-            num_known = len(self._prompt_logprobs) - (end - len(entries))
-            self._prompt_logprobs += entries[num_known:]
+            num_known = 1 + sum(map(len, self._prompt_logprobs)) - (end - len(scores))
+            if num_known < len(scores):
+                self._prompt_logprobs.append(scores.after(num_known))

@@ -61,9 +61,17 @@ class Download:
 
     def tolist(self) -> Any:
         """Wait for the copy, but for no later work; return its values."""
+        return self._landed().tolist()
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """As ``tolist``, but an array, which belongs to the caller."""
+        array: npt.NDArray[Any] = self._landed().numpy()
+        return array
+
+    def _landed(self) -> torch.Tensor:
         if self._ended is not None:
             self._ended.synchronize()
-        return self._host.tolist()
+        return self._host
 
 
 def upload(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -6,11 +6,16 @@ another process.
 
 from __future__ import annotations
 
+import math
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from core.contract.params import SamplingParams
+
+_NAN = array("d", [math.nan])
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 """Every other end of a generation is an error."""
@@ -67,6 +72,54 @@ class TokenLogprob(msgspec.Struct, frozen=True, gc=False):
     text_offset: int = 0
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """A TokenLogprob of each of some consecutive prompt tokens, made when it is read.
+
+    With 20 alternatives, a token is 330 bytes here and 2,200 bytes as objects.
+    ``lines`` is float64 [num_tokens, 1 + 2 * num_top]: the token's own value (NaN: it has none),
+    the best values, their token ids.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    lines: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, index: int) -> TokenLogprob:
+        index = range(len(self))[index]
+        size = self._line_size
+        values = memoryview(self.lines)[index * size : (index + 1) * size].cast("d").tolist()
+        if math.isnan(values[0]):
+            return TokenLogprob(self.token_ids[index], None)
+        num_top = len(values) // 2
+        top = zip(map(int, values[1 + num_top :]), values[1 : 1 + num_top], strict=True)
+        return TokenLogprob(self.token_ids[index], values[0], tuple(top))
+
+    def __iter__(self) -> Iterator[TokenLogprob]:
+        return map(self.__getitem__, range(len(self)))
+
+    @property
+    def _line_size(self) -> int:
+        return len(self.lines) // len(self)
+
+    def after(self, num_tokens: int) -> PromptLogprobs:
+        """All but those of the first tokens."""
+        if not num_tokens:
+            return self
+        lines = self.lines[num_tokens * self._line_size :]
+        return PromptLogprobs(self.token_ids[num_tokens:], lines)
+
+
+def whole_prompt(first_token_id: int, parts: Sequence[PromptLogprobs]) -> PromptLogprobs:
+    """Join the parts. The first token of a prompt has no log-probability."""
+    size = len(parts[0].lines) // len(parts[0]) if parts else _NAN.itemsize
+    return PromptLogprobs(
+        (first_token_id, *(token_id for part in parts for token_id in part.token_ids)),
+        b"".join([_NAN.tobytes() * (size // _NAN.itemsize), *(part.lines for part in parts)]),
+    )
+
+
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Output of one request since its last StepOutput.
 
@@ -84,7 +137,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     thinking: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
-    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0

@@ -135,11 +135,11 @@ class StepInFlight:
 def _result(sampled: SampledTokens | None, scores: PromptScores | None) -> SequenceResult:
     """Join token and prompt log-probabilities. If these fail, the sequence fails."""
     if scores is None:
-        return SequenceResult(sampled, [])
+        return SequenceResult(sampled)
     try:
         return SequenceResult(sampled, scores.collect())
     except GenerationFailed:
-        return SequenceResult(SampledTokens([], failure=RowFailure.NAN), [])
+        return SequenceResult(SampledTokens([], failure=RowFailure.NAN))
 
 
 def _score_prompt(item: ScheduledSequence, rows: range, logits: torch.Tensor) -> PromptScores:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from core.contract.errors import GenerationFailed
-from core.contract.messages import TokenLogprob
+from core.contract.messages import PromptLogprobs, TokenLogprob
 from core.contract.params import MAX_TOP_LOGPROBS
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.sampling import logprob_lines
@@ -78,20 +78,18 @@ class PromptScores:
 
     def __init__(self, logits: torch.Tensor, target_ids: list[int], num_top: int) -> None:
         self._target_ids = target_ids
-        self._num_top = num_top
         with torch.inference_mode():
             targets = upload(np.array(target_ids, dtype=np.float64), logits.device).long()
             self._lines = Download(lines(logits, targets, num_top))
 
-    def collect(self) -> list[TokenLogprob]:
+    def collect(self) -> PromptLogprobs:
         """Wait for the device; return each target's log-probability and its alternatives.
 
         Raises GenerationFailed if the logits held NaN.
         """
-        scored = []
-        for line, token_id in zip(self._lines.tolist(), self._target_ids, strict=True):
-            logprob = unpack(line, token_id, self._num_top)
-            if logprob is None:
-                raise GenerationFailed("the model's output for the prompt is not a distribution")
-            scored.append(logprob)
-        return scored
+        found = self._lines.numpy()
+        if np.isnan(found[:, 0]).any():
+            raise GenerationFailed("the model's output for the prompt is not a distribution")
+        num_values = 1 + found.shape[1] // 2
+        np.maximum(found[:, :num_values], FLOOR, out=found[:, :num_values])
+        return PromptLogprobs(tuple(self._target_ids), found.tobytes())

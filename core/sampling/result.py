@@ -7,7 +7,7 @@ import enum
 import msgspec
 import torch
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import PromptLogprobs, TokenLogprob
 from core.pinned import Download
 from core.sampling.batch import SamplingBatch
 from core.sampling.greedy import MASKED
@@ -45,7 +45,7 @@ class SequenceResult(msgspec.Struct, frozen=True):
     """
 
     sampled: SampledTokens | None
-    prompt_logprobs: list[TokenLogprob]
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class PendingTokens:

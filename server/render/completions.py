@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -111,7 +111,7 @@ class CompletionRenderer(EventRenderer):
         num_top = self._envelope.num_top
         if num_top is None:
             return None
-        prompt: Sequence[TokenLogprob] = ()
+        prompt: Iterable[TokenLogprob] = ()
         offsets: list[int] = []
         if with_prompt and self._options.echoes is not None:
             prompt = output.prompt_logprobs or ()

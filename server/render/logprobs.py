@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
 
-from core.contract.messages import TokenLogprob
+from core.contract.messages import PromptLogprobs, TokenLogprob
 from core.text.tokenizer import Tokenizer
 from schemas import logprobs as wire
 from server.render.sliced import list_or_encoded
@@ -73,7 +73,7 @@ def completion_logprobs(
 
 
 def prompt_logprobs(
-    entries: Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
+    entries: PromptLogprobs | Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
 ) -> wire.PromptLogprobs:
     """A map from token id to log-probability per position; null at the first."""
     positions = (_prompt_position(entry, tokenizer, num_top) for entry in entries)

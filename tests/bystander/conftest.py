@@ -97,6 +97,7 @@ def quick_stand(start_server) -> Iterator[Stand]:
 @pytest.fixture(scope="package")
 def stand(start_server) -> Iterator[Stand]:
     stand = Stand(start_server().wait_ready(), size=1, num_tokens=1500)
+    stand.fill_cache()
     yield stand
     stand.close()
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from compat_tests.support.http import Clock
 from compat_tests.support.process import ROOT, ServerProcess
 from compat_tests.support.waiting import eventually, pause
-from tests.bystander.arena import Arena, Attack
+from tests.bystander.arena import COMPLETIONS, Arena, Attack
 from tests.bystander.footprint import MIB, Footprint, memory
 
 NORMAL_GAP = 0.05
@@ -33,6 +33,9 @@ CLOSE = 3.0
 
 THREAD_SLACK = 16
 """Worker threads that the server may have started."""
+
+BLOCK_SIZE, FILLING, FEW = 16, 1600, 8
+"""Tokens of a KV cache block; tokens of a prompt, and prompts at a time, to fill the cache."""
 
 KEPT_BYTES = 128 * MIB
 """Memory that an attack may leave behind: fragments of the heap, and bounded caches."""
@@ -176,6 +179,23 @@ class Stand:
 
     def close(self) -> None:
         self._witness.close()
+
+    def fill_cache(self) -> None:
+        """Write to every KV cache block once.
+
+        The system allocates the cache's memory as blocks are first written. It belongs to the
+        server, not to the attack that happens to be the first to use a block.
+        """
+        num_prompts = self.server.stats()["num_blocks"] * BLOCK_SIZE // FILLING + 1
+        with self.quiet():
+            for first in range(0, num_prompts, FEW):
+                prompts = [
+                    [70 + number, *(70 + place * (number + 1) % 150 for place in range(FILLING))]
+                    for number in range(first, first + FEW)
+                ]
+                with self.server.connect(timeout=120) as connection:
+                    body = {"prompt": prompts, "max_tokens": 1}
+                    assert connection.request("POST", COMPLETIONS, body).status == 200
 
     def watch(self, seconds: float) -> Seen:
         """What the bystanders see in the next seconds."""

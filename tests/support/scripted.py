@@ -5,11 +5,12 @@ Token ids below 256 are bytes of text, so ``list(b"hello")`` is a prompt and a s
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as AnySequence
 from typing import Any
 
-from core.contract.messages import StepOutput, TokenLogprob
+from core.contract.messages import PromptLogprobs, StepOutput, TokenLogprob
 from core.engine import Engine
 from core.kv.manager import KVCacheManager
 from core.kv.window_group import WindowSize
@@ -211,13 +212,16 @@ class ScriptedRunner:
     def _on_device(self, sampled: SampledTokens) -> int:
         return 0 if sampled.failure else sampled.token_ids[0]
 
-    def _scores(self, item: ScheduledSequence) -> list[TokenLogprob]:
+    def _scores(self, item: ScheduledSequence) -> PromptLogprobs | None:
         sequence = item.sequence
         if sequence.params.prompt_logprobs is None:
-            return []
+            return None
         first = item.num_computed_tokens + 1
         end = min(first + item.num_tokens, sequence.num_prompt_tokens)
-        return [TokenLogprob(sequence.token_ids[p], -float(p)) for p in range(first, end)]
+        token_ids = tuple(sequence.token_ids[p] for p in range(first, end))
+        return PromptLogprobs(
+            token_ids, array("d", [-float(p) for p in range(first, end)]).tobytes()
+        )
 
 
 class ScriptedStep:

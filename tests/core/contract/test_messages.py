@@ -1,3 +1,5 @@
+from array import array
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,10 +10,12 @@ from core.contract.messages import (
     Add,
     Command,
     EngineRequest,
+    PromptLogprobs,
     StepOutput,
     Stop,
     TokenLogprob,
     merge,
+    whole_prompt,
 )
 from tests.support.builders import make_request
 
@@ -131,3 +135,32 @@ def test_messages_survive_serialization():
 
 def test_the_commands_are_add_abort_and_stop():
     assert set(Command.__args__) == {Add, Abort, Stop}
+
+
+def scores_of(*lines, first=1):
+    data = b"".join(array("d", line).tobytes() for line in lines)
+    return PromptLogprobs(tuple(range(first, first + len(lines))), data)
+
+
+def test_prompt_logprobs_are_read_as_objects():
+    scores = scores_of([-1.0, -0.5, -2.0, 7.0, 8.0], [-3.0, -0.25, -1.0, 9.0, 1.0])
+    second = TokenLogprob(2, -3.0, ((9, -0.25), (1, -1.0)))
+    assert list(scores) == [TokenLogprob(1, -1.0, ((7, -0.5), (8, -2.0))), second]
+    assert scores[-1] == scores.after(1)[0] == second
+    assert len(scores.after(2)) == 0
+    assert not PromptLogprobs()
+
+
+def test_prompt_logprobs_are_joined_behind_the_first_token():
+    parts = [scores_of([-1.0, -1.0, 5.0], first=1), scores_of([-2.0, -1.5, 6.0], first=2)]
+    whole = whole_prompt(0, parts)
+    assert list(whole) == [TokenLogprob(0, None), *parts[0], *parts[1]]
+    assert list(whole_prompt(3, [])) == [TokenLogprob(3, None)]
+    answer = output(prompt_logprobs=whole)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=StepOutput) == answer
+
+
+def test_prompt_logprobs_take_no_memory_for_each_alternative():
+    line = [-1.0] * 21 + [7.0] * 20
+    whole = whole_prompt(0, [scores_of(*[line] * 1000)])
+    assert len(whole.lines) == 1001 * 41 * 8

@@ -85,8 +85,8 @@ def test_prompt_logprobs():
     plain, found, _ = both("gpt2", requests, max_num_batched_tokens=32)
     assert_same(plain, found)
     for name, outputs in plain.items():
-        expected = [o.prompt_logprobs for o in outputs if o.prompt_logprobs]
-        actual = [o.prompt_logprobs for o in found[name] if o.prompt_logprobs]
+        expected = [list(o.prompt_logprobs) for o in outputs if o.prompt_logprobs]
+        actual = [list(o.prompt_logprobs) for o in found[name] if o.prompt_logprobs]
         assert len(expected) == len(actual) == 1
         assert [e.token_id for e in actual[0]] == [e.token_id for e in expected[0]]
         assert [e.logprob for e in actual[0][1:]] == pytest.approx(

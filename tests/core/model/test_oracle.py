@@ -130,8 +130,7 @@ def test_prompt_logprobs_equal_a_plain_forward_pass(family: str, is_warm: bool) 
     if is_warm:
         run(engine, [request("first", prompt, 4)])
     outputs = run(engine, [request("a", prompt, 0, prompt_logprobs=2)])["a"]
-    entries = outputs[-1].prompt_logprobs
-    assert entries is not None
+    entries = list(outputs[-1].prompt_logprobs)
     assert [entry.token_id for entry in entries] == prompt
     assert entries[0].logprob is None
     actual = torch.tensor([entry.logprob for entry in entries[1:]])

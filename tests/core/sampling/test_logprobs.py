@@ -10,7 +10,7 @@ from tests.core.sampling.builders import make_logits, make_sequence
 
 
 def prompt_logprobs(logits, targets, num_top):
-    return PromptScores(logits, targets, num_top).collect()
+    return list(PromptScores(logits, targets, num_top).collect())
 
 
 def sample_one(logits, **params):
