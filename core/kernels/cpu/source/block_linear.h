@@ -61,8 +61,9 @@ struct BlockProduct {
         if (count <= FEW) multiply_few(tile, own, t, x, count, sums);
         else multiply_many(tile, own, t, x, count, sums, bytes);
       }
+      PanelEnd results(job, panel);
       for (int64_t r = 0; r < count; r++)
-        finish(job, row + r, panel, load(sums + r * PANEL), load(sums + r * PANEL + W));
+        results.finish(row + r, load(sums + r * PANEL), load(sums + r * PANEL + W));
     }
   }
 };
