@@ -34,7 +34,7 @@ def storm(stand: Stand, number: int, seed: int) -> Arena:
     assert not seen.last.num_changed
     assert {status for status, _ in seen.last.chats} <= {200, 429}
     assert {status for status, _ in seen.last.healths} <= {200}
-    assert stalls <= (0 if stand.size == 1 else 1)
+    assert stalls <= (0 if stand.size == 1 else 1), f"{stalls} busy stalls"
     return arena
 
 
