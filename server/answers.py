@@ -24,6 +24,7 @@ from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
+from server.connections.answering import BodyWriter, body_writer
 from server.render.base import StreamRenderer, WholeRenderer
 from server.response_stream import ChoiceOutput, ResponseStream
 
@@ -115,6 +116,7 @@ class StreamAnswer(OwningAnswer):
         self._is_over = False
         self._is_cut = False
         self._num_writes = 0
+        self._writer: BodyWriter | None = None
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         with self._owned(), self._kept_alive():
@@ -125,8 +127,29 @@ class StreamAnswer(OwningAnswer):
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, self._renderer.media_type, headers)
             await self._write(send, first)
+            self._writer = body_writer(scope)
+            if self._writer is not None:
+                self._stream.relay_with(self._relay)
             while not self._is_over:
                 await self._write(send, await self._render(await self._stream.receive()))
+
+    def _relay(self, outputs: list[ChoiceOutput]) -> bool:
+        """Write outputs at once. Ends, errors, much text and slow clients need the task."""
+        assert self._writer is not None
+        if not self._writer.is_ready or self._stream.is_finished:
+            return False
+        weight = 0
+        for index, output in outputs:
+            if output.error is not None:
+                return False
+            weight += self._renderer.weight(index, output)
+        if weight > HEAVY:
+            return False
+        data = self._feed(outputs)
+        if data:
+            self._num_writes += 1
+            self._writer.write(data)
+        return True
 
     async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
         """As ``_rendered``. If rendering fails, the stream ends with an error."""

@@ -184,7 +184,8 @@ class EngineBridge:
             logger.debug("an output came after the event loop was closed")
 
     def _deliver(self, outputs: Sequence[StepOutput]) -> None:
-        """Route the outputs of one step."""
+        """Route the outputs of one step, and then send what each response got, in one write."""
+        streams: dict[ResponseStream, None] = {}
         for output in outputs:
             route = self._routes.get(output.request_id)
             if route is None:
@@ -192,15 +193,21 @@ class EngineBridge:
             if output.is_last:
                 del self._routes[output.request_id]
             stream, index = route
+            streams[stream] = None
             try:
                 stream.push(index, output)
             except Exception:  # the stream of one response must not end the others
                 logger.exception("cannot deliver to request %s", output.request_id)
-                self._core.submit(Abort(output.request_id))
-                stream.fail(DELIVERY_FAILED)
+                stream.fail(DELIVERY_FAILED)  # its end aborts the requests
             if output.is_last:
                 stream.on_end()
                 self._seats.end(stream)
+        for stream in streams:
+            try:
+                stream.flush()
+            except Exception:
+                logger.exception("cannot render a response")
+                stream.fail(DELIVERY_FAILED)
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -19,6 +19,9 @@ BUFFERED_OUTPUTS = 32
 ChoiceOutput: TypeAlias = tuple[int, StepOutput]
 """A choice index and an output of that choice."""
 
+Relay: TypeAlias = Callable[[list[ChoiceOutput]], bool]
+"""Takes outputs in place of the waiting reader. False: it has done nothing, the reader must."""
+
 
 class ResponseStream:
     """Receives the outputs of all choices of a response. One reader; event loop only.
@@ -48,6 +51,8 @@ class ResponseStream:
         )
         self._num_buffered = 0
         self._backlog: dict[int, StepOutput] = {}
+        self._refused: list[ChoiceOutput] = []  # by the relay
+        self._relay: Relay | None = None
         self._fault: StepOutput | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None  # set while the reader waits
@@ -98,8 +103,18 @@ class ResponseStream:
         if self._scope is not None:
             self._scope.cancel()
 
+    def relay_with(self, relay: Relay) -> None:
+        """Let ``relay`` take the outputs of steps that end while the reader waits for them.
+
+        A task switch costs more than the rendering of a token.
+        """
+        self._relay = relay
+
     def push(self, index: int, output: StepOutput) -> None:
-        """Add an output without waiting. If the buffer is full, outputs of a choice are merged."""
+        """Add an output without waiting. If the buffer is full, outputs of a choice are merged.
+
+        ``flush`` must follow.
+        """
         if self._fault is not None:
             return
         self._num_output_tokens[index] = max(
@@ -114,7 +129,17 @@ class ResponseStream:
             self._num_buffered += 1
         except WouldBlock:
             self._backlog[index] = output
-        self.nudge()
+
+    def flush(self) -> None:
+        """Hand what was pushed to the relay or wake the reader, if it waits."""
+        if self._waiting is None or self._waiting.done():
+            return
+        if self._relay is not None and self._fault is None:
+            outputs = self.take()
+            if self._relay(outputs):
+                return
+            self._refused = outputs
+        self._waiting.set_result(None)
 
     def fail(self, message: str) -> None:
         """End the response with an error, in place of the outputs that wait for the reader."""
@@ -145,12 +170,14 @@ class ResponseStream:
         if self._fault is not None:
             self._num_unfinished = 0
             return [(0, self._fault)]
-        outputs = [self._receive.receive_nowait() for _ in range(self._num_buffered)]
+        outputs, self._refused = self._refused, []
+        num_counted = len(outputs)
+        outputs += [self._receive.receive_nowait() for _ in range(self._num_buffered)]
         self._num_buffered = 0
         if self._backlog:
             outputs += self._backlog.items()
             self._backlog.clear()
-        for _, output in outputs:
+        for _, output in outputs[num_counted:]:
             self._num_unfinished -= output.is_last
         return outputs
 

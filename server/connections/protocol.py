@@ -18,9 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from server.connections import refusal
+from server.connections.answering import LingeringTransport, extensions_of
 from server.connections.gate import Place
 from server.connections.limits import ConnectionLimits
-from server.connections.lingering import LingeringTransport
 from server.connections.phase import Phase
 from server.connections.turn_away import EarlyAnswer, TurnAway
 from server.connections.upgrade import head_without_upgrade
@@ -166,6 +166,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._phase = Phase.TURNED_AWAY
                 return
         super().on_headers_complete()
+        self.scope["extensions"] = extensions_of(self.cycle)
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
         self._stop_timer()

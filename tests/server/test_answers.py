@@ -16,6 +16,7 @@ from server.render.text import TextRenderer
 from server.response_stream import BUFFERED_OUTPUTS
 from tests.support.asgi import Exchange, watched
 from tests.support.engines import DEADLINE, last, out, request, settle
+from tests.support.engines import request as make_request
 from tests.support.tokenizers import byte_level
 
 pytestmark = pytest.mark.anyio
@@ -72,14 +73,20 @@ class HeavyRenderer(LineRenderer):
         self.threads.add(threading.current_thread())
 
 
-@pytest.fixture
-def respond(bridge, engine):
-    """Send a response to a client, then check that nothing of the request is left."""
+@pytest.fixture(params=["sends", "writes"])
+def respond(bridge, engine, request):
+    """Send a response to a client, then check that nothing of the request is left.
+
+    Outputs of a stream are sent by its task, or written where they are delivered.
+    """
+    has_writer = request.param == "writes"
 
     @asynccontextmanager
     async def respond(make, *requests, **options):
-        requests = requests or (request(),)
+        requests = requests or (make_request(),)
         exchange = Exchange()
+        if has_writer:
+            exchange.give_writer()
         stream = bridge.open(requests)
         answer = make(stream, options.pop("renderer", LineRenderer()), **options)
         app = watched(answer.to_asgi_response())
@@ -191,6 +198,37 @@ class TestStream:
             await say(out(text="bad"))
         assert isinstance(exchange.failure, RuntimeError)
         assert exchange.messages == []
+
+    @pytest.mark.parametrize("respond", ["writes"], indirect=True)
+    async def test_an_output_is_written_where_it_is_delivered(self, respond, bridge, say):
+        async with respond(StreamAnswer, request("a"), request("b")) as exchange:
+            bridge._deliver([out("a", "x")])
+            assert exchange.messages == []  # the task sends the status with the first output
+            await settle()
+            bridge._deliver([out("a", "y"), out("b", "z")])
+            assert exchange.writes == [b"<0x;", b"0y;1z;"]  # without a turn of the loop
+            await say(last("a", "1"))
+            assert exchange.num_direct_writes == 2
+            await say(last("b", "2"))
+            assert exchange.num_direct_writes == 2  # the task ends the body
+        assert exchange.body == b"<0x;0y;1z;01;12;>"
+
+    @pytest.mark.parametrize("respond", ["writes"], indirect=True)
+    async def test_a_client_that_does_not_read_gets_everything_in_order(self, respond, bridge, say):
+        async with respond(StreamAnswer) as exchange:
+            bridge._deliver([out(text="x")])
+            await settle()
+            exchange.block()
+            for text in "abc":
+                bridge._deliver([out(text=text)])
+            assert exchange.writes == [b"<0x;"]
+            await settle()
+            exchange.unblock()
+            await settle()
+            bridge._deliver([out(text="d")])
+            assert exchange.writes[-1] == b"0d;"
+            await say(last(text="!"))
+        assert exchange.body == b"<0x;0a;0b;0c;0d;0!;>"
 
     async def test_the_first_output_is_sent_at_once(self, respond, say):
         async with respond(StreamAnswer) as exchange:

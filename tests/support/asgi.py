@@ -10,6 +10,7 @@ import anyio.lowlevel
 import msgspec
 
 from server.admission.watched import Watched
+from server.connections.answering import EXTENSION
 from tests.support.engines import DEADLINE
 
 
@@ -133,6 +134,11 @@ class Exchange:
         """Whether the application has said that the body is complete."""
         return len(self.messages) > 1 and not self.messages[-1].get("more_body", False)
 
+    def give_writer(self) -> None:
+        """Offer a BodyWriter, whose writes are messages like others and counted besides."""
+        self.num_direct_writes = 0
+        self.scope["extensions"] = {EXTENSION: _Writer(self)}
+
     # The application's side.
 
     async def run(self, app: Any) -> None:
@@ -210,3 +216,23 @@ async def ask(
         raise exchange.failure
     assert exchange.has_ended
     return exchange
+
+
+class _Writer:
+    """What BodyWriter is for a connection."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    @property
+    def is_ready(self) -> bool:
+        exchange = self._exchange
+        return bool(exchange.messages) and exchange._gate is None and not exchange.has_ended
+
+    def write(self, data: bytes) -> None:
+        assert data
+        assert self.is_ready
+        self._exchange.num_direct_writes += 1
+        self._exchange.messages.append(
+            {"type": "http.response.body", "body": data, "more_body": True}
+        )
