@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.scheduler import admission
 from core.scheduler.demand import Demand
+from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
 from tests.support.steps import Steps
 
@@ -95,6 +97,28 @@ def test_blocks_are_given_up_too():
     assert steps.scheduler.num_running == 5
     chat = steps.add(unlike(900, 24), "chat", tenant="chat", max_tokens=16)
     assert steps_until_first_token(steps, chat) == 1
+
+
+def test_whom_to_preempt_is_asked_again_only_when_something_has_changed(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        admission, "victim_of", lambda *args, **named: asked.append(1) or victim_of(*args, **named)
+    )
+    steps = Steps(num_blocks=16, block_size=4)
+    running = crowd(steps, 4)
+    steps.step()
+    steps.add(unlike(900, 40), "big", tenant="other", max_tokens=2)
+    counts = []
+    for _ in range(4):
+        asked.clear()
+        steps.step()
+        counts.append(len(asked))
+    assert counts[0] > 0
+    assert counts[1:] == [0, 0, 0]
+    steps.scheduler.finish(running[0])
+    asked.clear()
+    steps.step()
+    assert asked
 
 
 def test_no_more_than_half_of_the_running_sequences_is_preempted_for_one():
