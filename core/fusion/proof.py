@@ -30,6 +30,9 @@ ROUNDED = 2e-2
 QUANTISED = {"int8": 5e-2, "fp8": 1e-1}
 """The same for products with quantised weights, by format."""
 
+IN_BLOCKS = 1e-1
+"""The same for products with weights in blocks, whose kernel rounds its input to 8 bits."""
+
 T = TypeVar("T")
 
 
@@ -137,13 +140,14 @@ class Proof:
         return True
 
 
-def cpu_proof(*, is_int8: bool, rounds_activations: bool) -> Proof:
+def cpu_proof(*, is_int8: bool, rounds_activations: bool, has_blocks: bool = False) -> Proof:
     """Return the proof for compiled kernels, which compute in float32.
 
     Products with float32 or bfloat16 weights are exact up to the order of sums, unless the kernel
-    rounds its input.
+    rounds its input. Weights in blocks are compared with their values.
     """
     tolerance = QUANTISED["int8"] if is_int8 else ROUNDED if rounds_activations else None
+    tolerance = IN_BLOCKS if has_blocks else tolerance
     return Proof(
         torch.device("cpu"),
         torch.float32,

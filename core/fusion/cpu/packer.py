@@ -42,8 +42,11 @@ class Packer:
     def proof(self) -> Proof:
         """Return a proof with the tolerance of this format."""
         rounds = self.kernels.rounds_activations(self.format)
-        is_int8 = self.format is Format.INT8 or self.has_blocks
-        return cpu_proof(is_int8=is_int8, rounds_activations=rounds)
+        return cpu_proof(
+            is_int8=self.format is Format.INT8,
+            rounds_activations=rounds,
+            has_blocks=self.has_blocks,
+        )
 
     def count(self, *tensors: torch.Tensor | None) -> None:
         """Count tensors for as long as they exist."""

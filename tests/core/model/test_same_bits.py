@@ -24,10 +24,13 @@ pytestmark = [
 
 CONTEXT = 256
 FLOAT32, BFLOAT16, INT8 = ("float32", "none"), ("bfloat16", "none"), ("bfloat16", "int8")
+INT4 = ("bfloat16", "int4")
 
 MODELS = (
     *itertools.product((None, "gpt2", "qwen3"), (FLOAT32, BFLOAT16, INT8)),
     ("gemma3", FLOAT32),  # sliding windows
+    ("gpt2", INT4),
+    ("qwen3", INT4),
 )
 """None is the built-in model."""
 
