@@ -17,7 +17,7 @@ _PIECE = 1 << 22
 
 
 class BlockLinear(nn.Module):
-    """``x @ weight.T + bias``; the result is float32."""
+    """``x @ weight.T + bias``, computed in float32; the result has the type of ``x``."""
 
     def __init__(self, weight: BlockMatrix, bias: torch.Tensor | None = None) -> None:
         """``bias`` is float32 ``[weight.rows]``."""
@@ -34,14 +34,17 @@ class BlockLinear(nn.Module):
             for start in range(0, self.weight.rows, step)
         ]
         product = torch.cat(parts, dim=-1)
-        return product if self.bias is None else product + self.bias
+        return (product if self.bias is None else product + self.bias).to(x.dtype)
 
 
 class BlockEmbedding(nn.Module):
-    """Rows of ``weight`` times ``scale``, a number of the model's family; float32."""
+    """Rows of ``weight`` times ``scale``, a number of the model's family; ``dtype``."""
 
-    def __init__(self, weight: BlockMatrix, scale: float = 1.0) -> None:
+    def __init__(
+        self, weight: BlockMatrix, scale: float = 1.0, dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
+        self.dtype = dtype
         self.weight = weight
         self.scale = scale
         self.num_embeddings, self.embedding_dim = weight.rows, weight.columns
@@ -49,7 +52,7 @@ class BlockEmbedding(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ``ids``."""
         rows = rows_of(self.weight, ids)
-        return rows if self.scale == 1.0 else rows * self.scale
+        return (rows if self.scale == 1.0 else rows * self.scale).to(self.dtype)
 
 
 def weights_in_blocks(model: nn.Module) -> list[BlockMatrix]:

@@ -182,8 +182,9 @@ def distance(
         ("float32", "none", 1e-7, 1.0),
         ("bfloat16", "none", 5e-4, 0.97),
         ("bfloat16", "int8", 1e-2, 0.90),
+        ("bfloat16", "int4", 1e-1, 0.75),
     ],
-    ids=["float32", "bfloat16", "int8"],
+    ids=["float32", "bfloat16", "int8", "int4"],
 )
 def test_distance_from_the_reference(
     folder: str,

@@ -61,7 +61,7 @@ def quantise_to_blocks(kernels: Kernels | None, model: Any) -> None:
         bias = None if matrix[1] is None else matrix[1].float()
         place.put(BlockLinear(blocks, bias))
         if module is head and tied is not None:
-            model.set_input_embeddings(BlockEmbedding(blocks, tied))
+            model.set_input_embeddings(BlockEmbedding(blocks, tied, matrix[0].dtype))
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
