@@ -39,7 +39,10 @@ CASES = (
     Case("gpt2, 1 stream of 500", GPT2, [(500, 1)]),
     Case("gpt2, prompt of 512", GPT2, [(0, 512)]),
     Case("qwen3-0.6b, 32 streams of 300", QWEN3, [(300, 1)] * 32),
-    Case("qwen3-0.6b, 1 stream of 6000", QWEN3, [(6000, 1)]),
+    *(
+        Case(f"qwen3-0.6b, {count} x {length:,}", QWEN3, [(length, 1)] * count)
+        for count, length in ((1, 1000), (8, 1000), (1, 6000), (1, 8000), (8, 8000), (1, 32_000))
+    ),
     Case("qwen3-0.6b, 256 tokens at 5744", QWEN3, [(5744, 256)]),
 )
 
@@ -57,8 +60,8 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
         dtype=dtype,
         device=torch.device("cpu"),
     )
-    for tensor in (*storage.keys, *storage.values):
-        tensor.fill_(0.5)
+    for tensor in storage.tensors:
+        tensor.fill_(0.5 if dtype.is_floating_point else 1)
     backend = PagedCPUBackend(storage, layers)
     backend.plan(batch)
     states = [torch.randn(len(batch.slots), count, dim) for count in (heads, kv_heads, kv_heads)]
@@ -84,7 +87,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     rounds = parser.parse_args().rounds
     for case in CASES:
-        for dtype in (torch.bfloat16, torch.float32):
+        for dtype in (torch.int8, torch.bfloat16, torch.float32):
             run(case, dtype, rounds)
 
 
