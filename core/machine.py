@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 ROOT = Path("/")
@@ -62,6 +63,35 @@ def num_cores(root: Path = ROOT) -> int:
     cpus = _allowed_cpus(root)
     cores = {_siblings(root, cpu) for cpu in cpus}
     return max(1, min([len(cores), *(math.floor(quota) for quota in _quotas(root))]))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeThreads:
+    """Threads that compute on one NUMA node, and the CPUs of the node that the process may use."""
+
+    num_threads: int
+    cpus: frozenset[int]
+
+
+def threads_by_node(num_threads: int, root: Path = ROOT) -> list[NodeThreads]:
+    """Divide threads among NUMA nodes by their physical cores; the first node gets the first ones.
+
+    Nodes without threads are left out. Empty if all threads are on one node, or on a system that
+    does not tell.
+    """
+    allowed = _allowed_cpus(root)
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    numbered = sorted((int(folder.name.removeprefix("node")), folder) for folder in folders)
+    nodes = [frozenset(_cpu_list(_text(f / "cpulist")) & allowed) for _, f in numbered]
+    num_cores_of = [len({_siblings(root, cpu) for cpu in node}) for node in nodes]
+    ends = [num_threads * total // max(1, sum(num_cores_of)) for total in accumulate(num_cores_of)]
+    starts = [0, *ends][: len(ends)]
+    found = [
+        NodeThreads(end - start, cpus)
+        for start, end, cpus in zip(starts, ends, nodes, strict=True)
+        if end > start
+    ]
+    return found if len(found) > 1 else []
 
 
 def _group_memory(root: Path) -> Iterator[int]:

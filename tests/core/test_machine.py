@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.machine import available_memory, num_cores
+from core.machine import available_memory, num_cores, threads_by_node
 
 GIB = 2**30
 
@@ -135,3 +135,39 @@ def test_a_quota_of_version_1_bounds_cores(files: Files, quota: int, cores: int)
 def test_this_machine_has_memory_and_a_core():
     assert available_memory() > 0
     assert num_cores() >= 1
+
+
+def nodes(files: Files, *cpu_lists: str) -> None:
+    for number, cpus in enumerate(cpu_lists):
+        files.write(f"sys/devices/system/node/node{number}/cpulist", cpus)
+
+
+def counts(files: Files, num_threads: int) -> list[tuple[int, set[int]]]:
+    found = threads_by_node(num_threads, files.root)
+    return [(node.num_threads, set(node.cpus)) for node in found]
+
+
+def test_threads_of_one_node_are_not_divided(files: Files):
+    files.cpus("0-15")
+    assert counts(files, 16) == []  # a system without the files
+    nodes(files, "0-15")
+    assert counts(files, 16) == []
+
+
+def test_threads_are_divided_by_the_cores_of_nodes(files: Files):
+    """Two sockets of 32 cores with two threads each."""
+    files.cpus("0-127", **{f"cpu{i}": f"{i % 64},{i % 64 + 64}" for i in range(128)})
+    nodes(files, "0-31,64-95", "32-63,96-127")
+    first, second = {*range(32), *range(64, 96)}, {*range(32, 64), *range(96, 128)}
+    assert counts(files, 64) == [(32, first), (32, second)]
+    assert counts(files, 5) == [(2, first), (3, second)]
+    assert counts(files, 1) == []
+
+
+def test_only_cpus_that_the_process_may_use_count(files: Files):
+    nodes(files, "0-7", "8-15", "16-23")
+    files.cpus("0-7")
+    assert counts(files, 8) == []
+    files.cpus("4-11,16-17")
+    expected = [(4, {4, 5, 6, 7}), (4, {8, 9, 10, 11}), (2, {16, 17})]
+    assert counts(files, 10) == expected

@@ -16,6 +16,7 @@ from core.fusion.cpu.weights import log_bytes, numbers_of_values, widen_small
 from core.fusion.visitor import Attention, Visitor
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
+from core.kernels.cpu.threads import bind_threads
 from core.model.prequantised import is_quantised
 
 
@@ -29,6 +30,7 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     of a checkpoint that comes quantised stay and get float32 input; such a model is in float32.
     """
     num_values, num_in_blocks = numbers_of_values(model)
+    bind_threads(kernels)  # before the owners of panels pack them
     packer = Packer(kernels, fmt, has_blocks=num_in_blocks > 0)
     proof = packer.proof()
     visitor = Visitor(model, attention, proof)

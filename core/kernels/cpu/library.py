@@ -56,6 +56,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_attention": (c_void_p,),
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
+    "rose_bind": (c_int64, c_void_p, c_void_p, c_void_p),
     "rose_layers": (c_void_p, c_void_p, c_int64),
 }
 
@@ -113,6 +114,7 @@ class Kernels:
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end
         self.layers: Function = library.rose_layers
+        self.bind: Function = library.rose_bind
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
         self._activation_levels: Callable[[int], int] = library.rose_activation_levels

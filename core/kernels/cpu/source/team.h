@@ -5,7 +5,8 @@
 // loses its core between two tiles delays nobody, and finds the stages that it missed complete.
 //
 // Each thread owns a run of neighbouring tiles and claims from its front. A thread without tiles of its own
-// steals from the end of another's run. So a thread reads the same part of a matrix in every step, in order.
+// steals from the end of another's run, first from those of its NUMA node. So a thread reads the same part of
+// a matrix in every step, in order.
 #pragma once
 #include <linux/futex.h>
 #include <omp.h>
@@ -18,6 +19,7 @@
 #include <climits>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace team {
 
@@ -97,6 +99,28 @@ class Shared {
   alignas(64) std::atomic<int> sleepers_{0};
 };
 
+// The threads of NUMA node n end before node_ends()[n]. Empty if there is one node.
+inline std::vector<int>& node_ends() {
+  static std::vector<int> ends;
+  return ends;
+}
+
+// The k-th thread whose run thread `index` of `size` takes tiles from: itself, those of its node, the others.
+inline int victim(int index, int size, int k) {
+  const std::vector<int>& ends = node_ends();
+  int first = 0, last = size;
+  if (!ends.empty() && ends.back() == size)
+    for (int end : ends) {
+      if (index < end) {
+        last = end;
+        break;
+      }
+      first = end;
+    }
+  int near = last - first;
+  return k < near ? first + (index - first + k) % near : (last + k - near) % size;
+}
+
 // How the tiles of a stage are shared out.
 enum Order {
   RUNS,      // each thread has a run of its own
@@ -140,7 +164,7 @@ class Member {
     target_ += (uint32_t)count;
     uint32_t num_computed = 0;
     for (int k = 0; k < (order == RUNS ? size : 1); k++) {
-      int run = order == RUNS ? (index + k) % size : 0;
+      int run = order == RUNS ? victim(index, size, k) : 0;
       int64_t start = order == RUNS ? start_of(run, count) : 0, end = order == RUNS ? start_of(run + 1, count) : count;
       bool is_front = order == IN_ORDER || k == 0, has_next = false;
       for (int64_t i; (i = shared_->claim(run, end - start, is_front, stage_, target_, has_next)) >= 0; num_computed++) {

@@ -81,3 +81,10 @@ EXPORT bool keeps_runs(int size, int64_t count) {
   });
   return is_kept;
 }
+
+// Writes the order in which a thread takes from others, with nodes whose threads end at `ends`.
+EXPORT void victims(int index, int size, const int64_t* ends, int num_nodes, int64_t* order) {
+  team::node_ends().assign(ends, ends + num_nodes);
+  for (int k = 0; k < size; k++) order[k] = team::victim(index, size, k);
+  team::node_ends().clear();
+}

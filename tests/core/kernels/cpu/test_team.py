@@ -52,3 +52,21 @@ def test_a_thread_that_comes_late_delays_nobody(library: ctypes.CDLL) -> None:
 @each("count", (5, 64))
 def test_threads_own_runs_of_neighbours(library: ctypes.CDLL, count: int) -> None:
     assert library.keeps_runs(2, count)
+
+
+@each(
+    "index, ends, expected",
+    [
+        (1, [], [1, 2, 3, 4, 5, 0]),
+        (1, [4, 6], [1, 2, 3, 0, 4, 5]),
+        (4, [4, 6], [4, 5, 0, 1, 2, 3]),
+        (3, [2, 4, 6], [3, 2, 4, 5, 0, 1]),
+        (5, [4, 8], [5, 0, 1, 2, 3, 4]),  # nodes of another number of threads
+    ],
+)
+def test_threads_steal_from_their_own_node_first(
+    library: ctypes.CDLL, index: int, ends: list[int], expected: list[int]
+) -> None:
+    order = (ctypes.c_int64 * 6)()
+    library.victims(index, 6, (ctypes.c_int64 * len(ends))(*ends), len(ends), order)
+    assert list(order) == expected
