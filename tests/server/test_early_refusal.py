@@ -13,6 +13,7 @@ from server.bridge import State
 from server.early_refusal import EarlyRefusal
 from server.settings import Settings
 from tests.support.asgi import Exchange
+from tests.support.asgi import ask as ask_app
 
 pytestmark = pytest.mark.anyio
 
@@ -140,3 +141,17 @@ async def test_refusals_are_counted_and_logged(start, caplog):
 def test_settings_have_no_proxy_by_default():
     """Behind a proxy, addresses are known only to the application."""
     assert Settings().forwarded_allow_ips is None
+
+
+async def test_requests_that_take_tickets_wait_for_their_turn(start_app):
+    app = await start_app()
+    begun = []
+
+    async def begin(tenant):
+        begun.append(tenant)
+
+    app.litestar.state.serving.turns.begin = begin
+    for path in TICKETED:
+        await ask_app(app, "POST", path, {})
+    await ask_app(app, "GET", "/health")
+    assert begun == ["127.0.0.1"] * len(TICKETED)

@@ -137,3 +137,10 @@ def test_prompt_scores_with_nan_raise():
     logits[2, 5] = torch.nan
     with pytest.raises(GenerationFailed):
         prompt_logprobs(logits, [1, 2, 3, 4], 1)
+
+
+def test_prompt_scores_are_clamped_to_the_floor():
+    logits = make_logits(1, 10)
+    logits[0, 3:] = -torch.inf
+    [entry] = prompt_logprobs(logits, [5], 10)
+    assert entry.logprob == min(value for _, value in entry.top) == FLOOR
