@@ -153,7 +153,7 @@ def cpu_proof(*, is_int8: bool, rounds_activations: bool, has_blocks: bool = Fal
         torch.float32,
         product_tolerance=tolerance,
         widens=True,
-        is_by_kind=not is_int8,
+        is_by_kind=not (is_int8 or has_blocks),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from core.fusion.kinds import kind_of
-from core.fusion.proof import Proof
+from core.fusion.proof import Proof, cpu_proof
 from tests.support.checkpoints import tiny_model
 
 
@@ -102,6 +102,17 @@ def test_one_of_a_kind_is_proved_unless_its_weights_matter(is_by_kind: bool) -> 
     for module in modules:
         assert proof.is_equal([module], [copy.deepcopy(module)], 4, is_product=True)
     assert seen == [modules[0], modules[2]] if is_by_kind else modules
+
+
+@pytest.mark.parametrize(
+    ("options", "is_by_kind"),
+    [({}, True), ({"is_int8": True}, False), ({"has_blocks": True}, False)],
+)
+def test_quantised_weights_are_all_proved(options: dict[str, bool], is_by_kind: bool) -> None:
+    proof = cpu_proof(**({"is_int8": False, "rounds_activations": False} | options))
+    answers = iter([True, False])
+    assert proof.once("a kind", lambda: next(answers))
+    assert proof.once("a kind", lambda: next(answers)) == is_by_kind
 
 
 def test_a_kind_that_failed_is_tried_again() -> None:
