@@ -62,4 +62,5 @@ def test_a_step_that_scores_and_samples_stays_within_its_formula():
     with PeakMemory() as memory:
         engine.step()
     bound = step_nbytes(model, limits)
-    assert 64 * 60_000 * 8 < memory.peak <= bound
+    logits = 64 * 60_000 * 4  # compiled kernels make no further copy, torch's operations do
+    assert logits < memory.peak <= bound
