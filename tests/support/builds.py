@@ -1,6 +1,7 @@
 """The kernels as compiled for other CPUs, run on this one."""
 
 import functools
+from pathlib import Path
 
 from core.kernels.cpu.compiler import compiled_library
 from core.kernels.cpu.library import Kernels, kernels, load
@@ -12,6 +13,11 @@ BUILDS: dict[str, tuple[str, ...]] = {
 }
 """Flags of each build; less optimisation compiles faster. The compiler splits wide vectors for this
 CPU. The AVX512-BF16 instruction has no such equivalent and is emulated."""
+
+_CPU = Path("/proc/cpuinfo")
+
+if _CPU.is_file() and " avx2 " in _CPU.read_text("utf-8"):
+    BUILDS["AVX2"] = ("-march=haswell", "-O1")
 
 
 @functools.cache
