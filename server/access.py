@@ -51,8 +51,9 @@ def keys_lifespan(
 
 
 def _reload(settings: Settings, path: str, keys: Keys) -> None:
+    """Runs on the event loop, so it opens no pipe: that waits for a writer."""
     try:
-        keys.replace(_api_keys(settings, KeyFile.read(path)))
+        keys.replace(_api_keys(settings, KeyFile.read_regular(path)))
     except KeyFileError as error:
         logger.warning("the API keys stay as they were: %s", error)
     else:

@@ -12,10 +12,12 @@ from functools import partial
 from litestar import Litestar
 
 from core.contract.errors import Unavailable
+from server.admission.deadline import HEADER as DEADLINE
 from server.connections.refusal import raw_response
 from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_paths
 from server.errors import APIError, retry_headers, to_api_error
+from server.hosts import HostPolicy
 from server.request_id import id_of, log_access
 from server.serving import Serving
 from server.tenants.address import tenant_at
@@ -27,7 +29,8 @@ class EarlyRefusal:
     """A ``TurnAway`` for one application. Event loop only.
 
     It leaves to the application what it cannot decide from a head: the address behind a proxy, an
-    origin, rates, keys that are missing or wrong, and a server that takes no requests.
+    origin, a host that is not allowed, a deadline, rates, keys that are missing, wrong or more than
+    one, and a server that takes no requests.
     """
 
     def __init__(self, app: Litestar) -> None:
@@ -37,6 +40,7 @@ class EarlyRefusal:
         self._serving, self._keys = serving, keys
         self._loop = asyncio.get_running_loop()
         self._passed: Counter[str] = Counter()
+        self._hosts = HostPolicy.of(serving.settings)
         self._has_proxy = serving.settings.forwarded_allow_ips is not None
         self._urls = frozenset(path.encode() for path in ticketed_paths(app))
 
@@ -71,11 +75,18 @@ class EarlyRefusal:
     def _tenant(self, headers: Headers, client: tuple[str, int] | None) -> Tenant | None:
         """The tenant of a request, None if it is not clear."""
         tenant = None if self._keys else tenant_at(client)
+        num_keys = 0
         for name, value in headers:
-            if name == b"origin":
+            if name == b"origin" or name == DEADLINE:
                 return None
-            if name == b"authorization" and self._keys:
-                tenant = self._keys.find(bearer_token(value))
+            if name == b"host" and not self._hosts.allows_host(value.decode("latin-1")):
+                return None
+            if name == b"authorization":
+                num_keys += 1
+                if num_keys > 1:
+                    return None
+                if self._keys:
+                    tenant = self._keys.find(bearer_token(value))
         return tenant
 
 

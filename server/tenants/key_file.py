@@ -34,6 +34,17 @@ class KeyFile:
         """Read the file once. Raises KeyFileError."""
         return cls(path, read_keys(path))
 
+    @classmethod
+    def read_regular(cls, path: str) -> KeyFile:
+        """``read`` without waiting for a writer: a pipe or a device is a KeyFileError."""
+        try:
+            is_regular = stat.S_ISREG(Path(path).stat().st_mode)
+        except OSError as error:
+            raise KeyFileError(f"{path}: {error.strerror}") from None
+        if not is_regular:
+            raise KeyFileError(f"{path} is no regular file")
+        return cls.read(path)
+
 
 def read_keys(path: str) -> tuple[ApiKey, ...]:
     """Read a file of keys. Raises KeyFileError, also for a file without keys.

@@ -83,6 +83,22 @@ async def test_sighup_reads_the_file_again(key_file, caplog, soon):
         assert keys.find(b"new").name == "alice"
 
 
+async def test_sighup_does_not_wait_for_the_writer_of_a_pipe(key_file, caplog, soon):
+    settings = Settings(api_key_file=KeyFile.read(str(key_file)))
+    keys = keys_of(settings)
+    key_file.unlink()
+    os.mkfifo(key_file)
+    # Else a reader that blocks would block for ever.
+    rescue = threading.Timer(5, key_file.write_text, args=("bob:new",))
+    rescue.start()
+    async with keys_lifespan(settings, keys)(None):
+        record = await reloaded(soon, caplog)
+    rescue.cancel()
+    assert record.levelno == logging.WARNING
+    assert "no regular file" in record.getMessage()
+    assert keys.find(b"secret").name == "alice"
+
+
 async def test_without_a_file_sighup_keeps_its_meaning(key_file):
     before = signal.getsignal(signal.SIGHUP)
     for settings in (Settings(), Settings(api_key_file=KeyFile.read(str(key_file)))):

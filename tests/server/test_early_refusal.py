@@ -69,6 +69,11 @@ async def test_the_head_decides(start):
     assert ask(turn_away, url=b"/health") is None
     assert ask(turn_away, url=b"/v1/chat/completions/") is None
     assert ask(turn_away, (b"origin", b"http://localhost")) is None
+    assert ask(turn_away, (b"host", b"localhost:80"))
+    assert ask(turn_away, (b"host", b"rebound.example")) is None
+    assert ask(turn_away, (b"x-request-timeout", b"never")) is None
+    assert ask(turn_away, KEY)
+    assert ask(turn_away, KEY, KEY) is None
     assert ask(turn_away, client=("127.0.0.2", 5)) is None, "another tenant has its share"
 
 
@@ -107,6 +112,7 @@ async def test_only_holders_of_keys_learn_that_the_queue_is_full(start):
     budget.give_back("127.0.0.1", budget.limit)
     budget.take("key#1", budget.limit)
     assert ask(turn_away, KEY)
+    assert ask(turn_away, (b"authorization", b"Bearer abd"), KEY) is None
     assert ask(turn_away) is None
     assert ask(turn_away, (b"authorization", b"Bearer abd")) is None
 
