@@ -77,7 +77,7 @@ class EarlyRefusal:
         tenant = None if self._keys else tenant_at(client)
         num_keys = 0
         for name, value in headers:
-            if name == b"origin" or name == DEADLINE:
+            if name in {b"origin", DEADLINE}:
                 return None
             if name == b"host" and not self._hosts.allows_host(value.decode("latin-1")):
                 return None

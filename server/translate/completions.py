@@ -63,8 +63,13 @@ def _check_fields(request: CompletionRequest) -> None:
 
 
 def _prompts(request: CompletionRequest, model: ServedModel) -> list[TokenizedPrompt]:
-    check_size = size_check(request, model, param="prompt")
-    prompts = completion_prompts(request, model.tokenizer, check_size=check_size)
+    prompts = completion_prompts(
+        request,
+        model.tokenizer,
+        check_size=size_check(request, model, param="prompt"),
+        check_suffix=size_check(request, model, param="suffix"),
+        most_tokens=model.settings.max_queued_prompt_tokens,
+    )
     if request.truncate_prompt_tokens is None:
         return prompts
     wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens

@@ -60,10 +60,14 @@ def _check_bytes(text: str, tokenizer: Tokenizer, most: int, param: str) -> None
     if longest is not None and num_bytes > most * longest:
         least = -(-num_bytes // longest)
         raise ContextLengthExceeded(
-            f"This model's context length is {most} tokens, but the prompt has at least "
+            f"This model's context length is {most} tokens, but the {_name(param)} has at least "
             f"{least}: its {num_bytes} bytes are more than {most * longest}.",
             param=param,
         )
+
+
+def _name(param: str) -> str:
+    return "suffix" if param == "suffix" else "prompt"
 
 
 def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) -> None:
@@ -75,7 +79,7 @@ def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) ->
         if count > SURPLUS * most:
             raise ContextLengthExceeded(
                 f"This model's context length is {most} tokens, but the first {size} characters "
-                f"of the prompt have {count}.",
+                f"of the {_name(param)} have {count}.",
                 param=param,
             )
         size *= 2

@@ -69,20 +69,36 @@ def chat_prompt(
 
 
 def completion_prompts(
-    request: CompletionRequest, tokenizer: Tokenizer, *, check_size: CheckSize = no_check
+    request: CompletionRequest,
+    tokenizer: Tokenizer,
+    *,
+    check_size: CheckSize = no_check,
+    check_suffix: CheckSize = no_check,
+    most_tokens: int | None = None,
 ) -> list[TokenizedPrompt]:
     """All prompts of the request, in any of the four forms. Raises InvalidRequest.
 
     Text gets the tokenizer's special tokens unless ``add_special_tokens`` is false. Ids are used
-    as they are. An empty text is the start of a document.
+    as they are. An empty text is the start of a document. The copies of the suffix, one in each
+    prompt, have ``most_tokens`` together.
     """
     add_special_tokens = request.add_special_tokens is not False
+    fim = _fim_token_ids(tokenizer) if request.suffix else None
     prompts = [
         text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
         for text_or_ids in _split(request.prompt)
     ]
-    if request.suffix:
-        return [_fill_in_the_middle(prompt, request.suffix, tokenizer) for prompt in prompts]
+    if request.suffix and fim is not None:
+        suffix = request.suffix[check_suffix(request.suffix)]
+        after = tokenizer.encode(suffix, add_special_tokens=False)
+        if most_tokens is not None and len(prompts) * len(after) > most_tokens:
+            raise InvalidRequest(
+                f"The suffix has {len(after)} tokens in each of {len(prompts)} prompts; the server "
+                f"takes at most {most_tokens} together.",
+                param="suffix",
+                code="invalid_value",
+            )
+        return [_fill_in_the_middle(prompt, after, fim, tokenizer) for prompt in prompts]
     return [
         _tokenize(text_or_ids, tokenizer, add_special_tokens=add_special_tokens)
         for text_or_ids in prompts
@@ -153,10 +169,7 @@ def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
     return token_ids
 
 
-def _fill_in_the_middle(
-    prompt: str | list[int], suffix: str, tokenizer: Tokenizer
-) -> TokenizedPrompt:
-    """Prefix, suffix, middle: the order that code models are trained on."""
+def _fim_token_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
     fim = tokenizer.fim_token_ids()
     if fim is None:
         raise InvalidRequest(
@@ -164,11 +177,18 @@ def _fill_in_the_middle(
             param="suffix",
             code="unsupported_parameter",
         )
+    return fim
+
+
+def _fill_in_the_middle(
+    prompt: str | list[int], after: list[int], fim: tuple[int, int, int], tokenizer: Tokenizer
+) -> TokenizedPrompt:
+    """Prefix, suffix, middle: the order that code models are trained on."""
+    checkpoint()
     if isinstance(prompt, str):
         before = tokenizer.encode(prompt, add_special_tokens=False)
     else:
         before = _checked(prompt, tokenizer.vocab_size)
-    after = tokenizer.encode(suffix, add_special_tokens=False)
     prefix_id, suffix_id, middle_id = fim
     ids = [prefix_id, *before, suffix_id, *after, middle_id]
     return TokenizedPrompt(ids, prompt if isinstance(prompt, str) else None)

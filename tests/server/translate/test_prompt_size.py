@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
-from core.contract.errors import ContextLengthExceeded, RequestCancelled
+from core.contract.errors import ContextLengthExceeded, InvalidRequest, RequestCancelled
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
+from schemas.limits import MAX_PROMPTS
 from server.admission.checkpoint import is_abandoned
 from server.served_model import ServedModel
 from server.settings import Settings
@@ -39,11 +42,13 @@ def encoded(monkeypatch):
     return texts
 
 
+def prompts_of(model, prompt, **fields):
+    body = msgspec.json.encode({"prompt": prompt, "max_tokens": 1} | fields)
+    return translate_completion(msgspec.json.decode(body, type=CompletionRequest), model).prompts
+
+
 def complete(model, text, **fields):
-    body = msgspec.json.encode({"prompt": text, "max_tokens": 1} | fields)
-    [prompt] = translate_completion(
-        msgspec.json.decode(body, type=CompletionRequest), model
-    ).prompts
+    [prompt] = prompts_of(model, text, **fields)
     return list(prompt)
 
 
@@ -75,6 +80,51 @@ def test_long_tokens_are_no_reason_to_refuse(model, encoded):
     text = special * 400
     assert len(text) > 8 * CONTEXT / 2
     assert len(complete(model, text)) == 400
+
+
+def test_a_suffix_is_tokenized_once_for_all_prompts(model, encoded):
+    suffix = DIGITS[: CONTEXT - 100]
+    prompts = prompts_of(model, ["a"] * MAX_PROMPTS, suffix=suffix)
+    assert len(prompts) == MAX_PROMPTS
+    assert len(prompts[0]) > CONTEXT / 2
+    assert encoded.count(suffix) == 1
+
+
+def test_a_suffix_above_the_context_is_refused_before_it_is_tokenized(model, encoded):
+    too_long = "x" * (CONTEXT * model.tokenizer.max_bytes_per_token + 1)
+    with pytest.raises(ContextLengthExceeded, match="the suffix has at least 513") as caught:
+        complete(model, "a", suffix=too_long)
+    assert caught.value.param == "suffix"
+    assert encoded == []
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_suffix_that_is_to_be_cut_is_cut_before_it_is_tokenized(model, encoded, side):
+    options = {"truncate_prompt_tokens": 5, "truncation_side": side}
+    found = complete(model, "a", suffix=DIGITS, **options)
+    assert max(map(len, encoded)) < len(DIGITS)
+    short = DIGITS[:1000] if side == "right" else DIGITS[-1000:]
+    assert found == complete(model, "a", suffix=short, **options)
+
+
+def test_the_suffixes_of_all_prompts_fit_into_the_budget(model, encoded):
+    small = dataclasses.replace(model, settings=Settings(max_queued_prompt_tokens=100))
+    assert len(prompts_of(small, ["a"] * 2, suffix="0123")) == 2
+    encoded.clear()
+    with pytest.raises(InvalidRequest, match="at most 100") as caught:
+        prompts_of(small, ["a"] * MAX_PROMPTS, suffix="0123")
+    assert caught.value.param == "suffix"
+    assert encoded == ["0123"]
+
+
+def test_a_client_that_has_left_ends_the_work_between_prompts_with_a_suffix(model, encoded):
+    token = is_abandoned.set(lambda: len(encoded) > 1)
+    try:
+        with pytest.raises(RequestCancelled):
+            prompts_of(model, ["a"] * MAX_PROMPTS, suffix="b")
+    finally:
+        is_abandoned.reset(token)
+    assert encoded == ["b", "a"]
 
 
 @pytest.mark.parametrize("ask", [complete, chat])
