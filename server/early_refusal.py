@@ -12,7 +12,6 @@ from functools import partial
 from litestar import Litestar
 
 from core.contract.errors import Unavailable
-from server.admission.deadline import HEADER as DEADLINE
 from server.connections.refusal import raw_response
 from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_paths
@@ -23,6 +22,8 @@ from server.serving import Serving
 from server.tenants.address import tenant_at
 from server.tenants.keys import Keys, bearer_token
 from server.tenants.tenant import Tenant
+
+_CHECKED_BY_APPLICATION = frozenset({b"origin", b"x-request-timeout"})
 
 
 class EarlyRefusal:
@@ -77,7 +78,7 @@ class EarlyRefusal:
         tenant = None if self._keys else tenant_at(client)
         num_keys = 0
         for name, value in headers:
-            if name in {b"origin", DEADLINE}:
+            if name in _CHECKED_BY_APPLICATION:
                 return None
             if name == b"host" and not self._hosts.allows_host(value.decode("latin-1")):
                 return None
