@@ -65,9 +65,10 @@ def _mapped(num_bytes: int) -> torch.Tensor:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
-    data = torch.from_numpy(np.frombuffer(memory, dtype=np.uint8))
-    start = -data.data_ptr() % HUGE_PAGE
-    return data[start : start + num_bytes]
+    with torch.inference_mode(False):  # a chunk outlives the caller's mode
+        data = torch.from_numpy(np.frombuffer(memory, dtype=np.uint8))
+        start = -data.data_ptr() % HUGE_PAGE
+        return data[start : start + num_bytes]
 
 
 _ARENA = Arena()

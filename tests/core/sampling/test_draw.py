@@ -72,6 +72,15 @@ def test_shares_without_filters_match_the_softmax(draw, vocab_size, temperature)
     assert (tokens.diff() >= 0).all()
 
 
+def test_the_last_of_many_equal_tokens_keeps_its_share(draw):
+    """A float32 sum of equal masses rounds the same way each time, which the last would gain."""
+    logits = torch.full((150_011,), float(np.log(0.7)))
+    logits[0] = 0.0
+    logits[-10:] = float(np.log(0.5))
+    token = drawn(draw, logits, bits_of(np.array([1 - 1e-4])), min_p=0.1)
+    assert 0 < token.item() < 150_001
+
+
 @each("params", [{}, {"top_p": 0.999}, {"min_p": 1e-6}, {"top_k": 2999}])
 def test_a_masked_token_is_never_drawn(draw, params):
     logits = make_logits(1, 3000)[0]

@@ -11,7 +11,10 @@ namespace tiles {
 constexpr int MAX_ROWS = 256;  // of an item
 
 inline bool support(const AttentionCall& c) {
-  bool is_wide = c.type == CacheType::BFLOAT16 ? c.head_dim % 32 == 0 : c.type == CacheType::INT8 && c.head_dim % 64 == 0;
+  constexpr int64_t MOST = INT32_MAX / (32767 * 127) / 64 * 64;  // dimensions whose integer sum fits int32
+  bool is_wide = c.type == CacheType::BFLOAT16
+                     ? c.head_dim % 32 == 0
+                     : c.type == CacheType::INT8 && c.head_dim % 64 == 0 && c.head_dim <= MOST;
   return is_wide && c.value_dim % 32 == 0 && c.block_size % PIECE == 0 && c.step->run_length <= RUN &&
          c.num_heads <= c.num_kv_heads * MAX_ROWS && amx::is_permitted();
 }

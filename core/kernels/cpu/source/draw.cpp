@@ -52,7 +52,7 @@ struct Token {
 // Memory of a thread.
 struct Memory {
   Scratch maxima, sorted, sums, weights, bins;
-  float copies[COPIES][BINS + 1];
+  double copies[COPIES][BINS + 1];  // float32 sums of many equal masses would all round the same way
   double mass[BINS];
   int64_t count[BINS + 1];
   std::vector<int64_t> blocks;
@@ -139,7 +139,7 @@ class Ranking {
     float scale = (BINS - 1) / (best - bound);
     if (!(scale < 1e30f)) scale = 0;  // all logits are about equal
     memory.blocks.clear();
-    std::fill_n(memory.copies[0], COPIES * (BINS + 1), 0.0f);
+    std::fill_n(memory.copies[0], COPIES * (BINS + 1), 0.0);
     for (int64_t b = 0; b < num_blocks(n); b++) {
       if (maxima[b] < bound) continue;
       memory.blocks.push_back(b);

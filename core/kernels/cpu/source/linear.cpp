@@ -129,6 +129,7 @@ void prepare_row(const Job& job, int64_t row, char* prepared) {
 }
 
 void product_stage(team::Member& member, const Job& job, const char* prepared) {
+  if (job.M == 0) return;
   if (is_in_blocks(job.format)) return block_product_stage(member, job, prepared);
   with_layout(job.format, [&](auto layout) {
     using P = decltype(layout);
