@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,33 @@ class Scaled(nn.Module):
         return self.act(self.linear(x)) * self.factor
 
 
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+class Wrapped(Scaled):
+    @wrapped
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.layer_idx
+
+
+class Helped(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.factor_of_layer
+
+    @property
+    def factor_of_layer(self) -> int:
+        return self.layer_idx
+
+
+class Heir(Helped):
+    pass
+
+
 class Placed(Scaled):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) * self.layer_idx
@@ -37,10 +65,31 @@ def test_weights_and_places_make_no_kind():
     assert hash(kind_of(Scaled())) == hash(kind_of(Scaled()))
 
 
-def test_a_place_that_the_code_reads_makes_a_kind():
-    first, second = Placed(layer_idx=0), Placed(layer_idx=1)
+@pytest.mark.parametrize("kind", [Placed, Wrapped, Helped, Heir])
+def test_a_place_that_the_code_reads_makes_a_kind(kind: type[Scaled]) -> None:
+    first, second = kind(layer_idx=0), kind(layer_idx=1)
     assert kind_of(first) != kind_of(second)
     assert kind_of(first, attention=first) == kind_of(second, attention=second)
+
+
+class Outer(nn.Module):
+    """A module with a parameter of its own beside a child."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.scale
+
+
+def test_a_scale_beside_children_is_proved_in_every_layer() -> None:
+    proof = Proof(torch.device("cpu"), torch.float32, is_by_kind=True)
+    first, second = Outer(1.0), Outer(0.5)
+    assert kind_of(first) == kind_of(first) != kind_of(second)
+    assert proof.is_equal([first], [copy.deepcopy(first.linear)], 4, is_product=True)
+    assert not proof.is_equal([second], [copy.deepcopy(second.linear)], 4, is_product=True)
 
 
 def changed(change: Callable[[Any], object]) -> nn.Module:
