@@ -8,8 +8,13 @@ from typing import Any
 from core.contract.errors import ModelLoadError
 from core.gguf.file import GgufFile, Tensor
 
-HARMLESS = frozenset({"vocab_size", "rope.scaling.finetuned", "attention.causal"})
+HARMLESS = frozenset({"vocab_size", "rope.scaling.finetuned"})
 """Keys of an architecture that change nothing here: the embedding's rows count, and so on."""
+
+ROPE_FACTORS = frozenset(
+    {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+)
+"""Tensors that become fields of the configuration."""
 
 _MAX_LAYERS = 1024
 _DEFAULT_BASE = 10000.0
@@ -23,6 +28,7 @@ class Facts:
 
     def __init__(self, file: GgufFile, architecture: str) -> None:
         self._file = file
+        self._used: set[str] = set()
         self.prefix = f"{architecture}."
         metadata = file.metadata
         self.integer: Callable[..., int] = lambda key, *default, **limits: metadata.integer(
@@ -48,6 +54,15 @@ class Facts:
         if name not in self._file.tensors:
             raise ModelLoadError(f"it lacks the tensor {name}")
         return self._file.tensors[name]
+
+    def check_all_used(self) -> None:
+        """Refuse a model that is not causal, and RoPE factors that nobody asked for."""
+        key = self.prefix + "attention.causal"
+        if not self._file.metadata.flag(key, default=True):
+            raise ModelLoadError(f"{key} is false: only causal attention is supported")
+        unused = sorted(ROPE_FACTORS.intersection(self._file.tensors) - self._used)
+        if unused:
+            raise ModelLoadError(f"its tensor {unused[0]} has no place in this model")
 
     @property
     def num_layers(self) -> int:
@@ -100,10 +115,10 @@ class Facts:
             raise ModelLoadError(
                 f"RoPE of {rotated} of {self.head_dim} dimensions is not supported"
             )
-        return self.rope()
+        return self.rope(rotated)
 
-    def rope(self) -> dict[str, Any]:
-        """The ``rope_parameters`` of transformers.
+    def rope(self, rotated: int) -> dict[str, Any]:
+        """The ``rope_parameters`` of transformers, for ``rotated`` dimensions of a head.
 
         Factors of single frequencies, which llama.cpp computes of Llama 3's scaling, become those
         of a longrope that is the same for every length.
@@ -115,7 +130,7 @@ class Facts:
         if self.has_tensor("rope_freqs.weight"):
             if kind != "none":
                 raise ModelLoadError(f"rope_freqs beside RoPE scaling {kind!r} is not supported")
-            factors = self.factors("rope_freqs.weight")
+            factors = self.factors("rope_freqs.weight", rotated)
             length = self.integer("context_length", least=1)
             return longrope(base, factors, factors, length, 1.0)
         match kind:
@@ -129,11 +144,12 @@ class Facts:
                 return self._yarn(base)
         raise ModelLoadError(f"RoPE scaling {kind!r} is not supported")
 
-    def factors(self, name: str) -> list[float]:
-        """The values of a small F32 tensor."""
+    def factors(self, name: str, rotated: int) -> list[float]:
+        """The values of a vector of F32, one for two of the ``rotated`` dimensions."""
         tensor = self.tensor(name)
-        if tensor.info.type.name != "F32" or len(tensor.shape) != 1:
-            raise ModelLoadError(f"the tensor {name} is not a vector of F32")
+        if tensor.info.type.name != "F32" or tensor.shape != (rotated // 2,):
+            raise ModelLoadError(f"the tensor {name} is not a vector of {rotated // 2} F32")
+        self._used.add(name)
         values: list[float] = tensor.data.view("<f4").tolist()
         return values
 

@@ -87,6 +87,7 @@ def family_of(file: GgufFile) -> tuple[Family, dict[str, Any]]:
     if architecture == "llama" and facts.integer("expert_count", 0):
         family = MIXTRAL
     config = family.config(facts) | _NO_TOKENS
+    facts.check_all_used()
     file.metadata.check_all_read(facts.prefix, HARMLESS)
     return family, config
 
@@ -221,14 +222,14 @@ def _phi3(facts: Facts) -> dict[str, Any]:
     if facts.has_tensor("rope_factors_long.weight"):
         rope = longrope(
             facts.number("rope.freq_base", 10000.0),
-            facts.factors("rope_factors_short.weight"),
-            facts.factors("rope_factors_long.weight"),
+            facts.factors("rope_factors_short.weight", rotated),
+            facts.factors("rope_factors_long.weight", rotated),
             length,
             facts.number("rope.scaling.attn_factor", _phi3_scale(config, length)),
         )
         facts.text("rope.scaling.type", "longrope")
     else:
-        rope = facts.rope()
+        rope = facts.rope(rotated)
     return config | {
         "rope_parameters": rope | {"partial_rotary_factor": rotated / facts.head_dim},
         "original_max_position_embeddings": length,

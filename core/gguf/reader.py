@@ -7,8 +7,9 @@ before anything is read or allocated. Format: ggml's ``docs/gguf.md``, versions 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
 
@@ -117,6 +118,7 @@ def read_header(data: Bytes) -> Header:
         if name in tensors:
             raise ModelLoadError(f"the tensor {name} occurs twice")
         tensors[name] = _placed(name, shape, kind, offset, (data_start, alignment, len(data)))
+    _check_apart(tensors.values())
     return Header(metadata, tensors)
 
 
@@ -235,6 +237,13 @@ def _placed(
     if data_start + offset + nbytes > size:
         raise ModelLoadError(f"the tensor {name} ends beyond the file: it is cut off or damaged")
     return TensorInfo(name, shape, kind, data_start + offset, nbytes)
+
+
+def _check_apart(tensors: Iterable[TensorInfo]) -> None:
+    """Refuse tensors that share bytes."""
+    for first, second in pairwise(sorted(tensors, key=lambda tensor: tensor.start)):
+        if second.start < first.start + first.nbytes:
+            raise ModelLoadError(f"the tensors {first.name} and {second.name} overlap")
 
 
 def _alignment(metadata: dict[str, Value]) -> int:

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers import pre_tokenizers as pre
 from tokenizers.processors import TemplateProcessing
 
-from core.contract.errors import ModelLoadError
+from core.contract.errors import ModelLoadError, is_survivable
 from core.gguf.merges import merges_of
 from core.gguf.metadata import Metadata
 from core.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
@@ -27,6 +27,9 @@ _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 """Types of tokens."""
 
 _KEY = "tokenizer.ggml."
+
+_PROBE = "".join(map(chr, (*range(1, 0x250), 0x3042, 0x4E00, 0xAC00, 0xFB01, 0xFF21, 0x1F600)))
+"""Characters that normalizers know."""
 
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -66,6 +69,8 @@ class _Vocabulary:
                 index: int | None = metadata.integer(_KEY + key, most=len(self.tokens) - 1)
             else:
                 index = default_ids.get(key)
+            if index is not None and index >= len(self.tokens):  # of an older file
+                raise ModelLoadError(f"its vocabulary of {len(self.tokens)} has no {name} {index}")
             found[name] = None if index is None else self.tokens[index]
         return found
 
@@ -85,9 +90,13 @@ def tokenizer_of(metadata: Metadata) -> Any:
         backend, adds_bos = build(metadata, vocabulary, named["unk_token"])
         _add_tokens(backend, vocabulary)
         _add_bos_and_eos(backend, vocabulary, metadata, named, adds_bos=adds_bos)
+        if backend.normalizer is not None:
+            backend.normalizer.normalize_str(_PROBE)  # a damaged table panics at its first use
     except ModelLoadError:
         raise
-    except Exception as error:  # the library raises bare exceptions
+    except BaseException as error:  # the library raises bare exceptions, and panics
+        if not is_survivable(error):
+            raise
         raise ModelLoadError(f"its tokenizer cannot be built: {error}") from error
     template = "tokenizer.chat_template"
     return _wrapped(

@@ -12,19 +12,13 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BlockMatrix
+from core.gguf.facts import ROPE_FACTORS
 from core.gguf.families import Family
 from core.gguf.file import GgufFile, Tensor
 from core.gguf.values import values_of
 
 _LAYER = re.compile(r"blk\.(?P<layer>\d{1,4})\.(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
 _TOP = re.compile(r"(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
-
-_IN_THE_CONFIGURATION = {
-    "rope_freqs.weight",
-    "rope_factors_long.weight",
-    "rope_factors_short.weight",
-}
-"""Tensors that became fields of the configuration."""
 
 _PERMUTED = ("attn_q", "attn_k")
 _PARTS = {"ffn_gate_exps": 0, "ffn_up_exps": 1}
@@ -84,7 +78,7 @@ def weights_of(
     """
     found: dict[str, list[tuple[str, Tensor]]] = {}
     for name, tensor in file.tensors.items():
-        if name in _IN_THE_CONFIGURATION:
+        if name in ROPE_FACTORS:
             continue
         parameter, leaf = _parameter_of(name, family)
         if parameter not in shapes:

@@ -76,6 +76,7 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
 
     family, fields = family_of(file)
     hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    _check_vocabulary(file, hf_config.vocab_size)
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     head_dim = getattr(hf_config, "head_dim", None) or (
@@ -90,6 +91,13 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     _tie(module)
     module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
     return module
+
+
+def _check_vocabulary(file: GgufFile, num_rows: int) -> None:
+    """Refuse tokens that the embedding has no row for."""
+    num_tokens = file.metadata.count("tokenizer.ggml.tokens")
+    if num_tokens > num_rows:
+        raise ModelLoadError(f"it has {num_tokens} tokens and {num_rows} rows of embeddings")
 
 
 def _shapes(skeleton: Any) -> dict[str, torch.Size]:

@@ -71,6 +71,8 @@ LLAMA = {
     "RoPE scaling 'su' is not supported": {"llama.rope.scaling.type": "su"},
     "a factor of RoPE scaling without its type": {"llama.rope.scaling.factor": 2.0},
     "has llama.logit_scale, which could change what": {"llama.logit_scale": 0.5},
+    "llama.attention.causal is false": {"llama.attention.causal": False},
+    "it has 301 tokens and 300 rows": {"tokenizer.ggml.tokens": [str(i) for i in range(301)]},
     "keys of 16 and values of 8": {"llama.attention.value_length": 8},
 }
 
@@ -91,6 +93,16 @@ def test_tensors_that_are_missing_or_left_over_are_named(tmp_path):
     assert "its tensor blk.0.attn_sinks.weight is not known" in refused(
         tmp_path, "llama", values, tensors | extra
     )
+    for name in ("rope_factors_long.weight", "rope_factors_short.weight"):
+        unused = {name: Raw.of(torch.ones(8))}
+        assert f"its tensor {name} has no place" in refused(
+            tmp_path, "llama", values, tensors | unused
+        )
+    for shape in ((7,), (1 << 16,), (1, 8)):
+        wrong = {"rope_freqs.weight": Raw.of(torch.ones(shape))}
+        assert "the tensor rope_freqs.weight is not a vector of 8 F32" in refused(
+            tmp_path, "llama", values, tensors | wrong
+        )
     extra = {"blk.7.attn_norm.weight": tensors["output_norm.weight"]}
     assert "its tensor blk.7.attn_norm.weight has no place" in refused(
         tmp_path, "llama", values, tensors | extra

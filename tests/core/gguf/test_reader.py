@@ -108,6 +108,10 @@ REFUSED = {
         counts=struct.pack("<QQ", 2, 1),
         offset=struct.pack("<Q", 0) + string("t") + struct.pack("<IQIQ", 1, 8, 0, 0),
     ),
+    "the tensors t and u overlap": whole(
+        counts=struct.pack("<QQ", 2, 1),
+        offset=struct.pack("<Q", 0) + string("u") + struct.pack("<IQIQ", 1, 8, 0, 0),
+    ),
     "general.alignment is 33": whole(key=field("general.alignment", 33)),
     "general.alignment is 0": whole(key=field("general.alignment", 0)),
     "general.alignment is 'x'": whole(key=field("general.alignment", "x")),

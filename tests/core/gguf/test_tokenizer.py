@@ -7,6 +7,7 @@ import pytest
 
 from core.contract.errors import ModelLoadError
 from core.gguf.file import GgufFile
+from core.gguf.merges import merges_of
 from core.gguf.pre_tokenizers import PRE_TOKENIZERS
 from core.gguf.tokenizer import tokenizer_of
 from core.text.tokenizer import Tokenizer
@@ -42,6 +43,24 @@ def unigram(**changes):
         "tokenizer.ggml.scores": np.array(scores, np.float32),
         "tokenizer.ggml.token_type": np.array([3, 3, 2, 1, 1, 1, 1, 1], np.int32),
     } | changes
+
+
+def nested(count: int):
+    """A vocabulary of runs of one letter, each of which has all shorter ones."""
+    return sentencepiece() | {
+        "tokenizer.ggml.tokens": ["a" * n for n in range(1, count + 1)],
+        "tokenizer.ggml.scores": np.zeros(count, np.float32),
+        "tokenizer.ggml.token_type": np.ones(count, np.int32),
+    }
+
+
+def few(count: int):
+    """Changes of ``unigram`` to a vocabulary that lacks the ids of older files."""
+    return {
+        "tokenizer.ggml.tokens": [str(i) for i in range(count)],
+        "tokenizer.ggml.scores": np.zeros(count, np.float32),
+        "tokenizer.ggml.token_type": np.ones(count, np.int32),
+    }
 
 
 def load(tmp_path, values) -> Tokenizer:
@@ -145,6 +164,17 @@ def test_runs_of_spaces_of_gemma_are_tokens(tmp_path):
     assert pieces(load(tmp_path, values), "h  h") == ["h", "  ", "h"]
 
 
+def test_pairs_are_bounded_and_share_the_vocabularys_strings():
+    tokens = ["a" * n for n in range(1, 257)]
+    pairs = merges_of(tokens, {t: i for i, t in enumerate(tokens)}, np.arange(256))
+    own = set(map(id, tokens))
+    assert len(pairs) == 256 * 255 // 2
+    assert all(id(left) in own and id(right) in own for left, right in pairs)
+    tokens = ["a" * i + "b" * j for i in range(128) for j in range(1, 128 - i)]
+    with pytest.raises(ModelLoadError, match="its vocabulary has more than"):
+        merges_of(tokens, {t: i for i, t in enumerate(tokens)}, np.arange(len(tokens)))
+
+
 def test_unigram_takes_the_best_segmentation(tmp_path):
     tokenizer = load(tmp_path, unigram())
     assert pieces(tokenizer, "ab") == [" a", "b"]  # -4 is better than -5 and -5.5
@@ -172,6 +202,12 @@ def test_unigram_takes_the_best_segmentation(tmp_path):
         (
             unigram(**{"tokenizer.ggml.scores": np.full(8, np.nan, np.float32)}),
             "no finite score for every token",
+        ),
+        (nested(257), "its token 256, 'aaaaaaaaaaaaaaaa'..., has 257 characters, more than 256"),
+        (unigram(**few(2)), "no unk_token 2"),
+        (
+            unigram(**{"tokenizer.ggml.precompiled_charsmap": np.zeros(4, np.uint8)}),
+            "its tokenizer cannot be built",  # a table without entries panics when it is used
         ),
         (
             unigram(**{"tokenizer.ggml.precompiled_charsmap": np.array([1, 2], np.uint8)}),
