@@ -37,7 +37,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     ``place`` is the connection's place at the gate. ``busy`` answers instead of the application
     while too many connections have requests. ``turn_away`` may answer from the head alone, which
-    costs a quarter of an answer of the application.
+    costs less than an answer of the application.
     """
 
     def __init__(
@@ -125,6 +125,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begin a head. A request beside a running answer ends the connection after it."""
         if self._phase is Phase.ANSWER:
             self._end_after_answer()
+            raise RefusedBytesError
+        if self._phase is Phase.END:  # since the request before in the same bytes
             raise RefusedBytesError
         self._phase = Phase.HEAD
         self._head_size = self._num_headers = 0
@@ -217,7 +219,7 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:  # bytes that are no HTTP, or RefusedBytesError
             if self._phase is Phase.ANSWER:
                 self._end_after_answer()
-            elif self._phase is not Phase.LAST_ANSWER:
+            elif self._phase not in {Phase.LAST_ANSWER, Phase.END}:
                 self._refuse(self._refusal or refusal.BAD_REQUEST)
 
     def _head_without_upgrade(self) -> bytes:
@@ -260,7 +262,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _complete_early(self) -> None:
         """Answer a whole request that was turned away, and keep the connection if possible."""
-        is_last = not self.parser.should_keep_alive() or self._place.is_crowded
+        is_last = (
+            self.parser.get_http_version() == "1.0"
+            or not self.parser.should_keep_alive()
+            or self._place.is_crowded
+        )
+        self._data_size = 0  # what follows in these bytes is no part of this body
         self._answer_early(is_last=is_last)
         if is_last:
             self._close()

@@ -69,6 +69,7 @@ class EchoApp:
         self.num_disconnects = 0
         self.num_started = 0
         self.early = None
+        self.num_early = 0
         self._changed = anyio.Event()
 
     async def __call__(self, scope, receive, send):
@@ -104,6 +105,7 @@ class EchoApp:
             tasks.cancel_scope.cancel()
 
     def turn_away(self, *_head):
+        self.num_early += self.early is not None
         return self.early
 
     async def until(self, probe):

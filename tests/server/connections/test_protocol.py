@@ -552,6 +552,38 @@ async def test_a_crowded_server_ends_connections_that_it_turns_away(connect, app
     assert await clients[0].ended()
 
 
+async def test_a_crowded_server_answers_one_of_two_requests_that_come_together(
+    connect, app, caplog
+):
+    app.early = early_answer
+    clients = [await connect() for _ in range(8)]
+    with caplog.at_level(logging.INFO, logger="roseinfer.connections"):
+        await clients[0].send((HEAD + b"content-length: 1\r\n\r\na") * 2)
+    status, headers, _ = await clients[0].reply()
+    assert (status, headers["connection"]) == (429, "close")
+    assert await clients[0].ended()
+    assert app.num_early == 1
+    assert caplog.messages == []
+
+
+async def test_a_body_that_was_turned_away_is_no_part_of_the_next_head(connect, app):
+    app.early = early_answer
+    client = await connect(max_head_size=1000)
+    await client.send(HEAD + b"content-length: 5000\r\n\r\n" + b"a" * 5000 + b"GET / HTTP/1.1\r\n")
+    assert "connection" not in (await client.reply())[1]
+    await client.send(b"host: h\r\n\r\n")
+    assert (await client.reply())[0] == 429
+
+
+async def test_one_of_http_1_0_that_is_turned_away_ends_its_connection(connect, app):
+    """As every answer of the application to HTTP/1.0 does."""
+    app.early = early_answer
+    client = await connect()
+    await client.send(b"POST / HTTP/1.0\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n")
+    assert (await client.reply())[1]["connection"] == "close"
+    assert await client.ended()
+
+
 # The gate
 
 
