@@ -10,7 +10,7 @@ from enum import Enum
 
 import anyio
 
-from core.contract.errors import RoseInferError, Unavailable
+from core.contract.errors import RoseInferError, Unavailable, is_survivable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
 from core.progress import Progress
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
@@ -196,7 +196,9 @@ class EngineBridge:
             streams[stream] = None
             try:
                 stream.push(index, output)
-            except Exception:  # the stream of one response must not end the others
+            except BaseException as error:  # one response must not end the others
+                if not is_survivable(error):
+                    raise
                 logger.exception("cannot deliver to request %s", output.request_id)
                 stream.fail(DELIVERY_FAILED)  # its end aborts the requests
             if output.is_last:
@@ -205,7 +207,9 @@ class EngineBridge:
         for stream in streams:
             try:
                 stream.flush()
-            except Exception:
+            except BaseException as error:
+                if not is_survivable(error):
+                    raise
                 logger.exception("cannot render a response")
                 stream.fail(DELIVERY_FAILED)
 

@@ -7,11 +7,15 @@ from anyio import lowlevel
 
 from core.contract.errors import ModelLoadError, Unavailable
 from core.thread import Died
-from server.bridge import EngineBridge, State
+from server.bridge import DELIVERY_FAILED, EngineBridge, State
 from server.response_stream import BUFFERED_OUTPUTS
 from tests.support.engines import AnsweringEngine, GatedEngine, last, out, request, settle, words
 
 pytestmark = pytest.mark.anyio
+
+
+class PanicException(BaseException):
+    """As PyO3 raises it."""
 
 
 async def read_all(stream):
@@ -188,6 +192,27 @@ class TestRouting:
             received += stream.take()
             assert [o.text for _, o in received] == ["x"]
         stream.close()
+
+    async def test_a_panic_while_one_response_is_rendered_ends_that_one_only(self, bridge):
+        def panic(_outputs):
+            raise PanicException
+
+        received = {}
+
+        async def read(name, stream):
+            received[name] = await stream.receive()
+
+        bad, good = bridge.open([request("bad")]), bridge.open([request("good")])
+        bad.relay_with(panic)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read, "bad", bad)
+            tasks.start_soon(read, "good", good)
+            await settle()
+            bridge._deliver([out("bad", "x"), out("good", "y")])
+        assert received["bad"][-1][1].error == DELIVERY_FAILED
+        assert [o.text for _, o in received["good"]] == ["y"]
+        bad.close()
+        good.close()
 
     async def test_one_wait_returns_all_outputs(self, bridge):
         """A reader is woken once per step, or once for all steps that it missed."""
