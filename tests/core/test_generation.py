@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
-from core.contract.messages import StepOutput
+from core.contract.messages import PromptLogprobs, StepOutput
 from core.contract.params import Thinking
+from core.generation import Generation
+from core.sampling.result import SequenceResult
+from tests.support.builders import make_sequence
 from tests.support.each import each
 from tests.support.scripted import EOS, Rig
 
@@ -165,6 +170,22 @@ def test_max_tokens_0_with_prompt_logprobs_scores_the_prompt():
 def test_prompt_logprobs_of_one_token():
     answer = answer_to(b"x", prompt=b"s", max_tokens=1, prompt_logprobs=0)
     assert [s.logprob for s in answer.outputs[0].prompt_logprobs] == [None]
+
+
+def test_a_recomputed_chunk_repeats_no_prompt_logprobs():
+    """After a preemption the prompt is computed again, and chunks may end elsewhere."""
+    generation = Generation(make_sequence(b"abcdefgh", prompt_logprobs=0), Rig().tokenizer)
+    for begin, end in [(0, 4), (4, 6), (0, 2), (2, 8)]:
+        positions = range(begin + 1, min(end + 1, 8))  # of the tokens that follow each
+        lines = array("d", [-float(p) for p in positions]).tobytes()
+        scores = PromptLogprobs(tuple(b"abcdefgh"[p] for p in positions), lines)
+        result = SequenceResult(None, scores)
+        generation.advance(result, frozenset(), num_computed_tokens=end)
+    generation.finish_reason = "length"
+    found = generation.report().prompt_logprobs
+    assert [(s.token_id, s.logprob) for s in found] == [
+        (ord(letter), None if p == 0 else -float(p)) for p, letter in enumerate("abcdefgh")
+    ]
 
 
 def test_logprobs_are_output_with_their_text():
