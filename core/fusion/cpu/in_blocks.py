@@ -19,7 +19,7 @@ from torch import nn
 from core.contract.errors import ModelLoadError
 from core.fusion.patterns import matrix_of, reads_weights
 from core.fusion.visitor import Place
-from core.gguf.blocks import Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix, BlockType
+from core.gguf.blocks import F32, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix, BlockType
 from core.gguf.modules import BlockEmbedding, BlockLinear, weights_in_blocks
 from core.kernels.cpu.blocks import BlockFormat, quantise
 from core.kernels.cpu.library import Kernels
@@ -31,6 +31,9 @@ _NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0}
 _JOINT = ("c_attn", "qkv_proj", "query_key_value")
 _SENSITIVE = ("v_proj", "down_proj", "mlp.c_proj", "fc2")
 
+_FEW_ROWS = 16
+_NUMBERS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
 _PIECE = 1 << 22
 """Values that exist in float32 at a time."""
 
@@ -39,13 +42,15 @@ _PIECE = 1 << 22
 def quantise_to_blocks(kernels: Kernels | None, model: Any) -> None:
     """Replace linear layers by ones in blocks, and an embedding that shares the output's weight.
 
-    Frees each original. Matrices whose columns do not divide into blocks of 32 stay. Raises
-    ModelLoadError without compiled kernels, and for weights that are not finite.
+    Frees each original. Routers of mixtures become float32; matrices whose columns do not divide
+    into blocks of 32 stay. Raises ModelLoadError without compiled kernels, and for weights that are
+    not finite.
     """
     if kernels is None:
         raise ModelLoadError("--quantization int4 needs the compiled kernels: a C++ compiler")
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = _tied_scale(head, embedding)
+    num_experts = _num_experts(getattr(model, "config", None))
     places = list(_places(model))
     num_layers = 1 + max((_index(name) or 0 for name, _ in places), default=0)
     for name, place in places:
@@ -53,15 +58,29 @@ def quantise_to_blocks(kernels: Kernels | None, model: Any) -> None:
         matrix = matrix_of(module)
         if matrix is None or not isinstance(matrix[0], torch.Tensor):
             continue
+        bias = None if matrix[1] is None else matrix[1].float()
+        if module is not head and _may_route(matrix[0], num_experts):
+            place.put(BlockLinear(_unchanged(matrix[0]), bias))  # else it would become int8
+            continue
         kind = Q6_K if module is head else _type_of(name, num_layers)
         kind = kind if matrix[0].shape[1] % kind.size == 0 else _NARROW[kind]
         if matrix[0].shape[1] % kind.size:
             continue
         blocks = _quantised(kernels, kind, matrix[0], name)
-        bias = None if matrix[1] is None else matrix[1].float()
         place.put(BlockLinear(blocks, bias))
         if module is head and tied is not None:
             model.set_input_embeddings(BlockEmbedding(blocks, tied, matrix[0].dtype))
+
+
+def _num_experts(config: Any) -> set[int]:
+    """What the configuration says of the number of experts; empty for dense models."""
+    values = (getattr(config, name, None) for name in _NUMBERS_OF_EXPERTS)
+    return {value for value in values if isinstance(value, int)}
+
+
+def _may_route(weight: torch.Tensor, num_experts: set[int]) -> bool:
+    """Whether a matrix chooses experts or gates one: its rows are as many, or few."""
+    return len(weight) < _FEW_ROWS or len(weight) in num_experts
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
@@ -97,6 +116,12 @@ def _type_of(name: str, num_layers: int) -> BlockType:
         return Q4_K
     is_outer = index < eighth or index >= 7 * num_layers // 8
     return Q6_K if is_outer or (index - eighth) % 3 == 2 else Q4_K
+
+
+def _unchanged(weight: torch.Tensor) -> BlockMatrix:
+    values = weight.float().contiguous().numpy()
+    num_rows, num_columns = weight.shape
+    return BlockMatrix(F32, num_rows, num_columns, values.view(np.uint8))
 
 
 def _quantised(kernels: Kernels, kind: BlockType, weight: torch.Tensor, name: str) -> BlockMatrix:

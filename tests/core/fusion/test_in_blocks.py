@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.in_blocks import quantise_to_blocks, types_of_blocks
-from core.gguf.blocks import Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix
+from core.gguf.blocks import F32, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix
 from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.values import values_of
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
@@ -77,6 +79,21 @@ def test_widths_that_are_no_multiple_of_256() -> None:
     model = Decoder(20)
     quantise_to_blocks(kernels(), model)
     assert types_of_blocks(model) == []
+
+
+def test_routers_stay_as_they_are() -> None:
+    """An error in a router's weight chooses other experts."""
+    model: Any = Decoder(256)
+    model.config = SimpleNamespace(num_experts=24)
+    for layer, rows in zip(model.layers, (24, 25, 15, 1, 16, 24, 24, 24), strict=True):
+        layer.gate = nn.Linear(256, rows, bias=False)
+    gates = [layer.gate.weight.detach() for layer in model.layers]
+    quantise_to_blocks(kernels(), model)
+    stay = [layer.gate.weight.type is F32 for layer in model.layers]
+    assert stay == [True, False, True, True, False, True, True, True]
+    for layer, weight in zip(model.layers, gates, strict=True):
+        found = values_of(layer.gate.weight)
+        assert torch.equal(found, weight) == (layer.gate.weight.type is F32)
 
 
 @torch.inference_mode()
