@@ -1,7 +1,7 @@
 """Which tokens end an answer.
 
-Files name one end token, but chat models often have two: the end of a text and of a turn. As
-llama.cpp does, further ones are found by their usual names.
+Files name one end token, but chat models often have two: the end of a text and of a turn.
+Further ones are control tokens whose text is one of ``_TEXTS``.
 """
 
 from __future__ import annotations

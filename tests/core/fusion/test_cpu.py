@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
 
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.layer import FusedLayer
@@ -148,6 +148,23 @@ class Unrotated(LlamaDecoderLayer):
         cos, sin = kwargs.pop("position_embeddings")
         cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         return super().forward(hidden_states, position_embeddings=(cos, sin), **kwargs)
+
+
+class ScaledMLP(LlamaMLP):
+    """Has a parameter beside its children, which is 1 in the first layers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.scale
+
+
+def test_a_scale_of_a_later_layer_is_not_lost() -> None:
+    model = fresh("llama")
+    for index, layer in enumerate(model.model.layers):
+        layer.mlp.__class__ = ScaledMLP
+        layer.mlp.scale = nn.Parameter(torch.tensor(1.0 if index < LAYERS - 1 else 0.5))
+    expected = logits(model)
+    assert installed(model, Format.FLOAT32)["layer"] == LAYERS - 1
+    torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("fmt", [Format.FLOAT32, Format.INT8])
