@@ -19,6 +19,11 @@ PATIENCE = 1.4
 """If not even the least chunk fits, a step may take this many times the longest duration, or that
 of a step without prompts, if this is longer. So prompts get two sevenths of the time."""
 
+DECODES_PER_PROMPT_TOKEN = 4
+"""However long steps take, each so many streams leave a prompt token beside them, up to the least
+chunk. A token of a prompt costs no more than one of a stream, so this adds at most a quarter;
+without it, short prompts behind many slow streams would wait for seconds."""
+
 
 @dataclass(slots=True)
 class _MeanStep:
@@ -70,7 +75,8 @@ class StepTime:
         if num_tokens >= least:
             return int(num_tokens)
         seconds = PATIENCE * max(self._max_seconds, self._decode.seconds)
-        return max(1, min(least, int(self._fitting(seconds) - num_decodes)))
+        fitting = int(self._fitting(seconds) - num_decodes)
+        return min(least, max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting))
 
     def _fitting(self, seconds: float, *, spare: float = 0.0) -> float:
         """Tokens of a step that is expected to last so long.

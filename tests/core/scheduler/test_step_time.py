@@ -167,3 +167,12 @@ def test_the_chunk_size_is_the_ceiling():
 def test_a_token_of_a_prompt_is_computed_at_least():
     found = run(lambda num_tokens: 0.1 if num_tokens == 8 else 5.0 * num_tokens, length=60)
     assert {num_tokens for num_tokens, _ in found} <= {1, 2}
+
+
+def test_many_slow_streams_leave_a_quarter_of_their_tokens_to_prompts():
+    step_time = StepTime(0.1)
+    step_time.observe(40, 40, 0.5)
+    step_time.observe(48, 41, 2.0)  # an interrupted step, or a long context
+    assert step_time.prompt_tokens(40, 16) == 10
+    assert step_time.prompt_tokens(100, 16) == 16
+    assert step_time.prompt_tokens(2, 16) == 1
