@@ -175,4 +175,3 @@ def test_many_slow_streams_leave_a_quarter_of_their_tokens_to_prompts():
     step_time.observe(48, 41, 2.0)  # an interrupted step, or a long context
     assert step_time.prompt_tokens(40, 16) == 10
     assert step_time.prompt_tokens(100, 16) == 16
-    assert step_time.prompt_tokens(2, 16) == 1
