@@ -5,24 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEWEST_WEIGHT = 1 / 2
+"""Weight of the newest step in the means."""
+
 MAX_GROWTH = 2.0
 """A step has at most this many times the tokens of the mean step with prompts: the cost is not
 linear where a processor becomes busy, so a step much larger than those measured is not predicted.
 A measured duration counts at most as this many times the expected one: one step that the system
 interrupted changes little."""
 
-MAX_DOUBT = 1.25
-"""The line may promise more tokens than in proportion to the mean step with prompts, because a
-step takes time without any. Believed is at most this many times the tokens in proportion."""
+MAX_OVER_PROPORTION = 1.25
+"""Part of a step's duration does not depend on its tokens, so the line may predict that more tokens
+fit than in proportion to the mean step with prompts. At most this many times the tokens in
+proportion are used: the line may be wrong."""
 
-PATIENCE = 1.4
-"""If not even the least chunk fits, a step may take this many times the longest duration, or that
-of a step without prompts, if this is longer. So prompts get two sevenths of the time."""
+MAX_OVERRUN = 1.4
+"""If not even the least chunk fits, a step may last this many times ``max_seconds``, or this many
+times the mean step without prompts if that is longer. So prompts get two sevenths of the time."""
 
 DECODES_PER_PROMPT_TOKEN = 4
-"""However long steps take, each so many streams leave a prompt token beside them, up to the least
-chunk. A token of a prompt costs no more than one of a stream, so this adds at most a quarter;
-without it, short prompts behind many slow streams would wait for seconds."""
+"""Every so many streams of a step add a prompt token to it, up to the least chunk, however long
+steps last. A prompt token usually costs no more than a token of a stream, so this adds about a
+quarter at most; without it, short prompts behind many slow streams would wait for seconds."""
 
 
 @dataclass(slots=True)
@@ -66,27 +69,29 @@ class StepTime:
     def prompt_tokens(self, num_decodes: int, least: int) -> int | None:
         """Tokens of prompts in a step with ``num_decodes`` streams; None before the first step.
 
-        The step is expected to last ``max_seconds``. If fewer than ``least`` tokens fit, it may
-        last longer, as PATIENCE says, for up to so many. The first step with prompts has ``least``.
+        As many as are expected to fit into ``max_seconds``. If these are fewer than ``least``: as
+        many as fit into the longer duration that MAX_OVERRUN allows, but at least one for every
+        DECODES_PER_PROMPT_TOKEN streams, at least one at all, and at most ``least``. The first step
+        with prompts has ``least``.
         """
         if not self._prefill.num_tokens:
             return least if self._decode.num_tokens else None
         num_tokens = self._fitting(self._max_seconds, spare=least) - num_decodes
         if num_tokens >= least:
             return int(num_tokens)
-        seconds = PATIENCE * max(self._max_seconds, self._decode.seconds)
+        seconds = MAX_OVERRUN * max(self._max_seconds, self._decode.seconds)
         fitting = int(self._fitting(seconds) - num_decodes)
         return min(least, max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting))
 
     def _fitting(self, seconds: float, *, spare: float = 0.0) -> float:
         """Tokens of a step that is expected to last so long.
 
-        MAX_DOUBT holds for what exceeds the mean step by more than ``spare``.
+        Up to ``spare`` tokens more than in the mean step are not limited by MAX_OVER_PROPORTION.
         """
         mean = self._prefill
         on_line = mean.num_tokens + (seconds - mean.seconds) / self._slope(mean)
         in_proportion = mean.num_tokens * seconds / max(mean.seconds, 1e-9)
-        believed = max(MAX_DOUBT * in_proportion, mean.num_tokens + spare)
+        believed = max(MAX_OVER_PROPORTION * in_proportion, mean.num_tokens + spare)
         return min(on_line, believed, MAX_GROWTH * mean.num_tokens)
 
     def _slope(self, mean: _MeanStep) -> float:
