@@ -1,6 +1,7 @@
 """EarlyRefusal: answers requests 429 from their heads while the queue is full.
 
-It decides as ``with_ticket`` would, in front of uvicorn's and Litestar's work on a request.
+It decides by the budget of choices as a ``Ticket`` does, in front of uvicorn's and Litestar's work
+on a request.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ _CHECKED_BY_APPLICATION = frozenset({b"origin", b"x-request-timeout"})
 class EarlyRefusal:
     """A ``TurnAway`` for one application. Event loop only.
 
-    It leaves to the application what it cannot decide from a head: the address behind a proxy, an
-    origin, a host that is not allowed, a deadline, rates, keys that are missing, wrong or more than
-    one, and a server that takes no requests.
+    It leaves to the application all that may need another answer: other methods and URLs (those
+    with a query too), an address behind a proxy, an origin, a host that is not allowed, a deadline
+    of the client, rates, keys that are missing, wrong or more than one, a body without room for its
+    bytes, and a server that takes no requests.
+
+    Requests of the tenant that have arrived but hold no ticket yet count as one choice each. So it
+    may refuse a request for which there would be room because one of those fails.
     """
 
     def __init__(self, app: Litestar) -> None:
