@@ -124,9 +124,7 @@ async def send_error(send: Send, error: APIError) -> None:
         {
             "type": "http.response.start",
             "status": error.status,
-            "headers": [
-                (k.encode(), v.encode()) for k, v in (headers | retry_headers(error)).items()
-            ],
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         }
     )
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -11,7 +11,7 @@ from server.errors import APIError
 
 MINUTE = 60.0
 MAX_TENANTS = 4096
-"""Tenants from which on those whose buckets are full again are forgotten."""
+"""Fewest tenants at which those whose buckets are full again are forgotten."""
 
 Headers = dict[str, str]
 
