@@ -114,8 +114,8 @@ async def test_a_silent_connection_is_closed_without_a_word(connect, loop):
     assert await client.ended()
 
 
-async def test_an_idle_connection_is_closed(connect, loop):
-    client = await connect(idle_timeout=60)
+async def assert_only_idle_time_ends(client, loop):
+    """The connection ends 60 s after an answer, however long it has been open."""
     await client.request()
     await client.reply()
     loop.advance(59)
@@ -123,6 +123,11 @@ async def test_an_idle_connection_is_closed(connect, loop):
     await client.reply()
     loop.advance(61)
     assert await client.ended()
+
+
+async def test_an_idle_connection_is_closed(connect, loop):
+    client = await connect(idle_timeout=60)
+    await assert_only_idle_time_ends(client, loop)
 
 
 async def test_the_time_of_an_answer_is_no_idle_time(connect, app, loop):
@@ -525,13 +530,7 @@ async def test_a_broken_body_of_one_that_is_turned_away(connect, app):
 async def test_one_that_was_turned_away_is_idle_afterwards(connect, app, loop):
     app.early = early_answer
     client = await connect(idle_timeout=60)
-    await client.request()
-    await client.reply()
-    loop.advance(59)
-    await client.request()
-    await client.reply()
-    loop.advance(61)
-    assert await client.ended()
+    await assert_only_idle_time_ends(client, loop)
 
 
 async def test_one_that_was_turned_away_makes_way_without_a_word(connect, app, loop):
