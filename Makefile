@@ -51,6 +51,7 @@ test-zoo: $(VENV)/.installed-dev
 # Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
 # docs/reliability.md. The machine must be otherwise quiet.
 soak: $(VENV)/.installed-dev
+	$(PYTEST) --numprocesses=0 tests/core/gguf -m soak
 	$(PYTEST) --numprocesses=0 tests/bystander -m soak \
 		--reliability-page docs/reliability.md $(ARGS)
 
@@ -58,11 +59,11 @@ test-gpu: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m gpu $(ARGS)
 
 # Real weights: downloads about 350 MB once, which stays in the user's cache. The second line runs
-# what the default environment skips because transformers needs accelerate for it.
+# what the default environment skips: it needs accelerate, or the gguf package to compare with.
 test-real: $(VENV)/.installed-dev
 	$(PIP) install ".[real]"
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
-	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py
+	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py tests/core/gguf/test_values.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
