@@ -14,6 +14,7 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BF16, F16, Q8_0
 from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.model.devices import pick_dtype
 from core.model.gguf import find_gguf
 from core.model.loader import load_model
 from tests.support.gguf_blocks import random_matrix
@@ -89,8 +90,8 @@ def test_the_type_is_that_of_the_matrices_or_float32_for_blocks(tmp_path):
             for key, raw in tensors.items()
         }
         path = write_gguf(tmp_path / "m.gguf", values, of_type)
-        wanted = torch.bfloat16 if kind is BF16 else torch.float32
-        assert loaded(path).model.embed_tokens.weight.dtype in (wanted, torch.float32)
+        wanted = pick_dtype("auto", dtype, torch.device("cpu"))
+        assert loaded(path).model.embed_tokens.weight.dtype is wanted
     blocks = random_matrix(Q8_0, 64, 96)
     path = write_gguf(tmp_path / "m.gguf", values, tensors | {name: Raw.of(blocks)})
     assert loaded(path).model.embed_tokens.weight.dtype is torch.float32
