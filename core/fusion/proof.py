@@ -111,32 +111,35 @@ class Proof:
         is_product: bool,
     ) -> bool:
         """Whether modules with a common input ``[..., size]`` compute the same as others."""
+        rows = self._product_rows if is_product else (NUM_ROWS,)
+        inputs = (self.random(1, num_rows, size) for num_rows in rows)
 
         def check() -> bool:
-            return self._is_equal(originals, replacements, size, is_product=is_product)
+            references = self.references(originals)
+            return all(
+                self._is_equal_on(x, references, replacements, is_product=is_product)
+                for x in inputs
+            )
 
         if not is_product:
             return check()
         kind = (*map(kind_of, originals), *map(type, replacements))
         return self.once(kind, check)
 
-    def _is_equal(
+    def _is_equal_on(
         self,
-        originals: Sequence[nn.Module],
+        x: torch.Tensor,
+        originals: Sequence[Any],
         replacements: Sequence[nn.Module],
-        size: int,
         *,
         is_product: bool,
     ) -> bool:
-        references = self.references(originals)
-        for num_rows in self._product_rows if is_product else (NUM_ROWS,):
-            x = self.random(1, num_rows, size)
-            for original, replacement in zip(references, replacements, strict=True):
-                expected = output_of(original, x)
-                if expected is None or not self.is_close(
-                    expected, replacement(x), is_product=is_product
-                ):
-                    return False
+        for original, replacement in zip(originals, replacements, strict=True):
+            expected = output_of(original, x)
+            if expected is None or not self.is_close(
+                expected, replacement(x), is_product=is_product
+            ):
+                return False
         return True
 
 
