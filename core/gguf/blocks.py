@@ -16,7 +16,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """How values are stored: ``nbytes`` bytes hold ``size`` values of one row."""
+    """How values are stored: a block of ``nbytes`` bytes holds ``size`` values of one row."""
 
     name: str
     code: int  # ggml's number

@@ -6,7 +6,7 @@ Further ones are control tokens whose text is one of ``_TEXTS``.
 
 from __future__ import annotations
 
-from core.gguf.metadata import Metadata
+from core.gguf.metadata import CONTROL, Metadata
 
 _KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
@@ -21,8 +21,6 @@ _TEXTS = {
     "<EOT>",
     "</s>",
 }
-_CONTROL = 3
-"""The type of control tokens."""
 
 
 def end_token_ids(metadata: Metadata) -> set[int]:
@@ -36,5 +34,5 @@ def end_token_ids(metadata: Metadata) -> set[int]:
     if "tokenizer.ggml.token_type" in metadata:
         types = metadata.numbers("tokenizer.ggml.token_type").tolist()
         pairs = enumerate(zip(tokens, types, strict=False))
-        found |= {i for i, (text, kind) in pairs if kind == _CONTROL and text in _TEXTS}
+        found |= {i for i, (text, kind) in pairs if kind == CONTROL and text in _TEXTS}
     return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from core.contract.errors import ModelLoadError
 from core.gguf.file import GgufFile, Tensor
 
 HARMLESS = frozenset({"vocab_size", "rope.scaling.finetuned"})
-"""Keys of an architecture that change nothing here: the embedding's rows count, and so on."""
+"""Keys that need no reading: the size of the vocabulary is the number of rows of the embedding,
+and how a model was trained changes no result."""
 
 ROPE_FACTORS = frozenset(
     {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
@@ -17,7 +17,6 @@ ROPE_FACTORS = frozenset(
 """Tensors that become fields of the configuration."""
 
 _MAX_LAYERS = 1024
-_DEFAULT_BASE = 10000.0
 
 
 class Facts:
@@ -30,16 +29,18 @@ class Facts:
         self._file = file
         self._used: set[str] = set()
         self.prefix = f"{architecture}."
-        metadata = file.metadata
-        self.integer: Callable[..., int] = lambda key, *default, **limits: metadata.integer(
-            self.prefix + key, *default, **limits
-        )
-        self.number: Callable[..., float] = lambda key, *default: metadata.number(
-            self.prefix + key, *default
-        )
-        self.text: Callable[..., str] = lambda key, *default: metadata.text(
-            self.prefix + key, *default
-        )
+
+    def integer(self, key: str, *default: int, **limits: int) -> int:
+        """See ``Metadata.integer``."""
+        return self._file.metadata.integer(self.prefix + key, *default, **limits)
+
+    def number(self, key: str, *default: float) -> float:
+        """See ``Metadata.number``."""
+        return self._file.metadata.number(self.prefix + key, *default)
+
+    def text(self, key: str, *default: str) -> str:
+        """See ``Metadata.text``."""
+        return self._file.metadata.text(self.prefix + key, *default)
 
     def has(self, key: str) -> bool:
         """Whether the metadata has a key."""
@@ -66,7 +67,7 @@ class Facts:
 
     @property
     def num_layers(self) -> int:
-        """Number of layers; each has tensors of its own, so more than these is a damaged file."""
+        """Number of layers, at most that of tensors: each layer has some of its own."""
         return self.integer("block_count", least=1, most=min(_MAX_LAYERS, len(self._file.tensors)))
 
     @property
@@ -92,6 +93,11 @@ class Facts:
         if keys != values:
             raise ModelLoadError(f"keys of {keys} and values of {values} are not supported")
         return keys
+
+    @property
+    def rope_base(self) -> float:
+        """The base of RoPE's frequencies."""
+        return self.number("rope.freq_base", 10000.0)
 
     def decoder(self) -> dict[str, Any]:
         """The fields that most configurations have."""
@@ -120,10 +126,10 @@ class Facts:
     def rope(self, rotated: int) -> dict[str, Any]:
         """The ``rope_parameters`` of transformers, for ``rotated`` dimensions of a head.
 
-        Factors of single frequencies, which llama.cpp computes of Llama 3's scaling, become those
-        of a longrope that is the same for every length.
+        The tensor ``rope_freqs`` divides each frequency by a factor: so llama.cpp's converter
+        writes Llama 3's scaling. It becomes a longrope with equal short and long factors.
         """
-        base = self.number("rope.freq_base", _DEFAULT_BASE)
+        base = self.rope_base
         kind = self.text("rope.scaling.type", "none")
         if self.has("rope.scale_linear"):  # older files
             kind = "linear"
@@ -145,7 +151,7 @@ class Facts:
         raise ModelLoadError(f"RoPE scaling {kind!r} is not supported")
 
     def factors(self, name: str, rotated: int) -> list[float]:
-        """The values of a vector of F32, one for two of the ``rotated`` dimensions."""
+        """The values of a vector of F32, one for each pair of the ``rotated`` dimensions."""
         tensor = self.tensor(name)
         if tensor.info.type.name != "F32" or tensor.shape != (rotated // 2,):
             raise ModelLoadError(f"the tensor {name} is not a vector of {rotated // 2} F32")

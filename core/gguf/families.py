@@ -160,10 +160,11 @@ def _gemma(facts: Facts) -> dict[str, Any]:
     return facts.decoder() | {"head_dim": facts.head_dim, "rope_parameters": facts.whole_rope()}
 
 
-def _softcaps(facts: Facts, attention: float | None, final: float | None) -> dict[str, Any]:
+def _softcaps(facts: Facts, attention: float, final: float) -> dict[str, Any]:
+    """The caps of scores and logits, with defaults; 0 means none."""
     return {
-        "attn_logit_softcapping": facts.number("attn_logit_softcapping", attention or 0.0) or None,
-        "final_logit_softcapping": facts.number("final_logit_softcapping", final or 0.0) or None,
+        "attn_logit_softcapping": facts.number("attn_logit_softcapping", attention) or None,
+        "final_logit_softcapping": facts.number("final_logit_softcapping", final) or None,
     }
 
 
@@ -203,7 +204,7 @@ def _gemma3(facts: Facts) -> dict[str, Any]:
     }
     return (
         _gemma(facts)
-        | _softcaps(facts, None, None)
+        | _softcaps(facts, 0.0, 0.0)
         | {
             "query_pre_attn_scalar": _query_scalar(facts, 62),
             "sliding_window": window or None,
@@ -221,7 +222,7 @@ def _phi3(facts: Facts) -> dict[str, Any]:
     )
     if facts.has_tensor("rope_factors_long.weight"):
         rope = longrope(
-            facts.number("rope.freq_base", 10000.0),
+            facts.rope_base,
             facts.factors("rope_factors_short.weight", rotated),
             facts.factors("rope_factors_long.weight", rotated),
             length,

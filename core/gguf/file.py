@@ -22,7 +22,7 @@ _MAX_SPLITS = 9999
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a file. Its bytes are a view of the mapped file; nobody writes to them."""
+    """A tensor of a file. ``data`` is a flat view of the mapped file; nobody writes to it."""
 
     info: TensorInfo
     data: Bytes

@@ -1,4 +1,4 @@
-"""Metadata: typed access to the keys of a GGUF file, which knows what was read.
+"""Metadata: typed access to the keys of a GGUF file. It remembers which keys were read.
 
 A key of the model's architecture that nobody reads could change what the model computes, so such
 keys are refused by name: see ``check_all_read``.
@@ -13,6 +13,9 @@ import numpy as np
 
 from core.contract.errors import ModelLoadError
 from core.gguf.reader import Strings, Value
+
+CONTROL = 3
+"""The type of control tokens in ``tokenizer.ggml.token_type``."""
 
 
 class Metadata:

@@ -38,7 +38,7 @@ class BlockLinear(nn.Module):
 
 
 class BlockEmbedding(nn.Module):
-    """Rows of ``weight`` times ``scale``, a number of the model's family; ``dtype``."""
+    """Rows of ``weight`` times ``scale``, a number of the model's family, in ``dtype``."""
 
     def __init__(
         self, weight: BlockMatrix, scale: float = 1.0, dtype: torch.dtype = torch.float32

@@ -1,7 +1,8 @@
-"""How byte-level vocabularies split text before merging, by the name that files use.
+"""The expressions that split text into pieces before byte-level BPE merges them, by name.
 
-The expressions are those of the models' own ``tokenizer.json``; which name stands for which is
-llama.cpp's list. A name that is not here is refused: guessing would change tokens silently.
+Files give a name only; llama.cpp's list says which models it stands for, and the expressions are
+those of the models' own ``tokenizer.json``. Other names are refused: guessing would change tokens
+silently.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Strings:
 
 
 Value: TypeAlias = "bool | int | float | str | np.ndarray | Strings"
-"""An array of numbers is a numpy array of its own."""
+"""A value of the metadata. An array of numbers is copied; Strings read the file when iterated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says before its data."""
+    """The metadata by key and the tensors by name; both come before the data in a file."""
 
     metadata: dict[str, Value]
     tensors: dict[str, TensorInfo]

@@ -17,19 +17,19 @@ from tokenizers.processors import TemplateProcessing
 
 from core.contract.errors import ModelLoadError, is_survivable
 from core.gguf.merges import merges_of
-from core.gguf.metadata import Metadata
+from core.gguf.metadata import CONTROL, Metadata
 from core.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 """What SentencePiece writes for a space."""
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-"""Types of tokens."""
+_USER_DEFINED = 4
+"""The type of tokens that are found in any text and are not special."""
 
 _KEY = "tokenizer.ggml."
 
 _PROBE = "".join(map(chr, (*range(1, 0x250), 0x3042, 0x4E00, 0xAC00, 0xFB01, 0xFF21, 0x1F600)))
-"""Characters that normalizers know."""
+"""Characters that normalizers change, for their first use."""
 
 _NAMED = {
     "bos_token": "bos_token_id",
@@ -200,9 +200,9 @@ def _unigram(
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     backend.normalizer = normalizers.Sequence(steps)
     has_prefix = metadata.flag(f"{_KEY}add_space_prefix", default=True)
-    space = pre.Metaspace(_SPACE, prepend_scheme="always" if has_prefix else "never")
-    backend.pre_tokenizer = space
-    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always" if has_prefix else "never")
+    scheme = "always" if has_prefix else "never"
+    backend.pre_tokenizer = pre.Metaspace(_SPACE, prepend_scheme=scheme)
+    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme=scheme)
     return backend, False
 
 
@@ -216,9 +216,9 @@ def _bytes(metadata: Metadata, key: str) -> bytes:
 def _add_tokens(backend: Tokenizer, vocabulary: _Vocabulary) -> None:
     """Make control tokens special, and let user-defined ones be found in any text."""
     added = [
-        AddedToken(token, special=kind == _CONTROL, normalized=False)
+        AddedToken(token, special=kind == CONTROL, normalized=False)
         for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
-        if kind in (_CONTROL, _USER_DEFINED) and token
+        if kind in (CONTROL, _USER_DEFINED) and token
     ]
     known = [token for token in added if backend.token_to_id(token.content) is not None]
     backend.add_tokens(known)

@@ -91,9 +91,10 @@ def weights_of(
             f"as {missing[0]}"
         )
     return {
-        parameter: _weight(parameter, sorted(parts, key=_order_of), family, head_dim, shape)
+        parameter: _weight(
+            parameter, sorted(parts, key=_order_of), family, head_dim, tuple(shapes[parameter])
+        )
         for parameter, parts in found.items()
-        for shape in [tuple(shapes[parameter])]
     }
 
 
@@ -138,12 +139,13 @@ def _weight(
         offset=family.norm_offset if parameter.endswith("norm.weight") else 0.0,
         is_transposed=family.is_transposed and is_matrix_of_layer,
     )
-    _check_shape(parameter, weight, shape)
+    _check_shape(parameter, weight)
     return weight
 
 
-def _check_shape(parameter: str, weight: Weight, shape: tuple[int, ...]) -> None:
+def _check_shape(parameter: str, weight: Weight) -> None:
     """Refuse tensors of another shape than the model's."""
+    shape = weight.shape
     shapes = [tensor.shape for tensor in weight.tensors]
     if len(shapes) == 1:
         [actual] = shapes

@@ -23,7 +23,7 @@ from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
 
 _SIDECAR = "mmproj"
-"""Begin of the names of files that hold a vision encoder beside a model."""
+"""How the names of files begin that hold a vision encoder beside a model."""
 
 
 def find_gguf(config: ModelConfig) -> Path | None:
@@ -165,5 +165,5 @@ def _fetched(config: ModelConfig, name: str) -> Path:
     """Fetch a file and its other parts from the hub, or find them in the cache."""
     from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
 
-    paths = [cached_file(config.model, part) for part in part_names(name)]
-    return Path(paths[part_names(name).index(name)])
+    paths = {part: cached_file(config.model, part) for part in part_names(name)}
+    return Path(paths[name])
