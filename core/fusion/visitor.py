@@ -51,7 +51,7 @@ Attention = Sequence[tuple[nn.Module, LayerSpec]]
 
 
 class Candidate(Protocol):
-    """A change to a model that may leave its results as they are."""
+    """A change to a model, installed only if the results of the model are proved to stay."""
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -66,6 +66,7 @@ class AttentionHook:
         """
         self.install(backend.forward)
         calls = backend.kernel_calls if isinstance(backend, KernelBackend) else None
+        # a module that is called as several layers has no single kernel call
         if calls is not None and len({*self.modules}) == len(self.modules):
             offer(self.modules, calls)
 

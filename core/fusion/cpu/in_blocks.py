@@ -32,6 +32,8 @@ _JOINT = ("c_attn", "qkv_proj", "query_key_value")
 _SENSITIVE = ("v_proj", "down_proj", "mlp.c_proj", "fc2")
 
 _FEW_ROWS = 16
+"""Matrices with fewer rows may be routers or gates, and stay exact; they take little memory."""
+
 _NUMBERS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 _PIECE = 1 << 22
@@ -73,13 +75,13 @@ def quantise_to_blocks(kernels: Kernels | None, model: Any) -> None:
 
 
 def _num_experts(config: Any) -> set[int]:
-    """What the configuration says of the number of experts; empty for dense models."""
+    """The numbers of experts that the configuration names; empty for dense models."""
     values = (getattr(config, name, None) for name in _NUMBERS_OF_EXPERTS)
     return {value for value in values if isinstance(value, int)}
 
 
 def _may_route(weight: torch.Tensor, num_experts: set[int]) -> bool:
-    """Whether a matrix chooses experts or gates one: its rows are as many, or few."""
+    """Whether a matrix may choose experts or gate one: it has a row for each, or few rows."""
     return len(weight) < _FEW_ROWS or len(weight) in num_experts
 
 
@@ -92,7 +94,10 @@ def _places(model: nn.Module) -> Iterator[tuple[str, Place]]:
 
 
 def _tied_scale(head: Any, embedding: Any) -> float | None:
-    """What an embedding with the weight of ``head`` multiplies its rows by; None for others."""
+    """The factor of the embedding's rows if it shares the weight of ``head``; None if it does not.
+
+    None also if its output is not its rows times that factor.
+    """
     if not is_plain(head) or not is_plain(embedding) or head.weight is not embedding.weight:
         return None
     ids = torch.arange(min(8, len(embedding.weight)))
@@ -109,6 +114,10 @@ def _index(name: str) -> int | None:
 
 
 def _type_of(name: str, num_layers: int) -> BlockType:
+    """llama.cpp's choice for a linear layer by its name in the model.
+
+    Sensitive ones get Q6_K in the first and last eighth of the layers, and in every third between.
+    """
     if name.endswith(_JOINT):
         return Q5_K
     index, eighth = _index(name), num_layers // 8
@@ -119,6 +128,7 @@ def _type_of(name: str, num_layers: int) -> BlockType:
 
 
 def _unchanged(weight: torch.Tensor) -> BlockMatrix:
+    """The weight in float32."""
     values = weight.float().contiguous().numpy()
     num_rows, num_columns = weight.shape
     return BlockMatrix(F32, num_rows, num_columns, values.view(np.uint8))
