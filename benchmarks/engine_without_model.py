@@ -57,5 +57,6 @@ def engine_without_model(
         kv,
         tokenizer,
         eos_token_ids=frozenset(),
+        num_token_ids=vocab_size,
         async_scheduling=True,
     )

@@ -12,15 +12,12 @@ percentile, of one thread with greedy rows and one output per token. The host's 
 from __future__ import annotations
 
 import argparse
-import random
-import time
 
 import torch
 
+from benchmarks.decoding import step_times
 from benchmarks.engine_without_model import engine_without_model
 from core.builtin_model import path as builtin_path
-from core.contract.messages import EngineRequest
-from core.contract.params import SamplingParams
 from core.text.tokenizer import Tokenizer
 
 PROMPT_TOKENS = 256
@@ -36,16 +33,9 @@ def measure(num_rows: int, num_steps: int, tokenizer: Tokenizer, vocab_size: int
         num_rows=num_rows,
         num_tokens=PROMPT_TOKENS + num_tokens,
     )
-    rng = random.Random(0)
-    params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
-    for i in range(num_rows):
-        ids = tuple(rng.randrange(300, vocab_size) for _ in range(PROMPT_TOKENS))
-        engine.add(EngineRequest(request_id=str(i), prompt_token_ids=ids, params=params))
-    times = []
-    while engine.has_work:
-        start = time.perf_counter()
-        engine.step()
-        times.append(time.perf_counter() - start)
+    times = step_times(
+        engine, num_rows, context=PROMPT_TOKENS, num_tokens=num_tokens, last_id=vocab_size - 1
+    )
     decodes = sorted(times[-num_steps:])
     return 1e3 * decodes[len(decodes) // 10]
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -28,17 +27,18 @@ from collections.abc import Iterator
 
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before torch is imported
 
+from benchmarks.decoding import step_times
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from core.contract.messages import EngineRequest
-from core.contract.params import SamplingParams
-from core.engine import Engine
 
 PERIOD = 0.01
 """Seconds in which a thief computes once."""
 
 PYTHON_SHARE = 0.1
 WARM_UP = 5
+
+LAST_ID = 4999
+"""The highest id of random prompts, if the model has so many."""
 
 THIEF = """
 import time
@@ -89,22 +89,6 @@ TURNS = {
 }
 
 
-def decode(engine: Engine, num_rows: int, context: int, num_steps: int) -> list[float]:
-    """Seconds of each decode step of ``num_rows`` new sequences."""
-    rng = random.Random(0)
-    num_tokens = num_steps + WARM_UP
-    params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
-    for i in range(num_rows):
-        prompt = tuple(rng.randrange(300, 5000) for _ in range(context))
-        engine.add(EngineRequest(request_id=str(i), prompt_token_ids=prompt, params=params))
-    seconds = []
-    while engine.has_work:
-        start = time.perf_counter()
-        engine.step()
-        seconds.append(time.perf_counter() - start)
-    return seconds[-num_steps:]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -119,13 +103,20 @@ def main() -> None:
     sys.setswitchinterval(0.0005)  # as the server sets it
     model = ModelConfig(model=options.directory, device="cpu", quantization=options.quantization)
     config = EngineConfig(max_model_len=512, enable_prefix_caching=False)
-    engine = load_engine(model, config).engine
+    loaded = load_engine(model, config)
+    last_id = min(LAST_ID, loaded.info.num_token_ids - 1)
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in TURNS}
     for _ in range(options.rounds):
         for name, beside in TURNS.items():
             with beside():
                 cpu = time.process_time()
-                seconds = decode(engine, options.rows, options.context, options.steps)
+                seconds = step_times(
+                    loaded.engine,
+                    options.rows,
+                    context=options.context,
+                    num_tokens=options.steps + WARM_UP,
+                    last_id=last_id,
+                )[-options.steps :]
                 cpu = time.process_time() - cpu
             mean = 1e3 * statistics.mean(seconds)
             found[name].append((mean, 1e3 * statistics.median(seconds), 1e3 * cpu / options.steps))
