@@ -15,22 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
-#if defined(__AVX512F__)
-#define WIDTH 64
-#elif defined(__AVX__)
-#define WIDTH 32
-#else
-#define WIDTH 16
-#endif
+#include "vectors.h"
 
 typedef long long ints __attribute__((vector_size(WIDTH)));
-typedef float floats __attribute__((vector_size(WIDTH)));
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MAX_THREADS 256
-#define CHAINS 12 /* two units with a latency of four to five cycles need ten multiply-adds in flight */
 #define ROUNDS 4000000L
 
 static int threads;
@@ -40,12 +31,6 @@ static char *buffer;
 static atomic_int arrived, generation;
 static double read_rate, fma_rate; /* written by thread 0 only */
 static volatile double sink;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 /* Spins: a barrier that sleeps would cost more than a pass over a small buffer. */
 static void barrier(void) {

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -19,30 +18,16 @@
 #define TILES
 #endif
 
-#if defined(__AVX512F__)
-#define WIDTH 64
-#elif defined(__AVX__)
-#define WIDTH 32
-#else
-#define WIDTH 16
-#endif
+#include "vectors.h"
 
-typedef float floats __attribute__((vector_size(WIDTH)));
 typedef int32_t ints __attribute__((vector_size(WIDTH)));
 
-#define CHAINS 12 /* two units with a latency of four to five cycles need ten products in flight */
 #define PASSES 9
 #define ROUNDS 200000L
 
 static int threads;
 static pthread_barrier_t barrier;
 static volatile double sink;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 /* Runs `product` ROUNDS times on CHAINS vectors of sums. `product` may use s, a, b and i. */
 #define CHAIN(type, product)                          \
@@ -83,43 +68,37 @@ static void configure(void) {
     _tile_loadconfig(&config);
 }
 
-#define TILE_PASS(product)                                    \
-    configure();                                              \
-    for (long r = 0; r < ROUNDS / 4; r++) {                   \
-        product(0, 4, 6);                                     \
-        product(1, 4, 7);                                     \
-        product(2, 5, 6);                                     \
-        product(3, 5, 7);                                     \
-    }                                                         \
-    _tile_release();
+/* If tiles are permitted, end the pass with ROUNDS products of two tiles with `depth` values of k. */
+#define TRY_TILES(product, depth)               \
+    if (are_tiles_permitted()) {                \
+        configure();                            \
+        for (long r = 0; r < ROUNDS / 4; r++) { \
+            product(0, 4, 6);                   \
+            product(1, 4, 7);                   \
+            product(2, 5, 6);                   \
+            product(3, 5, 7);                   \
+        }                                       \
+        _tile_release();                        \
+        return 2.0 * ROUNDS * 16 * 16 * depth;  \
+    }
+#else
+#define TRY_TILES(product, depth)
 #endif
 
 static double bfloat16_pass(double *sum) {
-#if defined(TILES)
-    if (are_tiles_permitted()) {
-        TILE_PASS(_tile_dpbf16ps)
-        return 2.0 * ROUNDS * 16 * 16 * 32;
-    }
-#endif
-    double total = 0, rate = 0;
+    TRY_TILES(_tile_dpbf16ps, 32)
 #if defined(__AVX512BF16__)
+    double total = 0;
     CHAIN(floats, (floats)_mm512_dpbf16_ps((__m512)s[i], (__m512bh)a, (__m512bh)b))
-    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 2);
-#else
-    CHAIN(floats, s[i] + a * b)
-    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 4);
-#endif
     *sum += total;
-    return rate;
+    return 2.0 * ROUNDS * CHAINS * (WIDTH / 2);
+#else
+    return float32_pass(sum);
+#endif
 }
 
 static double int8_pass(double *sum) {
-#if defined(TILES)
-    if (are_tiles_permitted()) {
-        TILE_PASS(_tile_dpbssd)
-        return 2.0 * ROUNDS * 16 * 16 * 64;
-    }
-#endif
+    TRY_TILES(_tile_dpbssd, 64)
     double total = 0, rate = 0;
 #if defined(__AVX512VNNI__)
     CHAIN(ints, (ints)_mm512_dpbusd_epi32((__m512i)s[i], (__m512i)a, (__m512i)b))
@@ -131,8 +110,7 @@ static double int8_pass(double *sum) {
     CHAIN(ints, s[i] + (ints)_mm256_madd_epi16((__m256i)a, (__m256i)b))
     rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 2);
 #else
-    CHAIN(floats, s[i] + a * b)
-    rate = 2.0 * ROUNDS * CHAINS * (WIDTH / 4);
+    rate = float32_pass(&total);
 #endif
     *sum += total;
     return rate;
