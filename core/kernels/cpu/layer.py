@@ -10,6 +10,9 @@ import torch
 from core.kernels.cpu.library import address
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 
+MAX_PARTS = 4
+"""Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in source/layer.cpp."""
+
 
 class Norm(ctypes.Structure):
     """Mirrors ``Norm`` in source/layer.cpp. A null weight means that there is no norm."""
@@ -34,7 +37,11 @@ class Matrix(ctypes.Structure):
 
     @classmethod
     def of(cls, weight: PackedWeight, epilogue: Epilogue = Epilogue.NONE) -> Matrix:
-        """Point to a packed weight, which the caller keeps alive."""
+        """Point to a packed weight, which the caller keeps alive.
+
+        It has at most MAX_PARTS parts, and one for a gated epilogue.
+        """
+        assert weight.num_parts <= (1 if epilogue.is_gated else MAX_PARTS), weight.num_parts
         more = None if weight.more is None else ctypes.pointer(cls.of(weight.more, epilogue))
         return cls(
             weight.format,

@@ -67,6 +67,11 @@ class PackedWeight:
         return self.own_rows if self.more is None else self.own_rows + self.more.num_rows
 
     @property
+    def num_parts(self) -> int:
+        """Number of formats in a row: this one, and those of ``more``."""
+        return 1 if self.more is None else 1 + self.more.num_parts
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the whole matrix."""
         return self.data.numel() + (0 if self.more is None else self.more.nbytes)

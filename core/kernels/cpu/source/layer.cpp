@@ -57,7 +57,7 @@ int64_t width_of(const Matrix& m) {
 
 // The products of a matrix and its further rows, one after the other, and where in prepared memory their rows are.
 struct Products {
-  static constexpr int MOST = 4;
+  static constexpr int MOST = 4;  // see MAX_PARTS in core/kernels/cpu/layer.py, which refuses more
   Job jobs[MOST];
   int64_t starts[MOST], bytes = 0;
   int count = 0;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch.nn.functional import gelu, linear, silu
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
 from core.gguf.values import values_of
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks, quantise, values
+from core.kernels.cpu.layer import MAX_PARTS, Matrix
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 from tests.support.builds import BUILDS, build
@@ -132,6 +135,18 @@ def test_gated_products(library: Kernels) -> None:
         left, right = (linear(sharp, values_of(m).double()).float() for m in (gate, up))
         close(weight.multiply(x, Epilogue.SILU_GATE), silu(left) * right)
         close(weight.multiply(x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
+
+
+def test_the_layer_kernel_gets_no_more_parts_than_it_has_room_for(library: Kernels) -> None:
+    part = packed(library, random_matrix(BLOCK_TYPES[8], 32, 32))
+    weight = part
+    for _ in range(MAX_PARTS - 1):
+        weight = replace(part, more=weight)
+    Matrix.of(weight)
+    with pytest.raises(AssertionError):
+        Matrix.of(replace(part, more=weight))
+    with pytest.raises(AssertionError):
+        Matrix.of(replace(part, more=part), Epilogue.SILU_GATE)
 
 
 def test_what_is_not_finite_stays_in_its_row(library: Kernels) -> None:
