@@ -1,10 +1,11 @@
-"""What rounded weights and activations cost, in torch, before a kernel is written for them.
+"""How far a model's output moves if its weights and activations are rounded, computed in torch.
 
     python -m benchmarks.activation_bits MODEL_DIRECTORY TEXT_FILE [--tokens 400]
 
-Each line is one way to round the linear layers: weights to 8 bits with a scale per row, and
-activations to integers with a scale for so many columns of a row. It gives the distance from the
-float32 model over the text: KL divergence in nats, the share of equal best tokens, and perplexity.
+It needs no kernel, so it can say whether one is worth writing. Each line is one way to round the
+linear layers: weights to 8 bits with a scale per row, and activations to integers with a scale for
+so many columns of a row. It gives the distance from the float32 model over the text: KL divergence
+in nats per token, the share of equal best tokens, and the perplexity of the rounded model.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from core.contract.messages import EngineRequest
@@ -36,9 +37,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 PROMPT = tuple(range(1000, 1300))
 
+Times = npt.NDArray[np.float64]
 
-def milliseconds(draw: RowDraw, logits: torch.Tensor, params: dict[str, Any], rounds: int) -> Any:
-    """CPU time of each round, per row."""
+
+def milliseconds(draw: RowDraw, logits: torch.Tensor, params: dict[str, Any], rounds: int) -> Times:
+    """CPU time of each round, in milliseconds per row."""
     request = EngineRequest(
         request_id="row",
         prompt_token_ids=PROMPT,

@@ -38,8 +38,6 @@ MAX_ROWS = 256
 RUN_LENGTH = 128
 """Tokens of a run, rounded up to whole blocks. Also the unit of prefixes that are read once."""
 
-Ints = npt.NDArray[np.int64]
-
 _Kind: TypeAlias = tuple[int | None, int, int, int]
 """Layers of one kind share a plan: sliding window, heads, kv heads, value dimension."""
 

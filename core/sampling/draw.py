@@ -33,7 +33,10 @@ _MAX_TEMPERATURE = 1e30
 
 
 def load_row_draw(vocab_size: int, dtype: torch.dtype, device: torch.device) -> RowDraw:
-    """Compile the draw for logits of ``dtype``. Nothing is read back from a CUDA device."""
+    """Return the draw that suits the device.
+
+    On CUDA it is compiled here, for logits of ``dtype`` and float32, and reads nothing back.
+    """
     if device.type != "cuda":
         library = kernels()
         if library is None:

@@ -21,7 +21,7 @@ def argmax(kernels: Kernels, x: torch.Tensor) -> torch.Tensor:
 def draw_rows(
     kernels: Kernels, logits: torch.Tensor, filters: torch.Tensor, random_bits: torch.Tensor
 ) -> torch.Tensor:
-    """Sample one token per row as ``core.sampling.draw.RowDraw`` says."""
+    """Sample one token per row. ``core.sampling.draw.RowDraw`` states arguments and result."""
     num_rows, vocab_size = logits.shape
     assert filters.shape == (4, num_rows), filters.shape
     assert len(random_bits) == num_rows, (len(random_bits), num_rows)
@@ -37,7 +37,10 @@ def draw_rows(
 def logprob_lines(
     kernels: Kernels, logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
 ) -> torch.Tensor:
-    """What ``core.sampling.logprobs.lines`` returns, without a copy of float32 logits."""
+    """Log-probabilities of ``token_ids`` and of the ``num_top`` most likely tokens of each row.
+
+    ``core.sampling.logprobs.lines`` states arguments and result. float32 logits are not copied.
+    """
     num_rows, vocab_size = logits.shape
     assert len(token_ids) == num_rows, (len(token_ids), num_rows)
     logits = _rows(logits.float())

@@ -7,8 +7,6 @@
 
 namespace {
 
-constexpr int64_t MIN_PARALLEL = 1 << 14;  // values; below, waking threads costs more than it saves
-
 ROSE_INLINE void put_half(char* p, int column, uint16_t bits) { memcpy(p + column * 2, &bits, 2); }
 ROSE_INLINE uint16_t get_half(const char* p, int column) { return half_at((const uint8_t*)p + column * 2); }
 

@@ -22,7 +22,8 @@ struct ByteRows {
   }
 };
 
-// Round a row, as quantise_row does for runs of 256.
+// Round a row: x[k] is close to codes[k] * factors[k / T::X_RUN * 2], with codes[k] from -127 to 127. K is a multiple of
+// T::SUM_RUN. A run with NaN or infinity gets factors of NaN.
 template <class T>
 void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums) {
   for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2) {

@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t FAILED = -1, MASKED = -3;  // see core/sampling/draw.py
+constexpr int64_t FAILED = -1, MASKED = -3;  // see core/sampling/greedy.py
 constexpr float DEEPEST = 87;                // tokens with less than exp(-87) of the best one's weight are not drawn
 constexpr int BINS = 2048;
 constexpr int LEFT_OUT = BINS;  // the bin of tokens that are not ranked

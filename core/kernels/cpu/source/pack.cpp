@@ -9,8 +9,6 @@
 
 namespace {
 
-constexpr int64_t MIN_PARALLEL = 1 << 14;  // values; below, waking threads costs more than it saves
-
 // The type of a checkpoint's weights.
 enum Source { FROM_FLOAT32 = 0, FROM_BFLOAT16 = 1 };
 

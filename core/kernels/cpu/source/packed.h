@@ -135,7 +135,7 @@ struct PackedInt8 {
   using Vector = vs;
   using Sum = vi;
   static constexpr int MOST = 32767;
-  static constexpr int64_t K_PER_STEP = 2, STEPS = 1, PARTS = 1, SUMMED = RUN, BYTES = 2 * W * 2;
+  static constexpr int64_t K_PER_STEP = 2, STEPS = 1, PARTS = 1, SUMMED = 256, BYTES = 2 * W * 2;
   static int64_t at(int64_t k, int c) { return k / 2 * BYTES + c * 2 + k % 2; }
   static void put(char* p, const float (*v)[PANEL]) {
     for (int c = 0; c < PANEL; c += W) {
