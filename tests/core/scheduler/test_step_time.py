@@ -67,6 +67,15 @@ def test_tokens_that_cost_nothing_yet_are_not_the_last_word():
     assert step_time.prompt_tokens(1, LEAST) in range(2 * LEAST, 2 * LEAST + 2)
 
 
+@pytest.mark.parametrize(("least", "num_tokens"), [(4, 21), (LEAST, 26)])
+def test_a_flat_line_is_used_up_to_a_quarter_over_proportion(least, num_tokens):
+    """10 tokens more took 5 ms more, so the line has 60 tokens, the bound of growth 40."""
+    step_time = StepTime(0.1)
+    step_time.observe(10, 10, 0.075)
+    step_time.observe(20, 11, 0.08)  # in proportion 25 tokens fit
+    assert step_time.prompt_tokens(10, least) == num_tokens, "or the least chunk more than before"
+
+
 @given(
     base=st.floats(0.001, 0.08),
     per_token=st.floats(0.00005, 0.01),

@@ -320,3 +320,18 @@ class TestDisconnect:
         assert small.status == 200
         await free(app)
         assert translate.num_finished == 1
+
+
+async def test_the_priority_of_a_request_is_that_of_its_turn_in_the_lane(start_app):
+    app = await start_app()
+    lane = app.litestar.state.serving.lanes.small
+    turns, run = [], lane.run
+
+    async def noted_run(turn, *args):
+        turns.append((turn.tenant, turn.priority))
+        return await run(turn, *args)
+
+    lane.run = noted_run
+    for fields in ({"priority": -7}, {"priority": None}, {}):
+        await ask(app, "POST", CHAT, {"messages": USER, "max_tokens": 1, **fields})
+    assert turns == [("127.0.0.1", -7), ("127.0.0.1", 0), ("127.0.0.1", 0)]
