@@ -70,7 +70,7 @@ class EarlyRefusal:
             return None
         admission.num_refused += 1
         error = to_api_error(admission.choices.refusal(1))
-        return partial(_answer, error, f"POST {url.decode()}", tenant, id_of(headers))
+        return partial(_answer, error, url.decode(), tenant, id_of(headers))
 
     def _pass(self, tenant: str) -> None:
         """Count a request until it has begun, or waits for its turn."""
@@ -97,8 +97,8 @@ class EarlyRefusal:
 
 
 def _answer(
-    error: APIError, request: str, tenant: Tenant, request_id: bytes, *, is_last: bool
+    error: APIError, path: str, tenant: Tenant, request_id: bytes, *, is_last: bool
 ) -> bytes:
-    log_access(request, error.status, 0.0, tenant, request_id)
+    log_access(f"POST {path}", error.status, 0.0, tenant, request_id)
     headers = {"x-request-id": request_id.decode(), "openai-processing-ms": "0"}
-    return raw_response(error, headers | retry_headers(error), is_last=is_last)
+    return raw_response(error, headers | retry_headers(error), is_last=is_last, path=path)

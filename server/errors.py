@@ -1,7 +1,8 @@
-"""Exceptions to OpenAI's error object.
+"""Exceptions to error responses.
 
-Every failed request becomes an ``APIError`` here, with a status and headers. Messages have a
-limited length and contain nothing internal.
+Every failed request becomes an ``APIError`` here, with a status, OpenAI's error object and headers.
+``server.error_shapes`` encodes it for its API. Messages have a limited length and contain nothing
+internal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
-from litestar.types import Send
+from litestar.types import Scope, Send
 
 from core.contract.errors import (
     ContextLengthExceeded,
@@ -27,7 +28,8 @@ from core.contract.errors import (
     RoseInferError,
     Unavailable,
 )
-from schemas.errors import ErrorObject, ErrorResponse
+from schemas.errors import ErrorObject
+from server.error_shapes import shape_at
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -108,16 +110,16 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
     return Response(
-        encode_error(api_error.error),
+        shape_at(request.scope["path"])(api_error.status, api_error.error),
         status_code=api_error.status,
         headers=retry_headers(api_error),
         media_type="application/json",
     )
 
 
-async def send_error(send: Send, error: APIError) -> None:
+async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
-    body = encode_error(error.error)
+    body = shape_at(scope["path"])(error.status, error.error)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     headers |= retry_headers(error)
     await send(
@@ -137,11 +139,6 @@ def retry_headers(error: APIError) -> dict[str, str]:
     """
     may_retry = "retry-after" in error.headers
     return {**error.headers, "x-should-retry": "true" if may_retry else "false"}
-
-
-def encode_error(error: ErrorObject) -> bytes:
-    """The body of an error response, and the data of an error event."""
-    return msgspec.json.encode(ErrorResponse(error=error))
 
 
 def stream_error(message: str) -> ErrorObject:

@@ -89,7 +89,8 @@ def with_known_hosts(app: ASGIApp, policy: HostPolicy) -> ASGIApp:
                     if not is_allowed(value.decode("latin-1")):
                         # The body is not read: the connection cannot be used again.
                         headers = {"connection": "close"}
-                        await send_error(send, APIError(403, message, code=code, headers=headers))
+                        error = APIError(403, message, code=code, headers=headers)
+                        await send_error(scope, send, error)
                         return
         await app(scope, receive, send)
 

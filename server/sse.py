@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import msgspec
 
-from schemas.errors import ErrorObject
-from server.errors import encode_error
+from schemas.errors import ErrorObject, ErrorResponse
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -45,7 +44,7 @@ def frame(chunk: msgspec.Struct) -> bytes:
 
 def error_frame(error: ErrorObject) -> bytes:
     """The event of an error that ends a stream."""
-    return _event(encode_error(error))
+    return frame(ErrorResponse(error=error))
 
 
 def _event(data: bytes) -> bytes:

@@ -31,4 +31,4 @@ def busy_app(app: ASGIApp) -> ASGIApp:
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
     error = to_api_error(Unavailable(refusal.BUSY.message))
     error.headers["connection"] = "close"
-    await send_error(send, error)
+    await send_error(scope, send, error)

@@ -8,7 +8,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from uuid import uuid4
 
-from server.errors import INVALID, APIError, encode_error
+from server.error_shapes import shape_at
+from server.errors import INVALID, APIError
 
 RETRYABLE = frozenset({408, 503})
 """Statuses after which the same request may succeed."""
@@ -34,9 +35,18 @@ class Refusal:
         return raw_response(error, headers, is_last=True)
 
 
-def raw_response(error: APIError, headers: Mapping[str, str], *, is_last: bool) -> bytes:
-    """A whole HTTP/1.1 response. ``is_last`` says that the connection ends after it."""
-    body = encode_error(error.error)
+def raw_response(
+    error: APIError,
+    headers: Mapping[str, str],
+    *,
+    is_last: bool,
+    path: str = "",
+) -> bytes:
+    """A whole HTTP/1.1 response. ``is_last`` says that the connection ends after it.
+
+    ``path`` is the request's, empty if it is not known.
+    """
+    body = shape_at(path)(error.status, error.error)
     lines = [
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
         f"date: {formatdate(usegmt=True)}",

@@ -8,30 +8,34 @@ from typing import Any, TypeVar
 
 from litestar import Response
 
-from schemas.chat import ChatCompletionRequest
-from schemas.completions import CompletionRequest
-from schemas.generate import GenerateRequest
 from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.answers import StreamAnswer, WholeAnswer
 from server.job import Job
 from server.served_model import ServedModel
 from server.serving import Serving
-from server.translate.size import num_generations
 
-R = TypeVar("R", ChatCompletionRequest, CompletionRequest, GenerateRequest)
+R = TypeVar("R")
 
 
 async def answer(
-    serving: Serving, ticket: Ticket, translate: Callable[[R, ServedModel], Job], request: R
+    serving: Serving,
+    ticket: Ticket,
+    translate: Callable[[R, ServedModel], Job],
+    request: R,
+    *,
+    num_generations: int = 1,
+    priority: int | None = None,
 ) -> Response[Any]:
     """Translate the request in a worker thread, submit the job, return the response that sends it.
+
+    ``num_generations`` is the number of choices of all prompts, and ``priority`` the request's.
 
     Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
     After this no 4xx is possible.
     """
-    ticket.decoded(num_generations(request))
-    turn = Turn(ticket.tenant.name, ticket.num_body_bytes, request.priority or 0)
+    ticket.decoded(num_generations)
+    turn = Turn(ticket.tenant.name, ticket.num_body_bytes, priority or 0)
     lane = serving.lanes.of_size(ticket.num_body_bytes)
     job = await lane.run(turn, translate, request, serving.model)
     ticket.translated(

@@ -37,4 +37,11 @@ class ChatController(Controller):
     ) -> Response[Any]:
         """Continue a conversation."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_chat, data)
+        return await answer(
+            serving,
+            ticket,
+            translate_chat,
+            data,
+            num_generations=data.n or 1,
+            priority=data.priority,
+        )

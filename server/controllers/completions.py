@@ -15,6 +15,7 @@ from server.controllers.ticketed import with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.completions import translate_completion
+from server.translate.size import num_generations
 
 
 class CompletionController(Controller):
@@ -36,4 +37,11 @@ class CompletionController(Controller):
     ) -> Response[Any]:
         """Continue a text, or score it."""
         serving.check_accepting(data.model)
-        return await answer(serving, ticket, translate_completion, data)
+        return await answer(
+            serving,
+            ticket,
+            translate_completion,
+            data,
+            num_generations=num_generations(data),
+            priority=data.priority,
+        )

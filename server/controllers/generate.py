@@ -36,4 +36,4 @@ class GenerateController(Controller):
     ) -> Response[Any]:
         """Continue a text. Tokens are sampled unless ``do_sample`` is false."""
         serving.check_accepting()
-        return await answer(serving, ticket, translate_generate, data)
+        return await answer(serving, ticket, translate_generate, data, priority=data.priority)

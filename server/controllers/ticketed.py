@@ -40,7 +40,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         try:
             ticket = Ticket(admission, tenant, declared_bytes=declared)
         except QueueFull as full:  # raised, it would cost twice as much
-            await send_error(send, to_api_error(full))
+            await send_error(scope, send, to_api_error(full))
             return
         with ticket:
             scope["state"][SCOPE_KEY] = ticket

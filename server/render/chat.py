@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,25 +12,14 @@ from core.contract.messages import StepOutput, TokenLogprob
 from schemas.chat import ChatChoice, ChatCompletion, FinishReason
 from schemas.chat_chunk import ChatChunkChoice, ChatCompletionChunk, ChatDelta
 from schemas.logprobs import ChatLogprobs
-from server.parsers.base import CallArguments, CallBegin, Content, Delta, Parser, Reasoning
+from server.parsers.base import CallArguments, CallBegin, Content, Delta
 from server.render.chat_message import chat_delta, chat_message
+from server.render.chat_options import ChatOptions
+from server.render.deltas import ChoiceDeltas
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import chat_logprobs
 from server.render.sliced import encoded_list
 from server.sse import Template
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """How a choice's text becomes a message.
-
-    ``new_parser`` makes the tool-call parser of one choice. None: all text is content.
-    ``call_finish_reason`` is the finish reason of a choice that made calls and then stopped.
-    """
-
-    new_parser: Callable[[], Parser] | None = None
-    call_finish_reason: Literal["stop", "tool_calls"] = "tool_calls"
-    shows_reasoning: bool = True
 
 
 @dataclass(slots=True)
@@ -42,9 +30,8 @@ class _Choice:
     ``logprobs`` and ``token_ids`` have not been sent yet.
     """
 
-    parser: Parser | None
+    deltas: ChoiceDeltas
     template: Template | None = None
-    has_calls: bool = False
     logprobs: list[TokenLogprob] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
 
@@ -55,10 +42,7 @@ class ChatRenderer(EventRenderer):
     def __init__(self, envelope: Envelope, options: ChatOptions) -> None:
         super().__init__(envelope, ChatCompletionChunk)
         self._options = options
-        self._choices = [
-            _Choice(options.new_parser and options.new_parser())
-            for _ in range(envelope.num_choices)
-        ]
+        self._choices = [_Choice(ChoiceDeltas(options)) for _ in range(envelope.num_choices)]
 
     def begin(self) -> bytes:
         """The role chunk of every choice, in order: clients expect ascending indexes.
@@ -89,15 +73,15 @@ class ChatRenderer(EventRenderer):
         if not self._only_text_differs:
             choice.logprobs += output.logprobs
             choice.token_ids += output.token_ids
-        data = b"".join([self._delta_chunk(index, delta) for delta in self._deltas(choice, output)])
-        if choice.parser is None:
+        data = b"".join([self._delta_chunk(index, delta) for delta in choice.deltas.feed(output)])
+        if choice.deltas.is_plain:
             choice.template = self._templates.get((index, Content))
         if output.finish_reason is not None:
             data += self._chunk(
                 index,
                 ChatDelta(),
                 logprobs=self._pending_logprobs(choice) if choice.logprobs else None,
-                finish_reason=self._finish_reason(output, has_calls=choice.has_calls),
+                finish_reason=choice.deltas.finish_reason(output),
                 stop_reason=stop_reason(output),
                 token_ids=self._pending_token_ids(choice),
             )
@@ -114,23 +98,9 @@ class ChatRenderer(EventRenderer):
             )
         )
 
-    def _deltas(self, choice: _Choice, output: StepOutput) -> list[Delta]:
-        """What the output adds to the message. All thinking comes before any text."""
-        deltas: list[Delta] = []
-        if output.thinking and self._options.shows_reasoning:
-            deltas.append(Reasoning(output.thinking))
-        if choice.parser is not None:
-            deltas += choice.parser.feed(output.text)
-            if output.is_last:
-                deltas += choice.parser.finish()
-        elif output.text:
-            deltas.append(Content(output.text))
-        return deltas
-
     def _delta_chunk(self, index: int, delta: Delta) -> bytes:
         choice = self._choices[index]
         if isinstance(delta, CallBegin):
-            choice.has_calls = True
             self._templates.pop((index, CallArguments), None)  # it contains the call's index
         elif self._only_text_differs:
             return self._filled(
@@ -148,22 +118,16 @@ class ChatRenderer(EventRenderer):
         )
 
     def _choice(self, index: int, output: StepOutput) -> ChatChoice:
-        message = chat_message(self._deltas(self._choices[index], output))
+        deltas = self._choices[index].deltas
+        message = chat_message(deltas.feed(output))
         return ChatChoice(
             index=index,
             message=message,
             logprobs=self._logprobs(output.logprobs),
-            finish_reason=self._finish_reason(output, has_calls=message.tool_calls is not UNSET),
+            finish_reason=deltas.finish_reason(output),
             stop_reason=stop_reason(output),
             token_ids=self._token_ids(output.token_ids),
         )
-
-    def _finish_reason(self, output: StepOutput, *, has_calls: bool) -> FinishReason:
-        """``length`` stays ``length``, also after calls."""
-        assert output.finish_reason is not None
-        if has_calls and output.finish_reason == "stop":
-            return self._options.call_finish_reason
-        return output.finish_reason
 
     def _pending_logprobs(self, choice: _Choice) -> ChatLogprobs | None:
         entries, choice.logprobs = choice.logprobs, []

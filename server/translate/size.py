@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
-from schemas.generate import GenerateRequest
 
 
-def num_generations(request: ChatCompletionRequest | CompletionRequest | GenerateRequest) -> int:
+def num_generations(request: CompletionRequest) -> int:
     """Choices of all prompts."""
-    match request:
-        case ChatCompletionRequest():
-            return request.n or 1
-        case CompletionRequest():
-            return _num_prompts(request) * max(request.best_of or 1, request.n or 1)
-        case GenerateRequest():
-            return 1
+    return _num_prompts(request) * max(request.best_of or 1, request.n or 1)
 
 
 def _num_prompts(request: CompletionRequest) -> int:

@@ -10,7 +10,8 @@ from core.text.tokenizer import Tokenizer
 from server import sse
 from server.answers import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.render.base import Head
-from server.render.chat import ChatOptions, ChatRenderer
+from server.render.chat import ChatRenderer
+from server.render.chat_options import ChatOptions
 from server.render.envelope import Envelope
 from server.render.text import TextRenderer
 from server.response_stream import BUFFERED_OUTPUTS

@@ -28,10 +28,10 @@ from core.contract.errors import (
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.decoding import decode_request
+from server.error_shapes import openai_shape
 from server.errors import (
     MAX_MESSAGE_LENGTH,
     APIError,
-    encode_error,
     stream_error,
     to_api_error,
 )
@@ -159,7 +159,7 @@ class TestTable:
             assert len(error.message) <= MAX_MESSAGE_LENGTH
 
     def test_all_four_keys_are_always_written(self):
-        assert msgspec.json.decode(encode_error(stream_error("no"))) == {
+        assert msgspec.json.decode(openai_shape(500, stream_error("no"))) == {
             "error": {"message": "no", "type": "server_error", "param": None, "code": None}
         }
 

@@ -2,7 +2,8 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.render.chat import ChatOptions, ChatRenderer
+from server.render.chat import ChatRenderer
+from server.render.chat_options import ChatOptions
 from tests.support.each import each
 
 

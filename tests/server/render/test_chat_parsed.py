@@ -9,7 +9,8 @@ import pytest
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
 from server.parsers.tool import tool_parser
-from server.render.chat import ChatOptions, ChatRenderer
+from server.render.chat import ChatRenderer
+from server.render.chat_options import ChatOptions
 from tests.support.each import each
 
 TOOLS = [FunctionDefinition(name="get_weather"), FunctionDefinition(name="ping")]

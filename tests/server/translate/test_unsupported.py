@@ -13,8 +13,16 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from server.controllers import chat as chat_controller
 from server.controllers import completions as completion_controller
-from server.translate import answer_form, chat_prompt, formats, params, prompts, response, tools
-from server.translate import chat as translate_chat
+from server.translate import (
+    answer_form,
+    chat_job,
+    chat_prompt,
+    formats,
+    params,
+    prompts,
+    response,
+    tools,
+)
 from server.translate import completions as translate_completions
 from server.translate.unsupported import refuse_unsupported, refused_fields
 from tests.support.each import each
@@ -46,7 +54,7 @@ SHARED = [params, prompts.truncate, response]
 READERS = {
     ChatCompletionRequest: [
         chat_controller,
-        translate_chat,
+        chat_job,
         chat_prompt,
         answer_form,
         tools.select_tools,

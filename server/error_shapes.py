@@ -1,0 +1,30 @@
+"""Error bodies: each API has its own shape, and the path of a request tells the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from schemas.errors import ErrorObject, ErrorResponse
+
+Shape: TypeAlias = Callable[[int, ErrorObject], bytes]
+"""Encodes an error with its HTTP status as the body of a response."""
+
+
+def openai_shape(_status: int, error: ErrorObject) -> bytes:
+    """``{"error": {...}}``."""
+    return msgspec.json.encode(ErrorResponse(error=error))
+
+
+SHAPES: Mapping[str, Shape] = {}
+"""By path: of a route, or of a folder of routes if it ends with a slash. The rest is OpenAI's."""
+
+
+def shape_at(path: str) -> Shape:
+    """The shape of errors of requests for ``path``, also where there is no such route."""
+    for place, shape in SHAPES.items():
+        if path == place or path.startswith(place if place.endswith("/") else place + "/"):
+            return shape
+    return openai_shape
