@@ -14,6 +14,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
 from schemas.limits import field_bytes
+from schemas.responses_request import ResponsesRequest
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
 
 PAGE = Path(__file__).with_name("limits.md")
@@ -21,6 +22,7 @@ PAGE = Path(__file__).with_name("limits.md")
 REQUESTS: dict[str, type[msgspec.Struct]] = {
     "POST /v1/chat/completions": ChatCompletionRequest,
     "POST /v1/completions": CompletionRequest,
+    "POST /v1/responses": ResponsesRequest,
     "POST /generate": GenerateRequest,
     "POST /tokenize": TokenizeRequest,
     "POST /detokenize": DetokenizeRequest,

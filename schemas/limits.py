@@ -30,6 +30,9 @@ MAX_PARTS = 16_384
 MAX_CALLS = 1024
 """Messages, parts of one message, calls of one message."""
 
+MAX_INPUT_ITEMS = 16_384
+"""Items of a conversation in the Responses API."""
+
 MAX_TOOLS = 1024
 
 MAX_CHOICES = 128
@@ -70,6 +73,8 @@ NESTED_FIELDS = (
     "structural_tag",
     "guided_json",
     "json_schema",
+    "text",
+    "metadata",
 )
 """Top-level fields that contain any JSON and are read."""
 
@@ -89,6 +94,8 @@ MAX_COLONS = 200_000
 DEFAULT_FIELD_BYTES = MiB // 8
 FIELD_BYTES: dict[str, int | None] = {
     "messages": None,
+    "input": None,
+    "instructions": None,
     "prompt": None,
     "suffix": None,
     "tokens": None,
@@ -103,6 +110,7 @@ FIELD_BYTES: dict[str, int | None] = {
     "chat_template_kwargs": MiB // 4,
     **dict.fromkeys(
         (
+            "text",
             "response_format",
             "structured_outputs",
             "structural_tag",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from core.contract.grammar import Grammar
 from core.grammar.compiler import GrammarCompiler
 from server.admission.checkpoint import checkpoint, is_cancelled
@@ -21,6 +23,12 @@ class NewGrammars:
         """Note a grammar. Raises InvalidRequest if it is too large."""
         self._compiler.check_size(grammar, param=param)
         self._noted.append((grammar, param))
+
+    def rename_params(self, name_of: Callable[[str], str]) -> None:
+        """Rename the fields, for a client of another API than chat completions."""
+        self._noted = [
+            (grammar, None if param is None else name_of(param)) for grammar, param in self._noted
+        ]
 
     def are_compiled(self, salt: str) -> bool:
         """Whether all are compiled for requests with this salt. Does not block."""

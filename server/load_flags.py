@@ -40,6 +40,16 @@ LOAD_FLAGS: tuple[Flag, ...] = (
         convert=positive,
     ),
     Flag(
+        name="max-stored-responses",
+        help="responses of /v1/responses that are kept in memory; 0: none",
+        convert=not_negative,
+    ),
+    Flag(
+        name="max-stored-response-bytes",
+        help="bytes of the responses that are kept, with their conversations",
+        convert=size,
+    ),
+    Flag(
         name="request-timeout",
         help="seconds that a request may take, waiting included; then it is answered 504, or its "
         "stream ends with an error; X-Request-Timeout of a request may be shorter; 0: no limit",

@@ -12,6 +12,7 @@ from server.admission.limits import Limits
 from server.admission.turns import Turns
 from server.bridge import EngineBridge
 from server.errors import APIError
+from server.response_store import ResponseStore
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.stalls import StallWatch
@@ -37,6 +38,7 @@ class Serving:
     lanes: Lanes
     stalls: StallWatch
     created: int
+    responses: ResponseStore
     loaded_model: ServedModel | None = None
     trimmer: Trimmer = field(default_factory=Trimmer)
     turns: Turns = field(default_factory=Turns)
@@ -58,6 +60,9 @@ class Serving:
             lanes=Lanes(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),
+            responses=ResponseStore(
+                settings.max_stored_responses, settings.max_stored_response_bytes
+            ),
         )
 
     @property

@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_queued_output_tokens: int = 64 * 2**20
     max_body_size: int = 32 * 2**20
     max_answer_logprobs: int = 4 * 2**20
+    max_stored_responses: int = 1000
+    max_stored_response_bytes: int = 64 * 2**20
     request_timeout: float = 0.0
     rate_limit: Rates | None = None
     uds: str | None = None

@@ -42,6 +42,11 @@ def frame(chunk: msgspec.Struct) -> bytes:
     return _event(_encoder.encode(chunk))
 
 
+def named_frame(name: str, event: msgspec.Struct) -> bytes:
+    """One event with a name, for APIs whose events have types."""
+    return b"event: " + name.encode() + b"\n" + frame(event)
+
+
 def error_frame(error: ErrorObject) -> bytes:
     """The event of an error that ends a stream."""
     return frame(ErrorResponse(error=error))

@@ -9,6 +9,8 @@ from server.controllers.completions import CompletionController
 from server.controllers.generate import GenerateController
 from server.controllers.health import HealthController
 from server.controllers.models import ModelController
+from server.controllers.responses import ResponsesController
+from server.controllers.stored_responses import StoredResponseController
 from server.controllers.tokens import TokenController
 
 CONTROLLERS: list[type[Controller]] = [
@@ -17,5 +19,7 @@ CONTROLLERS: list[type[Controller]] = [
     GenerateController,
     HealthController,
     ModelController,
+    ResponsesController,
+    StoredResponseController,
     TokenController,
 ]

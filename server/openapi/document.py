@@ -61,7 +61,7 @@ def _types(handler: HTTPRouteHandler) -> set[type[msgspec.Struct]]:
     """The Structs that a handler reads and writes."""
     specs = list((handler.responses or {}).values())
     types: set[Any] = {spec.data_container for spec in specs}
-    types |= {spec.event for spec in specs if isinstance(spec, StreamedSpec)}
+    types.update(*(spec.events for spec in specs if isinstance(spec, StreamedSpec)))
     if handler.parsed_data_field is not None:
         types.add(handler.parsed_data_field.annotation)
     return types - {None}
@@ -76,7 +76,7 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
         responses.pop("400", None)
     for status, spec in declared.items():
         if isinstance(spec, StreamedSpec):
-            media_type, stream = _stream(spec.event)
+            media_type, stream = _stream(spec.events)
             responses[str(status)]["content"][media_type] = {"schema": stream}
     everywhere = [403]
     if has_keys and not handler.opt.get("public"):
@@ -88,13 +88,13 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _stream(event: type[msgspec.Struct] | None) -> tuple[str, Json]:
-    if event is None:
+def _stream(events: tuple[type[msgspec.Struct], ...]) -> tuple[str, Json]:
+    if not events:
         return "text/plain", {"type": "string", "description": "New text as it is generated."}
-    name = REFERENCE.format(name=event.__name__)
+    names = ", ".join(f"`{REFERENCE.format(name=event.__name__)}`" for event in events)
     error = REFERENCE.format(name=ErrorResponse.__name__)
     # OpenAPI 3.1 has no schema for server-sent events.
     return "text/event-stream", {
         "description": "Server-sent events. The data of each is one line of JSON: a "
-        f"`{name}`, or a `{error}` if the stream cannot continue. The last is `[DONE]`.",
+        f"{names}, or a `{error}` if the stream cannot continue. The last is `[DONE]`.",
     }

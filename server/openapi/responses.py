@@ -28,10 +28,10 @@ ERRORS = {
 class StreamedSpec(ResponseSpec):
     """A response that is JSON, or a stream if the request sets ``stream``.
 
-    ``event`` is the type of an event's ``data``. None: the stream is plain text.
+    ``events`` are the types of the events' ``data``. Without any the stream is plain text.
     """
 
-    event: type[msgspec.Struct] | None = None
+    events: tuple[type[msgspec.Struct], ...] = ()
 
 
 def returns(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
@@ -44,10 +44,13 @@ def returns(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSp
 
 
 def returns_or_streams(
-    success: type[msgspec.Struct], event: type[msgspec.Struct] | None, *errors: int
+    success: type[msgspec.Struct],
+    events: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | None,
+    *errors: int,
 ) -> dict[int, ResponseSpec]:
-    """Declare a JSON response that may also be streamed as ``event``."""
-    spec = StreamedSpec(success, generate_examples=False, description="Success.", event=event)
+    """Declare a JSON response that may also be streamed as ``events``. None: as plain text."""
+    types = events if isinstance(events, tuple) else () if events is None else (events,)
+    spec = StreamedSpec(success, generate_examples=False, description="Success.", events=types)
     return {200: spec, **_errors(errors)}
 
 

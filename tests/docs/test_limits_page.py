@@ -9,8 +9,11 @@ import pytest
 from docs.make_limits import PAGE, REQUESTS, limits_of, limits_page
 from schemas.limits import field_bytes
 
-REFUSED = {"image_url", "input_audio", "file", "audio", "messages"}
-"""What takes any JSON of any size is refused or ignored, not read (`messages`: of completions)."""
+REFUSED = {"image_url", "input_audio", "file", "audio", "messages", "prompt"}
+"""What takes any JSON of any size is refused or ignored, not read.
+
+`messages` is that of completions, `prompt` that of responses.
+"""
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -10,12 +10,14 @@ from schemas.base import RequestModel, ResponseModel
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
+from schemas.responses_request import ResponsesRequest
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
 
 BODIES = {
     ChatCompletionRequest: {"messages": [{"role": "user", "content": "hi"}]},
     CompletionRequest: {"prompt": "hi"},
     GenerateRequest: {"prompt": "hi"},
+    ResponsesRequest: {"model": "m"},
     TokenizeRequest: {"prompt": "hi"},
     DetokenizeRequest: {"tokens": [1]},
 }

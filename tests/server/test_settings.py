@@ -58,6 +58,8 @@ GIVEN = {
     "rate_limit": ("--rate-limit", "60,9000", Rates(60, 9000)),
     "max_body_size": ("--max-body-size", "10k", 10_000),
     "max_answer_logprobs": ("--max-answer-logprobs", "9", 9),
+    "max_stored_responses": ("--max-stored-responses", "0", 0),
+    "max_stored_response_bytes": ("--max-stored-response-bytes", "10k", 10_000),
     "uds": ("--uds", "/run/r.sock", "/run/r.sock"),
     "ssl_certfile": ("--ssl-certfile", "c.pem", "c.pem"),
     "ssl_keyfile": ("--ssl-keyfile", "k.pem", "k.pem"),

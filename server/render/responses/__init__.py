@@ -1,0 +1,1 @@
+"""Responses of POST /v1/responses: items and events."""

@@ -1,0 +1,78 @@
+"""Errors of a request: their params name the client's fields, not those of chat completions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from core.contract.errors import ContextLengthExceeded, InvalidRequest
+
+FIELDS: Mapping[str, str] = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "response_format.json_schema": "text.format",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "logprobs": "top_logprobs",
+}
+"""From the field of a chat request to the client's."""
+
+_MESSAGE = re.compile(r"messages\[(?P<index>\d+)\](?P<rest>.*)", re.DOTALL)
+_TOOL = re.compile(r"tools\[(?P<index>\d+)\](?:\.function)?(?P<rest>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the messages and tools of a chat request come from, as paths of the client's body."""
+
+    messages: Sequence[str] = ()
+    tools: Sequence[str] = field(default_factory=tuple)
+
+    def path(self, param: str) -> str:
+        """The client's name of a field of the chat request."""
+        for pattern, paths in ((_MESSAGE, self.messages), (_TOOL, self.tools)):
+            match = pattern.fullmatch(param)
+            if match is not None and int(match["index"]) < len(paths):
+                return paths[int(match["index"])] + match["rest"]
+        return FIELDS.get(param, param)
+
+
+@contextmanager
+def named_by_client(origins: Origins) -> Iterator[None]:
+    """Rename the param of an InvalidRequest, in its message too."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise renamed(error, origins) from error
+
+
+def renamed(error: InvalidRequest, origins: Origins) -> InvalidRequest:
+    """The error with the client's names."""
+    if error.param is None:
+        return error
+    param = origins.path(error.param)
+    message = error.message.replace(f"'{error.param}", f"'{param}")
+    if message.startswith(error.param):
+        message = param + message.removeprefix(error.param)
+    if isinstance(error, ContextLengthExceeded):
+        return ContextLengthExceeded(message, param=param)
+    return InvalidRequest(message, param=param, code=error.code)
+
+
+def missing(param: str) -> InvalidRequest:
+    """The error of a field that must be there."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+    )
+
+
+def unsupported(param: str, what: str) -> InvalidRequest:
+    """The error of something that this server does not have."""
+    return InvalidRequest(
+        f"'{param}': {what} not supported by this server.",
+        param=param,
+        code="unsupported_parameter",
+    )
