@@ -173,6 +173,14 @@ def test_what_a_tenant_finds_in_this_step_goes_to_others():
     assert steps.step() == {"a": 21, "b": 2, "c": 40}
 
 
+def test_what_a_tenant_finds_goes_to_others_also_if_they_came_first():
+    steps = Steps(num_blocks=400, max_num_seqs=8, max_num_batched_tokens=64)
+    steps.add(unlike(1, 200), "c", tenant="c")
+    steps.add(unlike(0, 21), "a", tenant="a")
+    steps.add(unlike(0, 22), "b", tenant="b")
+    assert steps.step() == {"a": 21, "b": 2, "c": 40}
+
+
 def test_a_tenant_gets_at_least_a_block_and_tenants_take_turns():
     steps = Steps(num_blocks=400, max_num_seqs=8, max_num_batched_tokens=10)
     for i in range(5):
