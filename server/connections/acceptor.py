@@ -25,6 +25,7 @@ TLS_HANDSHAKE_TIMEOUT = 10.0
 TLS_SHUTDOWN_TIMEOUT = 5.0
 """Seconds until a connection is ended without the client's part."""
 
+NO_BYTES_YET = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -83,6 +84,9 @@ class Acceptor:
                 self._pause(PAUSE_WITHOUT_DESCRIPTORS)
                 return
             connection.setblocking(False)
+            if _has_left(connection):
+                connection.close()
+                continue
             place = self._gate.enter(connection.fileno())
             task = self._loop.create_task(self._open(connection, place))
             self._opening.add(task)
@@ -125,6 +129,17 @@ class Acceptor:
         self._pause()
         self._is_accepting = True
         self._loop.add_reader(self._listener, self._accept_some)
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether the client has ended the connection without a byte.
+
+    It costs a tenth of a protocol, and others wait behind it in the backlog.
+    """
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        return error.errno not in NO_BYTES_YET
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

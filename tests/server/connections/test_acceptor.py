@@ -102,6 +102,27 @@ async def test_many_at_once_wait_in_the_backlog_and_all_are_served(listen, soon,
     assert len(protocols) == 3 * (4 + NUM_SPARE)
 
 
+async def test_clients_that_have_left_get_no_protocol(listen):
+    listener = listen_tcp("127.0.0.1", 0)
+    address = listener.getsockname()
+    for _ in range(20):
+        socket.create_connection(address).close()
+    _, _, protocols = listen(listener=listener)
+    async with await knock(address):
+        assert len(protocols) == 1
+
+
+async def test_a_client_that_sends_and_shuts_down_is_served(listen, soon):
+    listener = listen_tcp("127.0.0.1", 0)
+    with socket.create_connection(listener.getsockname()) as client:
+        client.sendall(b"?")
+        client.shutdown(socket.SHUT_WR)
+        _, _, protocols = listen(listener=listener)
+        with soon():
+            while not protocols:
+                await anyio.lowlevel.checkpoint()
+
+
 async def test_without_descriptors_it_tries_again(listen, soon, monkeypatch, caplog):
     monkeypatch.setattr(module, "PAUSE_WITHOUT_DESCRIPTORS", 0.01)
     listener = Exhausted(fileno=listen_tcp("127.0.0.1", 0).detach())
