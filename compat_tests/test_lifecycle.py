@@ -285,12 +285,6 @@ def test_c133_embeddings_are_absent_in_the_form_of_an_error(api: Api, sdk: opena
         sdk.embeddings.create(model=api.server.model, input="x")
 
 
-def test_c134_responses_are_absent_in_the_form_of_an_error(api: Api, sdk: openai.OpenAI) -> None:
-    api.refused("/v1/responses", {"model": api.server.model, "input": "x"}, status=404)
-    with pytest.raises(openai.NotFoundError):
-        sdk.responses.create(model=api.server.model, input="x")
-
-
 QUESTIONS = [
     ("The sky is", [" blue.", " a fish.", " seven.", " running quickly."]),
     ("1, 2, 3, 4,", [" 5", " 9", " cat", " 1"]),

@@ -61,13 +61,16 @@ def test_streamed_is_plain(sdk: openai.OpenAI, server: ServerProcess) -> None:
     assert {event.item_id for event in events if hasattr(event, "item_id")} == {final.output[0].id}
 
 
-def test_the_sdks_accumulated_stream(sdk: openai.OpenAI, server: ServerProcess) -> None:
-    with sdk.responses.stream(model=server.model, input="Hello!", temperature=0) as events:
-        text = "".join(
-            event.delta for event in events if event.type == "response.output_text.delta"
-        )
-        final = events.get_final_response()
-    assert final.output_text == text
+def test_c134_the_sdks_stream_helper(sdk: openai.OpenAI, server: ServerProcess) -> None:
+    with sdk.responses.stream(model=server.model, input="Hello!", temperature=0) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    assert events[-1].type == "response.completed"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert final.output_text == "".join(deltas)
+    assert final.output_text
 
 
 @pytest.mark.parametrize("fields", [{}, {"instructions": "Be brief."}, {"max_output_tokens": 5}])
