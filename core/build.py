@@ -116,6 +116,7 @@ def _info(model: LoadedModel, limits: Limits, num_blocks: int, num_token_ids: in
         num_kv_tokens=num_blocks * limits.block_size,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
+        architecture=str(getattr(model.module.config, "model_type", "")),
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
     )

@@ -10,10 +10,12 @@ import msgspec
 from msgspec import inspect
 
 from schemas import limits
+from schemas.anthropic import CountTokensRequest, MessagesRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
 from schemas.limits import field_bytes
+from schemas.ollama import OllamaChatRequest, OllamaGenerateRequest, ShowRequest
 from schemas.responses_request import ResponsesRequest
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
 
@@ -23,6 +25,11 @@ REQUESTS: dict[str, type[msgspec.Struct]] = {
     "POST /v1/chat/completions": ChatCompletionRequest,
     "POST /v1/completions": CompletionRequest,
     "POST /v1/responses": ResponsesRequest,
+    "POST /v1/messages": MessagesRequest,
+    "POST /v1/messages/count_tokens": CountTokensRequest,
+    "POST /api/chat": OllamaChatRequest,
+    "POST /api/generate": OllamaGenerateRequest,
+    "POST /api/show": ShowRequest,
     "POST /generate": GenerateRequest,
     "POST /tokenize": TokenizeRequest,
     "POST /detokenize": DetokenizeRequest,
@@ -62,7 +69,7 @@ def _rows(path: str, type_: inspect.Type) -> Iterator[Row]:  # noqa: C901, PLR09
             yield path, _between("integer", low, high)
         case inspect.FloatType(ge=low, le=high):
             yield path, _between("number", low, high)
-        case inspect.AnyType():
+        case inspect.AnyType() | inspect.RawType():
             yield path, _json(path)
         case inspect.LiteralType() | inspect.BoolType() | inspect.NoneType():
             return
@@ -139,8 +146,8 @@ A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and 
 marks. One with unknown fields has at most {limits.MAX_COLONS:,} colons. Characters inside of texts
 count. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
 and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The JSON of a top-level field has at
-most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `prompt`, `suffix` and `tokens`,
-which only `--max-body-size` limits, and these:
+most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `system`, `prompt`, `suffix`
+and `tokens`, which only `--max-body-size` limits, and these:
 
 | field | bytes |
 |---|---|

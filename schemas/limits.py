@@ -96,6 +96,7 @@ FIELD_BYTES: dict[str, int | None] = {
     "messages": None,
     "input": None,
     "instructions": None,
+    "system": None,
     "prompt": None,
     "suffix": None,
     "tokens": None,
@@ -112,6 +113,10 @@ FIELD_BYTES: dict[str, int | None] = {
         (
             "text",
             "response_format",
+            "format",
+            "options",
+            "output_config",
+            "output_format",
             "structured_outputs",
             "structural_tag",
             "guided_json",

@@ -18,10 +18,10 @@ from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_paths
 from server.errors import APIError, retry_headers, to_api_error
 from server.hosts import HostPolicy
-from server.request_id import id_of, log_access
+from server.request_id import id_headers, id_of, log_access
 from server.serving import Serving
 from server.tenants.address import tenant_at
-from server.tenants.keys import Keys, bearer_token
+from server.tenants.keys import KEY_HEADERS, Keys, token_in
 from server.tenants.tenant import Tenant
 
 _CHECKED_BY_APPLICATION = frozenset({b"origin", b"x-request-timeout"})
@@ -87,12 +87,12 @@ class EarlyRefusal:
                 return None
             if name == b"host" and not self._hosts.allows_host(value.decode("latin-1")):
                 return None
-            if name == b"authorization":
+            if name in KEY_HEADERS:
                 num_keys += 1
                 if num_keys > 1:
                     return None
                 if self._keys:
-                    tenant = self._keys.find(bearer_token(value))
+                    tenant = self._keys.find(token_in(name, value))
         return tenant
 
 
@@ -100,5 +100,6 @@ def _answer(
     error: APIError, path: str, tenant: Tenant, request_id: bytes, *, is_last: bool
 ) -> bytes:
     log_access(f"POST {path}", error.status, 0.0, tenant, request_id)
-    headers = {"x-request-id": request_id.decode(), "openai-processing-ms": "0"}
+    ids = {name.decode(): value.decode() for name, value in id_headers(path, request_id)}
+    headers = {**ids, "openai-processing-ms": "0"}
     return raw_response(error, headers | retry_headers(error), is_last=is_last, path=path)

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from schemas.errors import ErrorObject, ErrorResponse
+from server.anthropic_errors import anthropic_shape
+from server.ollama_errors import ollama_shape
 
 Shape: TypeAlias = Callable[[int, ErrorObject], bytes]
 """Encodes an error with its HTTP status as the body of a response."""
@@ -18,8 +20,13 @@ def openai_shape(_status: int, error: ErrorObject) -> bytes:
     return msgspec.json.encode(ErrorResponse(error=error))
 
 
-SHAPES: Mapping[str, Shape] = {}
+SHAPES: Mapping[str, Shape] = {"/v1/messages": anthropic_shape, "/api/": ollama_shape}
 """By path: of a route, or of a folder of routes if it ends with a slash. The rest is OpenAI's."""
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether requests for ``path`` are of Anthropic's API."""
+    return shape_at(path) is anthropic_shape
 
 
 def shape_at(path: str) -> Shape:

@@ -22,12 +22,14 @@ class Families:
     """Detected from the chat template, unless the operator chose them. None: the family has none.
 
     ``thinks_by_default``: the model may begin to think although the prompt does not end with the
-    opening tag. False if the template turns thinking on only when asked.
+    opening tag. False if the template turns thinking on only when asked. ``takes_late_system``:
+    the template renders system messages after the first message.
     """
 
     tool: str | None
     reasoning: str | None
     thinks_by_default: bool
+    takes_late_system: bool
     chat_template: str | None
 
     @classmethod
@@ -37,6 +39,7 @@ class Families:
             tool=_chosen(settings.tool_call_parser, tool.detect(chat_template)),
             reasoning=_chosen(settings.reasoning_parser, reasoning.detect(chat_template)),
             thinks_by_default=_thinks_by_default(tokenizer),
+            takes_late_system=_takes_late_system(tokenizer),
             chat_template=chat_template,
         )
 
@@ -69,6 +72,22 @@ def _thinks_by_default(tokenizer: Tokenizer) -> bool:
     except InvalidRequest:  # no template, or one that rejects this conversation
         return True
     return default == enabled
+
+
+def _takes_late_system(tokenizer: Tokenizer) -> bool:
+    """Whether the template accepts and shows a system message between others."""
+    mark = "late instructions"
+    conversation = [
+        {"role": "system", "content": "Hello"},
+        {"role": "user", "content": "Hello"},
+        {"role": "system", "content": mark},
+        {"role": "assistant", "content": "Hello"},
+        {"role": "user", "content": "Hello"},
+    ]
+    try:
+        return mark in tokenizer.render_chat(conversation)
+    except InvalidRequest:
+        return False
 
 
 def _chosen(name: str, detected: str | None) -> str | None:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.error_shapes import is_anthropic
 from server.ignored_fields import ignored_header
 from server.tenants.tenant import Tenant, tenant_of
 
@@ -42,7 +43,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
                 status = message["status"]
                 headers: list[Any] = list(message.get("headers", []))
                 elapsed_ms = int((time.perf_counter() - start) * 1000)
-                headers.append((b"x-request-id", request_id))
+                headers += id_headers(scope["path"], request_id)
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
                 headers += ignored_header(scope)
                 message["headers"] = headers
@@ -64,6 +65,12 @@ def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if name == b"x-request-id" and _ACCEPTED.fullmatch(value):
             return bytes(value)
     return uuid4().hex.encode()
+
+
+def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of a response that contain the request's id. Anthropic's API has its own name."""
+    names = [b"x-request-id", b"request-id"] if is_anthropic(path) else [b"x-request-id"]
+    return [(name, request_id) for name in names]
 
 
 def log_access(

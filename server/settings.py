@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_allow_ips: str | None = None
     trust_request_chat_template: bool = False
     strict_fields: bool = False
+    keep_billing_header: bool = False
     tool_call_parser: str = AUTO
     reasoning_parser: str = AUTO
     log_level: str = "info"
@@ -104,6 +105,11 @@ _SERVER_FLAGS = (
     Switch(
         name="strict-fields",
         help="refuse unknown fields of requests; else they are ignored and named in a header",
+    ),
+    Switch(
+        name="keep-billing-header",
+        help="keep the line x-anthropic-billing-header at the head of system prompts of "
+        "/v1/messages, which differs in every request, so that no prefix is found in the cache",
     ),
     *PARSER_FLAGS,
     Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),

@@ -9,7 +9,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a loaded engine for a front end. Counts are in tokens.
 
     ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
-    is smaller if the embedding has fewer rows.
+    is smaller if the embedding has fewer rows. ``architecture`` is the configuration's
+    ``model_type``.
     """
 
     max_model_len: int
@@ -19,5 +20,6 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     num_kv_tokens: int
     dtype: str
     device: str
+    architecture: str = ""
     default_sampling: dict[str, float] = {}
     eos_token_ids: tuple[int, ...] = ()

@@ -8,7 +8,10 @@ from server.controllers.chat import ChatController
 from server.controllers.completions import CompletionController
 from server.controllers.generate import GenerateController
 from server.controllers.health import HealthController
+from server.controllers.messages import MessagesController
 from server.controllers.models import ModelController
+from server.controllers.ollama import OllamaController
+from server.controllers.ollama_models import OllamaModelController
 from server.controllers.responses import ResponsesController
 from server.controllers.stored_responses import StoredResponseController
 from server.controllers.tokens import TokenController
@@ -18,8 +21,11 @@ CONTROLLERS: list[type[Controller]] = [
     CompletionController,
     GenerateController,
     HealthController,
+    MessagesController,
     ModelController,
     ResponsesController,
     StoredResponseController,
+    OllamaController,
+    OllamaModelController,
     TokenController,
 ]

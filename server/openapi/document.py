@@ -13,10 +13,9 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.routes import HTTPRoute
 
-from schemas.errors import ErrorResponse
 from server.dependencies import NO_DEPENDENCIES
 from server.openapi.components import REFERENCE, Json, component_schemas
-from server.openapi.responses import ERRORS, StreamedSpec
+from server.openapi.responses import ERRORS, NDJSON, StreamedSpec
 
 API_VERSION = "1"
 """The version in the paths: /v1."""
@@ -61,7 +60,9 @@ def _types(handler: HTTPRouteHandler) -> set[type[msgspec.Struct]]:
     """The Structs that a handler reads and writes."""
     specs = list((handler.responses or {}).values())
     types: set[Any] = {spec.data_container for spec in specs}
-    types.update(*(spec.events for spec in specs if isinstance(spec, StreamedSpec)))
+    for spec in specs:
+        if isinstance(spec, StreamedSpec):
+            types |= {*spec.events, spec.error}
     if handler.parsed_data_field is not None:
         types.add(handler.parsed_data_field.annotation)
     return types - {None}
@@ -76,7 +77,7 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
         responses.pop("400", None)
     for status, spec in declared.items():
         if isinstance(spec, StreamedSpec):
-            media_type, stream = _stream(spec.events)
+            media_type, stream = _stream(spec)
             responses[str(status)]["content"][media_type] = {"schema": stream}
     everywhere = [403]
     if has_keys and not handler.opt.get("public"):
@@ -88,13 +89,15 @@ def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> 
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _stream(events: tuple[type[msgspec.Struct], ...]) -> tuple[str, Json]:
-    if not events:
+def _stream(spec: StreamedSpec) -> tuple[str, Json]:
+    if not spec.events:
         return "text/plain", {"type": "string", "description": "New text as it is generated."}
-    names = ", ".join(f"`{REFERENCE.format(name=event.__name__)}`" for event in events)
-    error = REFERENCE.format(name=ErrorResponse.__name__)
-    # OpenAPI 3.1 has no schema for server-sent events.
-    return "text/event-stream", {
-        "description": "Server-sent events. The data of each is one line of JSON: a "
-        f"{names}, or a `{error}` if the stream cannot continue. The last is `[DONE]`.",
+    names = [f"`{REFERENCE.format(name=event.__name__)}`" for event in spec.events]
+    error = REFERENCE.format(name=spec.error.__name__)
+    last = f" The last is `{spec.last}`." if spec.last else ""
+    kind = "Lines of JSON." if spec.stream_type == NDJSON else "Server-sent events."
+    # OpenAPI 3.1 has no schema for streams.
+    return spec.stream_type, {
+        "description": f"{kind} The data of each is one line of JSON: a {', '.join(names)}, or a "
+        f"`{error}` if the stream cannot continue.{last}",
     }

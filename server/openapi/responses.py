@@ -24,34 +24,56 @@ ERRORS = {
 }
 
 
+SSE, NDJSON = "text/event-stream", "application/x-ndjson"
+"""Media types of streams: server-sent events, and lines of JSON."""
+
+
 @dataclass
 class StreamedSpec(ResponseSpec):
     """A response that is JSON, or a stream if the request sets ``stream``.
 
     ``events`` are the types of the events' ``data``. Without any the stream is plain text.
+    ``error`` is the type of an event that ends the stream early. ``last`` is the data of the last
+    event if it is none of these. ``stream_type`` is the stream's media type.
     """
 
     events: tuple[type[msgspec.Struct], ...] = ()
+    error: type[msgspec.Struct] = ErrorResponse
+    last: str | None = None
+    stream_type: str = SSE
 
 
-def returns(success: type[msgspec.Struct], *errors: int) -> dict[int, ResponseSpec]:
-    """Declare a JSON response and the statuses of its errors.
+def returns(
+    success: type[msgspec.Struct], *errors: int, error: type[msgspec.Struct] = ErrorResponse
+) -> dict[int, ResponseSpec]:
+    """Declare a JSON response, the statuses of its errors and the type of their bodies.
 
     Handlers do not declare 401 and 403. Every route that needs an API key has the one, every route
     the other.
     """
-    return {200: _spec(success, "Success."), **_errors(errors)}
+    return {200: _spec(success, "Success."), **_errors(errors, error)}
 
 
 def returns_or_streams(
     success: type[msgspec.Struct],
     events: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | None,
     *errors: int,
+    error: type[msgspec.Struct] = ErrorResponse,
+    last: str | None = "[DONE]",
+    stream_type: str = SSE,
 ) -> dict[int, ResponseSpec]:
     """Declare a JSON response that may also be streamed as ``events``. None: as plain text."""
     types = events if isinstance(events, tuple) else () if events is None else (events,)
-    spec = StreamedSpec(success, generate_examples=False, description="Success.", events=types)
-    return {200: spec, **_errors(errors)}
+    spec = StreamedSpec(
+        success,
+        generate_examples=False,
+        description="Success.",
+        events=types,
+        error=error,
+        last=last,
+        stream_type=stream_type,
+    )
+    return {200: spec, **_errors(errors, error)}
 
 
 def also_returns(
@@ -65,5 +87,5 @@ def _spec(type_: type[msgspec.Struct], description: str) -> ResponseSpec:
     return ResponseSpec(type_, generate_examples=False, description=description)
 
 
-def _errors(statuses: tuple[int, ...]) -> dict[int, ResponseSpec]:
-    return {status: _spec(ErrorResponse, ERRORS[status]) for status in statuses}
+def _errors(statuses: tuple[int, ...], type_: type[msgspec.Struct]) -> dict[int, ResponseSpec]:
+    return {status: _spec(type_, ERRORS[status]) for status in statuses}

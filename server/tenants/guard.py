@@ -8,7 +8,7 @@ from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from server.errors import APIError
-from server.tenants.keys import Keys
+from server.tenants.keys import KEY_HEADERS, Keys
 from server.tenants.tenant import tenant_of
 
 
@@ -38,9 +38,11 @@ def _is_allowed(scope: HTTPScope) -> bool:
 
 
 def _refusal(scope: HTTPScope) -> APIError:
-    values = [value for name, value in scope["headers"] if name == b"authorization"]
-    _, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
-    if token:
+    if any(
+        value.partition(b" ")[2] if name == b"authorization" else value
+        for name, value in scope["headers"]
+        if name in KEY_HEADERS
+    ):
         return _unauthorized("Incorrect API key provided.", code="invalid_api_key")
     return _unauthorized("You did not provide an API key.", code=None)
 

@@ -50,6 +50,15 @@ class Keys:
         return hashlib.blake2b(text.encode(), key=self._secret, digest_size=16).hexdigest()
 
 
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
+"""Headers that may contain a key: OpenAI's and Anthropic's."""
+
+
+def token_in(name: bytes, value: bytes) -> bytes:
+    """The key in one of KEY_HEADERS; empty if there is none."""
+    return value.strip() if name == b"x-api-key" else bearer_token(value)
+
+
 def bearer_token(authorization: bytes) -> bytes:
     """The token of an ``Authorization`` header; empty if there is none."""
     scheme, _, token = authorization.partition(b" ")

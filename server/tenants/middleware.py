@@ -6,7 +6,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.tenants.address import tenant_at
-from server.tenants.keys import Keys, bearer_token
+from server.tenants.keys import KEY_HEADERS, Keys, token_in
 from server.tenants.tenant import SCOPE_KEY, Tenant
 
 
@@ -27,10 +27,11 @@ def with_tenant(app: ASGIApp, keys: Keys) -> ASGIApp:
 
 def _tenant(scope: Scope, keys: Keys) -> Tenant:
     if keys:
+        seen: set[bytes] = set()
         for name, value in scope["headers"]:
-            if name == b"authorization":
-                tenant = keys.find(bearer_token(value))
+            if name in KEY_HEADERS and name not in seen:  # the first of each counts
+                seen.add(name)
+                tenant = keys.find(token_in(name, value))
                 if tenant is not None:
                     return tenant
-                break
     return tenant_at(scope.get("client"))

@@ -29,10 +29,12 @@ def chat_job(
     *,
     id_prefix: str,
     new_renderer: NewRenderer,
+    clamps_length: bool = False,
 ) -> Job:
     """Check the fields, render the chat template and tokenize. Raises InvalidRequest.
 
-    Other APIs with messages translate to a chat request and bring their own renderer.
+    Other APIs with messages translate to a chat request and bring their own renderer. With
+    ``clamps_length`` the limit of tokens may be above what the context has room for.
     """
     _check_fields(request)
     tools, text_format = select_tools(request), output_format(request)
@@ -42,7 +44,7 @@ def chat_job(
             param="tools",
             code="unsupported_parameter",
         )
-    prompt, max_tokens = prompt_and_length(request, model, tools.shown)
+    prompt, max_tokens = prompt_and_length(request, model, tools.shown, clamps_length=clamps_length)
     prompt_tail = model.tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False)
     form = AnswerForm.of(request, tools, text_format, model.families, model.tokenizer, prompt_tail)
     new_grammars = NewGrammars(model.grammar_compiler)

@@ -10,9 +10,16 @@ from server.translate.prompts import chat_prompt, truncate
 
 
 def prompt_and_length(
-    request: ChatCompletionRequest, model: ServedModel, tools: list[dict[str, object]]
+    request: ChatCompletionRequest,
+    model: ServedModel,
+    tools: list[dict[str, object]],
+    *,
+    clamps_length: bool = False,
 ) -> tuple[list[int], int]:
-    """The prompt's ids, and the most tokens to generate. Raises InvalidRequest."""
+    """The prompt's ids, and the most tokens to generate. Raises InvalidRequest.
+
+    ``clamps_length``: instead of more tokens than the context has room for, as many as fit.
+    """
     allow_template = model.settings.trust_request_chat_template
     prompt = chat_prompt(
         request,
@@ -23,7 +30,9 @@ def prompt_and_length(
     )
     wanted = _wanted_tokens(request)
     prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
-    return prompt, answer_length(prompt, wanted, model.info, param="messages")
+    limit, default = (None, wanted) if clamps_length else (wanted, None)
+    length = answer_length(prompt, limit, model.info, param="messages", default=default)
+    return prompt, length
 
 
 def _wanted_tokens(request: ChatCompletionRequest) -> int | None:

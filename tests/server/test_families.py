@@ -71,6 +71,19 @@ def test_whether_the_template_shows_tools(template, shows):
 
 
 @pytest.mark.parametrize(
+    ("template", "takes"),
+    [
+        (PLAIN, True),
+        ("{{ messages[0].content }}", False),
+        ("{% if messages[2].role == 'system' %}{{ raise_exception('no') }}{% endif %}", False),
+        (None, False),
+    ],
+)
+def test_whether_a_system_message_may_come_later(template, takes):
+    assert families(template).takes_late_system is takes
+
+
+@pytest.mark.parametrize(
     ("template", "by_default"),
     [
         (PLAIN, True),

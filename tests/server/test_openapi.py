@@ -1,5 +1,7 @@
 """The document describes the routes correctly."""
 
+import re
+
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -15,6 +17,14 @@ ROUTES = {
     "/v1/chat/completions": "post",
     "/v1/completions": "post",
     "/v1/responses": "post",
+    "/v1/messages": "post",
+    "/v1/messages/count_tokens": "post",
+    "/api/chat": "post",
+    "/api/generate": "post",
+    "/api/show": "post",
+    "/api/tags": "get",
+    "/api/ps": "get",
+    "/api/version": "get",
     "/generate": "post",
     "/tokenize": "post",
     "/v1/tokenize": "post",
@@ -28,6 +38,7 @@ ROUTES = {
     "/readyz": "get",
     "/stats": "get",
 }
+REFUSED = ("embed", "embeddings", "pull", "push", "create", "copy")
 PUBLIC = {"/health", "/v1/health", "/livez", "/readyz"}
 
 
@@ -100,6 +111,8 @@ def test_every_route_of_the_application_is_described(document):
     assert served - set(operations(document)) == {
         ("/openapi.json", "get"),
         ("/v1/openapi.json", "get"),
+        *((f"/api/{name}", "post") for name in REFUSED),
+        ("/api/delete", "delete"),
     }
     assert set(operations(document)) <= served
 
@@ -113,9 +126,19 @@ def test_bodies_are_required_json(document):
         assert list(operation["requestBody"]["content"]) == ["application/json"]
 
 
-def test_every_error_is_openais(document):
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
+def error_of(path):
+    """The content of the errors of a route, in the shape of its API."""
+    name = "ErrorResponse"
+    if path.startswith("/v1/messages"):
+        name = "AnthropicErrorResponse"
+    elif path.startswith("/api/"):
+        name = "OllamaError"
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
+def test_every_error_has_the_shape_of_its_api(document):
     for (path, method), operation in operations(document).items():
+        error = error_of(path)
         responses = operation["responses"]
         assert "401" not in responses
         assert {"200", "403", "500"} <= set(responses)
@@ -150,6 +173,13 @@ def test_responses_have_their_types(document):
     assert "ArgumentsDelta" in str(content("/v1/responses")["text/event-stream"])
     assert "ArgumentsDelta" in document["components"]["schemas"]
     assert "ChatCompletionChunk" in document["components"]["schemas"]
+    assert name("/v1/messages") == "AnthropicMessage"
+    assert name("/v1/messages/count_tokens") == "TokenCount"
+    events = str(content("/v1/messages")["text/event-stream"])
+    assert {"MessageStart", "BlockDelta", "AnthropicErrorResponse"} <= set(
+        re.findall(r"\w+", events)
+    )
+    assert "[DONE]" not in events
 
 
 def test_the_model_id_is_a_path_parameter(document):

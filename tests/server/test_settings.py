@@ -78,6 +78,7 @@ GIVEN = {
     "reasoning_parser": ("--reasoning-parser", "none", "none"),
     "trust_request_chat_template": ("--trust-request-chat-template", None, True),
     "strict_fields": ("--strict-fields", None, True),
+    "keep_billing_header": ("--keep-billing-header", None, True),
     "log_level": ("--log-level", "debug", "debug"),
 }
 """For every field: its flag, the text of a value, and the value."""

@@ -1,0 +1,69 @@
+"""POST /v1/messages and /v1/messages/count_tokens, Anthropic's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Controller, MediaType, Response, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from schemas.anthropic import CountTokensRequest, MessagesRequest
+from schemas.anthropic_answer import (
+    ANTHROPIC_EVENTS,
+    AnthropicErrorResponse,
+    AnthropicMessage,
+    TokenCount,
+)
+from server.admission.lane import Turn
+from server.admission.ticket import Ticket
+from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
+from server.openapi.responses import returns, returns_or_streams
+from server.serving import Serving
+from server.translate.anthropic.job import count_tokens, translate_messages
+
+ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+
+
+class MessagesController(Controller):
+    path = "/v1/messages"
+    tags = ("Messages",)
+    middleware = (with_ticket,)
+
+    @post(
+        status_code=200,
+        responses=returns_or_streams(
+            AnthropicMessage,
+            ANTHROPIC_EVENTS,
+            *ERRORS,
+            error=AnthropicErrorResponse,
+            last=None,
+        ),
+    )
+    async def create(
+        self,
+        data: JSONBody[MessagesRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Continue a conversation, in Anthropic's format."""
+        serving.check_accepting(data.model)
+        return await answer(serving, ticket, translate_messages, data, priority=data.priority)
+
+    @post(
+        "/count_tokens",
+        status_code=200,
+        responses=returns(TokenCount, *ERRORS, error=AnthropicErrorResponse),
+    )
+    async def count(
+        self,
+        data: JSONBody[CountTokensRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[bytes]:
+        """Number of tokens of the prompt that a conversation becomes, in Anthropic's format."""
+        serving.check_accepting(data.model)
+        turn = Turn(ticket.tenant.name, ticket.num_body_bytes)
+        body = await serving.lanes.tokens.run(turn, count_tokens, data, serving.model)
+        return Response(body, media_type=MediaType.JSON)

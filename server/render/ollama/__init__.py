@@ -1,0 +1,1 @@
+"""The engine's outputs to Ollama's lines."""

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API to chat requests, which go on as every chat request does."""

@@ -1,0 +1,1 @@
+"""Ollama's API to chat requests and texts to continue."""

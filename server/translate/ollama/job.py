@@ -1,0 +1,77 @@
+"""Ollama's requests to jobs. Runs in a worker thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from schemas.chat import ChatCompletionRequest
+from schemas.completions import CompletionRequest
+from schemas.messages import Message, SystemMessage, UserMessage
+from schemas.ollama import GenerationFields, OllamaChatRequest, OllamaGenerateRequest
+from server.job import Job
+from server.render.ollama.lines import chat_line, generate_line
+from server.render.ollama.renderer import OllamaRenderer
+from server.served_model import ServedModel
+from server.translate.chat_job import chat_job
+from server.translate.ollama.fields import (
+    num_top_logprobs,
+    refused,
+    sampling,
+    template_switches,
+)
+from server.translate.ollama.messages import chat_messages
+from server.translate.ollama.raw import raw_job
+
+
+def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
+    """The job of a conversation. Raises InvalidRequest."""
+    return chat_job(
+        _chat(request, chat_messages(request.messages or ()), tools=request.tools or None),
+        model,
+        id_prefix="ollama",
+        new_renderer=partial(OllamaRenderer, new_line=chat_line),
+        clamps_length=True,
+    )
+
+
+def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Job:
+    """The job of a prompt: one turn of the user, or with ``raw`` or a suffix the bare text."""
+    for name in ("images", "template", "context", "width", "height", "steps"):
+        if getattr(request, name):
+            raise refused(name, "is not supported by this server.")
+    if request.raw or request.suffix:
+        return raw_job(_completion(request), model)
+    messages: list[Message] = [UserMessage(content=request.prompt or "")]
+    if request.system:
+        messages.insert(0, SystemMessage(content=request.system))
+    return chat_job(
+        _chat(request, messages),
+        model,
+        id_prefix="ollama",
+        new_renderer=partial(OllamaRenderer, new_line=generate_line),
+        clamps_length=True,
+    )
+
+
+def _chat(
+    request: GenerationFields, messages: list[Message], **fields: Any
+) -> ChatCompletionRequest:
+    num_top = num_top_logprobs(request)
+    return ChatCompletionRequest(
+        messages=messages,
+        chat_template_kwargs=template_switches(request) or None,
+        logprobs=None if num_top is None else True,
+        top_logprobs=num_top,
+        **sampling(request),
+        **fields,
+    )
+
+
+def _completion(request: OllamaGenerateRequest) -> CompletionRequest:
+    return CompletionRequest(
+        prompt=request.prompt or "",
+        suffix=request.suffix or None,
+        logprobs=num_top_logprobs(request),
+        **sampling(request),
+    )

@@ -1,0 +1,212 @@
+"""POST /v1/messages through the whole application: answers, and errors in Anthropic's shape."""
+
+import json
+
+import anyio
+import pytest
+from anthropic.types import Message
+
+from server.admission.rates import Rates
+from server.early_refusal import EarlyRefusal
+from tests.support.asgi import Exchange, ask
+from tests.support.engines import AnsweringEngine, out
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+USER = [{"role": "user", "content": "hi"}]
+BODY = {"max_tokens": 9, "messages": USER}
+COUNTED = {"messages": USER}
+JSON = {"content-type": "application/json"}
+PATHS = [(MESSAGES, BODY), (MESSAGES + "?beta=true", BODY), (COUNT, COUNTED)]
+
+
+def error_of(exchange, status, type_):
+    """The error of an exchange, which has Anthropic's shape."""
+    assert exchange.status == status, exchange.body
+    body = exchange.json
+    assert set(body) == {"type", "error", "request_id"}
+    assert (body["type"], body["error"]["type"]) == ("error", type_)
+    assert body["error"]["message"]
+    assert exchange.headers["request-id"] == exchange.headers["x-request-id"]
+    return body["error"]
+
+
+async def test_a_whole_message(start_app):
+    answer = await ask(await start_app(), "POST", MESSAGES, BODY)
+    assert answer.status == 200
+    message = Message.model_validate(answer.json, strict=True)
+    assert [block.text for block in message.content] == ["Hi there!"]
+    assert message.stop_reason == "end_turn"
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+
+
+async def test_a_stream(start_app):
+    answer = await ask(await start_app(), "POST", MESSAGES, BODY | {"stream": True})
+    assert answer.headers["content-type"] == "text/event-stream"
+    names = [line[7:] for line in answer.body.decode().splitlines() if line.startswith("event: ")]
+    assert names == [
+        "message_start",
+        "ping",
+        "content_block_start",
+        *["content_block_delta"] * 2,
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+
+
+async def test_tokens_are_counted(start_app):
+    app = await start_app()
+    answer = await ask(app, "POST", COUNT, COUNTED)
+    usage = (await ask(app, "POST", MESSAGES, BODY)).json["usage"]
+    assert answer.json == {"input_tokens": usage["input_tokens"]}
+
+
+@pytest.mark.parametrize(("path", "body"), PATHS)
+async def test_a_missing_and_a_wrong_key(start_app, path, body):
+    app = await start_app(api_keys=("one",))
+    for headers in ({}, {"x-api-key": "two"}, {"authorization": "Bearer two"}):
+        refused = await ask(app, "POST", path, body, JSON | headers)
+        error_of(refused, 401, "authentication_error")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x-api-key": "one"}, {"authorization": "Bearer one"}, {"x-api-key": " one "}]
+)
+async def test_both_headers_of_keys(start_app, headers):
+    app = await start_app(api_keys=("one",))
+    for path, body in PATHS:
+        assert (await ask(app, "POST", path, body, JSON | headers)).status == 200
+
+
+@pytest.mark.parametrize(("path", "body"), PATHS)
+async def test_errors(start_app, path, body):
+    app = await start_app(max_body_size=1000)
+    unknown = await ask(app, "POST", path, body | {"model": "other"})
+    assert "other" in error_of(unknown, 404, "not_found_error")["message"]
+    large = await ask(app, "POST", path, body | {"system": "x" * 1000})
+    error_of(large, 413, "request_too_large")
+    wrong = await ask(app, "POST", path, body | {"messages": [{"role": "tool", "content": ""}]})
+    assert "messages[0].role" in error_of(wrong, 400, "invalid_request_error")["message"]
+    error_of(await ask(app, "POST", path, b"{"), 400, "invalid_request_error")
+    text = await ask(app, "POST", path, b"{}", {"content-type": "text/plain"})
+    error_of(text, 415, "invalid_request_error")
+    error_of(await ask(app, "GET", path), 405, "invalid_request_error")
+
+
+async def test_a_route_that_does_not_exist(start_app):
+    answer = await ask(await start_app(), "POST", "/v1/messages/batches", {})
+    error_of(answer, 404, "not_found_error")
+
+
+async def test_the_field_at_fault_has_its_name_in_this_api(start_app):
+    app = await start_app()
+    schema = {"type": "object", "properties": {"a": {"type": "nothing"}}}
+    form = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    error = error_of(await ask(app, "POST", MESSAGES, BODY | form), 400, "invalid_request_error")
+    assert error["details"]["param"] == "output_config.format"
+    del_ = {name: value for name, value in BODY.items() if name != "max_tokens"}
+    error = error_of(await ask(app, "POST", MESSAGES, del_), 400, "invalid_request_error")
+    assert "max_tokens" in error["message"]
+
+
+async def test_a_prompt_that_is_too_long(start_app):
+    body = BODY | {"messages": [{"role": "user", "content": "x" * 5000}]}
+    error = error_of(
+        await ask(await start_app(), "POST", MESSAGES, body), 400, "invalid_request_error"
+    )
+    assert error["message"].startswith("prompt is too long: ")
+    assert error["details"]["error_code"] == "context_length_exceeded"
+
+
+async def test_a_full_queue_and_its_early_refusal(start_app):
+    app = await start_app()
+    budget = app.litestar.state.serving.admission.choices
+    budget.take("127.0.0.1", budget.limit)
+    upload = Exchange("POST", MESSAGES, chunks=[], headers=JSON)
+    await upload.run(app)
+    error_of(upload, 429, "rate_limit_error")
+    early = EarlyRefusal(app.litestar)(b"POST", MESSAGES.encode(), [], ("127.0.0.1", 5))
+    head, body = early(is_last=False).split(b"\r\n\r\n")
+    assert json.loads(body) == upload.json
+    ids = [line for line in head.splitlines() if b"request-id: " in line]
+    assert [line.partition(b":")[0] for line in ids] == [b"x-request-id", b"request-id"]
+
+
+async def test_the_early_refusal_knows_both_headers_of_keys(start_app):
+    app = await start_app(api_keys=("one",))
+    budget = app.litestar.state.serving.admission.choices
+    budget.take("key#1", budget.limit)
+    turn_away = EarlyRefusal(app.litestar)
+
+    def answer(*headers):
+        return turn_away(b"POST", MESSAGES.encode(), list(headers), ("127.0.0.1", 5))
+
+    mine, bearer = (b"x-api-key", b"one"), (b"authorization", b"Bearer one")
+    assert answer(mine)
+    assert answer(bearer)
+    assert answer((b"x-api-key", b"two")) is None
+    assert answer(mine, bearer) is None, "the application decides"
+
+
+async def test_a_rate(start_app):
+    app = await start_app(rate_limit=Rates(requests=1))
+    assert (await ask(app, "POST", MESSAGES, BODY)).status == 200
+    limited = await ask(app, "POST", MESSAGES, BODY)
+    error_of(limited, 429, "rate_limit_error")
+    assert "retry-after" in limited.headers
+
+
+async def test_a_server_that_drains(start_app):
+    app = await start_app()
+    await app.bridge.drain(1)
+    for path, body in PATHS:
+        error_of(await ask(app, "POST", path, body), 503, "overloaded_error")
+
+
+async def test_a_failure_before_and_in_a_stream(start_app):
+    def failing(request):
+        begun = [out(request.request_id, "Hi", token_ids=(1,), num_output_tokens=1)]
+        return [*begun[: request.params.max_tokens - 1], out(request.request_id, error="broken")]
+
+    app = await start_app(AnsweringEngine(failing))
+    first = await ask(app, "POST", MESSAGES, BODY | {"max_tokens": 1, "stream": True})
+    error_of(first, 500, "api_error")
+    later = await ask(app, "POST", MESSAGES, BODY | {"stream": True})
+    assert later.status == 200
+    *_, event, nothing = later.body.split(b"\n\n")
+    assert nothing == b""
+    name, data = event.split(b"\n")
+    assert name == b"event: error"
+    assert json.loads(data[6:])["error"] == {"type": "api_error", "message": "broken"}
+
+
+async def test_threads(start_app):
+    answer = await ask(await start_app(), "POST", MESSAGES, BODY | {"thread": {"type": "create"}})
+    error = error_of(answer, 400, "invalid_request_error")
+    assert error["details"]["error_code"] == "thread_unsupported_request"
+
+
+async def test_unknown_fields_are_reported_or_refused(start_app):
+    body = BODY | {"brand_new": 1}
+    answer = await ask(await start_app(), "POST", MESSAGES, body)
+    assert answer.status == 200
+    assert answer.headers["x-roseinfer-ignored"] == "brand_new"
+    strict = await ask(await start_app(strict_fields=True), "POST", MESSAGES, body)
+    assert "brand_new" in error_of(strict, 400, "invalid_request_error")["message"]
+
+
+async def test_a_client_that_leaves_frees_its_request(start_app, engine):
+    app = await start_app(engine)
+    exchange = Exchange("POST", MESSAGES, chunks=[json.dumps(BODY | {"stream": True}).encode()])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, app)
+        await engine.admit(1)
+        exchange.disconnect()
+        await exchange.done()
+    engine.step_with()
+    await engine.until(lambda e: e.aborted)
+    assert not engine.live
+    assert app.bridge.num_in_flight == 0
