@@ -140,7 +140,7 @@ class Roseinfer:
         return {}
 
     def model_name(self, model: BenchModel) -> str:
-        return str(model.directory)
+        return model.directory.name
 
     def versions(self) -> str:
         commit = _output_of("git", "describe", "--always", "--dirty", "--exclude=*")

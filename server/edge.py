@@ -9,6 +9,7 @@ from server.head import with_head
 from server.hosts import HostPolicy, with_known_hosts
 from server.request_id import with_request_id
 from server.settings import Settings
+from server.short_paths import with_short_paths
 from server.tenants.middleware import with_tenant
 from server.turns import with_turns
 
@@ -16,8 +17,9 @@ from server.turns import with_turns
 def with_edge(app: Litestar, settings: Settings) -> ASGIApp:
     """Wrap the application of ``create_app``.
 
-    A request gets its tenant, its id and its line in the access log, and waits for its turn. It is
+    A short path becomes that of its route. A request gets its tenant, its id and its line in the access log, and waits for its turn. It is
     refused if its host or origin is not allowed.
     """
     inner = with_known_hosts(with_head(app), HostPolicy.of(settings))
-    return with_tenant(with_request_id(with_turns(inner, app)), app.state.api_keys)
+    known = with_tenant(with_request_id(with_turns(inner, app)), app.state.api_keys)
+    return with_short_paths(known, app)

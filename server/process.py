@@ -60,7 +60,7 @@ def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> i
         timeout_graceful_shutdown=1,
     )
     server = DrainingServer(config, app, front, settings.drain_timeout)
-    print(f"Listening on {front.url}, loading {settings.served_model_name} ...", flush=True)
+    print(f"Listening on {front.url}, loading {settings.model_name} ...", flush=True)
     try:
         server.run(sockets=[])
     finally:
@@ -75,7 +75,7 @@ def _line(message: str) -> str:
 def _announce_ready(settings: Settings, front: Front, serving: Serving) -> None:
     info = serving.model.info
     print(
-        f"Serving {settings.served_model_name}: {info.dtype} on {info.device}, "
+        f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
         f"context {info.max_model_len} tokens, room for {info.num_kv_tokens} in the cache.\n"
         f"Try:  curl {front.curl}/v1/chat/completions -H 'Content-Type: application/json' "
         '-d \'{"messages": [{"role": "user", "content": "Hello!"}]}\'',

@@ -41,7 +41,7 @@ class ServedModel:
     @property
     def name(self) -> str:
         """The model id on the wire."""
-        return self.settings.served_model_name
+        return self.settings.model_name
 
 
 def _fingerprint(settings: Settings, info: EngineInfo) -> str:

@@ -78,8 +78,11 @@ class Serving:
 
     def check_model(self, name: str | None) -> None:
         """Raise APIError if a request names another model. None means the served model."""
-        served = self.settings.served_model_name
-        if name is not None and name != served:
+        settings = self.settings
+        if name is None or settings.accept_any_model_name:
+            return
+        if name not in settings.served_model_names:
+            served = "', '".join(settings.served_model_names)
             raise APIError(
                 404,
                 f"The model '{name}' does not exist; this server has '{served}'.",

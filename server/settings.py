@@ -22,8 +22,9 @@ from server.engine_flags import (
     TOKENIZER_WORKERS,
 )
 from server.flag_types import Choice, port, seconds
-from server.flags import Commands, Flag, FlagGroup, Switch, add_groups, new_program
+from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
 from server.load_flags import LOAD_FLAGS
+from server.model_names import default_name
 from server.parser_flags import AUTO, PARSER_FLAGS
 from server.tenants.key_file import KeyFile
 
@@ -35,7 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
-    served_model_name: str = MODEL_ID
+    served_model_names: tuple[str, ...] = (MODEL_ID,)
+    accept_any_model_name: bool = False
     host: str = "127.0.0.1"
     port: int = 8000
     stream_interval: int = 1
@@ -70,6 +72,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_parser: str = AUTO
     log_level: str = "info"
 
+    @property
+    def model_name(self) -> str:
+        """The model id in answers."""
+        return self.served_model_names[0]
+
 
 _MODEL = Flag(
     name="model",
@@ -80,11 +87,16 @@ _MODEL = Flag(
 _SERVER_FLAGS = (
     Flag(name="host", help="address to listen on"),
     Flag(name="port", help="port to listen on; 0 picks a free one and prints it", convert=port),
-    Flag(
+    Repeated(
         name="served-model-name",
+        field="served_model_names",
         metavar="NAME",
-        help="model id in requests and answers",
-        default_text=f"as given, or {MODEL_ID}",
+        help="model id in requests, any number of times; answers have the first",
+        default_text=f"hub id, name of the directory or file, or {MODEL_ID}",
+    ),
+    Switch(
+        name="accept-any-model-name",
+        help="serve requests for any model id, for clients that have a fixed one",
     ),
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
@@ -151,7 +163,5 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
 def _settings(options: dict[str, Any]) -> Settings:
     model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
     engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
-    name = options.pop("served_model_name") or model["model"] or MODEL_ID
-    return Settings(
-        model=ModelConfig(**model), engine=EngineConfig(**engine), served_model_name=name, **options
-    )
+    options["served_model_names"] = options["served_model_names"] or (default_name(model["model"]),)
+    return Settings(model=ModelConfig(**model), engine=EngineConfig(**engine), **options)

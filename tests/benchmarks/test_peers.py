@@ -37,9 +37,9 @@ def contenders(*arguments, gemm=None):
 def test_the_server_accepts_the_command_line_of_roseinfer(model):
     _, _, _, *flags = Roseinfer().command(model, 1234)
     settings = parse_settings(flags, {})
-    assert settings.model.model == settings.served_model_name == "/models/gpt2"
+    assert settings.model.model == "/models/gpt2"
     assert (settings.model.dtype, settings.port) == ("bfloat16", 1234)
-    assert Roseinfer().model_name(model) == settings.served_model_name
+    assert Roseinfer().model_name(model) == settings.model_name
 
 
 def test_names_and_commands_of_the_variants(model):

@@ -13,7 +13,7 @@ from server.app import create_app
 from server.bridge import State
 from server.edge import with_edge
 from server.job import Job
-from server.settings import Settings
+from server.settings import Settings, parse_settings
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, loaded, out, request, words
 from tests.support.tokenizers import byte_fallback, byte_level
@@ -182,7 +182,7 @@ async def test_the_lifespan_ends_the_core_thread(answering, soon):
 class TestModels:
     @pytest.mark.parametrize("name", ["m", "org/name", "a b:c"])
     async def test_list_and_retrieve(self, start_app, name):
-        app = await start_app(served_model_name=name)
+        app = await start_app(served_model_names=(name,))
         listed = (await ask(app, "GET", "/v1/models")).json
         assert listed["object"] == "list"
         [model] = listed["data"]
@@ -190,6 +190,35 @@ class TestModels:
         assert (await ask(app, "GET", f"/v1/models/{name}")).json == model
         exchange = await ask(app, "GET", f"/v1/models/{name}x")
         assert (exchange.status, exchange.json["error"]["code"]) == (404, "model_not_found")
+
+    async def test_a_model_has_several_ids(self, start_app):
+        app = await start_app(served_model_names=("a", "org/b"))
+        assert [model["id"] for model in (await ask(app, "GET", "/v1/models")).json["data"]] == [
+            "a",
+            "org/b",
+        ]
+        for name in ("a", "org/b"):
+            assert (await ask(app, "GET", f"/v1/models/{name}")).json["id"] == name
+            answer = (await ask(app, "POST", CHAT, {"messages": USER, "model": name})).json
+            assert answer["model"] == "a"
+        refused = await ask(app, "POST", CHAT, {"messages": USER, "model": "c"})
+        assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
+        assert "'a', 'org/b'" in refused.json["error"]["message"]
+
+    async def test_any_id_is_accepted_if_the_operator_says_so(self, start_app):
+        app = await start_app(accept_any_model_name=True, served_model_names=("a",))
+        for path, body in ((CHAT, {"messages": USER}), (COMPLETIONS, {"prompt": "x"})):
+            answer = await ask(app, "POST", path, body | {"model": "gpt-4o-mini"})
+            assert (answer.status, answer.json["model"]) == (200, "a")
+        assert (await ask(app, "GET", "/v1/models/gpt-4o-mini")).json["id"] == "gpt-4o-mini"
+        assert len((await ask(app, "GET", "/v1/models")).json["data"]) == 1
+
+    async def test_a_local_model_can_be_retrieved_and_tells_no_path(self, start_app, tmp_path):
+        settings = parse_settings(["serve", str(tmp_path / "tiny")], {})
+        app = await start_app(model=settings.model, served_model_names=settings.served_model_names)
+        [model] = (await ask(app, "GET", "/v1/models")).json["data"]
+        assert (model["id"], model["root"]) == ("tiny", "tiny")
+        assert (await ask(app, "GET", "/v1/models/tiny")).json == model
 
 
 class TestChat:

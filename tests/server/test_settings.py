@@ -42,7 +42,8 @@ GIVEN = {
     "seed": ("--seed", "0", 0),
     "attention_backend": ("--attention-backend", "torch", "torch"),
     "quantization": ("--quantization", "int8", "int8"),
-    "served_model_name": ("--served-model-name", "org/name", "org/name"),
+    "served_model_names": ("--served-model-name", "org/name", ("org/name",)),
+    "accept_any_model_name": ("--accept-any-model-name", None, True),
     "host": ("--host", "::1", "::1"),
     "port": ("--port", "0", 0),
     "threads": ("--threads", "3", 3),
@@ -120,7 +121,7 @@ def test_every_field_has_a_flag():
 
 def test_without_flags_settings_are_the_defaults():
     assert parse() == Settings()
-    assert parse().served_model_name == MODEL_ID
+    assert parse().served_model_names == (MODEL_ID,)
 
 
 @each("field", GIVEN)
@@ -167,10 +168,13 @@ def test_a_switch_can_be_left_off_in_the_environment(word):
 
 def test_the_served_name_is_the_model_unless_given():
     assert parse("org/name").model.model == "org/name"
-    assert parse("org/name").served_model_name == "org/name"
+    assert parse("org/name").served_model_names == ("org/name",)
     assert parse(MODEL="org/name").model.model == "org/name"
     assert parse("other", MODEL="org/name").model.model == "other"
-    assert parse("org/name", "--served-model-name", "gpt").served_model_name == "gpt"
+    flags = ("--served-model-name", "gpt", "--served-model-name", "b")
+    assert parse("org/name", *flags).served_model_names == ("gpt", "b")
+    assert parse("org/name", *flags).model_name == "gpt"
+    assert parse("/models/name").model_name == "name"
 
 
 @each(

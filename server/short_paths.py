@@ -1,0 +1,36 @@
+"""with_short_paths: routes below /v1 answer without that prefix too."""
+
+from __future__ import annotations
+
+from litestar import Litestar
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+PREFIX = "/v1"
+
+
+def with_short_paths(app: ASGIApp, routed: Litestar) -> ASGIApp:
+    """Wrap ``app``: a path such as ``/chat/completions`` becomes ``/v1/chat/completions``.
+
+    Some clients append the names of OpenAI's routes to a base URL without ``/v1``. A path stays as
+    it is if its first name is that of another route of ``routed``.
+    """
+    below, others = set(), set()
+    for route in routed.routes:
+        if route.path.startswith(PREFIX + "/"):
+            below.add(_first_name(route.path.removeprefix(PREFIX)))
+        else:
+            others.add(_first_name(route.path))
+    short = below - others
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and _first_name(scope["path"]) in short:
+            scope["path"] = PREFIX + scope["path"]
+            scope["raw_path"] = PREFIX.encode() + scope["raw_path"]
+        await app(scope, receive, send)
+
+    return wrapped
+
+
+def _first_name(path: str) -> str:
+    return path.removeprefix("/").partition("/")[0]

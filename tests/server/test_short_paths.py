@@ -1,0 +1,34 @@
+"""Routes below /v1 answer without that prefix."""
+
+import pytest
+
+from tests.support.asgi import ask
+
+pytestmark = pytest.mark.anyio
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+async def test_generating_routes_answer_without_the_prefix(start_app):
+    app = await start_app(served_model_names=("org/m",))
+    chat = await ask(app, "POST", "/chat/completions", {"messages": USER})
+    assert chat.json["choices"][0]["message"]["content"] == "Hi there!"
+    completion = await ask(app, "POST", "/completions", {"prompt": "x"})
+    assert completion.json["object"] == "text_completion"
+    assert (await ask(app, "GET", "/models")).json["data"][0]["id"] == "org/m"
+    assert (await ask(app, "GET", "/models/org/m")).json["id"] == "org/m"
+
+
+async def test_other_routes_stay(start_app):
+    app = await start_app()
+    assert (await ask(app, "POST", "/generate", {"prompt": "x"})).json["text"] == "xHi there!"
+    assert (await ask(app, "GET", "/health")).json["status"] == "ok"
+    for path in ("/", "/v1", "/chat", "/chat/nowhere", "/v1/v1/models", "/nowhere"):
+        refused = await ask(app, "GET", path)
+        assert (refused.status, refused.json["error"]["code"]) == (404, "unknown_url")
+
+
+async def test_a_short_path_needs_a_key_too(start_app):
+    app = await start_app(api_keys=("k",))
+    assert (await ask(app, "POST", "/chat/completions", {"messages": USER})).status == 401
+    assert (await ask(app, "GET", "/models")).status == 401
