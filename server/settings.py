@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     forwarded_allow_ips: str | None = None
+    clamp_max_tokens: bool = False
     trust_request_chat_template: bool = False
     strict_fields: bool = False
     keep_billing_header: bool = False
@@ -109,6 +110,10 @@ _SERVER_FLAGS = (
         name="keep-alive-interval",
         help="seconds of silence after which a stream sends a comment; 0: never",
         convert=seconds,
+    ),
+    Switch(
+        name="clamp-max-tokens",
+        help="shorten answers that do not fit into the context instead of refusing their requests",
     ),
     Switch(
         name="trust-request-chat-template",

@@ -30,9 +30,13 @@ def prompt_and_length(
     )
     wanted = _wanted_tokens(request)
     prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
-    limit, default = (None, wanted) if clamps_length else (wanted, None)
-    length = answer_length(prompt, limit, model.info, param="messages", default=default)
-    return prompt, length
+    return prompt, answer_length(
+        prompt,
+        wanted,
+        model.info,
+        param="messages",
+        is_clamped=clamps_length or model.settings.clamp_max_tokens,
+    )
 
 
 def _wanted_tokens(request: ChatCompletionRequest) -> int | None:

@@ -98,6 +98,7 @@ def _params(
             model.info,
             param="prompt",
             default=None if is_unlimited else DEFAULT_MAX_TOKENS,
+            is_clamped=model.settings.clamp_max_tokens,
         )
         for prompt in prompts
     ]

@@ -33,6 +33,7 @@ def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
         model.info,
         param="prompt",
         default=DEFAULT_MAX_NEW_TOKENS,
+        is_clamped=model.settings.clamp_max_tokens,
     )
     params = sampling_params(
         completion,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
 from core.contract.info import EngineInfo
 from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.limits import MAX_BAD_WORD_TOKENS
 from schemas.sampling import SamplingFields
+from server.translate.context import answer_exceeds, prompt_exceeds
 
 
 def sampling_params(
@@ -70,21 +71,18 @@ def answer_length(
     *,
     param: str,
     default: int | None = None,
+    is_clamped: bool = False,
 ) -> int:
     """Check the ids and the length of a prompt; returns the number of tokens to generate at most.
 
     ``max_tokens`` None means ``default``, or less if the context is full before; without a
-    default it means all that fit. ``param`` is the field of the prompt. Raises InvalidRequest,
-    ContextLengthExceeded.
+    default it means all that fit. With ``is_clamped`` more than fits means all that fit.
+    ``param`` is the field of the prompt. Raises InvalidRequest, ContextLengthExceeded.
     """
     num_prompt_tokens = len(prompt)
     room = info.max_model_len - num_prompt_tokens
     if room < 0 or (room == 0 and max_tokens != 0):
-        raise ContextLengthExceeded(
-            f"This model's context length is {info.max_model_len} tokens, but the prompt has "
-            f"{num_prompt_tokens}.",
-            param=param,
-        )
+        raise prompt_exceeds(info.max_model_len, num_prompt_tokens, param=param)
     if max(prompt, default=0) >= info.num_token_ids:
         raise InvalidRequest(
             f"The prompt has token id {max(prompt)}, but the model's ids are below "
@@ -94,13 +92,9 @@ def answer_length(
         )
     if max_tokens is None:
         return room if default is None else min(room, default)
-    if max_tokens > room:
-        raise ContextLengthExceeded(
-            f"This model's context length is {info.max_model_len} tokens, but {num_prompt_tokens} "
-            f"in the prompt and {max_tokens} for the answer were requested.",
-            param=param,
-        )
-    return max_tokens
+    if max_tokens > room and not is_clamped:
+        raise answer_exceeds(info.max_model_len, num_prompt_tokens, max_tokens, param=param)
+    return min(max_tokens, room)
 
 
 _SAME = sorted(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from core.contract.errors import ContextLengthExceeded
 from core.text.tokenizer import Tokenizer
 from schemas.sampling import SamplingFields
 from server.admission.checkpoint import checkpoint
 from server.served_model import ServedModel
+from server.translate.context import beginning_exceeds, prompt_exceeds_by_bytes
 
 CheckSize: TypeAlias = Callable[[str], slice]
 """Called with a text before it is tokenized; returns the part to tokenize. May raise."""
@@ -59,15 +59,7 @@ def _check_bytes(text: str, tokenizer: Tokenizer, most: int, param: str) -> None
     num_bytes = len(text.encode(errors="surrogatepass"))
     if longest is not None and num_bytes > most * longest:
         least = -(-num_bytes // longest)
-        raise ContextLengthExceeded(
-            f"This model's context length is {most} tokens, but the {_name(param)} has at least "
-            f"{least}: its {num_bytes} bytes are more than {most * longest}.",
-            param=param,
-        )
-
-
-def _name(param: str) -> str:
-    return "suffix" if param == "suffix" else "prompt"
+        raise prompt_exceeds_by_bytes(most, least, num_bytes, param=param)
 
 
 def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) -> None:
@@ -77,11 +69,7 @@ def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) ->
         count = len(tokenizer.encode(text[:size], add_special_tokens=False))
         checkpoint()
         if count > SURPLUS * most:
-            raise ContextLengthExceeded(
-                f"This model's context length is {most} tokens, but the first {size} characters "
-                f"of the {_name(param)} have {count}.",
-                param=param,
-            )
+            raise beginning_exceeds(most, size, count, param=param)
         size *= 2
 
 

@@ -221,6 +221,51 @@ class TestModels:
         assert (await ask(app, "GET", "/v1/models/tiny")).json == model
 
 
+class TestContext:
+    """The context of the default engine is 512 tokens."""
+
+    WORDS = "This model's maximum context length is 512 tokens. However, you"
+
+    @pytest.mark.parametrize(
+        ("path", "body", "param"),
+        [
+            (CHAT, {"messages": USER, "max_tokens": 600}, "messages"),
+            (CHAT, {"messages": USER, "max_completion_tokens": 600}, "messages"),
+            (CHAT, {"messages": [{"role": "user", "content": "xy" * 600}]}, "messages"),
+            (COMPLETIONS, {"prompt": [5] * 600}, "prompt"),
+            (COMPLETIONS, {"prompt": ["a", "xy" * 600]}, "prompt"),
+            (COMPLETIONS, {"prompt": "a", "max_tokens": 600}, "prompt"),
+            ("/generate", {"prompt": "xy" * 600}, "prompt"),
+            ("/generate", {"prompt": "x", "max_new_tokens": 600}, "prompt"),
+        ],
+    )
+    async def test_too_much_is_refused_in_openai_s_words(self, start_app, path, body, param):
+        app = await start_app()
+        exchange = await ask(app, "POST", path, body)
+        error = exchange.json["error"]
+        assert exchange.status == 400
+        assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
+        assert error["param"] == param
+        assert error["message"].startswith(self.WORDS)
+
+    @pytest.mark.parametrize(
+        ("path", "body"),
+        [
+            (CHAT, {"messages": USER, "max_tokens": 600}),
+            (COMPLETIONS, {"prompt": "x", "max_tokens": 600}),
+            ("/generate", {"prompt": "x", "max_new_tokens": 600}),
+        ],
+    )
+    async def test_answers_are_shortened_to_what_fits(self, start_app, answering, path, body):
+        app = await start_app(answering, clamp_max_tokens=True)
+        assert (await ask(app, "POST", path, body)).status == 200
+        [request] = answering.requests
+        assert request.params.max_tokens == 512 - len(request.prompt_token_ids)
+        too_long = {"messages": [{"role": "user", "content": "xy" * 600}], "prompt": "xy" * 600}
+        field = "messages" if path == CHAT else "prompt"
+        assert (await ask(app, "POST", path, {field: too_long[field]})).status == 400
+
+
 class TestChat:
     @pytest.mark.parametrize(
         ("fields", "max_tokens"),

@@ -77,6 +77,7 @@ GIVEN = {
     "allowed_origins": ("--allowed-origins", "*", ("*",)),
     "tool_call_parser": ("--tool-call-parser", "mistral", "mistral"),
     "reasoning_parser": ("--reasoning-parser", "none", "none"),
+    "clamp_max_tokens": ("--clamp-max-tokens", None, True),
     "trust_request_chat_template": ("--trust-request-chat-template", None, True),
     "strict_fields": ("--strict-fields", None, True),
     "keep_billing_header": ("--keep-billing-header", None, True),

@@ -172,6 +172,14 @@ def test_an_error_beyond_the_context_names_both_numbers(info, num_prompt, wanted
     assert shown in caught.value.message
 
 
+def test_an_answer_beyond_the_context_is_shortened_if_the_operator_says_so(info):
+    for num_prompt, wanted, granted in ((10, 2**62, 90), (10, 91, 90), (10, 90, 90), (99, 5, 1)):
+        length = answer_length([1] * num_prompt, wanted, info(), param="prompt", is_clamped=True)
+        assert length == granted
+    with pytest.raises(ContextLengthExceeded):
+        answer_length([1] * 100, 5, info(), param="prompt", is_clamped=True)
+
+
 def test_a_token_id_that_the_model_does_not_have_is_refused(info):
     facts = info(num_token_ids=300)
     assert answer_length([5, 299], 1, facts, param="prompt") == 1
