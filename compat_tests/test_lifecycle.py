@@ -357,6 +357,7 @@ WITHOUT_EFFECT: list[Json] = [
     {"store": True},
     {"store": False},
     {"metadata": {"a": "b"}},
+    {"metadata": {"a" * 65: {"b": [1, None]}}},
     {"user": "someone"},
     {"safety_identifier": "x"},
     {"prompt_cache_key": "x"},

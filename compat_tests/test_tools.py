@@ -156,7 +156,7 @@ CUSTOM = {"type": "custom", "custom": {"name": "free"}}
         ({"tools": TOOLS, "tool_choice": CUSTOM}, ["tool_choice"]),
         ({"tools": [ADD, PING, ADD]}, ["tools[2]"]),
         ({"tools": [function("no good")]}, ["tools[0]"]),
-        ({"tools": [function("x" * 65)]}, ["tools[0]"]),
+        ({"tools": [function("x" * 257)]}, ["tools[0]"]),
         ({"tools": [function("f", {"type": "objekt"}, strict=True)]}, ["tools"]),
         ({"tools": [function("f", {"type": "object", "properties": []})]}, ["tools"]),
         ({"tools": [function(f"f{i}") for i in range(1025)]}, ["tools"]),

@@ -72,13 +72,7 @@ class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True, forbid_un
 
     service_tier: ServiceTier | None = None
     store: bool | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-            Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: JsonObject | None = None
     safety_identifier: Label | None = None
     prompt_cache_key: Label | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None

@@ -34,6 +34,8 @@ MAX_INPUT_ITEMS = 16_384
 """Items of a conversation in the Responses API."""
 
 MAX_TOOLS = 1024
+MAX_FUNCTION_NAME = 256
+"""Tools, and characters of a tool's name: more than OpenAI's 128 and 64, because agents send more."""
 
 MAX_CHOICES = 128
 """Choices per prompt."""

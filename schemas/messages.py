@@ -93,10 +93,10 @@ Content: TypeAlias = Text | Annotated[list[ContentPart | Text], Meta(max_length=
 
 
 class RequestFunctionCall(RequestModel, frozen=True, kw_only=True):
-    """The function call of an earlier assistant turn. `arguments` is JSON as text."""
+    """The function call of an earlier assistant turn. `arguments` is JSON as text, or an object."""
 
     name: Label
-    arguments: Text | None = None
+    arguments: Text | JsonObject | None = None
 
 
 class RequestToolCall(RequestModel, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class UserMessage(BaseMessage, tag="user", frozen=True, kw_only=True):
 
 
 class AssistantMessage(BaseMessage, tag="assistant", frozen=True, kw_only=True):
-    """An earlier answer. `content` may be missing if there are tool calls."""
+    """An earlier answer. `content` may be missing if there is something else, such as calls."""
 
     content: Content | None = None
     name: Label | None = None
@@ -153,7 +153,7 @@ class AssistantMessage(BaseMessage, tag="assistant", frozen=True, kw_only=True):
 class ToolMessage(BaseMessage, tag="tool", frozen=True, kw_only=True):
     """The result of one tool call."""
 
-    content: Content
+    content: Content | None
     tool_call_id: Label
     name: Label | None = None
 

@@ -9,6 +9,7 @@ from schemas.limits import (
     INT64_MAX,
     INT64_MIN,
     MAX_DESCRIPTION,
+    MAX_FUNCTION_NAME,
     MAX_ITEMS,
     MAX_LABEL,
     MAX_NUMBER,
@@ -55,4 +56,11 @@ StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 # Python's `$` also matches before a final newline. The look-ahead prevents that. It has no effect
 # in ECMA regular expressions, which readers of the OpenAPI document use.
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)", max_length=64)]
-"""Name of a function, of a custom tool or of a response schema (OpenAI API reference)."""
+"""Name of a response schema (OpenAI API reference)."""
+
+# As Name. Agents join the name of a tool to that of its server, with a dot.
+FunctionName = Annotated[
+    str,
+    Meta(pattern=rf"^[a-zA-Z0-9_.-]{{1,{MAX_FUNCTION_NAME}}}$(?!\n)", max_length=MAX_FUNCTION_NAME),
+]
+"""Name of a function or of a custom tool. OpenAI allows 64 characters and no dot."""

@@ -6,13 +6,13 @@ from msgspec import Meta
 
 from schemas.base import RequestModel, ResponseModel
 from schemas.limits import MAX_TOOLS
-from schemas.scalars import Description, JsonObject, Label, Name
+from schemas.scalars import Description, FunctionName, JsonObject, Label
 
 
 class FunctionDefinition(RequestModel, frozen=True, kw_only=True):
     """A function. `parameters` is a JSON Schema. Without it the function takes no arguments."""
 
-    name: Name
+    name: FunctionName
     description: Description | None = None
     parameters: JsonObject | None = None
     strict: bool | None = None
@@ -21,7 +21,7 @@ class FunctionDefinition(RequestModel, frozen=True, kw_only=True):
 class CustomDefinition(RequestModel, frozen=True, kw_only=True):
     """A tool with free-form input."""
 
-    name: Name
+    name: FunctionName
     description: Description | None = None
     format: JsonObject | None = None
 

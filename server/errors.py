@@ -187,6 +187,7 @@ _PATH = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`")
 _LIMIT = re.compile(r"^Expected `(?P<type>\w+)[^`]*` (?P<operator>>=|<=|>|<) ")
 _LENGTH = re.compile(r"^Expected `(?P<type>\w+)[^`]*` of length (?P<operator>>=|<=) (?P<limit>\d+)")
+_NAME = re.compile(r"\[a-zA-Z0-9_(?P<dot>\.?)-\]\{1,(?P<most>\d+)\}")
 _KINDS = {"int": "integer", "float": "decimal"}
 
 
@@ -207,8 +208,12 @@ def _invalid_field(text: str) -> APIError:
     if not param:
         return APIError(400, f"The body is not what was expected: {reason}.")
     if reason.startswith("Expected `str` matching regex "):
-        is_name = param.endswith("name")
-        rule = "letters, digits, _ and -, at most 64" if is_name else "other characters"
+        name = _NAME.search(reason)
+        rule = (
+            f"letters, digits, _{', .' if name['dot'] else ''} and -, at most {name['most']}"
+            if name
+            else "other characters"
+        )
         reason = f"It must be of {rule}"
     return APIError(400, f"Invalid '{param}': {reason}.", param=param, code=_code(reason))
 

@@ -26,6 +26,9 @@ from schemas.messages import (
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
     """Join text parts by newlines, make null content empty and developer messages system ones.
 
+    Agents replay what they got: a message of the assistant needs text, calls, reasoning, or at
+    least an empty list of calls.
+
     Raises InvalidRequest naming the message, as ``messages[2].content``.
     """
     return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -49,8 +52,15 @@ def _message(message: Message, path: str) -> dict[str, Any]:
 
 
 def _add_assistant_fields(result: dict[str, Any], message: AssistantMessage, path: str) -> None:
-    calls = message.tool_calls or []
-    if message.content is None and not calls and not message.function_call and not message.refusal:
+    calls, reasoning = message.tool_calls or [], message.reasoning_content or message.reasoning
+    others = (
+        message.tool_calls,
+        message.function_call,
+        message.refusal,
+        message.reasoning_content,
+        message.reasoning,
+    )
+    if message.content is None and all(other is None for other in others):
         raise InvalidRequest(
             f"'{path}' must have content, or calls.",
             param=f"{path}.content",
@@ -66,7 +76,6 @@ def _add_assistant_fields(result: dict[str, Any], message: AssistantMessage, pat
             "arguments": _arguments(message.function_call.arguments),
         }
         result["tool_calls"] = [{"type": "function", "function": function}]
-    reasoning = message.reasoning_content or message.reasoning
     if reasoning:
         result["reasoning_content"] = result["reasoning"] = reasoning
 
@@ -80,10 +89,12 @@ def _tool_call(call: RequestToolCall) -> dict[str, Any]:
     }
 
 
-def _arguments(text: str | None) -> dict[str, Any]:
+def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
     """Decode arguments, because templates need a mapping. Invalid ones in the history become {}."""
+    if isinstance(given, dict):
+        return given
     try:
-        value = msgspec.json.decode(text or "{}")
+        value = msgspec.json.decode(given or "{}")
     except (msgspec.DecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -50,8 +50,8 @@ CHAT = [
     ("functions", [[{"name": "f"}] * 1024], [[{"name": "f"}] * 1025]),
     (
         "metadata",
-        [{}, {str(i): "x" * 512 for i in range(16)}, {"k" * 64: ""}],
-        [{str(i): "" for i in range(17)}],
+        [{}, {"a": {"b": [1, None]}}, {"k" * 65: "x" * 513}, {str(i): i for i in range(1024)}],
+        [{str(i): "" for i in range(1025)}, "x", []],
     ),
     ("reasoning_effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"], ["huge"]),
     ("verbosity", ["low", "medium", "high"], ["loud"]),
@@ -151,12 +151,6 @@ def test_logprobs_differ_between_the_apis(chat, completion):
     check_refused(completion, "logprobs", True)
 
 
-@pytest.mark.parametrize("fields", [{"k" * 65: ""}, {"k": "x" * 513}, {"k": 1}])
-def test_metadata_pairs_are_limited(chat, fields):
-    with pytest.raises(msgspec.ValidationError, match=r"\$\.metadata"):
-        chat(metadata=fields)
-
-
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "1e400"])
 def test_numbers_are_finite(text):
     body = b'{"temperature":%s}' % text.encode()
@@ -164,13 +158,13 @@ def test_numbers_are_finite(text):
         msgspec.json.decode(body, type=CompletionRequest)
 
 
-@pytest.mark.parametrize("name", ["", "a" * 65, "a b", "a.b", "a\n", "é"])
+@pytest.mark.parametrize("name", ["", "a" * 257, "a b", "a/b", "a\n", "é"])
 def test_tool_names_follow_the_pattern(chat, name):
     path = "$.tools[0].function.name"
     check_refused(chat, "tools", [{"type": "function", "function": {"name": name}}], path)
 
 
-@pytest.mark.parametrize("name", ["a", "a" * 64, "get_weather-2", "A9"])
+@pytest.mark.parametrize("name", ["a", "a" * 256, "get_weather-2", "A9", "server.tool"])
 def test_valid_tool_names_are_accepted(chat, name):
     (tool,) = chat(tools=[{"type": "function", "function": {"name": name}}]).tools
     assert tool.function.name == name

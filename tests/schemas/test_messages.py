@@ -23,6 +23,7 @@ MESSAGES = [
     ),
     ({"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}, m.AssistantMessage),
     ({"role": "tool", "content": "x", "tool_call_id": "call_1"}, m.ToolMessage),
+    ({"role": "tool", "content": None, "tool_call_id": "call_1"}, m.ToolMessage),
     ({"role": "function", "content": None, "name": "f"}, m.FunctionMessage),
 ]
 PARTS = [
@@ -96,8 +97,8 @@ def test_strings_are_accepted_among_parts(chat):
     assert message.content == ["a", m.TextPart(text="b")]
 
 
-@pytest.mark.parametrize("arguments", ["", "{", None])
-def test_arguments_in_the_history_stay_text(chat, arguments):
+@pytest.mark.parametrize("arguments", ["", "{", None, {}, {"a": [{"b": None}]}])
+def test_arguments_in_the_history_stay_as_they_are(chat, arguments):
     call = CALL | {"function": {"name": "f", "arguments": arguments}}
     (message,) = chat(messages=[{"role": "assistant", "tool_calls": [call]}]).messages
     assert message.tool_calls[0].function.arguments == arguments

@@ -200,10 +200,8 @@ class TestInvalidBodies:
             # dictionaries
             ({"logit_bias": {"1": "a"}}, "logit_bias[...]", "invalid_type"),
             ({"logit_bias": {"1": 101}}, "logit_bias[...]", "decimal_above_max_value"),
-            ({"metadata": {"k": 1}}, "metadata[...]", "invalid_type"),
-            ({"metadata": {"k" * 65: "v"}}, "metadata", "string_above_max_length"),
-            ({"metadata": {"k": "v" * 513}}, "metadata[...]", "string_above_max_length"),
-            ({"metadata": {str(i): "" for i in range(17)}}, "metadata", "array_above_max_length"),
+            ({"metadata": "x"}, "metadata", "invalid_type"),
+            ({"metadata": {str(i): 0 for i in range(1025)}}, "metadata", "array_above_max_length"),
             # ranges
             ({"n": 0}, "n", "integer_below_min_value"),
             ({"n": 129}, "n", "integer_above_max_value"),

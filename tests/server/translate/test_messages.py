@@ -119,7 +119,26 @@ class TestAssistant:
         [message] = translate({"role": "assistant", "refusal": "no"})
         assert message == {"role": "assistant", "content": "no"}
 
-    @pytest.mark.parametrize("content", [{}, {"content": None}, {"tool_calls": []}])
+    @pytest.mark.parametrize("arguments", [{}, {"a": [1], "b": {"c": None}}])
+    def test_arguments_may_be_an_object(self, arguments):
+        function = {"name": "f", "arguments": arguments}
+        for calls in ({"tool_calls": [{"id": "c", "function": function}]}, {"function_call": function}):
+            [message] = translate({"role": "assistant", "content": None, **calls})
+            assert message["tool_calls"][0]["function"] == function
+
+    @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+    def test_a_turn_may_have_reasoning_only(self, key):
+        [message] = translate({"role": "assistant", "content": None, key: "hm"})
+        assert (message["content"], message["reasoning_content"]) == ("", "hm")
+        assert translate({"role": "assistant", key: ""})[0]["content"] == ""
+
+    def test_an_empty_list_of_calls_may_stand_alone(self):
+        for given in ({"tool_calls": []}, {"tool_calls": [], "content": None}):
+            assert translate({"role": "assistant", **given}) == [
+                {"role": "assistant", "content": ""}
+            ]
+
+    @pytest.mark.parametrize("content", [{}, {"content": None}, {"audio": {"id": "a"}}])
     def test_a_message_without_content_is_refused(self, content):
         error = refused({"role": "user", "content": "x"}, {"role": "assistant", **content})
         assert error.param == "messages[1].content"
@@ -132,8 +151,10 @@ class TestAssistant:
 def test_tool_and_function_results():
     assert translate(
         {"role": "tool", "content": "42", "tool_call_id": "call_1"},
+        {"role": "tool", "content": None, "tool_call_id": "call_2"},
         {"role": "function", "content": None, "name": "f"},
     ) == [
         {"role": "tool", "content": "42", "tool_call_id": "call_1"},
+        {"role": "tool", "content": "", "tool_call_id": "call_2"},
         {"role": "tool", "content": "", "name": "f"},
     ]
