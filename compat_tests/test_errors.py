@@ -312,7 +312,7 @@ def test_c094_constraints_are_obeyed_or_refused(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("functions", [{"name": "f"}]),
+        ("functions", [{"name": "f"}, {"name": "f"}]),
         ("function_call", "auto"),
         ("tool_choice", "required"),  # there are no tools
         ("structural_tag", {"type": "nothing"}),

@@ -160,7 +160,8 @@ CUSTOM = {"type": "custom", "custom": {"name": "free"}}
         ({"tools": [function("f", {"type": "objekt"}, strict=True)]}, ["tools"]),
         ({"tools": [function("f", {"type": "object", "properties": []})]}, ["tools"]),
         ({"tools": [function(f"f{i}") for i in range(1025)]}, ["tools"]),
-        ({"functions": [{"name": "f"}]}, ["functions"]),
+        ({"functions": [{"name": "f"}], "tools": TOOLS}, ["functions"]),
+        ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, ["function_call"]),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -25,6 +25,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
 from server.connections.answering import BodyWriter, body_writer
+from server.ignored_fields import report_ignored
 from server.render.base import StreamRenderer, WholeRenderer
 from server.response_stream import ChoiceOutput, ResponseStream
 
@@ -46,14 +47,22 @@ _renderers = anyio.CapacityLimiter(2)
 
 
 class OwningAnswer(Response[None], ABC):
-    """Base of responses whose body comes from the engine."""
+    """Base of responses whose body comes from the engine. A header names what was ``ignored``."""
 
-    def __init__(self, stream: ResponseStream, *, media_type: str) -> None:
+    def __init__(
+        self, stream: ResponseStream, *, media_type: str, ignored: Sequence[str] = ()
+    ) -> None:
         super().__init__(None, media_type=media_type)
         self._stream = stream
+        self._ignored = ignored
 
     def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
-        return self._send
+        return self._run
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._ignored:
+            report_ignored(scope, self._ignored)
+        await self._send(scope, receive, send)
 
     @abstractmethod
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,8 +79,10 @@ class OwningAnswer(Response[None], ABC):
 class WholeAnswer(OwningAnswer):
     """One JSON object, sent when every choice has finished."""
 
-    def __init__(self, stream: ResponseStream, renderer: WholeRenderer) -> None:
-        super().__init__(stream, media_type=JSON)
+    def __init__(
+        self, stream: ResponseStream, renderer: WholeRenderer, *, ignored: Sequence[str] = ()
+    ) -> None:
+        super().__init__(stream, media_type=JSON, ignored=ignored)
         self._renderer = renderer
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -109,8 +120,9 @@ class StreamAnswer(OwningAnswer):
         renderer: StreamRenderer,
         *,
         keep_alive_interval: float = 0.0,
+        ignored: Sequence[str] = (),
     ) -> None:
-        super().__init__(stream, media_type=renderer.media_type)
+        super().__init__(stream, media_type=renderer.media_type, ignored=ignored)
         self._renderer = renderer
         self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False

@@ -1,4 +1,7 @@
-"""Reports request fields that the API does not have: in a response header, and once in the log."""
+"""Reports what a request has and the server ignores: in a response header, and once in the log.
+
+That is fields that the API does not have, and keywords of schemas that cannot be enforced.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,24 @@ _logged: set[str] = set()
 
 
 def report_ignored(scope: HTTPScope, names: Iterable[str]) -> None:
-    """Put names into the response's header, and log those that were never logged before.
+    """Add names to the response's header, and log those that were never logged before.
 
     Other characters than letters, digits, ``_``, ``.``, ``$`` and ``-`` become ``?``.
     """
-    safe = list(dict.fromkeys(_UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) or "?" for name in names))
-    shown = safe[:MAX_NAMES]
-    if not shown:
+    safe = dict.fromkeys(_UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) or "?" for name in names)
+    if not safe:
         return
-    more = [f"+{len(safe) - MAX_NAMES}"] if len(safe) > MAX_NAMES else []
-    scope["state"][_KEY] = ", ".join(shown + more).encode()
-    for name in shown:
+    scope["state"][_KEY] = scope["state"].get(_KEY, {}) | safe
+    for name in list(safe)[:MAX_NAMES]:
         if name not in _logged and len(_logged) < MAX_LOGGED:
             _logged.add(name)
-            logger.warning("ignoring the unknown field '%s' of requests", name)
+            logger.warning("ignoring '%s' of requests", name)
 
 
 def ignored_header(scope: HTTPScope) -> list[tuple[bytes, bytes]]:
     """Return the header of a response, if there is anything to report."""
-    value = scope.get("state", {}).get(_KEY)
-    return [] if value is None else [(HEADER, value)]
+    names = list(scope.get("state", {}).get(_KEY, ()))
+    if not names:
+        return []
+    more = [f"+{len(names) - MAX_NAMES}"] if len(names) > MAX_NAMES else []
+    return [(HEADER, ", ".join(names[:MAX_NAMES] + more).encode())]

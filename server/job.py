@@ -34,6 +34,8 @@ class Job:
     renderer: Renderer
     new_grammars: NewGrammars | None = None
     """To be compiled in a worker, with ``salt``, before the requests are submitted."""
+    ignored: tuple[str, ...] = ()
+    """Parts of the request without effect, for ``server.ignored_fields``."""
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -113,13 +113,26 @@ def prepare_schema(schema: Any, *, is_strict: bool, is_closed: bool) -> Any:
     ).schema(schema, 0)
 
 
+def ignored_keywords(schema: Any) -> list[str]:
+    """Keywords that are dropped from a schema without ``is_strict``; none if it is invalid."""
+    preparation = _Preparation(schema, is_strict=False, is_closed=False)
+    try:
+        preparation.schema(schema, 0)
+    except InvalidRequest:
+        return []
+    return list(preparation.dropped)
+
+
 class _Preparation:
+    """``dropped`` are the keywords that were dropped, in order."""
+
     def __init__(self, root: Any, *, is_strict: bool, is_closed: bool) -> None:
         self._root = root
         self._is_strict = is_strict
         self._is_closed = is_closed
         self._references: set[str] = set()
         self._num_patterns = 0
+        self.dropped: dict[str, None] = {}
 
     def schema(self, schema: Any, depth: int) -> Any:
         if isinstance(schema, bool):
@@ -151,9 +164,7 @@ class _Preparation:
             case "additionalItems":
                 pass  # no effect without a list of items
             case "oneOf":
-                options = self._list(keyword, value, depth)
-                exclusive = not self._is_strict or self._are_disjoint(options)
-                result["anyOf" if exclusive and "anyOf" not in schema else keyword] = options
+                self._add_one_of(result, self._list(keyword, value, depth), schema)
             case "$ref":
                 self._add_reference(result, value)
             case "format":
@@ -185,8 +196,26 @@ class _Preparation:
                 keyword.startswith("x-") and keyword != "x-guidance"
             ):
                 pass
-            case _ if self._is_strict and value not in _NO_CONSTRAINT.get(keyword, ()):
-                raise _unsupported(keyword)
+            case _ if value not in _NO_CONSTRAINT.get(keyword, ()):
+                self._drop(keyword)
+
+    def _drop(self, keyword: str, value: str | None = None) -> None:
+        """Leave out a keyword that cannot be enforced."""
+        if self._is_strict:
+            raise _unsupported(keyword, value)
+        self.dropped[keyword] = None
+
+    def _add_one_of(
+        self, result: dict[str, Any], options: list[Any], schema: dict[str, Any]
+    ) -> None:
+        """Add it as ``anyOf``, which is enforced, if that means the same or may mean more."""
+        is_disjoint = self._are_disjoint(options)
+        if "anyOf" in schema or (self._is_strict and not is_disjoint):
+            result["oneOf"] = options
+            return
+        result["anyOf"] = options
+        if not is_disjoint:
+            self._drop("oneOf")
 
     def _list(self, keyword: str, value: Any, depth: int) -> list[Any]:
         if not isinstance(value, list) or not value:
@@ -203,6 +232,8 @@ class _Preparation:
                 raise _invalid(f"it has more than {MAX_REFERENCES} different references")
         elif self._is_strict:
             raise _invalid(f"'$ref' must begin with '#/', not '{value[:80]}'")
+        else:
+            self._drop("$ref")
 
     def _add_format(self, result: dict[str, Any], value: Any, schema: dict[str, Any]) -> None:
         if not isinstance(value, str):
@@ -211,8 +242,8 @@ class _Preparation:
             return
         if value in _FORMATS:
             result["format"] = value
-        elif self._is_strict:
-            raise _unsupported("format", value)
+        else:
+            self._drop("format", value)
 
     def _are_disjoint(self, options: list[Any]) -> bool:
         """Whether no value can satisfy two options, so that oneOf equals anyOf."""
@@ -263,7 +294,7 @@ def _discriminates(name: str, options: list[dict[str, Any]]) -> bool:
         if not isinstance(own, dict):
             return False
         values = own.get("enum", [own["const"]] if "const" in own else [])
-        if not values or not all(isinstance(value, str) for value in values):
+        if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
             return False
         if seen.intersection(values):
             return False

@@ -48,6 +48,8 @@ async def answer(
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     if not job.is_streamed:
-        return WholeAnswer(stream, job.renderer)
+        return WholeAnswer(stream, job.renderer, ignored=job.ignored)
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(stream, job.renderer, keep_alive_interval=interval)
+    return StreamAnswer(
+        stream, job.renderer, keep_alive_interval=interval, ignored=job.ignored
+    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput, TokenLogprob
-from schemas.chat import ChatChoice, ChatCompletion, FinishReason
+from schemas.chat import ChatChoice, ChatCompletion, ChatMessage, FinishReason
 from schemas.chat_chunk import ChatChunkChoice, ChatCompletionChunk, ChatDelta
 from schemas.logprobs import ChatLogprobs
 from server.parsers.base import CallArguments, CallBegin, Content, Delta
@@ -81,7 +81,7 @@ class ChatRenderer(EventRenderer):
                 index,
                 ChatDelta(),
                 logprobs=self._pending_logprobs(choice) if choice.logprobs else None,
-                finish_reason=choice.deltas.finish_reason(output),
+                finish_reason=self._finish_reason(choice.deltas, output),
                 stop_reason=stop_reason(output),
                 token_ids=self._pending_token_ids(choice),
             )
@@ -107,27 +107,38 @@ class ChatRenderer(EventRenderer):
                 (index, type(delta)),
                 delta.text,
                 lambda text: self._chunk(
-                    index, chat_delta(msgspec.structs.replace(delta, text=text))
+                    index, self._delta(msgspec.structs.replace(delta, text=text))
                 ),
             )
         return self._chunk(
             index,
-            chat_delta(delta),
+            self._delta(delta),
             logprobs=self._pending_logprobs(choice),
             token_ids=self._pending_token_ids(choice),
         )
 
     def _choice(self, index: int, output: StepOutput) -> ChatChoice:
         deltas = self._choices[index].deltas
-        message = chat_message(deltas.feed(output))
+        message = self._message(deltas.feed(output))
         return ChatChoice(
             index=index,
             message=message,
             logprobs=self._logprobs(output.logprobs),
-            finish_reason=deltas.finish_reason(output),
+            finish_reason=self._finish_reason(deltas, output),
             stop_reason=stop_reason(output),
             token_ids=self._token_ids(output.token_ids),
         )
+
+    # What the older form of calls does differently.
+
+    def _delta(self, delta: Delta) -> ChatDelta:
+        return chat_delta(delta)
+
+    def _message(self, deltas: Iterable[Delta]) -> ChatMessage:
+        return chat_message(deltas)
+
+    def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
+        return deltas.finish_reason(output)
 
     def _pending_logprobs(self, choice: _Choice) -> ChatLogprobs | None:
         entries, choice.logprobs = choice.logprobs, []

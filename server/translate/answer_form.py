@@ -21,12 +21,13 @@ class AnswerForm:
     """What one model may answer to one request.
 
     The text must match ``text_format``, which the request's field ``format_param`` contains.
-    ``tools`` has no callable ones if the family's markup of calls is unknown. ``thinking`` is None
-    if tags in the output are plain text.
+    ``tools``, of the field ``tools_param``, has no callable ones if the family's markup of calls is
+    unknown. ``thinking`` is None if tags in the output are plain text.
     """
 
     families: Families
     tools: ToolSelection
+    tools_param: str
     text_format: Grammar | None
     format_param: str | None
     thinking: Thinking | None
@@ -51,6 +52,7 @@ class AnswerForm:
         return cls(
             families=families,
             tools=tools,
+            tools_param="functions" if request.functions else "tools",
             text_format=text_format[0],
             format_param=text_format[1],
             thinking=_thinking(
@@ -64,7 +66,8 @@ class AnswerForm:
         if self.tools.callable:
             if grammar is not None:  # so that the error names the field at fault
                 new_grammars.note(grammar, param=param)
-            grammar, param = self.tools.grammar(self.families.markup, grammar), "tools"
+            grammar = self.tools.grammar(self.families.markup, grammar)
+            param = self.tools_param
         if grammar is None:
             return None
         thinking = self.thinking

@@ -5,10 +5,13 @@ from __future__ import annotations
 from schemas.chat import ChatCompletionRequest
 from server.job import Job
 from server.render.chat import ChatRenderer
+from server.render.functions import FunctionRenderer
 from server.served_model import ServedModel
 from server.translate.chat_job import chat_job
+from server.translate.functions import uses_functions, with_tools
 
 
 def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
     """The job of a chat completion. Raises InvalidRequest."""
-    return chat_job(request, model, id_prefix="chatcmpl", new_renderer=ChatRenderer)
+    new_renderer = FunctionRenderer if uses_functions(request) else ChatRenderer
+    return chat_job(with_tools(request), model, id_prefix="chatcmpl", new_renderer=new_renderer)

@@ -16,6 +16,7 @@ from server.translate.params import answer_length, sampling_params
 from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
 from server.translate.response import check_shared_fields, new_envelope, new_job
+from server.translate.unenforced import unenforced_keywords
 from server.translate.unsupported import refuse_unsupported
 
 DEFAULT_MAX_TOKENS = 16
@@ -41,7 +42,8 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     )
     options = CompletionOptions(num_best=num_best, echoes=_echoes(request, model, prompts))
     renderer = CompletionRenderer(envelope, options)
-    return new_job(request, model, envelope, params, renderer, new_grammars)
+    ignored = unenforced_keywords(request)
+    return new_job(request, model, envelope, params, renderer, new_grammars, ignored=ignored)
 
 
 def _check_fields(request: CompletionRequest) -> None:

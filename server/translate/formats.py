@@ -56,7 +56,10 @@ def _response_format(value: ResponseFormat, name: str) -> Grammar:
             )
         case JsonSchemaFormat(json_schema=spec, schema=schema):
             schema = schema if spec is None else spec.schema
-            return grammar.json_object() if schema is None else grammar.json_schema(schema)
+            is_strict = spec is None or spec.strict is not False
+            if schema is None:
+                return grammar.json_object()
+            return grammar.json_schema(schema, is_strict=is_strict)
         case StructuralTagFormat(structures=structures, triggers=triggers):
             if not structures or not triggers:
                 raise _unsupported(name, "a structural tag without structures and triggers")

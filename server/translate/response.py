@@ -68,6 +68,8 @@ def new_job(
     params: Sequence[SamplingParams],
     renderer: Renderer,
     new_grammars: NewGrammars,
+    *,
+    ignored: tuple[str, ...] = (),
 ) -> Job:
     """The job of a request with the fields that both OpenAI APIs have. Raises InvalidRequest."""
     _check_num_logprobs(request, model, envelope, params)
@@ -82,6 +84,7 @@ def new_job(
         priority=request.priority or 0,
         renderer=renderer,
         new_grammars=new_grammars,
+        ignored=ignored,
     )
 
 

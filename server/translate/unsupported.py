@@ -90,8 +90,6 @@ _SAMPLING: dict[str, Neutral] = {
 _CHAT: dict[str, Neutral] = {
     **_SAMPLING,
     "n_predict": _is(-1),  # no limit, as without max_tokens
-    "functions": _is([]),
-    "function_call": _is("none"),
     "modalities": lambda value, _request: "audio" not in value,
     "audio": _never,
     "web_search_options": _never,

@@ -74,6 +74,23 @@ async def test_the_answer_names_what_was_ignored(start_app, stream):
     assert "x-roseinfer-ignored" not in exchange.headers
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_keywords_that_cannot_be_enforced_are_named(start_app, stream):
+    app = await start_app()
+    schema = {"type": "array", "uniqueItems": True}
+    spec = {"name": "n", "schema": schema, "strict": False}
+    asked = {"stream": stream, "response_format": {"type": "json_schema", "json_schema": spec}}
+    for path, prompt in ((CHAT, BODY), ("/v1/completions", {"prompt": "x"})):
+        exchange = await ask(app, "POST", path, prompt | asked)
+        assert exchange.status == 200
+        assert exchange.headers["x-roseinfer-ignored"] == "response_format.uniqueItems"
+    body = BODY | asked
+    exchange = await ask(app, "POST", CHAT, body | {"z": 1})
+    assert exchange.headers["x-roseinfer-ignored"] == "z, response_format.uniqueItems"
+    spec["strict"] = True
+    assert (await ask(app, "POST", CHAT, body)).status == 400
+
+
 async def test_a_refusal_names_it_too(start_app):
     exchange = await ask(await start_app(), "POST", CHAT, BODY | {"x": 1, "n": 2, "mirostat": 2})
     assert exchange.status == 400

@@ -10,8 +10,9 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup, ToolSpec, json_schema, tool_calls
-from core.grammar.schema import MAX_MULTIPLE
+from core.grammar.schema import MAX_MULTIPLE, ignored_keywords
 from tests.support.constrained import Decoder, refusal
+from tests.support.each import each
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -256,3 +257,23 @@ def test_a_step_that_explodes_is_refused_by_name(decoder, step):
         if isinstance(step, int | float) and step > 1:
             assert str(MAX_MULTIPLE) in message
             assert str(step) in message
+
+
+@each(
+    ("schema", "ignored"),
+    [
+        (OBJECT, []),
+        ({"type": "array", "uniqueItems": True, "items": {"not": {}}}, ["uniqueItems", "not"]),
+        ({"type": "array", "uniqueItems": False}, []),
+        ({"type": "string", "format": "made-up"}, ["format"]),
+        ({"type": "string", "format": "date", "title": "t", "x-order": 1}, []),
+        ({"$ref": "https://example.com/a"}, ["$ref"]),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["oneOf"]),
+        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, []),
+        ({"oneOf": [{"properties": {"k": {"enum": 5}}, "required": ["k"]}] * 2}, ["oneOf"]),
+        ({"uniqueItems": True, "properties": 5}, []),
+        (5, []),
+    ],
+)
+def test_keywords_that_a_lenient_schema_loses(schema, ignored):
+    assert ignored_keywords(schema) == ignored

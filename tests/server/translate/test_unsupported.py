@@ -18,6 +18,7 @@ from server.translate import (
     chat_job,
     chat_prompt,
     formats,
+    functions,
     params,
     prompts,
     response,
@@ -55,6 +56,7 @@ READERS = {
     ChatCompletionRequest: [
         chat_controller,
         chat_job,
+        functions,
         chat_prompt,
         answer_form,
         tools.select_tools,
@@ -71,8 +73,6 @@ READERS = {
 }
 UNUSUAL = {
     "stream_reasoning": False,
-    "functions": [{"name": "f"}],
-    "function_call": "auto",
     "modalities": ["text", "audio"],
     "use_beam_search": True,
     "spaces_between_special_tokens": False,
@@ -146,8 +146,6 @@ NEUTRAL = {
     "spaces_between_special_tokens": True,
     "logprob_token_ids": [],
     "stream_reasoning": True,
-    "functions": [],
-    "function_call": "none",
     "modalities": ["text"],
     "documents": [],
     "mm_processor_kwargs": {},
