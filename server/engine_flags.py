@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import get_args
 
 from core.contract.config import AttentionBackendName, Device, DType, KVCacheDType, Quantization
+from core.text.chat_templates import TEMPLATE_NAMES
 from server.flag_types import Choice, integer, positive, positive_number, share, size
 from server.flags import Flag, Switch
 
@@ -23,7 +24,11 @@ MODEL_FLAGS = (
         name="config", help="directory or hub id of the config of a .pt state dict", metavar="PATH"
     ),
     Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH"),
-    Flag(name="chat-template", help="Jinja file, or the template itself", metavar="JINJA"),
+    Flag(
+        name="chat-template",
+        help="Jinja file, the template itself, or a name: " + ", ".join(TEMPLATE_NAMES),
+        metavar="JINJA",
+    ),
     Flag(name="device", help="where to run", convert=Choice(get_args(Device))),
     Flag(
         name="dtype",

@@ -12,6 +12,7 @@ from typing import Any
 from core.contract.errors import InvalidRequest, ModelLoadError
 from core.gguf.file import SUFFIX, GgufFile
 from core.text.bytes_per_token import max_bytes_per_token
+from core.text.chat_templates import TEMPLATE_NAMES, named_template
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.special_text import SpecialText, new_mark
 from core.text.vocabulary import Vocabulary
@@ -77,8 +78,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load from a folder, a GGUF file or by a model's public name.
 
-        ``chat_template`` is a file or Jinja text that replaces the model's template. Raises
-        ModelLoadError.
+        ``chat_template`` replaces the model's template: a file, Jinja text, or one of
+        ``TEMPLATE_NAMES``. Raises ModelLoadError.
         """
         if str(source).endswith(SUFFIX):
             tokenizer = _from_gguf(source)
@@ -188,7 +189,11 @@ class Tokenizer:
             )
         if chat_template is None and self._tokenizer.chat_template is None:
             raise InvalidRequest(
-                "This model has no chat template, so it takes no messages.", param="messages"
+                "This model has no chat template, so it takes no messages. The operator can give it "
+                "one with --chat-template: a file, or one of the names "
+                f"{', '.join(TEMPLATE_NAMES)}.",
+                param="messages",
+                code="chat_template_missing",
             )
         if not messages:
             raise InvalidRequest("messages must hold at least one message.", param="messages")
@@ -314,10 +319,16 @@ def _check_folder(folder: Path) -> None:
 def _read_template(given: str) -> str:
     if "{" in given or "\n" in given:
         return given
+    named = named_template(given)
+    if named is not None:
+        return named
     try:
         return Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelLoadError(f"The chat template {given} cannot be read: {error}") from error
+        raise ModelLoadError(
+            f"The chat template {given} cannot be read, and is none of the names "
+            f"{', '.join(TEMPLATE_NAMES)}: {error}"
+        ) from error
 
 
 def _check_template(tokenizer: Any) -> None:

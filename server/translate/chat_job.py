@@ -39,9 +39,13 @@ def chat_job(
     """
     _check_fields(request)
     tools, text_format = select_tools(request), output_format(request)
-    if tools.shown and not (model.families.template_shows_tools or request.chat_template):
+    families = model.families
+    if tools.shown and not (
+        families.template_shows_tools or families.writes_tools or request.chat_template
+    ):
         raise InvalidRequest(
-            "This model's chat template knows no tools.",
+            "This model's chat template shows no tools. The operator can serve them with "
+            "--tool-call-parser generic.",
             param="tools",
             code="unsupported_parameter",
         )

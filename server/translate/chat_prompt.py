@@ -26,6 +26,7 @@ def prompt_and_length(
         model.tokenizer,
         tools=tools,
         allow_template=allow_template,
+        families=model.families,
         check_size=size_check(request, model, param="messages"),
     )
     wanted = _wanted_tokens(request)

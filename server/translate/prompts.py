@@ -13,6 +13,8 @@ from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
 from server.admission.checkpoint import checkpoint
+from server.families import Families
+from server.translate.generic_tools import plain_turns
 from server.translate.messages import template_messages
 from server.translate.prompt_size import CheckSize, no_check
 
@@ -31,9 +33,14 @@ def chat_prompt(
     *,
     tools: Sequence[Mapping[str, Any]] = (),
     allow_template: bool,
+    families: Families | None = None,
     check_size: CheckSize = no_check,
 ) -> list[int]:
-    """Render the conversation with its tools and tokenize it. Raises InvalidRequest."""
+    """Render the conversation with its tools and tokenize it. Raises InvalidRequest.
+
+    ``families`` are those of the tokenizer's template. If they write tools, that template gets
+    ordinary turns only.
+    """
     assert request.messages is not None
     if request.chat_template is not None and not allow_template:
         raise InvalidRequest(
@@ -57,6 +64,11 @@ def chat_prompt(
                 param=f"messages[{len(messages) - 1}]",
                 code="invalid_value",
             )
+    if families is not None and families.writes_tools and request.chat_template is None:
+        messages = plain_turns(
+            messages, tools, markup=families.markup, takes_system=families.takes_system
+        )
+        tools = ()
     return tokenizer.encode_chat(
         messages,
         tools=tools or None,

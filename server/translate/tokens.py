@@ -70,4 +70,5 @@ def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
         model.tokenizer,
         tools=[msgspec.to_builtins(tool) for tool in request.tools or ()],
         allow_template=model.settings.trust_request_chat_template,
+        families=model.families,
     )

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 
+from core.text.chat_templates import TEMPLATE_NAMES, named_template
 from core.text.tokenizer import Tokenizer
 from server.families import FALLBACK_TOOLS, Families
 from server.parsers import tool
@@ -26,7 +27,9 @@ def families(template, **settings):
 @pytest.mark.parametrize(
     ("template", "name", "thinking"),
     [
-        (PLAIN, None, None),
+        (PLAIN, "generic", None),
+        ("", "generic", None),
+        (PLAIN + "{{ tools }}", None, None),
         (HERMES, "hermes", None),
         (HERMES + "<think>", "hermes", "think"),
         ("[TOOL_CALLS] [THINK]", "mistral", "mistral"),
@@ -53,8 +56,49 @@ def test_markup_and_parser_belong_together(name):
     assert found.markup == tool.tool_parser(name).markup_for(HERMES)
 
 
+@pytest.mark.parametrize(
+    ("template", "parser", "writes"),
+    [
+        (PLAIN, "auto", True),
+        (PLAIN, "generic", True),
+        (HERMES, "generic", True),
+        (HERMES, "auto", False),
+        (PLAIN, "none", False),
+        (PLAIN, "hermes", True),
+        (PLAIN, "pythonic", False),
+        (PLAIN + "[TOOL_CALLS]", "auto", True),
+        (PLAIN + "{{ tools }}", "auto", False),
+        (None, "auto", False),
+        (None, "generic", False),
+    ],
+)
+def test_whether_tools_are_text_of_ordinary_turns(template, parser, writes):
+    assert families(template, tool_call_parser=parser).writes_tools is writes
+
+
+@pytest.mark.parametrize("name", TEMPLATE_NAMES)
+def test_templates_with_names_take_tools_as_text(name):
+    found = families(named_template(name))
+    assert (found.tool, found.reasoning) == ("generic", None)
+    assert found.writes_tools
+    assert found.takes_system
+
+
+@pytest.mark.parametrize(
+    ("template", "takes"),
+    [
+        (PLAIN, True),
+        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + PLAIN, False),
+        ("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", False),
+        (None, False),
+    ],
+)
+def test_whether_system_turns_are_shown(template, takes):
+    assert families(template).takes_system is takes
+
+
 def test_without_a_family_calls_use_the_fallback():
-    found = families(PLAIN)
+    found = families(PLAIN, tool_call_parser="none")
     assert found.call_parser is tool.tool_parser(FALLBACK_TOOLS)
     assert found.markup == tool.tool_parser(FALLBACK_TOOLS).markup
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from server.parsers.tool.deepseek import DeepseekParser
+from server.parsers.tool.generic import GenericParser
 from server.parsers.tool.hermes import HermesParser
 from server.parsers.tool.llama3_json import Llama3JsonParser
 from server.parsers.tool.mistral import MistralParser
@@ -19,9 +20,13 @@ _FAMILIES: dict[str, type[CallParser]] = {
         HermesParser,
         PythonicParser,
         Llama3JsonParser,
+        GenericParser,
     )
 }
 """In the order of detection: the first family that uses a chat template is the model's."""
+
+GENERIC = GenericParser.name
+"""The form of models whose chat template shows no tools."""
 
 TOOL_PARSERS = tuple(_FAMILIES)
 """The names of the families."""

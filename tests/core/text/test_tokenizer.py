@@ -307,7 +307,8 @@ def test_a_chat_needs_a_template():
     tokenizer = Tokenizer(word_piece())
     with pytest.raises(InvalidRequest, match="no chat template") as caught:
         tokenizer.encode_chat([user("hi")])
-    assert caught.value.param == "messages"
+    assert (caught.value.param, caught.value.code) == ("messages", "chat_template_missing")
+    assert "--chat-template: a file, or one of the names alpaca, chatml" in caught.value.message
     assert tokenizer.render_chat([user("hi")], chat_template="{{ messages[0].content }}") == "hi"
 
 

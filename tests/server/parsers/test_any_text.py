@@ -16,6 +16,7 @@ COMMON += ["\n", " ", "a", ",", '{"a": 1', "😀", "\\", ":", "[", "]"]
 OWN = {
     "hermes": ['{"name": "ping", "arguments": "', r"{\"a\": 1}"],
     "qwen3_coder": ["<function=", ">", "<parameter=a>", "</parameter>", "</function>"],
+    "generic": ['{"name": "ping", "arguments": {', '{"name": "ping", "x": '],
     "llama3_json": ['"parameters": ', ";", '{"name": "ping", "parameters": {'],
     "mistral": ['[{"name": "ping", "arguments": {'],
     "pythonic": ["[ping(", ")", "a=1", "=", "'", '"""', "{'a': "],
@@ -50,6 +51,8 @@ def test_any_text_is_parsed_alike_however_it_is_cut(family, data):
         ("hermes", "<tool_call>"),
         ("hermes", '<tool_call>{"name": "ping", "arguments": {"a": "'),
         ("hermes", '{"<tool_call>{":"'),
+        ("generic", "<tool_call>{"),
+        ("generic", '{"name": "ping", "arguments": {"a": '),
         ("llama3_json", '{"name": '),
         ("llama3_json", '{"name": "ping", "parameters": {"a": '),
         ("mistral", "[TOOL_CALLS]["),

@@ -32,6 +32,7 @@ BY_DEFAULT = (
 )
 TOOL = {"type": "function", "function": {"name": "ping"}}
 REQUIRED = {"tools": [TOOL], "tool_choice": "required"}
+NAMED = {"type": "function", "function": {"name": "ping"}}
 FORMAT = {"response_format": {"type": "json_object"}}
 OFF = {"chat_template_kwargs": {"enable_thinking": False}}
 ON = {"chat_template_kwargs": {"enable_thinking": True}}
@@ -122,11 +123,45 @@ class TestTools:
         assert isinstance(job.new_parser().feed(CALL)[0], CallBegin)
 
     def test_a_template_without_tools(self):
-        model = Model(PLAIN)
-        model.refused("tools", tools=[TOOL])
+        model = Model(PLAIN, tool_call_parser="none")
+        assert "--tool-call-parser generic" in model.refused("tools", tools=[TOOL])
         assert model.translate(tools=[TOOL], tool_choice="none").new_parser is None
         job = model.translate(tools=[TOOL], chat_template=HERMES, allow_template=True)
         assert "ping" in model.tokenizer.decode(job.prompt)
+
+    @pytest.mark.parametrize("choice", [None, "auto", "required", NAMED])
+    def test_a_template_without_tools_gets_them_as_text(self, choice):
+        model = Model(PLAIN)
+        job = model.translate(tools=[TOOL], tool_choice=choice)
+        prompt = model.tokenizer.decode(job.prompt, skip_special_tokens=False)
+        assert prompt.startswith("<|im_start|>system\nYou may call functions.")
+        assert '{"name": "ping", "parameters": {"type": "object", "properties": {}}}' in prompt
+        assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        is_forced = choice in ("required", NAMED)
+        make, more = (tool_calls, {}) if is_forced else (tool_calls_in_text, {})
+        if choice == NAMED:
+            more = {"is_single": True}
+        assert job.params.grammar == make(_specs(model), model.markup, **more)
+        for text in (CALL, '{"name": "ping", "arguments": {}}'):
+            assert model.message(text, tools=[TOOL]) == (None, None, ["ping"])
+
+    def test_a_conversation_has_the_same_turns_without_tools(self):
+        """So that a last turn without tools finds its prefix in the cache."""
+        model = Model(PLAIN)
+        call = {"id": "c", "function": {"name": "ping", "arguments": "{}"}}
+        messages = [
+            USER,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "pong"},
+        ]
+        prompt = model.tokenizer.decode(
+            model.translate(messages=messages).prompt, skip_special_tokens=False
+        )
+        result = "<|im_start|>user\n<tool_response>\npong\n</tool_response><|im_end|>\n"
+        assert prompt == (
+            "<|im_start|>user\nhi<|im_end|>\n"
+            f"<|im_start|>assistant\n{CALL}<|im_end|>\n{result}<|im_start|>assistant\n"
+        )
 
     def test_choice_none(self):
         job = Model(HERMES).translate(tools=[TOOL], tool_choice="none")

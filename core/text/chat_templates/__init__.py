@@ -1,0 +1,25 @@
+"""Chat templates of well-known forms, for models that come without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TEMPLATE_NAMES = (
+    "alpaca",
+    "chatml",
+    "gemma",
+    "llama2",
+    "llama3",
+    "mistral",
+    "phi3",
+    "vicuna",
+    "zephyr",
+)
+"""Each is a file of this directory."""
+
+
+def named_template(name: str) -> str | None:
+    """Return the Jinja text of this name, None if there is no such one."""
+    if name not in TEMPLATE_NAMES:
+        return None
+    return Path(__file__).with_name(f"{name}.jinja").read_text(encoding="utf-8")
