@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
 from server.access_flags import ACCESS_FLAGS
 from server.admission.rates import Rates
@@ -36,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
-    served_model_names: tuple[str, ...] = (MODEL_ID,)
+    served_model_names: tuple[str, ...] = (default_name(None),)
     accept_any_model_name: bool = False
     host: str = "127.0.0.1"
     port: int = 8000
@@ -93,7 +92,7 @@ _SERVER_FLAGS = (
         field="served_model_names",
         metavar="NAME",
         help="model id in requests, any number of times; answers have the first",
-        default_text=f"hub id, name of the directory or file, or {MODEL_ID}",
+        default_text=f"hub id, name of the directory or file, or {default_name(None)}",
     ),
     Switch(
         name="accept-any-model-name",

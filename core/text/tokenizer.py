@@ -9,16 +9,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import InvalidRequest, ModelLoadError
-from core.gguf.file import SUFFIX, GgufFile
+from core.contract.errors import InvalidRequest
 from core.text.bytes_per_token import max_bytes_per_token
-from core.text.chat_templates import TEMPLATE_NAMES, named_template
+from core.text.chat_templates import TEMPLATE_NAMES
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.special_text import SpecialText, new_mark
+from core.text.tokenizer_files import first_line, load_tokenizer
 from core.text.vocabulary import Vocabulary
 
 _UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
-_FILES = ("*token*", "*vocab*", "*.model", "tekken.json")
 _GUARDS = ("\n", "<", "0")
 _FIM_NAMES = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -81,14 +80,9 @@ class Tokenizer:
         ``chat_template`` replaces the model's template: a file, Jinja text, or one of
         ``TEMPLATE_NAMES``. Raises ModelLoadError.
         """
-        if str(source).endswith(SUFFIX):
-            tokenizer = _from_gguf(source)
-        else:
-            tokenizer = _from_folder(source, trust_remote_code=trust_remote_code)
-        if chat_template is not None:
-            tokenizer.chat_template = _read_template(chat_template)
-        if tokenizer.chat_template is not None:
-            _check_template(tokenizer)
+        tokenizer = load_tokenizer(
+            source, trust_remote_code=trust_remote_code, chat_template=chat_template
+        )
         return cls(tokenizer, vocab_size=vocab_size)
 
     def __len__(self) -> int:
@@ -209,7 +203,7 @@ class Tokenizer:
             )
         except Exception as error:  # a template is a program and may raise anything
             raise InvalidRequest(
-                f"The chat template does not take these messages: {_first_line(error)}",
+                f"The chat template does not take these messages: {first_line(error)}",
                 param="messages",
             ) from error
         return rendered
@@ -272,30 +266,6 @@ class Tokenizer:
         return plain
 
 
-def _from_gguf(path: str | Path) -> Any:
-    from core.gguf.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
-
-    try:
-        return tokenizer_of(GgufFile.open(path).metadata)
-    except ModelLoadError as error:
-        raise ModelLoadError(f"The tokenizer of {path} cannot be loaded: {error}") from error
-
-
-def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
-    """Load from a folder or by a model's public name."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
-
-    if isinstance(source, Path) or source.startswith(("/", ".", "~")):
-        source = Path(source).expanduser()
-        _check_folder(source)
-    try:
-        return AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
-    except Exception as error:
-        raise ModelLoadError(
-            f"The tokenizer of {source} cannot be loaded: {_first_line(error)}"
-        ) from error
-
-
 def _parts_in(pieces: list[str], part: slice) -> list[str]:
     """Cut the pieces of a text to what lies in a part of the whole."""
     ends = list(accumulate(map(len, pieces)))
@@ -306,44 +276,3 @@ def _parts_in(pieces: list[str], part: slice) -> list[str]:
         piece[max(part.start - start, 0) : max(part.stop - start, 0)]
         for piece, start in zip(pieces, starts, strict=True)
     ]
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise ModelLoadError with a short message if the folder holds no tokenizer."""
-    if not folder.is_dir():
-        raise ModelLoadError(f"There is no tokenizer in {folder}: no such folder.")
-    if not any(file for pattern in _FILES for file in folder.glob(pattern)):
-        raise ModelLoadError(f"There is no tokenizer in {folder}: no tokenizer.json or the like.")
-
-
-def _read_template(given: str) -> str:
-    if "{" in given or "\n" in given:
-        return given
-    named = named_template(given)
-    if named is not None:
-        return named
-    try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelLoadError(
-            f"The chat template {given} cannot be read, and is none of the names "
-            f"{', '.join(TEMPLATE_NAMES)}: {error}"
-        ) from error
-
-
-def _check_template(tokenizer: Any) -> None:
-    """Compile the template, so that errors are found at load and the first request is fast."""
-    from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - comes with transformers
-
-    try:
-        tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
-    except TemplateSyntaxError as error:
-        raise ModelLoadError(
-            f"The chat template is not valid Jinja: {error.message} (line {error.lineno})."
-        ) from error
-    except Exception:  # noqa: BLE001, S110 - a template may refuse this conversation
-        pass
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -17,7 +17,6 @@ from server.translate.formats import output_format
 from server.translate.params import sampling_params
 from server.translate.response import check_shared_fields, new_envelope, new_job
 from server.translate.tools import select_tools
-from server.translate.unenforced import unenforced_keywords
 from server.translate.unsupported import refuse_unsupported
 
 PROMPT_TAIL = 16
@@ -68,10 +67,7 @@ def chat_job(
         shows_reasoning=request.include_reasoning is not False,
     )
     renderer = new_renderer(envelope, options)
-    ignored = unenforced_keywords(request, form.tools.callable)
-    return new_job(
-        request, model, envelope, [params], renderer, new_grammars, ignored=ignored
-    )
+    return new_job(request, model, envelope, [params], renderer, new_grammars)
 
 
 def _check_fields(request: ChatCompletionRequest) -> None:

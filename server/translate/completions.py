@@ -16,7 +16,6 @@ from server.translate.params import answer_length, sampling_params
 from server.translate.prompt_size import size_check
 from server.translate.prompts import TokenizedPrompt, completion_prompts, truncate
 from server.translate.response import check_shared_fields, new_envelope, new_job
-from server.translate.unenforced import unenforced_keywords
 from server.translate.unsupported import refuse_unsupported
 
 DEFAULT_MAX_TOKENS = 16
@@ -42,8 +41,7 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     )
     options = CompletionOptions(num_best=num_best, echoes=_echoes(request, model, prompts))
     renderer = CompletionRenderer(envelope, options)
-    ignored = unenforced_keywords(request)
-    return new_job(request, model, envelope, params, renderer, new_grammars, ignored=ignored)
+    return new_job(request, model, envelope, params, renderer, new_grammars)
 
 
 def _check_fields(request: CompletionRequest) -> None:

@@ -15,6 +15,7 @@ from server.render.base import Head, Renderer
 from server.render.envelope import Envelope
 from server.served_model import ServedModel
 from server.translate.nesting import check_nesting
+from server.translate.unenforced import unenforced_keywords
 
 
 def check_shared_fields(request: SamplingFields) -> None:
@@ -68,8 +69,6 @@ def new_job(
     params: Sequence[SamplingParams],
     renderer: Renderer,
     new_grammars: NewGrammars,
-    *,
-    ignored: tuple[str, ...] = (),
 ) -> Job:
     """The job of a request with the fields that both OpenAI APIs have. Raises InvalidRequest."""
     _check_num_logprobs(request, model, envelope, params)
@@ -84,7 +83,7 @@ def new_job(
         priority=request.priority or 0,
         renderer=renderer,
         new_grammars=new_grammars,
-        ignored=ignored,
+        ignored=unenforced_keywords(request),
     )
 
 

@@ -1,7 +1,6 @@
 import msgspec
 
 from schemas.chat import ChatCompletionRequest
-from server.translate.tools import select_tools
 from server.translate.unenforced import unenforced_keywords
 from tests.support.each import each
 
@@ -19,7 +18,7 @@ def json_schema(**spec):
 def unenforced(**fields):
     body = {"messages": [{"role": "user", "content": "hi"}]} | fields
     request = msgspec.json.decode(msgspec.json.encode(body), type=ChatCompletionRequest)
-    return unenforced_keywords(request, select_tools(request).callable)
+    return unenforced_keywords(request)
 
 
 @each(
