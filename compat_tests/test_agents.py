@@ -17,7 +17,9 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 def test_names_of_tools(api: Api, name: str, choice: str) -> None:
     tool = function(name, NUMBER)
     tool_choice = named(name) if choice == "named" else choice
-    [answer] = api.chat("Hi", tools=[tool, PING], tool_choice=tool_choice, max_tokens=400)["choices"]
+    [answer] = api.chat("Hi", tools=[tool, PING], tool_choice=tool_choice, max_tokens=400)[
+        "choices"
+    ]
     check_calls(answer["message"]["tool_calls"], [tool, PING])
     if choice == "named":
         assert answer["message"]["tool_calls"][0]["function"]["name"] == name

@@ -35,7 +35,7 @@ MAX_INPUT_ITEMS = 16_384
 
 MAX_TOOLS = 1024
 MAX_FUNCTION_NAME = 256
-"""Tools, and characters of a tool's name: more than OpenAI's 128 and 64, because agents send more."""
+"""Tools, and characters of a tool's name. OpenAI allows 128 and 64, but agents send more."""
 
 MAX_CHOICES = 128
 """Choices per prompt."""

@@ -15,13 +15,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
 from anyio import to_thread
 from litestar import Response
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
 from server.connections.answering import BodyWriter, body_writer
@@ -61,7 +61,7 @@ class OwningAnswer(Response[None], ABC):
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._ignored:
-            report_ignored(scope, self._ignored)
+            report_ignored(cast("HTTPScope", scope), self._ignored)
         await self._send(scope, receive, send)
 
     @abstractmethod

@@ -17,8 +17,8 @@ from server.turns import with_turns
 def with_edge(app: Litestar, settings: Settings) -> ASGIApp:
     """Wrap the application of ``create_app``.
 
-    A short path becomes that of its route. A request gets its tenant, its id and its line in the access log, and waits for its turn. It is
-    refused if its host or origin is not allowed.
+    A short path becomes that of its route. A request gets its tenant, its id and its line in the
+    access log, and waits for its turn. It is refused if its host or origin is not allowed.
     """
     inner = with_known_hosts(with_head(app), HostPolicy.of(settings))
     known = with_tenant(with_request_id(with_turns(inner, app)), app.state.api_keys)

@@ -294,7 +294,11 @@ def _discriminates(name: str, options: list[dict[str, Any]]) -> bool:
         if not isinstance(own, dict):
             return False
         values = own.get("enum", [own["const"]] if "const" in own else [])
-        if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+        if (
+            not isinstance(values, list)
+            or not values
+            or not all(isinstance(value, str) for value in values)
+        ):
             return False
         if seen.intersection(values):
             return False

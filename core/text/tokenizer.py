@@ -183,8 +183,8 @@ class Tokenizer:
             )
         if chat_template is None and self._tokenizer.chat_template is None:
             raise InvalidRequest(
-                "This model has no chat template, so it takes no messages. The operator can give it "
-                "one with --chat-template: a file, or one of the names "
+                "This model has no chat template, so it takes no messages. The operator can give "
+                "it one with --chat-template: a file, or one of the names "
                 f"{', '.join(TEMPLATE_NAMES)}.",
                 param="messages",
                 code="chat_template_missing",

@@ -50,6 +50,4 @@ async def answer(
     if not job.is_streamed:
         return WholeAnswer(stream, job.renderer, ignored=job.ignored)
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(
-        stream, job.renderer, keep_alive_interval=interval, ignored=job.ignored
-    )
+    return StreamAnswer(stream, job.renderer, keep_alive_interval=interval, ignored=job.ignored)

@@ -244,7 +244,10 @@ class TestContext:
         exchange = await ask(app, "POST", path, body)
         error = exchange.json["error"]
         assert exchange.status == 400
-        assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
+        assert (error["type"], error["code"]) == (
+            "invalid_request_error",
+            "context_length_exceeded",
+        )
         assert error["param"] == param
         assert error["message"].startswith(self.WORDS)
 

@@ -88,7 +88,10 @@ def test_templates_with_names_take_tools_as_text(name):
     ("template", "takes"),
     [
         (PLAIN, True),
-        ("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + PLAIN, False),
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + PLAIN,
+            False,
+        ),
         ("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", False),
         (None, False),
     ],

@@ -1,5 +1,7 @@
 """The templates that come with the server, rendered as transformers does."""
 
+import copy
+
 import pytest
 
 from core.contract.errors import ModelLoadError
@@ -52,7 +54,7 @@ EXPECTED = {
 
 
 def make(name, build=byte_fallback):
-    inner = build()
+    inner = copy.deepcopy(build())
     inner.chat_template = named_template(name)
     return Tokenizer(inner)
 

@@ -51,6 +51,8 @@ def test_whole_and_streamed(
     assert all("tool_calls" not in delta for delta in deltas)
     assert reasons[-1] == reason
     pieces = [delta["function_call"] for delta in deltas if "function_call" in delta]
-    assert [piece["name"] for piece in pieces if "name" in piece] == ([call["name"]] if call else [])
+    assert [piece["name"] for piece in pieces if "name" in piece] == (
+        [call["name"]] if call else []
+    )
     assert "".join(piece["arguments"] for piece in pieces) == (call["arguments"] if call else "")
     assert "".join(delta.get("content") or "" for delta in deltas) == (content or "")

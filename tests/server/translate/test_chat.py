@@ -136,7 +136,7 @@ class TestTools:
         prompt = model.tokenizer.decode(job.prompt, skip_special_tokens=False)
         assert prompt.startswith("<|im_start|>system\nYou may call functions.")
         assert '{"name": "ping", "parameters": {"type": "object", "properties": {}}}' in prompt
-        assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        assert prompt.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant")
         is_forced = choice in ("required", NAMED)
         make, more = (tool_calls, {}) if is_forced else (tool_calls_in_text, {})
         if choice == NAMED:
@@ -160,7 +160,7 @@ class TestTools:
         result = "<|im_start|>user\n<tool_response>\npong\n</tool_response><|im_end|>\n"
         assert prompt == (
             "<|im_start|>user\nhi<|im_end|>\n"
-            f"<|im_start|>assistant\n{CALL}<|im_end|>\n{result}<|im_start|>assistant\n"
+            f"<|im_start|>assistant\n{CALL}<|im_end|>\n{result}<|im_start|>assistant"
         )
 
     def test_choice_none(self):

@@ -22,13 +22,17 @@ START = re.compile(
     [
         (
             answer_exceeds(100, 60, 50, param="messages"),
-            "However, you requested 110 tokens (60 in the messages, 50 in the completion). Please "
-            "reduce the length of the messages or completion.",
+            (
+                "However, you requested 110 tokens (60 in the messages, 50 in the completion). "
+                "Please reduce the length of the messages or completion."
+            ),
         ),
         (
             prompt_exceeds(100, 120, param="messages"),
-            "However, your messages resulted in 120 tokens. Please reduce the length of the "
-            "messages.",
+            (
+                "However, your messages resulted in 120 tokens. Please reduce the length of the "
+                "messages."
+            ),
         ),
         (prompt_exceeds(100, 120, param="prompt"), "your prompt resulted in 120 tokens."),
         (prompt_exceeds(100, 120, param="prompt[3]"), "your prompt resulted in 120 tokens."),

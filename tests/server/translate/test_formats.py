@@ -18,6 +18,7 @@ TAG = {
     "structures": [{"begin": "<x>", "schema": SCHEMA, "end": "</x>"}],
     "triggers": ["<x"],
 }
+LENIENT = grammar.json_schema(SCHEMA, is_strict=False)
 OF_SCHEMA = grammar.json_schema(SCHEMA)
 OF_TAG = grammar.structural_tags([("<x>", SCHEMA, "</x>")], ["<x"])
 
@@ -46,7 +47,7 @@ def ask(request):
         ("response_format", {"type": "json_object", "schema": SCHEMA}, OF_SCHEMA),
         ("response_format", json_schema(schema=SCHEMA), OF_SCHEMA),
         ("response_format", json_schema(schema=SCHEMA, strict=True), OF_SCHEMA),
-        ("response_format", json_schema(schema=SCHEMA, strict=False), OF_SCHEMA),
+        ("response_format", json_schema(schema=SCHEMA, strict=False), LENIENT),
         ("response_format", json_schema(), grammar.json_object()),
         ("response_format", json_schema(schema={}), grammar.json_schema({})),
         ("response_format", {"type": "json_schema", "schema": SCHEMA}, OF_SCHEMA),

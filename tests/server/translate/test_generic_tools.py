@@ -3,9 +3,9 @@
 import pytest
 
 from core.contract.errors import InvalidRequest
+from schemas.tools import FunctionDefinition
 from server.parsers.message import fold
 from server.parsers.tool import TOOL_PARSERS, tool_parser
-from schemas.tools import FunctionDefinition
 from server.translate.generic_tools import plain_turns
 
 MARKUP = tool_parser("generic").markup
@@ -43,7 +43,9 @@ def test_the_tools_are_in_the_system_turn():
     assert user == USER
     assert system["role"] == "system"
     assert system["content"].startswith("Be brief.\n\nYou may call functions.")
-    assert '<tools>\n{"name": "f", "description": "é"}\n{"name": "a.b"}\n</tools>' in system["content"]
+    assert (
+        '<tools>\n{"name": "f", "description": "é"}\n{"name": "a.b"}\n</tools>' in system["content"]
+    )
     assert '<tool_call>\n{"name": "FUNCTION", "arguments": {' in system["content"]
     [alone, user] = turns(USER)
     assert (alone["role"], user) == ("system", USER)
@@ -64,7 +66,7 @@ def test_without_tools_there_is_no_list():
 @pytest.mark.parametrize("family", JSON_FAMILIES)
 def test_calls_are_text_that_the_family_s_parser_reads(family):
     parser = tool_parser(family)
-    calls = [call(x=1), call("a.b", y="é\n\"}")]
+    calls = [call(x=1), call("a.b", y='é\n"}')]
     [_, turn] = turns(USER, said("Well:", *calls), tools=(), markup=parser.markup)
     assert set(turn) == {"role", "content"}
     functions = [FunctionDefinition(name="f"), FunctionDefinition(name="a.b")]

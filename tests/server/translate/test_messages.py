@@ -122,7 +122,10 @@ class TestAssistant:
     @pytest.mark.parametrize("arguments", [{}, {"a": [1], "b": {"c": None}}])
     def test_arguments_may_be_an_object(self, arguments):
         function = {"name": "f", "arguments": arguments}
-        for calls in ({"tool_calls": [{"id": "c", "function": function}]}, {"function_call": function}):
+        for calls in (
+            {"tool_calls": [{"id": "c", "function": function}]},
+            {"function_call": function},
+        ):
             [message] = translate({"role": "assistant", "content": None, **calls})
             assert message["tool_calls"][0]["function"] == function
 

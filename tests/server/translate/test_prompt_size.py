@@ -92,7 +92,9 @@ def test_a_suffix_is_tokenized_once_for_all_prompts(model, encoded):
 
 def test_a_suffix_above_the_context_is_refused_before_it_is_tokenized(model, encoded):
     too_long = "x" * (CONTEXT * model.tokenizer.max_bytes_per_token + 1)
-    with pytest.raises(ContextLengthExceeded, match="your suffix resulted in at least 513 tokens") as caught:
+    with pytest.raises(
+        ContextLengthExceeded, match="your suffix resulted in at least 513 tokens"
+    ) as caught:
         complete(model, "a", suffix=too_long)
     assert caught.value.param == "suffix"
     assert encoded == []

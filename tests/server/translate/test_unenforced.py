@@ -29,9 +29,15 @@ def unenforced(**fields):
         ({"tools": [tool("f", UNIQUE, strict=False)]}, ("tools.f.uniqueItems",)),
         ({"tools": [tool("f", UNIQUE, strict=True)]}, ()),
         ({"tools": [tool("f", UNIQUE)], "tool_choice": "none"}, ()),
-        ({"tools": [tool("f", {}), tool("a.b", {"if": {}, "not": {}})]}, ("tools.a.b.if", "tools.a.b.not")),
+        (
+            {"tools": [tool("f", {}), tool("a.b", {"if": {}, "not": {}})]},
+            ("tools.a.b.if", "tools.a.b.not"),
+        ),
         ({"tools": [tool("f", {"properties": 5, "not": {}})]}, ()),
-        ({"response_format": json_schema(schema=UNIQUE, strict=False)}, ("response_format.uniqueItems",)),
+        (
+            {"response_format": json_schema(schema=UNIQUE, strict=False)},
+            ("response_format.uniqueItems",),
+        ),
         ({"response_format": json_schema(schema=UNIQUE, strict=True)}, ()),
         ({"response_format": json_schema(schema=UNIQUE)}, ()),
         ({"response_format": json_schema(strict=False)}, ()),
