@@ -55,7 +55,7 @@ async def test_nothing_to_answer_loads_the_model(start_app, path):
 
 
 async def test_models(start_app):
-    app = await start_app(served_model_name="org/m")
+    app = await start_app(served_model_names=("org/m",))
     [entry] = ListResponse(**(await ask(app, "GET", "/api/tags")).json).models
     [running] = ProcessResponse(**(await ask(app, "GET", "/api/ps")).json).models
     assert entry.model == running.model == "org/m"
@@ -67,7 +67,7 @@ async def test_models(start_app):
 
 @pytest.mark.parametrize("path", [CHAT, GENERATE, "/api/show"])
 async def test_names(start_app, path):
-    app = await start_app(served_model_name="org/m")
+    app = await start_app(served_model_names=("org/m",))
     body = {"model": "org/m:latest", "messages": USER} if path == CHAT else {"model": "org/m"}
     assert (await ask(app, "POST", path, body)).status == 200
     assert "other" in error_of(await ask(app, "POST", path, {"model": "other"}), 404)

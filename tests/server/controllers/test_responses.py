@@ -17,7 +17,7 @@ MODEL = "roseinfer-tiny"
 
 @pytest.fixture
 async def app(start_app):
-    return await start_app(served_model_name=MODEL)
+    return await start_app(served_model_names=(MODEL,))
 
 
 async def create(app, headers=None, **fields):
@@ -142,7 +142,7 @@ async def test_unknown_fields_are_reported(app):
 
 
 async def test_keys_do_not_share_responses(start_app):
-    app = await start_app(served_model_name=MODEL, api_keys=("one", "two"))
+    app = await start_app(served_model_names=(MODEL,), api_keys=("one", "two"))
     one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
     response = (await create(app, one)).json
     path = f"{URL}/{response['id']}"
@@ -153,7 +153,7 @@ async def test_keys_do_not_share_responses(start_app):
 
 
 async def test_a_server_that_keeps_nothing(start_app):
-    app = await start_app(served_model_name=MODEL, max_stored_responses=0)
+    app = await start_app(served_model_names=(MODEL,), max_stored_responses=0)
     response = (await create(app)).json
     assert response["store"] is False
     gone = await ask(app, "GET", f"{URL}/{response['id']}")
@@ -162,14 +162,14 @@ async def test_a_server_that_keeps_nothing(start_app):
 
 
 async def test_a_limit_of_tokens(start_app):
-    app = await start_app(AnsweringEngine(words("a", "b", "c")), served_model_name=MODEL)
+    app = await start_app(AnsweringEngine(words("a", "b", "c")), served_model_names=(MODEL,))
     response = checked_response((await create(app, max_output_tokens=2)).body)
     assert response["status"] == "incomplete"
     assert response["output"][0]["content"][0]["text"] == "ab"
 
 
 async def test_a_failure_midway_is_an_event(start_app, engine):
-    app = await start_app(engine, served_model_name=MODEL)
+    app = await start_app(engine, served_model_names=(MODEL,))
     body = msgspec.json.encode({"model": MODEL, "input": "hi", "stream": True})
     exchange = Exchange("POST", URL, chunks=[body])
     async with anyio.create_task_group() as tasks:
@@ -187,7 +187,7 @@ async def test_a_failure_midway_is_an_event(start_app, engine):
 
 
 async def test_a_failure_at_once_is_an_error_response(start_app, engine):
-    app = await start_app(engine, served_model_name=MODEL)
+    app = await start_app(engine, served_model_names=(MODEL,))
     body = msgspec.json.encode({"model": MODEL, "input": "hi", "stream": True})
     exchange = Exchange("POST", URL, chunks=[body])
     async with anyio.create_task_group() as tasks:
@@ -200,7 +200,7 @@ async def test_a_failure_at_once_is_an_error_response(start_app, engine):
 
 
 async def test_a_disconnect_ends_the_generation(start_app, engine):
-    app = await start_app(engine, served_model_name=MODEL)
+    app = await start_app(engine, served_model_names=(MODEL,))
     for number, stream in enumerate((False, True), start=1):
         body = msgspec.json.encode({"model": MODEL, "input": "hi", "stream": stream})
         exchange = Exchange("POST", URL, chunks=[body])
