@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from core.gguf.blocks import BlockMatrix
+from core.kernels.cpu.grouped import GroupedWeight
 
 _INTERNAL = frozenset(vars(nn.Module()))
 _HOOKS = tuple(name for name in _INTERNAL if name.endswith("_hooks"))
@@ -57,6 +58,8 @@ def _fact(value: object) -> Hashable:
         return tuple(map(_fact, value))
     if isinstance(value, BlockMatrix):
         return (value.type.name, value.shape)
+    if isinstance(value, GroupedWeight):
+        return (value.format, value.num_groups, value.num_rows, value.num_columns)
     if isinstance(value, partial):
         named = sorted(value.keywords.items())
         return _fact((value.func, value.args, *named))

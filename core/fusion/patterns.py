@@ -28,6 +28,9 @@ Matrix: TypeAlias = tuple[Weight, torch.Tensor | None]
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 
+Gate: TypeAlias = Literal["silu", "gelu_tanh", "clamped"]
+"""A gate of the product of two halves; "clamped" is that of gpt-oss."""
+
 QKV = ("q_proj", "k_proj", "v_proj")
 JOINT_QKV = ("c_attn",)
 OUTPUTS = ("o_proj", "c_proj")
@@ -47,6 +50,19 @@ _GATED_MLP = {"gate_proj", "act_fn", "up_proj", "down_proj"}
 _ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+def _clamped(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """gpt-oss's gate, with its default slope and limit."""
+    gate = gate.clamp(max=7.0)
+    return (up.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
+
+
+_GATES: dict[Gate, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "silu": lambda gate, up: _ACTIVATIONS["silu"](gate) * up,
+    "gelu_tanh": lambda gate, up: _ACTIVATIONS["gelu_tanh"](gate) * up,
+    "clamped": _clamped,
 }
 
 
@@ -115,10 +131,26 @@ def activation(module: Any) -> Activation | None:
     )
 
 
-def gate_activation(gate: Callable[[torch.Tensor], torch.Tensor]) -> Activation | None:
-    """Which known activation ``gate`` computes of its first half and multiplies by its second.
+class GateKind(NamedTuple):
+    """What a gate computes of the columns of one product."""
 
-    It is found by calling it with large values too: a limit must show.
+    gate: Gate
+    alternates: bool
+    """Whether gate and up are every other column, not the first half and the second."""
+
+    def halves(self, x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Split columns in ``dim`` into gate and up, which are views."""
+        if not self.alternates:
+            gate, up = x.chunk(2, dim=dim)
+            return gate, up
+        gate, up = torch.unflatten(x, dim, (-1, 2)).unbind(dim + 1 if dim >= 0 else dim)
+        return gate, up
+
+
+def gate_kind(gate: Callable[[torch.Tensor], torch.Tensor]) -> GateKind | None:
+    """Which known gate a function is, found by calling it with large values too.
+
+    A limit must show.
     """
     x = torch.linspace(-50, 50, 481)
     both = torch.stack([torch.cat([x, x.flip(0)]), torch.cat([x, x.roll(97)])])
@@ -126,11 +158,12 @@ def gate_activation(gate: Callable[[torch.Tensor], torch.Tensor]) -> Activation 
         y = gate(both)
     except (TypeError, ValueError, RuntimeError):
         return None
-    left, right = both.chunk(2, dim=-1)
-    expected = {name: f(left) * right for name, f in _ACTIVATIONS.items()}
-    if not isinstance(y, torch.Tensor) or y.shape != left.shape:
+    if not isinstance(y, torch.Tensor) or y.shape != (2, len(x)):
         return None
-    return next((n for n, e in expected.items() if torch.allclose(y, e, atol=1e-5)), None)
+    for kind in (GateKind(name, alternates) for alternates in (False, True) for name in _GATES):
+        if torch.allclose(y, _GATES[kind.gate](*kind.halves(both, -1)), atol=1e-5):
+            return kind
+    return None
 
 
 def rms_norm(module: Any) -> tuple[torch.Tensor, float] | None:
@@ -181,6 +214,11 @@ def layer_names(layer: nn.Module) -> LayerNames | None:
     """Names of a decoder layer's children, if it has two norms, attention, an MLP and no more."""
     children = {name for name, _ in layer.named_children()}
     return next((names for names in (LLAMA_LAYER, GPT2_LAYER) if children == set(names)), None)
+
+
+def clips(attention: Any) -> bool:
+    """Whether an attention module limits its projections, which a proof would not reach."""
+    return getattr(getattr(attention, "config", None), "clip_qkv", None) is not None
 
 
 def reads_weights(parent: nn.Module) -> bool:

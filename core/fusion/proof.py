@@ -184,3 +184,8 @@ def output_of(original: Callable[..., T], *args: Any, **kwargs: Any) -> T | None
 def plain_attention(spec: LayerSpec) -> ModuleAttention:
     """Return causal attention of a prompt to itself, without a cache."""
     return lambda query, key, value, _module, _kwargs: causal_attention(query, key, value, spec)
+
+
+def no_attention(spec: LayerSpec) -> ModuleAttention:
+    """Return attention whose result is zero, so that a layer computes only what comes after it."""
+    return lambda query, *_: query.new_zeros(len(query), spec.num_heads, spec.value_dim)

@@ -7,6 +7,7 @@ by names and shapes and may be wrong: what is not equal is not installed.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,10 +93,14 @@ ModulePattern = Callable[[Place], Iterable[Candidate]]
 
 
 class Visitor:
-    """Offers the places of one model to patterns; ``counts`` says what was installed."""
+    """Offers the places of one model to patterns; ``counts`` says what was installed.
+
+    ``seconds`` is the time of the proofs.
+    """
 
     def __init__(self, model: nn.Module, attention: Attention, proof: Proof) -> None:
         self.counts: Counter[str] = Counter()
+        self.seconds = 0.0
         self._model = model
         self._attention = attention
         self._proof = proof
@@ -128,7 +133,10 @@ class Visitor:
             self._visit_children(place.module, patterns)
 
     def _try(self, candidate: Candidate) -> bool:
-        if not candidate.is_equal(self._proof):
+        start = time.perf_counter()
+        is_equal = candidate.is_equal(self._proof)
+        self.seconds += time.perf_counter() - start
+        if not is_equal:
             return False
         candidate.install()
         self.counts.update(candidate.counts)

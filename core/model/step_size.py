@@ -20,6 +20,9 @@ _HIDDEN_COPIES = 8
 _INNER_COPIES = 4
 """Gate, up, the activated gate, and the product."""
 
+_EXPERT_ROWS = 2
+"""Rows of hidden_size of a token for each of its experts: its input and its output."""
+
 
 def step_nbytes(model: LoadedModel, limits: Limits) -> int:
     """Return the most bytes of a step, without weights, KV cache and attention.
@@ -30,9 +33,11 @@ def step_nbytes(model: LoadedModel, limits: Limits) -> int:
     num_tokens = limits.max_num_batched_tokens
     config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]
     hidden = _number(config, "hidden_size")
-    experts = _number(config, "num_experts_per_tok") * _number(config, "moe_intermediate_size")
+    num_experts = _number(config, "num_experts_per_tok")
+    experts = num_experts * _number(config, "moe_intermediate_size")
     inner = max(_number(config, "intermediate_size") or 4 * hidden, experts)
-    layer = num_tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * _WIDE
+    num_rows = _HIDDEN_COPIES + _EXPERT_ROWS * num_experts
+    layer = num_tokens * (num_rows * hidden + _INNER_COPIES * inner) * _WIDE
     logits = _LOGITS_COPIES * num_tokens * model.vocab_size * _WIDE
     samples = limits.max_num_seqs * model.vocab_size * _SAMPLED_NBYTES
     return max(layer, logits + samples)

@@ -11,6 +11,7 @@ from transformers import (
     MixtralConfig,
     OlmoeConfig,
     PretrainedConfig,
+    Qwen2MoeConfig,
     Qwen3MoeConfig,
 )
 
@@ -21,6 +22,11 @@ MIXTURE = DECODER | {"num_hidden_layers": 2, "head_dim": 16, "num_experts_per_to
 MIXTURES: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen3_moe": lambda **more: Qwen3MoeConfig(
         **MIXTURE | {"num_experts": 6, "moe_intermediate_size": 32, "norm_topk_prob": True} | more
+    ),
+    "qwen2_moe": lambda **more: Qwen2MoeConfig(
+        **MIXTURE
+        | {"num_experts": 6, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64}
+        | more
     ),
     "mixtral": lambda **more: MixtralConfig(**MIXTURE | {"num_local_experts": 5} | more),
     "olmoe": lambda **more: OlmoeConfig(**MIXTURE | {"num_experts": 4, "head_dim": 8} | more),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from core.fusion.cpu.decoder import decoder_pattern
+from core.fusion.cpu.experts import experts_pattern
 from core.fusion.cpu.head import head_pattern
 from core.fusion.cpu.module_patterns import attention_patterns, module_patterns
 from core.fusion.cpu.packer import Packer
@@ -18,6 +20,8 @@ from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format
 from core.kernels.cpu.threads import bind_threads
 from core.model.prequantised import is_quantised
+
+logger = logging.getLogger("roseinfer.core")
 
 
 @torch.inference_mode()
@@ -35,10 +39,12 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     proof = packer.proof()
     visitor = Visitor(model, attention, proof)
     visitor.visit_model(partial(head_pattern, packer))
+    visitor.visit_modules(partial(experts_pattern, packer))  # before the layers around them
     visitor.visit_attention(*attention_patterns(model, packer, proof))
     visitor.visit_modules(*module_patterns(packer))
     if not is_quantised(model):  # transformers refuses to convert a quantised model
         widen_small(model)
     visitor.visit_model(partial(decoder_pattern, kernels, attention))
     log_bytes(model, num_values, packer.nbytes)
+    logger.debug("modules proved in %.2f s", visitor.seconds)
     return visitor.counts

@@ -38,6 +38,7 @@ class DecoderOutput:
     hidden_states: None = None
     attentions: None = None
     cross_attentions: None = None
+    router_logits: None = None
 
     def __getitem__(self, index: int) -> torch.Tensor:
         """Index the tuple of fields that are not None."""
@@ -90,7 +91,7 @@ class FusedDecoder:
         y = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         layers = list(self.layers)
         used = {id(buffers): buffers for buffers in (layer.use(x.shape[1]) for layer in layers)}
-        rotation = [] if angles is None else [part.float().contiguous() for part in angles]
+        rotation = [] if angles is None else layers[0].rotation(angles)
         for buffers in used.values():
             buffers.point(y, y, buffers.attended)
             if rotation:

@@ -12,12 +12,12 @@ from torch import nn
 
 from core.fusion.cpu.mlp import GATED
 from core.fusion.cpu.packer import Packer
-from core.fusion.patterns import gate_activation
+from core.fusion.patterns import gate_kind
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Place
 from core.kernels.cpu.experts import assign
 from core.kernels.cpu.grouped import GroupedWeight
-from core.kernels.cpu.linear import Epilogue, interleave
+from core.kernels.cpu.linear import Epilogue
 from core.model.plain import COMPUTED
 
 _FIRST = ("gate_up_proj", "up_proj")
@@ -58,8 +58,8 @@ class PackedExperts(nn.Module):
         super().__init__()
         self.first = first
         self.second = second
-        self._epilogue = activation if isinstance(activation, Epilogue) else Epilogue.NONE
-        self._activation = None if isinstance(activation, Epilogue) else activation
+        self.epilogue = activation if isinstance(activation, Epilogue) else Epilogue.NONE
+        self.activation = None if isinstance(activation, Epilogue) else activation
 
     def forward(
         self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
@@ -72,9 +72,9 @@ class PackedExperts(nn.Module):
         x = hidden_states.reshape(-1, hidden_states.shape[-1]).float()
         chosen = top_k_index.reshape(len(x), -1)
         assigned = assign(self.first.kernels, chosen, self.first.num_groups)
-        inner = self.first.multiply(x[assigned.sources], assigned.ends, self._epilogue)
-        if self._activation is not None:
-            inner = self._activation(inner).contiguous()
+        inner = self.first.multiply(x[assigned.sources], assigned.ends, self.epilogue)
+        if self.activation is not None:
+            inner = self.activation(inner).contiguous()
         rows = self.second.multiply(inner, assigned.ends)
         return assigned.sum(rows, top_k_weights).view(hidden_states.shape)
 
@@ -119,12 +119,15 @@ def experts_pattern(packer: Packer, place: Place) -> Iterator[ExpertsCandidate]:
 
 
 def _packed(packer: Packer, experts: StackedExperts) -> PackedExperts:
-    known = None if experts.first_bias is not None else gate_activation(experts.activation)
     second = packer.groups(experts.second, experts.second_bias)
-    if known is not None:
-        halves = experts.first.chunk(2, dim=1)
-        if interleave(packer.kernels, halves[0][0], halves[1][0]) is not None:
-            return PackedExperts(packer.gated_groups(*halves), GATED[known], second)
+    kind = gate_kind(experts.activation)
+    if kind is not None:
+        bias = experts.first_bias
+        first = packer.gated_groups(
+            kind.halves(experts.first, 1), None if bias is None else kind.halves(bias, 1)
+        )
+        if first is not None:
+            return PackedExperts(first, GATED[kind.gate], second)
     first = packer.groups(experts.first, experts.first_bias)
     return PackedExperts(first, experts.activation, second)
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.fusion.cpu.mixture import FusedMixture
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
 from core.kernels.cpu.layer import LayerCall, LayerStep, Matrix
@@ -30,7 +31,8 @@ class LayerParts:
     """The parts of a layer.
 
     It computes ``h = x + output(attention(first_norm(x)))`` and then ``h + mlp(second_norm(h))``.
-    ``projections`` gives queries, keys and values side by side; queries and keys may have norms.
+    ``projections`` gives queries, keys and values side by side; queries and keys may have norms,
+    each over a head or over all heads.
     """
 
     first_norm: FusedNorm
@@ -39,8 +41,19 @@ class LayerParts:
     key_norm: FusedNorm | None
     output: PackedWeight
     second_norm: FusedNorm
-    mlp: FusedMLP
+    mlp: FusedMLP | FusedMixture
     applies_rope: bool
+    repeats_angles: bool = False
+    """Whether cosines and sines have half as many columns as they rotate: all of them twice."""
+
+    @property
+    def inner_size(self) -> int:
+        """Columns between the products of a feed-forward block; a mixture has memory of its own."""
+        return 0 if isinstance(self.mlp, FusedMixture) else self.mlp.second.num_columns
+
+    def joins_heads(self, spec: LayerSpec) -> bool:
+        """Whether query and key have one norm over all heads, not one for each head."""
+        return self.query_norm is not None and self.query_norm.size != spec.head_dim
 
 
 class Workspace:
@@ -65,7 +78,7 @@ class Workspace:
 def _widths(spec: LayerSpec, parts: LayerParts) -> tuple[int, ...]:
     """Columns of the buffers: see Buffers. Queries and keys have none if they are not changed."""
     hidden = parts.projections.num_columns
-    inner = parts.mlp.second.num_columns
+    inner = parts.inner_size
     is_copied = parts.applies_rope or parts.query_norm is not None
     query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     copied = (query, key) if is_copied else (0, 0)
@@ -145,6 +158,8 @@ class FusedLayer(nn.Module):
         self._used: Buffers | None = None
         names = list(inspect.signature(type(original).forward).parameters)
         self._rotation_index = names.index(ROTATION) - 2 if ROTATION in names else len(names)
+        if isinstance(parts.mlp, FusedMixture):
+            self.experts = parts.mlp.experts  # listed among the model's modules
         self._call = _call(spec, parts)
         self.address = ctypes.addressof(self._call)
         """Of its LayerCall, which points to the buffers of the last ``use``."""
@@ -174,9 +189,8 @@ class FusedLayer(nn.Module):
             x = x.float().contiguous()
         buffers = self.use(x.shape[1])
         if self._parts.applies_rope:
-            cos, sin = kwargs.get(ROTATION) or args[self._rotation_index]
-            cos, sin = cos.float().contiguous(), sin.float().contiguous()
-            buffers.rotate_by(cos, sin)
+            angles = self.rotation(kwargs.get(ROTATION) or args[self._rotation_index])
+            buffers.rotate_by(*angles)
         y = torch.empty_like(x)
         buffers.point(x, y, buffers.attended)
         self._begin(self.address)
@@ -188,6 +202,12 @@ class FusedLayer(nn.Module):
         buffers.point(x, y, attended)
         self._end(self.address)
         return y
+
+    def rotation(self, angles: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
+        """Return cosines and sines for ``Buffers.rotate_by`` from those of transformers."""
+        if self._parts.repeats_angles:
+            return [torch.cat([part, part], dim=-1).float() for part in angles]
+        return [part.float().contiguous() for part in angles]
 
     def use(self, num_tokens: int) -> Buffers:
         """Point the kernel's arguments to the buffers for so many tokens."""
@@ -205,14 +225,18 @@ def _call(spec: LayerSpec, parts: LayerParts) -> LayerCall:
         second_norm=parts.second_norm.arguments(),
         projections=Matrix.of(parts.projections),
         output=Matrix.of(parts.output),
-        up=Matrix.of(parts.mlp.first, parts.mlp.epilogue),
-        down=Matrix.of(parts.mlp.second),
         num_heads=spec.num_heads,
         num_kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
         value_dim=spec.value_dim,
         applies_rope=int(parts.applies_rope),
+        joins_heads=int(parts.joins_heads(spec)),
     )
+    if isinstance(parts.mlp, FusedMixture):
+        call.mixture = ctypes.pointer(parts.mlp.arguments())
+    else:
+        call.up = Matrix.of(parts.mlp.first, parts.mlp.epilogue)
+        call.down = Matrix.of(parts.mlp.second)
     if parts.query_norm is not None and parts.key_norm is not None:
         call.query_norm, call.key_norm = parts.query_norm.arguments(), parts.key_norm.arguments()
     return call

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
 
 from core.fusion.cpu.layer import ROTATION, FusedLayer, LayerParts, Workspace
+from core.fusion.cpu.mixture import fused_mixture
 from core.fusion.cpu.mlp import fused_mlp
 from core.fusion.cpu.norm import FusedNorm, proved_norm
 from core.fusion.cpu.packer import Packer
@@ -19,14 +20,15 @@ from core.fusion.patterns import (
     OUTPUTS,
     QKV,
     Matrix,
+    clips,
     layer_names,
     matrix_of,
 )
-from core.fusion.proof import NUM_ROWS, Proof, output_of, plain_attention
-from core.fusion.rotary import applies_rope
+from core.fusion.proof import NUM_ROWS, Proof, no_attention, output_of, plain_attention
+from core.fusion.rotary import applies_rope, repeats_angles
 from core.fusion.visitor import AttentionSite, Place, place_of
 from core.layer_spec import LayerSpec
-from core.model.attention_interface import routed
+from core.model.attention_interface import ModuleAttention, routed
 
 
 class LayerPattern:
@@ -59,11 +61,14 @@ class LayerPattern:
         head_norms = [children.pop(name) for name in HEAD_NORMS if name in children]
         if projections is None or output is None or children or len(head_norms) not in (0, 2):
             return None
+        if clips(site.attention):
+            return None
         norms = [getattr(site.layer, name) for name in (names.first_norm, names.second_norm)]
         found = self._proved_norms([*norms, *head_norms])
-        if found is None or any(norm.size != site.spec.head_dim for norm in found[2:]):
+        if found is None or not _fit_heads(found[2:], site.spec):
             return None
-        mlp = fused_mlp(self._packer, getattr(site.layer, names.mlp))
+        block = getattr(site.layer, names.mlp)
+        mlp = fused_mlp(self._packer, block) or fused_mixture(self._packer, block, self._proof)
         if mlp is None:
             return None
         query_norm, key_norm = found[2:] or (None, None)
@@ -76,12 +81,23 @@ class LayerPattern:
             second_norm=found[1],
             mlp=mlp,
             applies_rope=applies_rope(site.attention),
+            repeats_angles=repeats_angles(site.attention, site.spec.head_dim),
         )
 
     def _proved_norms(self, modules: list[nn.Module]) -> list[FusedNorm] | None:
         norms = [proved_norm(self._packer.kernels, module, self._proof) for module in modules]
         found = [norm for norm in norms if norm is not None]
         return found if len(found) == len(modules) else None
+
+
+class _Outputs(NamedTuple):
+    """The residual stream before the second norm and after the layer."""
+
+    before: torch.Tensor
+    expected: torch.Tensor
+    after: torch.Tensor
+    """``before`` of the fused layer."""
+    actual: torch.Tensor
 
 
 class LayerCandidate:
@@ -99,7 +115,9 @@ class LayerCandidate:
 
         The attention half and what the feed-forward block adds are compared separately: an error
         of the smaller one would not show in the sum. RoPE may rotate only half of each head: if
-        the original accepts such angles, both have to agree on them too.
+        the original accepts such angles, both have to agree on them too. The feed-forward block is
+        compared without attention: then both get the same input, and no rounding error before it
+        changes which experts serve a token.
         """
         site = self._site
         kind = (kind_of(self._place.module, attention=site.attention), site.spec)
@@ -107,37 +125,42 @@ class LayerCandidate:
 
     def _is_equal(self, proof: Proof) -> bool:
         spec = self._site.spec
-        with routed([self._site.attention], plain_attention(spec)):
-            [original] = proof.references([self._place.module])
-            x = proof.random(1, NUM_ROWS, self._fused.hidden_size)
-            widths = (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,)
-            results = [self._is_equal_with(original, x, width, proof) for width in widths]
-        known = [result for result in results if result is not None]
+        [original] = proof.references([self._place.module])
+        x = proof.random(1, NUM_ROWS, self._fused.hidden_size)
+        known = []
+        for width in (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,):
+            angles = [proof.random(1, NUM_ROWS, width) for _ in range(2)]
+            rope: dict[str, Any] = {ROTATION: tuple(angles)} if width else {}
+            attending = self._compute(original, x, rope, plain_attention(spec))
+            if attending is None:  # the original refuses such angles
+                continue
+            alone = self._compute(original, x, rope, no_attention(spec))
+            known.append(
+                alone is not None
+                and proof.is_close(attending.before - x, attending.after - x, is_product=True)
+                and proof.is_close(
+                    alone.expected - alone.before, alone.actual - alone.after, is_product=True
+                )
+            )
         return bool(known) and all(known)
 
-    def _is_equal_with(
-        self, original: nn.Module, x: torch.Tensor, rotated: int, proof: Proof
-    ) -> bool | None:
-        """Compare with RoPE of the first ``rotated`` dimensions; None if the original refuses."""
-        angles = [proof.random(1, x.shape[1], rotated) for _ in range(2)]
-        rope: dict[str, Any] = {ROTATION: tuple(angles)} if rotated else {}
+    def _compute(
+        self, original: nn.Module, x: torch.Tensor, rope: dict[str, Any], attention: ModuleAttention
+    ) -> _Outputs | None:
+        """Compute both layers. None if the original refuses, or is no such layer."""
         names = layer_names(original)
         assert names is not None
         seen: list[torch.Tensor] = []
         hook = getattr(original, names.second_norm).register_forward_pre_hook(
             lambda _module, args: seen.append(args[0])
         )
-        expected = output_of(original, x, attention_mask=None, **rope)
-        hook.remove()
-        if expected is None:
-            return None
-        if not isinstance(expected, torch.Tensor) or not seen:
-            return False
-        actual = self._fused(x, **rope)
-        before, after = seen[-1], self._fused.hidden[None]
-        return proof.is_close(before - x, after - x, is_product=True) and proof.is_close(
-            expected - before, actual - after, is_product=True
-        )
+        with routed([self._site.attention, getattr(original, names.attention)], attention):
+            expected = output_of(original, x, attention_mask=None, **rope)
+            hook.remove()
+            if not isinstance(expected, torch.Tensor) or not seen:
+                return None
+            actual = self._fused(x, **rope)
+        return _Outputs(seen[-1], expected, self._fused.hidden[None].clone(), actual)
 
     def install(self) -> None:
         """See Candidate. Frees the weights of the attention module, which are packed now."""
@@ -152,9 +175,16 @@ def _fit(parts: LayerParts, spec: LayerSpec) -> bool:
     return (
         parts.first_norm.size == parts.second_norm.size == hidden
         and parts.output.num_columns == spec.num_heads * spec.value_dim
-        and parts.mlp.first.num_columns == hidden
-        and parts.output.num_rows == parts.mlp.second.num_rows == hidden
+        and parts.output.num_rows == hidden
+        and parts.mlp.fits(hidden)
     )
+
+
+def _fit_heads(norms: list[FusedNorm], spec: LayerSpec) -> bool:
+    """Whether the norms of queries and keys, if any, are over each head or over all heads."""
+    sizes = [norm.size for norm in norms]
+    heads = (spec.num_heads, spec.num_kv_heads)
+    return sizes in ([], [spec.head_dim] * 2, [count * spec.head_dim for count in heads])
 
 
 def _without_dropout(module: nn.Module) -> dict[str, nn.Module]:

@@ -8,16 +8,17 @@ import torch
 from torch import nn
 
 from core.fusion.cpu.packer import Packer
-from core.fusion.patterns import Activation, gated_mlp, matrix_of, plain_mlp
+from core.fusion.patterns import Activation, Gate, gated_mlp, matrix_of, plain_mlp
 from core.fusion.visitor import Place, Replacement
 from core.kernels.cpu.linear import Epilogue, PackedWeight
 
 _PLAIN: dict[Activation, Epilogue] = {"silu": Epilogue.SILU, "gelu_tanh": Epilogue.GELU_TANH}
-GATED: dict[Activation, Epilogue] = {
+GATED: dict[Gate, Epilogue] = {
     "silu": Epilogue.SILU_GATE,
     "gelu_tanh": Epilogue.GELU_TANH_GATE,
+    "clamped": Epilogue.CLAMPED_GATE,
 }
-"""Epilogues of gated products, by their activation."""
+"""Epilogues of gated products, by their gate."""
 
 
 class FusedMLP(nn.Module):
@@ -28,6 +29,10 @@ class FusedMLP(nn.Module):
         self.first = first
         self.epilogue = epilogue
         self.second = second
+
+    def fits(self, hidden_size: int) -> bool:
+        """Whether it maps rows of so many values to such rows."""
+        return self.first.num_columns == self.second.num_rows == hidden_size
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``[..., hidden_size]``."""

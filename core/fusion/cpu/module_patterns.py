@@ -6,7 +6,6 @@ from functools import partial
 
 from torch import nn
 
-from core.fusion.cpu.experts import experts_pattern
 from core.fusion.cpu.layer_pattern import LayerPattern
 from core.fusion.cpu.linear import linear_pattern, qkv_pattern
 from core.fusion.cpu.mlp import mlp_pattern
@@ -20,7 +19,6 @@ from core.fusion.visitor import AttentionPattern, ModulePattern
 def module_patterns(packer: Packer) -> tuple[ModulePattern, ...]:
     """Return the patterns, which pack with ``packer``."""
     return (
-        partial(experts_pattern, packer),
         partial(mlp_pattern, packer),
         partial(linear_pattern, packer),
         partial(norm_pattern, packer.kernels),

@@ -101,12 +101,26 @@ class Packer:
         """Pack the matrices of ``[num_groups, num_rows, num_columns]`` with their biases."""
         return self._groups(weights, bias, tuple(weights.shape))
 
-    def gated_groups(self, gates: torch.Tensor, ups: torch.Tensor) -> GroupedWeight:
-        """Pack pairs of matrices for a gated epilogue. Their rows must divide into half panels."""
-        pairs = (interleave(self.kernels, gate, up) for gate, up in zip(gates, ups, strict=True))
-        num_groups, num_rows, num_columns = gates.shape
+    def gated_groups(
+        self,
+        weights: tuple[torch.Tensor, torch.Tensor],
+        biases: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> GroupedWeight | None:
+        """Pack gates and ups for a gated epilogue; None if their rows do not divide into runs.
+
+        Weights are ``[num_groups, num_rows, num_columns]``, biases ``[num_groups, num_rows]``.
+        """
+        num_groups, num_rows, num_columns = weights[0].shape
+        half = self.kernels.panel // 2
+        if num_rows % half:
+            return None
+        pairs = (interleave(self.kernels, gate, up) for gate, up in zip(*weights, strict=True))
+        bias = None
+        if biases is not None:  # in the order of the weights' rows
+            runs = torch.stack([each.reshape(num_groups, -1, half) for each in biases], dim=2)
+            bias = runs.reshape(num_groups, 2 * num_rows)
         shape = (num_groups, 2 * num_rows, num_columns)
-        return self._groups((pair for pair in pairs if pair is not None), None, shape)
+        return self._groups((pair for pair in pairs if pair is not None), bias, shape)
 
     def _groups(
         self,

@@ -30,6 +30,10 @@ class GroupedWeight:
         """Bytes of all matrices."""
         return self.data.numel()
 
+    def __deepcopy__(self, memo: object) -> GroupedWeight:
+        """Return this one: it never changes, and may be most of a model."""
+        return self
+
     def multiply(
         self, x: torch.Tensor, ends: torch.Tensor, epilogue: Epilogue = Epilogue.NONE
     ) -> torch.Tensor:

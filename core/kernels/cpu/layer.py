@@ -1,4 +1,4 @@
-"""Argument structure of the decoder layer kernels."""
+"""Argument structures of the decoder layer kernels. Mirror source/layer.h, which documents them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from ctypes import c_double, c_int64, c_void_p
 
 import torch
 
+from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.library import address
-from core.kernels.cpu.linear import Epilogue, PackedWeight
+from core.kernels.cpu.linear import Epilogue, PackedWeight, padded_rows
 
 MAX_PARTS = 4
 """Most parts of a matrix in several formats. Mirrors ``Products::MOST`` in source/layer.cpp."""
 
 
 class Norm(ctypes.Structure):
-    """Mirrors ``Norm`` in source/layer.cpp. A null weight means that there is no norm."""
+    """A null weight means that there is no norm."""
 
     _fields_ = (
         ("weight", c_void_p),
@@ -33,7 +34,7 @@ class Norm(ctypes.Structure):
 
 
 class Matrix(ctypes.Structure):
-    """Mirrors ``Matrix`` in source/layer.cpp."""
+    """A matrix. Null data means that there is none."""
 
     @classmethod
     def of(cls, weight: PackedWeight, epilogue: Epilogue = Epilogue.NONE) -> Matrix:
@@ -67,8 +68,43 @@ Matrix._fields_ = (
 )
 
 
+class Matrices(ctypes.Structure):
+    """Matrices of one shape."""
+
+    _fields_ = (("first", Matrix), ("bytes", c_int64), ("columns", c_int64))
+
+    @classmethod
+    def of(cls, weight: GroupedWeight, epilogue: Epilogue = Epilogue.NONE) -> Matrices:
+        """Point to packed weights, which the caller keeps alive."""
+        first = Matrix(
+            weight.format,
+            epilogue,
+            weight.num_rows,
+            weight.num_columns,
+            weight.data.data_ptr(),
+            address(weight.scale),
+            address(weight.bias),
+        )
+        return cls(first, weight.data.shape[1], padded_rows(weight.kernels, weight.num_rows))
+
+
+class Mixture(ctypes.Structure):
+    """The feed-forward block of a mixture."""
+
+    _fields_ = (
+        ("router", Matrix),
+        ("per_token", c_int64),
+        ("normalises", c_int64),
+        ("up", Matrices),
+        ("down", Matrices),
+        ("shared_up", Matrix),
+        ("shared_down", Matrix),
+        ("shared_gate", Matrix),
+    )
+
+
 class LayerStep(ctypes.Structure):
-    """Mirrors ``LayerStep`` in source/layer.cpp, which documents the fields."""
+    """What changes from step to step."""
 
     _fields_ = (
         ("num_tokens", c_int64),
@@ -88,7 +124,7 @@ class LayerStep(ctypes.Structure):
 
 
 class LayerCall(ctypes.Structure):
-    """Mirrors ``LayerCall`` in source/layer.cpp."""
+    """A layer."""
 
     _fields_ = (
         ("first_norm", Norm),
@@ -99,10 +135,12 @@ class LayerCall(ctypes.Structure):
         ("output", Matrix),
         ("up", Matrix),
         ("down", Matrix),
+        ("mixture", ctypes.POINTER(Mixture)),  # which the structure keeps alive
         ("num_heads", c_int64),
         ("num_kv_heads", c_int64),
         ("head_dim", c_int64),
         ("value_dim", c_int64),
         ("applies_rope", c_int64),
+        ("joins_heads", c_int64),
         ("step", c_void_p),
     )

@@ -36,11 +36,13 @@ class Epilogue(IntEnum):
     SILU = 2
     SILU_GATE = 3
     GELU_TANH_GATE = 4
+    CLAMPED_GATE = 5
+    """The gate of gpt-oss; see ``clamped_gate`` in source/epilogue.h."""
 
     @property
     def is_gated(self) -> bool:
         """Whether the result has half as many columns as the weight has rows."""
-        return self in (Epilogue.SILU_GATE, Epilogue.GELU_TANH_GATE)
+        return self >= Epilogue.SILU_GATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from tests.support.checkpoints import tiny_model
 from tests.support.each import each
+from tests.support.mixtures import MIXTURES, mixture, shared_mixture
 from tests.support.tiny_engine import build_engine, request, run
 
+FAMILIES = ("gpt2", "qwen3", "mistral", *sorted(MIXTURES))
 KERNELS = kernels()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
 
@@ -30,13 +32,14 @@ class Timed:
         self.plan, self.forward = self._backend.plan, self._backend.forward
 
 
-def fused_engine(family: str, fmt: Format, backend: Any) -> Engine:
+def fused_engine(family: str, fmt: Format, backend: Any, model: Any = None) -> Engine:
     def fuse(model: Any, hook: AttentionHook) -> None:
         attention = list(zip(hook.modules, hook.layers, strict=True))
         assert fuse_for_cpu(KERNELS, model, attention, fmt)["decoder"]
 
-    model = copy.deepcopy(tiny_model(family))
-    windows = 60 if family == "mistral" else None
+    original = shared_mixture(family) if family in MIXTURES else tiny_model(family)
+    model = copy.deepcopy(model or original)
+    windows = 60 if family in ("mistral", "gpt_oss") else None
     return build_engine(
         family, model=model, prepare=fuse, backend=backend, num_window_blocks=windows
     )
@@ -48,7 +51,7 @@ def outputs(engine: Engine) -> dict[str, list[StepOutput]]:
     return run(engine, [request(f"r{i}", [*ids], 6, logprobs=2) for i, ids in enumerate(prompts)])
 
 
-@each("family, fmt", [(f, fmt) for f in ("gpt2", "qwen3", "mistral") for fmt in Format])
+@each("family, fmt", [(f, fmt) for f in FAMILIES for fmt in Format])
 def test_the_same_bits_as_layer_by_layer(family: str, fmt: Format) -> None:
     threads = torch.get_num_threads()
     try:
@@ -57,6 +60,22 @@ def test_the_same_bits_as_layer_by_layer(family: str, fmt: Format) -> None:
     finally:
         torch.set_num_threads(threads)
     assert together == outputs(fused_engine(family, fmt, Timed))
+
+
+def test_threads_that_come_late_pass_the_same_stages() -> None:
+    """They would otherwise read how many rows an expert of a later layer has."""
+    sizes = {"hidden_size": 128, "num_experts": 16, "moe_intermediate_size": 64}
+    model = mixture("qwen3_moe", num_hidden_layers=8, **sizes)
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 12):
+            torch.set_num_threads(count)
+            engine = fused_engine("qwen3_moe", Format.FLOAT32, PagedCPUBackend, model=model)
+            found.append(outputs(engine))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1]
 
 
 def test_layers_are_called_together_only_if_attention_is_a_kernel(

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
 from core.fusion.cpu.experts import PackedExperts
-from core.fusion.patterns import gate_activation
+from core.fusion.patterns import GateKind, gate_kind
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from tests.core.fusion.test_cpu import installed, logits
@@ -114,11 +114,19 @@ def test_a_gate_is_recognised_by_its_values() -> None:
         return left, right
 
     silu = nn.functional.silu
-    assert gate_activation(lambda x: silu(halves(x)[0]) * halves(x)[1]) == "silu"
-    assert gate_activation(lambda x: silu(halves(x)[1]) * halves(x)[0]) is None
-    assert gate_activation(lambda x: silu(halves(x)[0].clamp(max=20)) * halves(x)[1]) is None
-    assert gate_activation(lambda x: silu(halves(x)[0]) * halves(x)[1].clamp(-20, 20)) is None
-    assert gate_activation(lambda x: silu(x[..., ::2]) * x[..., 1::2]) is None
+
+    def clamped(x: torch.Tensor, limit: float, slope: float) -> torch.Tensor:
+        gate, up = x[..., ::2].clamp(max=limit), x[..., 1::2].clamp(-limit, limit)
+        return (up + 1) * gate * torch.sigmoid(gate * slope)
+
+    assert gate_kind(lambda x: silu(halves(x)[0]) * halves(x)[1]) == GateKind("silu", False)
+    assert gate_kind(lambda x: silu(x[..., ::2]) * x[..., 1::2]) == GateKind("silu", True)
+    assert gate_kind(lambda x: clamped(x, 7.0, 1.702)) == GateKind("clamped", True)
+    assert gate_kind(lambda x: clamped(x, 8.0, 1.702)) is None
+    assert gate_kind(lambda x: clamped(x, 7.0, 1.7)) is None
+    assert gate_kind(lambda x: silu(halves(x)[1]) * halves(x)[0]) is None
+    assert gate_kind(lambda x: silu(halves(x)[0].clamp(max=20)) * halves(x)[1]) is None
+    assert gate_kind(lambda x: silu(halves(x)[0]) * halves(x)[1].clamp(-20, 20)) is None
 
 
 def of_one_layer(family: str, fmt: Format) -> PackedExperts:

@@ -14,6 +14,7 @@ from core.engine import Engine
 from core.kernels.cpu.library import kernels
 from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.each import each
+from tests.support.mixtures import MIXTURES, shared_mixture
 from tests.support.tiny_engine import request, run
 from tests.support.tokenizers import byte_level
 
@@ -31,6 +32,8 @@ MODELS = (
     ("gemma3", FLOAT32),  # sliding windows
     ("gpt2", INT4),
     ("qwen3", INT4),
+    ("qwen3_moe", BFLOAT16),
+    ("gpt_oss", INT8),  # sliding windows too
 )
 """None is the built-in model."""
 
@@ -49,9 +52,10 @@ SETTINGS = ((16, 1, True), (2048, 2, True), (48, 2, False))
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Folders of tiny models, by family."""
     folders = {}
-    for family in ("gpt2", "qwen3", "gemma3"):
+    for family in ("gpt2", "qwen3", "gemma3", "qwen3_moe", "gpt_oss"):
         folder: Path = tmp_path_factory.mktemp(family)
-        tiny_model(family).save_pretrained(folder)
+        model = shared_mixture(family) if family in MIXTURES else tiny_model(family)
+        model.save_pretrained(folder)
         byte_level(VOCAB_SIZE).save_pretrained(folder)
         folders[family] = str(folder)
     return folders

@@ -2,9 +2,9 @@
 #pragma once
 #include "vec.h"
 
-enum Epilogue { NONE = 0, GELU_TANH = 1, SILU = 2, SILU_GATE = 3, GELU_TANH_GATE = 4 };
+enum Epilogue { NONE = 0, GELU_TANH = 1, SILU = 2, SILU_GATE = 3, GELU_TANH_GATE = 4, CLAMPED_GATE = 5 };
 
-ROSE_INLINE bool is_gated(int epilogue) { return epilogue == SILU_GATE || epilogue == GELU_TANH_GATE; }
+ROSE_INLINE bool is_gated(int epilogue) { return epilogue >= SILU_GATE; }
 
 ROSE_INLINE vf tanh_v(vf x) {
   vf e = exp(2.0f * x);
@@ -15,6 +15,15 @@ ROSE_INLINE vf gelu_tanh(vf x) {
 }
 ROSE_INLINE vf silu(vf x) { return x / (1.0f + exp(-x)); }
 
+// The gate of gpt-oss: both halves are limited, and one is added to the second.
+constexpr float GATE_SLOPE = 1.702f, GATE_LIMIT = 7;
+ROSE_INLINE vf clamped_gate(vf a, vf b) {
+  a = a > GATE_LIMIT ? splat(GATE_LIMIT) : a;
+  b = b > GATE_LIMIT ? splat(GATE_LIMIT) : b;
+  b = b < -GATE_LIMIT ? splat(-GATE_LIMIT) : b;
+  return (b + 1.0f) * (a / (1.0f + exp(-GATE_SLOPE * a)));
+}
+
 ROSE_INLINE vf activate(int epilogue, vf x) {
   switch (epilogue) {
     case GELU_TANH:
@@ -23,4 +32,9 @@ ROSE_INLINE vf activate(int epilogue, vf x) {
     case SILU_GATE: return silu(x);
     default: return x;
   }
+}
+
+// The product of an activated gate and b.
+ROSE_INLINE vf gate(int epilogue, vf a, vf b) {
+  return epilogue == CLAMPED_GATE ? clamped_gate(a, b) : activate(epilogue, a) * b;
 }

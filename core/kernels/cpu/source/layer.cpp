@@ -1,58 +1,14 @@
 // Decoder layers as stages of a team: one layer in two calls with its attention between them, or all layers in one.
 #include "attention_stages.h"
 #include "elementwise.h"
-#include "epilogue.h"
-#include "linear.h"
+#include "layer.h"
+#include "mixture.h"
 #include "scratch.h"
-
-// These structures mirror core/kernels/cpu/layer.py.
-struct Norm {
-  const float* weight;  // null if there is no norm
-  const float* bias;
-  int64_t center;
-  double eps;
-};
-struct Matrix {
-  int64_t format, epilogue, num_rows, num_columns;
-  const char* data;
-  const float* scale;
-  const float* bias;
-  const Matrix* more;  // further rows, or null
-};
-
-// What changes from step to step. Layers of the same sizes share it.
-struct LayerStep {
-  int64_t num_tokens, rotated;
-  // buffers for intermediate results
-  float* normed;     // [num_tokens, hidden_size]
-  float* projected;  // [num_tokens, all rows of `projections`] queries, keys and values of all heads
-  float* query;      // [num_tokens, num_heads, head_dim], null if there is neither RoPE nor a query norm
-  float* key;        // [num_tokens, num_kv_heads, head_dim]
-  float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
-  float* inner;      // [num_tokens, num_columns of `down`]
-  float* attended;   // [num_tokens, num_heads, value_dim]
-  const float* cos;  // [num_tokens, rotated]
-  const float* sin;
-  const float* x;    // [num_tokens, hidden_size]
-  float* y;          // [num_tokens, hidden_size]; may be x
-};
-
-struct LayerCall {
-  Norm first_norm, second_norm, query_norm, key_norm;
-  Matrix projections, output, up, down;
-  int64_t num_heads, num_kv_heads, head_dim, value_dim, applies_rope;
-  const LayerStep* step;
-};
 
 namespace {
 
 void apply(const Norm& norm, const float* x, int64_t n, float* y) {
   norm_row(x, n, norm.center, (float)norm.eps, norm.weight, norm.bias, y);
-}
-
-int64_t width_of(const Matrix& m) {
-  int64_t own = is_gated((int)m.epilogue) ? m.num_rows / 2 : m.num_rows;
-  return m.more ? own + width_of(*m.more) : own;
 }
 
 // The products of a matrix and its further rows, one after the other, and where in prepared memory their rows are.
@@ -65,8 +21,7 @@ struct Products {
   Products(const Matrix& all, const float* x, int64_t num_tokens, float* y, const float* residual = nullptr) {
     int64_t width = width_of(all), column = 0;
     for (const Matrix* m = &all; m; column += m->num_rows, m = m->more) {
-      Job job{(int)m->format, (int)m->epilogue, x, m->num_columns, num_tokens, m->num_columns, m->num_rows,
-              m->data, m->scale, m->bias, y + column, width, residual ? residual + column : nullptr};
+      Job job = job_of(*m, x, num_tokens, y + column, width, residual ? residual + column : nullptr);
       starts[count] = bytes;
       bytes += (prepared_bytes(job) + 63) / 64 * 64;
       jobs[count++] = job;
@@ -85,8 +40,10 @@ struct Products {
 // A layer in a step, as one thread of the team computes it.
 class Layer {
  public:
-  Layer(team::Member& member, const LayerCall& call, char* prepared)
-      : member_(member), c_(call), s_(*call.step), hidden_(call.projections.num_columns), prepared_(prepared) {}
+  // `ends`: see mixture_stages.
+  Layer(team::Member& member, const LayerCall& call, int64_t* ends, char* prepared)
+      : member_(member), c_(call), s_(*call.step), hidden_(call.projections.num_columns), ends_(ends),
+        prepared_(prepared) {}
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
@@ -105,6 +62,7 @@ class Layer {
   // y, from what attention has computed.
   void end() {
     multiply_rows({c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x});
+    if (c_.mixture) return end_mixture();
     Products up(c_.up, s_.normed, s_.num_tokens, s_.inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
     up.stages(member_, prepared_);
@@ -136,11 +94,17 @@ class Layer {
   const LayerCall& c_;
   const LayerStep& s_;
   int64_t hidden_;
+  int64_t* ends_;
   char* prepared_;
 
   template <class F>
   void tokens(F f) {
     member_.stage(s_.num_tokens, [&](int64_t t, int64_t) { f(t); });
+  }
+
+  void end_mixture() {
+    tokens([&](int64_t t) { apply(c_.second_norm, s_.hidden + t * hidden_, hidden_, s_.normed + t * hidden_); });
+    mixture_stages(member_, *c_.mixture, s_.normed, s_.num_tokens, s_.hidden, s_.y, ends_, prepared_);
   }
 
   // The rows of a product's input are norms of x.
@@ -165,24 +129,26 @@ class Layer {
   }
 
   void finish_heads(int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
-    for (int64_t n = c_.head_dim; heads--; x += n, y += n) {
-      if (norm.weight) apply(norm, x, n, y);
+    int64_t n = c_.head_dim;
+    if (norm.weight && c_.joins_heads) apply(norm, x, heads * n, y);
+    for (; heads--; x += n, y += n) {
+      if (norm.weight && !c_.joins_heads) apply(norm, x, n, y);
       if (!c_.applies_rope) continue;
       rotate_head(norm.weight ? y : x, n, s_.rotated, s_.cos + t * s_.rotated, s_.sin + t * s_.rotated, y);
     }
   }
 };
 
-// Bytes for the rows of any product of the layer.
+// Bytes for the rows of any product of the layer, and for its mixture.
 int64_t prepared_bytes(const LayerCall& c) {
-  int64_t most = 0;
+  int64_t most = c.mixture ? mixture_bytes(*c.mixture, c.step->num_tokens) : 0;
   for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down})
     most = std::max(most, Products(*m, nullptr, c.step->num_tokens, nullptr).bytes);
   return most;
 }
 
 int64_t num_multiplications(const LayerCall& c) {
-  int64_t sum = 0;
+  int64_t sum = c.mixture ? mixture_multiplications(*c.mixture) : 0;
   for (const Matrix* all : {&c.projections, &c.output, &c.up, &c.down})
     for (const Matrix* m = all; m; m = m->more) sum += m->num_rows * m->num_columns;
   return sum * c.step->num_tokens;
@@ -191,15 +157,17 @@ int64_t num_multiplications(const LayerCall& c) {
 // Compute `count` layers: run(member, layer i, i) for each.
 template <class F>
 void run(const LayerCall* const* calls, int64_t count, F f) {
-  static thread_local Scratch scratch;
-  int64_t bytes = 0, work = 0;
+  static thread_local Scratch scratch, numbers;
+  int64_t bytes = 0, work = 0, num_experts = 0;
   for (int64_t i = 0; i < count; i++) {
     bytes = std::max(bytes, prepared_bytes(*calls[i]));
     work += num_multiplications(*calls[i]);
+    if (calls[i]->mixture) num_experts = std::max(num_experts, calls[i]->mixture->router.num_rows);
   }
+  int64_t* ends = numbers.take<int64_t>(count * num_experts);
   char* prepared = scratch.take<char>(bytes);
   team::run(work <= SMALL_PRODUCT, [&](team::Member& member) {
-    for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], prepared), i);
+    for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], ends + i * num_experts, prepared), i);
   });
 }
 

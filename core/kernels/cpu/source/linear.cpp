@@ -15,25 +15,17 @@
 
 namespace {
 
-// Matrices that follow each other in memory. Each is multiplied with its own rows of x, which are sorted by
-// matrix: those of matrix i end before ends[i].
-struct Matrices {
-  int64_t count;
-  const int64_t* ends;
-  int64_t bytes, columns;  // of a matrix; columns of whole panels
-
-  // The product of matrix i, if all rows of x were `all`.
-  Job of(const Job& all, int64_t i) const {
-    int64_t start = i ? ends[i - 1] : 0;
-    Job job = all;
-    job.M = ends[i] - start;
-    job.weight += i * bytes;
-    if (job.scale) job.scale += i * columns;
-    if (job.bias) job.bias += i * columns;
-    job.y += start * job.ldy;
-    return job;
-  }
-};
+// The product of matrix i, if all rows of x were `all`.
+Job job_of(const Job& all, const Groups& groups, int64_t i) {
+  int64_t start = i ? groups.ends[i - 1] : 0;
+  Job job = all;
+  job.M = groups.ends[i] - start;
+  job.weight += i * groups.bytes;
+  if (job.scale) job.scale += i * groups.columns;
+  if (job.bias) job.bias += i * groups.columns;
+  job.y += start * job.ldy;
+  return job;
+}
 
 constexpr int64_t MORE_ROWS = 32;  // tiles read rows beyond the last one
 
@@ -83,29 +75,23 @@ void compute_all(team::Member& member, const std::vector<T>& products, const std
 }
 
 template <class P>
-void run_all(const Job& all, const Matrices& matrices) {
-  static thread_local Scratch scratch;
-  Prepared<P> form(all);
-  char* prepared = scratch.take<char>(form.bytes());
-  Rows<P> rows = form.rows(all, prepared);
+void multiply_groups(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
+  Rows<P> rows = Prepared<P>(all).rows(all, prepared);
   int64_t num_used = 0;
-  for (int64_t i = 0; i < matrices.count; i++) num_used += matrices.of(all, i).M > 0;
-  if (num_used == 0) return;
+  for (int64_t i = 0; i < groups.count; i++) num_used += job_of(all, groups, i).M > 0;
   with_product<P>([&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    int64_t share = (omp_get_max_threads() + num_used - 1) / num_used, start = 0;
+    int64_t share = (member.size + num_used - 1) / num_used, start = 0;
     std::vector<T> products;
     std::vector<int64_t> starts{0};
-    for (int64_t i = 0; i < matrices.count; start = matrices.ends[i++]) {
-      Job job = matrices.of(all, i);
+    products.reserve(num_used);
+    for (int64_t i = 0; i < groups.count; start = groups.ends[i++]) {
+      Job job = job_of(all, groups, i);
       if (job.M == 0) continue;
       products.emplace_back(job, rows.from(start), share);
       starts.push_back(starts.back() + products.back().num_groups);
     }
-    team::run(all.M * all.N * all.K <= SMALL_PRODUCT, [&](team::Member& member) {
-      if (!Prepared<P>::IS_X) member.stage(all.M, [&](int64_t r, int64_t) { prepare_row(all, r, prepared); });
-      compute_all(member, products, starts);
-    });
+    compute_all(member, products, starts);
   });
 }
 
@@ -141,6 +127,12 @@ void product_stage(team::Member& member, const Job& job, const char* prepared) {
       member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
     });
   });
+}
+
+void grouped_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
+  if (all.M == 0) return;
+  with_layout(all.format,
+              [&](auto layout) { multiply_groups<decltype(layout)>(member, all, groups, prepared); });
 }
 
 // Whether x is rounded to bfloat16 before the product.
@@ -188,7 +180,13 @@ ROSE_EXPORT void rose_linear(int format, int epilogue, const float* x, int64_t l
 ROSE_EXPORT void rose_grouped_linear(int format, int epilogue, const float* x, const int64_t* ends, int64_t count,
                                      int64_t K, int64_t N, const char* weight, int64_t bytes, const float* scale,
                                      const float* bias, int64_t columns, float* y, int64_t ldy) {
-  if (ends[count - 1] == 0) return;
+  Groups groups{count, ends, bytes, columns};
   Job all{format, epilogue, x, K, ends[count - 1], K, N, weight, scale, bias, y, ldy, nullptr};
-  with_layout(format, [&](auto layout) { run_all<decltype(layout)>(all, {count, ends, bytes, columns}); });
+  static thread_local Scratch scratch;
+  int64_t prepared_size = prepared_bytes(all);
+  char* prepared = scratch.take<char>(prepared_size);
+  team::run(all.M * N * K <= SMALL_PRODUCT, [&](team::Member& member) {
+    if (prepared_size) member.stage(all.M, [&](int64_t r, int64_t) { prepare_row(all, r, prepared); });
+    grouped_stage(member, all, groups, prepared);
+  });
 }

@@ -25,4 +25,15 @@ void prepare_row(const Job& job, int64_t row, char* prepared);
 // Compute the product. All rows must have been prepared in earlier stages.
 void product_stage(team::Member& member, const Job& job, const char* prepared);
 
+// Matrices of one shape that follow each other in memory. Each is multiplied with its own rows of x, which are sorted
+// by matrix: those of matrix i end before ends[i].
+struct Groups {
+  int64_t count;
+  const int64_t* ends;
+  int64_t bytes, columns;  // of a matrix; columns of whole panels
+};
+
+// Compute the products of groups as one stage. `all` has the rows of all groups and the weight of the first.
+void grouped_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared);
+
 constexpr int64_t SMALL_PRODUCT = 1 << 18;  // multiplications; below, waking threads costs more than it saves

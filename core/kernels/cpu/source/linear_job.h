@@ -46,12 +46,12 @@ class PanelEnd {
   bool is_plain;
 
   void finish_any(int64_t row, vf a, vf b) const {
-    a = activate(job.epilogue, a);
     if (is_gated(job.epilogue)) {
-      put(job.y + row * job.ldy + panel * W, a * b, job.N / 2 - panel * W);
+      put(job.y + row * job.ldy + panel * W, gate(job.epilogue, a, b), job.N / 2 - panel * W);
       return;
     }
     int64_t at = row * job.ldy + column;
+    a = activate(job.epilogue, a);
     b = activate(job.epilogue, b);
     if (job.residual) {
       a += get(job.residual + at, left);

@@ -2,7 +2,8 @@
 //
 // All threads run the same code, so they pass the same stages in the same order. A tile is computed by the
 // thread that claims it. A stage ends when its tiles are complete, whichever threads have arrived: a thread that
-// loses its core between two tiles delays nobody, and finds the stages that it missed complete.
+// loses its core between two tiles delays nobody, and finds the stages that it missed complete. So the number of
+// tiles of a stage must not depend on what a later stage of the region overwrites.
 //
 // Each thread owns a run of neighbouring tiles and claims from its front. A thread without tiles of its own
 // steals from the end of another's run, first from those of its NUMA node. So a thread reads the same part of

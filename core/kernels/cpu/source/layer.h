@@ -1,0 +1,73 @@
+// What a decoder layer consists of. These structures mirror core/kernels/cpu/layer.py.
+#pragma once
+#include "epilogue.h"
+#include "linear.h"
+
+struct Norm {
+  const float* weight;  // null if there is no norm
+  const float* bias;
+  int64_t center;
+  double eps;
+};
+
+struct Matrix {
+  int64_t format, epilogue, num_rows, num_columns;
+  const char* data;
+  const float* scale;
+  const float* bias;
+  const Matrix* more;  // further rows, or null
+};
+
+// Matrices of one shape that follow each other in memory.
+struct Matrices {
+  Matrix first;
+  int64_t bytes, columns;  // of a matrix; columns of whole panels
+};
+
+// The feed-forward block of a mixture: a router chooses experts for each token.
+struct Mixture {
+  Matrix router;  // its rows are experts
+  int64_t per_token, normalises;  // experts of a token; whether their weights add up to 1
+  Matrices up, down;              // of the experts
+  Matrix shared_up, shared_down;  // an expert of all tokens; without data if there is none
+  Matrix shared_gate;             // one row whose sigmoid is the weight of that expert; without data, that is 1
+};
+
+// What changes from step to step. Layers of the same sizes share it.
+struct LayerStep {
+  int64_t num_tokens, rotated;
+  // buffers for intermediate results
+  float* normed;     // [num_tokens, hidden_size]
+  float* projected;  // [num_tokens, all rows of `projections`] queries, keys and values of all heads
+  float* query;      // [num_tokens, num_heads, head_dim], null if there is neither RoPE nor a query norm
+  float* key;        // [num_tokens, num_kv_heads, head_dim]
+  float* hidden;     // [num_tokens, hidden_size] the residual stream after attention
+  float* inner;      // [num_tokens, num_columns of `down`]
+  float* attended;   // [num_tokens, num_heads, value_dim]
+  const float* cos;  // [num_tokens, rotated]
+  const float* sin;
+  const float* x;    // [num_tokens, hidden_size]
+  float* y;          // [num_tokens, hidden_size]; may be x
+};
+
+struct LayerCall {
+  Norm first_norm, second_norm, query_norm, key_norm;
+  Matrix projections, output, up, down;
+  const Mixture* mixture;  // in place of `up` and `down`, or null
+  int64_t num_heads, num_kv_heads, head_dim, value_dim, applies_rope;
+  int64_t joins_heads;  // whether queries and keys have one norm of all heads, not one of each
+  const LayerStep* step;
+};
+
+// The columns of a product.
+inline int64_t width_of(const Matrix& m) {
+  int64_t own = is_gated((int)m.epilogue) ? m.num_rows / 2 : m.num_rows;
+  return m.more ? own + width_of(*m.more) : own;
+}
+
+// The product of rows of x with a matrix without its further rows.
+inline Job job_of(const Matrix& m, const float* x, int64_t num_rows, float* y, int64_t ldy,
+                  const float* residual = nullptr) {
+  return {(int)m.format, (int)m.epilogue, x,       m.num_columns, num_rows, m.num_columns, m.num_rows,
+          m.data,        m.scale,         m.bias, y,             ldy,      residual};
+}
