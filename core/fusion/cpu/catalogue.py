@@ -10,9 +10,12 @@ from typing import Any
 import torch
 
 from core.fusion.cpu.decoder import decoder_pattern
-from core.fusion.cpu.experts import experts_pattern
 from core.fusion.cpu.head import head_pattern
-from core.fusion.cpu.module_patterns import attention_patterns, module_patterns
+from core.fusion.cpu.module_patterns import (
+    attention_patterns,
+    expert_patterns,
+    module_patterns,
+)
 from core.fusion.cpu.packer import Packer
 from core.fusion.cpu.weights import log_bytes, numbers_of_values, widen_small
 from core.fusion.visitor import Attention, Visitor
@@ -39,7 +42,7 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     proof = packer.proof()
     visitor = Visitor(model, attention, proof)
     visitor.visit_model(partial(head_pattern, packer))
-    visitor.visit_modules(partial(experts_pattern, packer))  # before the layers around them
+    visitor.visit_modules(*expert_patterns(packer))
     visitor.visit_attention(*attention_patterns(model, packer, proof))
     visitor.visit_modules(*module_patterns(packer))
     if not is_quantised(model):  # transformers refuses to convert a quantised model

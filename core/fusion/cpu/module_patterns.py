@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import nn
 
+from core.fusion.cpu.experts import experts_pattern
 from core.fusion.cpu.layer_pattern import LayerPattern
 from core.fusion.cpu.linear import linear_pattern, qkv_pattern
 from core.fusion.cpu.mlp import mlp_pattern
@@ -14,6 +15,11 @@ from core.fusion.cpu.packer import Packer
 from core.fusion.cpu.rotary import rotary_pattern
 from core.fusion.proof import Proof
 from core.fusion.visitor import AttentionPattern, ModulePattern
+
+
+def expert_patterns(packer: Packer) -> tuple[ModulePattern, ...]:
+    """Return the patterns of what layers contain when they are fused themselves."""
+    return (partial(experts_pattern, packer),)
 
 
 def module_patterns(packer: Packer) -> tuple[ModulePattern, ...]:
