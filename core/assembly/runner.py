@@ -9,7 +9,7 @@ import torch
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward
 from core.contract.config import EngineConfig, Quantization
-from core.fusion.accelerate import accelerate, is_exact, quantise_to_4_bits
+from core.fusion.accelerate import accelerate, is_exact, is_in_blocks, quantise_to_4_bits
 from core.model.cache import KVCache, kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
@@ -50,7 +50,7 @@ def build_runner(
     if config.threads is not None:
         torch.set_num_threads(config.threads)  # of this thread, which will run the steps
     quantise_to_4_bits(model, quantization)
-    exact = is_exact(model, quantization)
+    in_blocks, exact = is_in_blocks(model), is_exact(model, quantization)
     hook = AttentionHook(model.module)
     proof = EngineProof(model.module, hook)
     acceleration = accelerate(model, hook, quantization)
@@ -58,13 +58,9 @@ def build_runner(
     if backend == "auto":
         backend = acceleration.attention_backend
     make_attention = attention_factory(backend, model, config)
-    proof.run(
-        make_attention,
-        dtype=model.dtype,
-        kv_dtype=kv_dtype(model, config),
-        is_exact=exact,
-    )
-    cache, limits = make_cache(model, hook, make_attention, limits, config)
+    cache_dtype = kv_dtype(model, config, in_blocks=in_blocks and backend == "cpu")
+    proof.run(make_attention, dtype=model.dtype, kv_dtype=cache_dtype, is_exact=exact)
+    cache, limits = make_cache(model, hook, make_attention, limits, config, cache_dtype)
     rope.fix(limits.max_model_len)  # memory may have lowered it
     attention = cache.attention(make_attention)
     if instrument is not None:

@@ -45,9 +45,14 @@ def quantise_to_4_bits(model: LoadedModel, quantization: Quantization) -> None:
         quantise_to_blocks(kernels(), model.module)
 
 
+def is_in_blocks(model: LoadedModel) -> bool:
+    """Whether weights of the model are in blocks."""
+    return bool(types_of_blocks(model.module))
+
+
 def is_exact(model: LoadedModel, quantization: Quantization) -> bool:
     """Whether products are those of the weights with activations in the model's type."""
-    return quantization == "none" and not types_of_blocks(model.module)
+    return quantization == "none" and not is_in_blocks(model)
 
 
 def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantization) -> Acceleration:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from core.contract.errors import ModelLoadError
-from core.gguf.blocks import BlockMatrix
+from core.gguf.blocks import F32, BlockMatrix
 from core.gguf.facts import ROPE_FACTORS
 from core.gguf.families import Family
 from core.gguf.file import GgufFile, Tensor
@@ -40,11 +40,11 @@ class Weight:
 
     @property
     def is_blocks(self) -> bool:
-        """Whether it is one matrix of quantised blocks, whose values are the model's."""
+        """Whether it is one matrix of blocks, or of 16 bits, whose values are the model's."""
         return (
             len(self.tensors) == 1
             and len(self.tensors[0].shape) == 2
-            and not self.tensors[0].info.type.is_plain
+            and self.tensors[0].info.type != F32
             and self.offset == 0.0
         )
 

@@ -90,9 +90,14 @@ class KVCache:
         return GroupedAttention(factory, self.storages, self.groups)
 
 
-def kv_dtype(model: LoadedModel, config: EngineConfig) -> torch.dtype:
-    """The type of keys and values."""
-    types = {"auto": model.dtype, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
+def kv_dtype(model: LoadedModel, config: EngineConfig, *, in_blocks: bool = False) -> torch.dtype:
+    """The type of keys and values.
+
+    A model whose weights are ``in_blocks`` computes in float32; its cache need not be wider than
+    that of other models.
+    """
+    own = torch.bfloat16 if in_blocks else model.dtype
+    types = {"auto": own, "fp8": torch.float8_e4m3fn, "int8": torch.int8}
     return types[config.kv_cache_dtype]
 
 
@@ -102,13 +107,14 @@ def make_cache(
     make_attention: BackendFactory,
     limits: Limits,
     config: EngineConfig,
+    dtype: torch.dtype,
 ) -> tuple[KVCache, Limits]:
-    """Allocate as many blocks as memory allows and the limits need.
+    """Allocate as many blocks of ``dtype`` as memory allows and the limits need.
 
     Returns the cache and the limits. The context is lowered if memory is too small for the model's
     own and the operator named none. Raises ModelLoadError if there is no room for one sequence.
     """
-    dtype, size = kv_dtype(model, config), limits.block_size
+    size = limits.block_size
     budget = cache_budget(model, hook, make_attention, limits, config, dtype)
     groups = groups_on(model.device, hook.layers, limits.max_model_len)
     nbytes = [block_nbytes(group.layers, size, dtype) for group in groups]

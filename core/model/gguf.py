@@ -18,6 +18,7 @@ from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import family_of
 from core.gguf.file import SUFFIX, GgufFile, part_names
 from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.values import narrowest
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
@@ -51,9 +52,9 @@ def find_gguf(config: ModelConfig) -> Path | None:
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
     """Load a file. Raises ModelLoadError.
 
-    Matrices stay in the blocks of the file if the compiled kernels multiply with them. Their values
-    are float32, or the type that ``config`` names, on other devices and if ``config`` wants a type
-    or a quantisation of its own.
+    Matrices stay in the blocks of the file, or in its 16 bits, if the compiled kernels multiply
+    with them. Their values are float32, or the type that ``config`` names, on other devices and if
+    ``config`` wants a type or a quantisation of its own.
     """
     if config.config is not None:
         raise ModelLoadError("--config is not used with a GGUF file, which has its own")
@@ -85,7 +86,7 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     weights = weights_of(file, family, head_dim, _shapes(skeleton))
     with no_init_weights():  # parameters get no memory until they are written
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    if keeps_blocks:
+    if keeps_blocks and dtype is torch.float32:  # else every matrix has the type of the model
         _put_blocks(module, weights)
     _fill(module, weights, dtype)
     _tie(module)
@@ -112,11 +113,12 @@ def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
         place = name.removesuffix(".weight")
         original: Any = module.get_submodule(place)
         if type(original) is nn.Linear or type(original).__name__ == "Conv1D":
-            module.set_submodule(place, BlockLinear(weights.pop(name).matrix()))
+            module.set_submodule(place, BlockLinear(narrowest(weights.pop(name).matrix())))
         elif isinstance(original, nn.Embedding):
             # the embeddings of some families multiply by a number
             scale = float(getattr(original, "embed_scale", 1.0))
-            module.set_submodule(place, BlockEmbedding(weights.pop(name).matrix(), scale))
+            matrix = narrowest(weights.pop(name).matrix())
+            module.set_submodule(place, BlockEmbedding(matrix, scale))
 
 
 def _fill(module: nn.Module, weights: dict[str, Weight], dtype: torch.dtype) -> None:

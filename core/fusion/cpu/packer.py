@@ -12,12 +12,18 @@ import torch
 
 from core.fusion.patterns import Matrix
 from core.fusion.proof import Proof, cpu_proof
-from core.gguf.blocks import BF16, BlockMatrix, BlockType
-from core.gguf.values import values_of
+from core.gguf.blocks import BlockMatrix, BlockType
+from core.gguf.values import plain_values
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
+
+_PLAIN = {
+    torch.float32: Format.FLOAT32,
+    torch.float16: Format.FLOAT16,
+    torch.bfloat16: Format.BFLOAT16,
+}
 
 Packed = TypeVar("Packed", PackedWeight, GroupedWeight)
 
@@ -69,9 +75,9 @@ class Packer:
             return pack_blocks(
                 self.kernels, fmt, [b.data for b in blocks], blocks[0].columns, biases
             )
-        if matrix_type is not None:  # plain values
-            fmt_of_values = Format.BFLOAT16 if matrix_type is BF16 else Format.FLOAT32
-            return pack(self.kernels, [values_of(b) for b in blocks], biases, fmt_of_values)
+        if matrix_type is not None:
+            values = [plain_values(b) for b in blocks]
+            return pack(self.kernels, values, biases, _PLAIN[values[0].dtype])
         tensors = [weight for weight, _ in matrices if isinstance(weight, torch.Tensor)]
         return pack(self.kernels, tensors, biases, self.format)
 

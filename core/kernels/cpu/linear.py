@@ -13,7 +13,7 @@ import torch
 from core import huge_pages
 from core.kernels.cpu.library import Kernels, address
 
-_SOURCES = {torch.float32: 0, torch.bfloat16: 1}
+_SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """Types of weights that the kernel packs, by its number for them."""
 
 
@@ -23,6 +23,7 @@ class Format(IntEnum):
     FLOAT32 = 0
     BFLOAT16 = 1
     INT8 = 2
+    FLOAT16 = 3
 
 
 class Epilogue(IntEnum):
@@ -143,7 +144,7 @@ class PackedWeight:
 class Rows:
     """Rows of matrices of one type in memory, in the order in which they are packed."""
 
-    tensors: tuple[torch.Tensor, ...]  # float32 or bfloat16, contiguous rows; kept alive
+    tensors: tuple[torch.Tensor, ...]  # of a type in _SOURCES, contiguous rows; kept alive
     addresses: npt.NDArray[np.int64]
     num_columns: int
 

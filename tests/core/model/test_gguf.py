@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from transformers.pytorch_utils import Conv1D
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
-from core.gguf.blocks import BF16, F16, Q8_0
+from core.gguf.blocks import BF16, F16, Q8_0, BlockMatrix
 from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.values import narrowest, values_of
+from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
 from core.model.gguf import find_gguf
 from core.model.loader import load_model
@@ -27,6 +30,8 @@ from tests.support.gguf_models import (
     write_tiny,
 )
 from tests.support.tiny_engine import assert_generated, run_prompts
+
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
 LIMITS = EngineConfig(max_model_len=128, max_num_seqs=4, kv_cache_memory=4 << 20, threads=1)
 
@@ -81,21 +86,86 @@ def loaded(path: Path, **choices):
     return load_model(ModelConfig(model=str(path), device="cpu", **choices)).module
 
 
-def test_the_type_is_that_of_the_matrices_or_float32_for_blocks(tmp_path):
-    values, tensors = values_of_file("llama"), tensors_of_file("llama")
-    name = "blk.1.ffn_down.weight"
-    for kind, dtype in ((F16, torch.float16), (BF16, torch.bfloat16)):
-        of_type = {
-            key: Raw(raw.shape, kind, _as(raw, dtype)) if len(raw.shape) > 1 else raw
-            for key, raw in tensors.items()
-        }
-        path = write_gguf(tmp_path / "m.gguf", values, of_type)
-        wanted = pick_dtype("auto", dtype, torch.device("cpu"))
-        assert loaded(path).model.embed_tokens.weight.dtype is wanted
-    blocks = random_matrix(Q8_0, 64, 96)
-    path = write_gguf(tmp_path / "m.gguf", values, tensors | {name: Raw.of(blocks)})
-    assert loaded(path).model.embed_tokens.weight.dtype is torch.float32
-    assert loaded(path, dtype="bfloat16").model.embed_tokens.weight.dtype is torch.bfloat16
+def in_16_bits(dtype: torch.dtype, *, exact: torch.dtype | None = None) -> dict[str, Raw]:
+    """The tensors of a llama with every matrix in 16 bits, whose values ``exact`` has too."""
+    kind = {torch.float16: F16, torch.bfloat16: BF16}[dtype]
+
+    def stored(raw: Raw) -> Raw:
+        if len(raw.shape) < 2:
+            return raw
+        value = torch.frombuffer(bytearray(raw.data), dtype=torch.float32).to(exact or dtype)
+        return Raw(raw.shape, kind, value.to(dtype).view(torch.uint8).numpy().tobytes())
+
+    return {name: stored(raw) for name, raw in tensors_of_file("llama").items()}
+
+
+DOWN = "blk.1.ffn_down.weight"
+
+
+def test_a_file_of_bfloat16_is_a_model_of_bfloat16(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf", values_of_file("llama"), in_16_bits(torch.bfloat16))
+    wanted = pick_dtype("auto", torch.bfloat16, torch.device("cpu"))
+    assert loaded(path).model.embed_tokens.weight.dtype is wanted
+
+
+def test_blocks_become_the_type_that_the_operator_names(tmp_path):
+    blocks = {DOWN: Raw.of(random_matrix(Q8_0, 64, 96))}
+    path = write_gguf(
+        tmp_path / "m.gguf", values_of_file("llama"), tensors_of_file("llama") | blocks
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        model = loaded(path, dtype=str(dtype).removeprefix("torch.")).model
+        assert model.embed_tokens.weight.dtype is dtype
+        assert model.layers[1].mlp.down_proj.weight.dtype is dtype
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_matrices_of_16_bits_stay_that_small(tmp_path, caplog, dtype):
+    """Beside blocks, and in a file of F16: nothing becomes float32."""
+    for more in ({}, {DOWN: Raw.of(random_matrix(Q8_0, 64, 96))}):
+        tensors = in_16_bits(dtype) | more
+        path = write_gguf(tmp_path / "m.gguf", values_of_file("llama"), tensors)
+        kind = {torch.float16: F16, torch.bfloat16: BF16}[dtype]
+        if more or kind is F16:
+            model = loaded(path).eval()
+            assert model.model.layers[0].mlp.down_proj.weight.type is kind
+            assert model.get_input_embeddings().weight.type is kind
+            dense = loaded(path, dtype="float32").eval()
+            ids = torch.arange(3, 90)[None]
+            with torch.inference_mode():
+                logits, expected = model(ids).logits, dense(ids).logits
+            assert (logits - expected).abs().max() < 1e-3 * expected.std()
+        caplog.clear()
+        with caplog.at_level("INFO", "roseinfer.core"):
+            load_engine(ModelConfig(model=str(path), device="cpu"), LIMITS)
+        [per_parameter] = re.findall(r"\((\d\.\d) bytes per parameter\)", caplog.text)
+        assert float(per_parameter) <= 2.2
+
+
+def test_values_of_f16_that_bfloat16_has_too_become_bfloat16(tmp_path):
+    """CPUs multiply it faster. Most files of F16 are made from bfloat16."""
+    matrix = BlockMatrix(
+        F16, 3, 64, (torch.randn(3, 64).bfloat16().half().view(torch.uint8)).numpy()
+    )
+    assert narrowest(matrix).type is BF16
+    assert torch.equal(values_of(narrowest(matrix)), values_of(matrix))
+    wide = BlockMatrix(F16, 3, 64, torch.randn(3, 64).half().view(torch.uint8).numpy())
+    assert narrowest(wide) is wide
+    tensors = in_16_bits(torch.float16, exact=torch.bfloat16)
+    model = loaded(write_gguf(tmp_path / "m.gguf", values_of_file("llama"), tensors))
+    assert model.model.layers[0].mlp.down_proj.weight.type is BF16
+
+
+@needs_kernels
+def test_keys_and_values_have_16_bits_beside_blocks(tmp_path):
+    path = write_gguf(
+        tmp_path / "m.gguf", values_of_file("llama"), in_blocks(tensors_of_file("llama"))
+    )
+    for choices, wanted in (({}, torch.bfloat16), ({"dtype": "float32"}, torch.float32)):
+        config = ModelConfig(model=str(path), device="cpu", **choices)
+        [storage] = load_engine(config, LIMITS).engine._pipeline._runner._storages
+        assert {tensor.dtype for tensor in storage.tensors} == {wanted}
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt2"])
@@ -128,11 +198,6 @@ def test_a_quantised_file_is_served_from_its_blocks(tmp_path, caplog):
     assert "Q8_0 weights in compiled kernels" in caplog.text
     answers = run_prompts(engine, [[5, 80, 7], list(range(30, 60))], 6)
     assert [len(answer) for answer in answers] == [6, 6]
-
-
-def _as(raw: Raw, dtype: torch.dtype) -> bytes:
-    value = torch.frombuffer(bytearray(raw.data), dtype=torch.float32).to(dtype)
-    return value.view(torch.uint8).numpy().tobytes()
 
 
 def test_a_configuration_of_ones_own_is_refused(tmp_path):

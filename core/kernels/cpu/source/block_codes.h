@@ -129,31 +129,6 @@ ROSE_INLINE vi dot_bytes(vi acc, vu w, uint32_t x) {
 #endif
 }
 
-// float16 to float32, exactly.
-ROSE_INLINE vf load_half(const char* p) {
-#if defined(__AVX512F__) && ROSE_WIDTH == 16
-  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
-#elif defined(__F16C__) && ROSE_WIDTH == 8
-  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-#else
-  vu bits = __builtin_convertvector(*(const vh_u*)p, vu), size = bits & 0x7fff;
-  vu special = (vu)(size >= 0x7c00) & 0x7f800000;  // infinity and NaN
-  vu value = (vu)((vf)(size << 13) * 0x1p112f) | special;
-  return (vf)(value | (bits & 0x8000) << 16);
-#endif
-}
-ROSE_INLINE float widen_half(uint16_t bits) {
-  uint32_t size = bits & 0x7fff, value = size << 13;
-  float f;
-  memcpy(&f, &value, 4);
-  f *= 0x1p112f;
-  memcpy(&value, &f, 4);
-  if (size >= 0x7c00) value |= 0x7f800000;
-  value |= (uint32_t)(bits & 0x8000) << 16;
-  memcpy(&f, &value, 4);
-  return f;
-}
-
 // W signed bytes as int32.
 ROSE_INLINE vi load_bytes(const char* p) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16

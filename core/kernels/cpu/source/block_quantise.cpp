@@ -20,18 +20,6 @@ ROSE_INLINE vf min(vf a, vf b) { return a < b ? a : b; }
 ROSE_INLINE vf clamped(vf v, float low, float high) { return min(max(v, splat(low)), splat(high)); }
 ROSE_INLINE vf over(vf a, vf b) { return b != 0 ? a / (b != 0 ? b : splat(1)) : vf{}; }
 
-// float32 to float16, to nearest, ties to even. Values are finite; those that are too large become the largest.
-uint16_t narrow_half(float f) {
-  uint32_t bits, sign;
-  memcpy(&bits, &f, 4);
-  sign = bits >> 16 & 0x8000;
-  float size = std::min(std::fabs(f), 65504.0f);
-  if (size < 0x1p-14f) return (uint16_t)(sign | (uint32_t)std::lrintf(size * 0x1p24f));
-  memcpy(&bits, &size, 4);
-  bits += 0xfff + (bits >> 13 & 1);
-  return (uint16_t)(sign | ((bits >> 13) - (112 << 10)));
-}
-
 // Value j of W groups that follow each other.
 template <int VALUES>
 ROSE_INLINE void turn(const float* x, vf out[VALUES]) {

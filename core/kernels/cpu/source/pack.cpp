@@ -10,16 +10,23 @@
 namespace {
 
 // The type of a checkpoint's weights.
-enum Source { FROM_FLOAT32 = 0, FROM_BFLOAT16 = 1 };
+enum Source { FROM_FLOAT32 = 0, FROM_BFLOAT16 = 1, FROM_FLOAT16 = 2 };
+struct Half {
+  uint16_t bits;
+};
 
 template <class F>
 void with_source(int source, F f) {
   if (source == FROM_BFLOAT16) f((const uint16_t*)nullptr);
+  else if (source == FROM_FLOAT16) f((const Half*)nullptr);
   else f((const float*)nullptr);
 }
 
 ROSE_INLINE float value(float x) { return x; }
 ROSE_INLINE float value(uint16_t x) { return widen(x); }
+ROSE_INLINE float value(Half x) { return widen_half(x.bits); }
+using ::load;
+ROSE_INLINE vf load(const Half* p) { return load_half((const char*)p); }
 
 // The scale of a row: its largest magnitude / 127.
 template <class T>

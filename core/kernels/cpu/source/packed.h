@@ -4,9 +4,10 @@
 // if the CPU multiplies pairs. In gated products the first W columns are gate and the others up. The last
 // panel is padded with zeros, and the steps of a panel to a multiple of STEPS.
 #pragma once
+#include "half.h"
 #include "quantise_rows.h"
 
-enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2, FLOAT16 = 3 };
 
 // Whether a format is one of block_formats.h.
 inline bool is_in_blocks(int format) { return format >= 100; }
@@ -33,6 +34,31 @@ struct PackedFloat32 {
   ROSE_INLINE void read(const char* p, vf& a, vf& b) {
     a = load((const float*)p);
     b = load((const float*)p + W);
+  }
+  ROSE_INLINE float activation(const float* x, int64_t s) { return x[s]; }
+  ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
+  ROSE_INLINE vf value(vf sum) { return sum; }
+};
+
+// Widened to float32, exactly.
+struct PackedFloat16 {
+  using Activation = float;
+  using Vector = vf;
+  using Sum = vf;
+  static constexpr int64_t K_PER_STEP = 1, STEPS = 1, PARTS = 1, SUMMED = ALL, BYTES = 2 * W * 2;
+  static int64_t at(int64_t k, int c) { return k * BYTES + c * 2; }
+  static void put(char* p, const float (*v)[PANEL]) {
+    store_half(p, load(v[0]));
+    store_half(p + W * 2, load(v[0] + W));
+  }
+  static float get(const char* p) {
+    uint16_t bits;
+    memcpy(&bits, p, 2);
+    return widen_half(bits);
+  }
+  ROSE_INLINE void read(const char* p, vf& a, vf& b) {
+    a = load_half(p);
+    b = load_half(p + W * 2);
   }
   ROSE_INLINE float activation(const float* x, int64_t s) { return x[s]; }
   ROSE_INLINE vf add(vf acc, float x, vf w) { return acc + x * w; }
@@ -167,5 +193,10 @@ ROSE_INLINE int64_t panel_bytes_of(int64_t K) {
 // Call f with the layout of a format.
 template <class F>
 auto with_layout(int format, F f) {
-  return format == FLOAT32 ? f(PackedFloat32()) : format == BFLOAT16 ? f(PackedBFloat16()) : f(PackedInt8());
+  switch (format) {
+    case FLOAT32: return f(PackedFloat32());
+    case FLOAT16: return f(PackedFloat16());
+    case BFLOAT16: return f(PackedBFloat16());
+    default: return f(PackedInt8());
+  }
 }

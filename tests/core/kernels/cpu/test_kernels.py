@@ -63,6 +63,8 @@ def stored(weight: torch.Tensor, fmt: Format) -> torch.Tensor:
             return weight
         case Format.BFLOAT16:
             return weight.bfloat16().float()
+        case Format.FLOAT16:
+            return weight.half().float()
         case Format.INT8:
             scale = weight.abs().amax(1, keepdim=True) / 127
             return (weight / scale).round() * scale
