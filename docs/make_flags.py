@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.flags import BENCH_GROUPS
 from server.flag_table import flag_table
+from server.quantize import QUANTIZE_GROUPS
 from server.settings import SERVE_GROUPS
 
 PAGE = Path(__file__).with_name("flags.md")
@@ -25,6 +26,12 @@ Every flag can also be set as an environment variable: `--max-num-seqs` as
 commas; for a flag without a value it is `1` or `0`. The command line takes precedence.
 
 {flag_table(SERVE_GROUPS)}
+## roseinfer quantize
+
+It writes a model as a GGUF file that roseinfer and llama.cpp read; see
+[quantised models](quantised-models.md#make-a-file).
+
+{flag_table(QUANTIZE_GROUPS)}
 ## roseinfer bench
 
 It measures a server (`--base-url`) or, without that flag, an engine that it loads into its own

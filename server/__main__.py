@@ -1,4 +1,7 @@
-"""The command line: ``roseinfer serve`` and ``bench``, also as ``python -m server serve``."""
+"""The command line: ``roseinfer serve``, ``quantize`` and ``bench``.
+
+Also as ``python -m server serve``.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from bench.flags import add_bench_command
 from bench.settings import BenchSettings
 from core.machine import num_cores
-from server import heap, logs
+from server import heap, logs, quantize
 from server.flags import Parser, new_program
+from server.quantize import QuantizeSettings, add_quantize_command
 from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
     from core.build import LoadedEngine
+
+
+AnySettings: TypeAlias = Settings | BenchSettings | QuantizeSettings
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -24,16 +31,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers
         signal.signal(sig, _exit_cleanly)
     settings = parse_command(sys.argv[1:] if argv is None else argv)
-    exit_process(run_bench(settings) if isinstance(settings, BenchSettings) else run(settings))
+    match settings:
+        case BenchSettings():
+            exit_process(run_bench(settings))
+        case QuantizeSettings():
+            exit_process(run_quantize(settings))
+        case Settings():
+            exit_process(run(settings))
 
 
-def parse_command(
-    argv: Sequence[str], environ: Mapping[str, str] = os.environ
-) -> Settings | BenchSettings:
+def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> AnySettings:
     """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
     options = vars(build_parser(environ).parse_args(argv))
     del options["command"]
-    make_settings: Callable[..., Settings | BenchSettings] = options.pop("make_settings")
+    make_settings: Callable[..., AnySettings] = options.pop("make_settings")
     return make_settings(options)
 
 
@@ -41,6 +52,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
     """Return the parser of the whole command line."""
     program, commands = new_program()
     add_serve_command(commands, environ)
+    add_quantize_command(commands)
     add_bench_command(commands)
     return program
 
@@ -61,6 +73,14 @@ def run_bench(settings: BenchSettings) -> int:
     from bench import command  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return command.run(settings)
+
+
+def run_quantize(settings: QuantizeSettings) -> int:
+    """Write a quantised file; return the exit code."""
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, _exit_interrupted)
+    _set_up("info")
+    return quantize.run(settings)
 
 
 def _set_up(log_level: str) -> None:

@@ -14,6 +14,14 @@ from server.flags import Flag, Switch
 
 DEFAULT_TOKENIZER_WORKERS = 2
 
+TOKENIZER = Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH")
+CHAT_TEMPLATE = Flag(
+    name="chat-template",
+    help="Jinja file, the template itself, or a name: " + ", ".join(TEMPLATE_NAMES),
+    metavar="JINJA",
+)
+TRUST_REMOTE_CODE = Switch(name="trust-remote-code", help="run code that comes with the model")
+
 MODEL_FLAGS = (
     Flag(
         name="gguf-file",
@@ -23,12 +31,8 @@ MODEL_FLAGS = (
     Flag(
         name="config", help="directory or hub id of the config of a .pt state dict", metavar="PATH"
     ),
-    Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH"),
-    Flag(
-        name="chat-template",
-        help="Jinja file, the template itself, or a name: " + ", ".join(TEMPLATE_NAMES),
-        metavar="JINJA",
-    ),
+    TOKENIZER,
+    CHAT_TEMPLATE,
     Flag(name="device", help="where to run", convert=Choice(get_args(Device))),
     Flag(
         name="dtype",
@@ -42,7 +46,7 @@ MODEL_FLAGS = (
         "4 and 6 bits that GGUF calls Q4_K_M; int4 needs a CPU, fp8 CUDA",
         convert=Choice(get_args(Quantization)),
     ),
-    Switch(name="trust-remote-code", help="run code that comes with the model"),
+    TRUST_REMOTE_CODE,
 )
 
 ENGINE_FLAGS = (

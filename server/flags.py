@@ -79,7 +79,7 @@ class Flag:
             return None
         for struct in structs:
             for field in msgspec.structs.fields(struct):
-                if field.name == self.dest:
+                if field.name == self.dest and field.default is not msgspec.NODEFAULT:
                     return field.default
         return None
 

@@ -10,6 +10,7 @@ Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 KVCacheDType: TypeAlias = Literal["auto", "fp8", "int8"]
 Quantization: TypeAlias = Literal["none", "int8", "int4", "fp8"]
+GgufMix: TypeAlias = Literal["q4_k_m", "q5_k_m", "q6_k", "q8_0", "bf16", "f16", "f32"]
 AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 

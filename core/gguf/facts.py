@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from core.contract.errors import ModelLoadError
@@ -193,3 +194,9 @@ def longrope(
         "attention_factor": attention_factor,
         "original_max_position_embeddings": length,
     }
+
+
+def longrope_scale(context: int, original: int) -> float:
+    """What a longrope multiplies attention by if no other factor is given (Phi-3's formula)."""
+    scale = context / original
+    return math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0

@@ -6,13 +6,12 @@ architecture.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.contract.errors import ModelLoadError
-from core.gguf.facts import HARMLESS, Facts, longrope
+from core.gguf.facts import HARMLESS, Facts, longrope, longrope_scale
 from core.gguf.file import GgufFile
 
 Config = Callable[[Facts], dict[str, Any]]
@@ -226,7 +225,10 @@ def _phi3(facts: Facts) -> dict[str, Any]:
             facts.factors("rope_factors_short.weight", rotated),
             facts.factors("rope_factors_long.weight", rotated),
             length,
-            facts.number("rope.scaling.attn_factor", _phi3_scale(config, length)),
+            facts.number(
+                "rope.scaling.attn_factor",
+                longrope_scale(config["max_position_embeddings"], length),
+            ),
         )
         facts.text("rope.scaling.type", "longrope")
     else:
@@ -237,11 +239,6 @@ def _phi3(facts: Facts) -> dict[str, Any]:
         "sliding_window": facts.integer("attention.sliding_window", 0) or None,
         "resid_pdrop": 0.0,
     }
-
-
-def _phi3_scale(config: dict[str, Any], length: int) -> float:
-    scale = config["max_position_embeddings"] / length
-    return math.sqrt(1 + math.log(scale) / math.log(length)) if scale > 1 else 1.0
 
 
 def _gpt2(facts: Facts) -> dict[str, Any]:

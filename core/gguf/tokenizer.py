@@ -116,14 +116,19 @@ def _byte_level(
     )
     if kind.is_nfc:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = pre.Sequence(
+    backend.pre_tokenizer = splitter(kind)
+    backend.decoder = decoders.ByteLevel()
+    return backend, kind.adds_bos
+
+
+def splitter(kind: PreTokenizer) -> pre.Sequence:
+    """Return what splits text and turns its bytes into characters."""
+    return pre.Sequence(
         [
             *(pre.Split(Regex(split), behavior="isolated") for split in kind.splits),
             pre.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    backend.decoder = decoders.ByteLevel()
-    return backend, kind.adds_bos
 
 
 def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:

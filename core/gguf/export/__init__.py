@@ -1,0 +1,1 @@
+"""Write models of transformers as GGUF files."""

@@ -1,0 +1,80 @@
+"""Which type each matrix of a quantised model gets. The mixes are llama.cpp's.
+
+In Q4_K_M, most matrices get 4.5 bits (Q4_K), and those 6.6 bits (Q6_K) where an error costs most:
+the output layer, and in half of the layers the value projection and the last matrix of the
+feed-forward block. A joint projection to queries, keys and values gets 5.5 bits (Q5_K).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from core.contract.config import GgufMix
+from core.gguf.blocks import BF16, F16, F32, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockType
+
+_NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0}
+"""What matrices get whose columns do not divide into blocks of 256."""
+
+_JOINT = ("c_attn", "qkv_proj", "query_key_value")
+_SENSITIVE = ("v_proj", "down_proj", "mlp.c_proj", "fc2")
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The types of a model's matrices. ``code`` is llama.cpp's number of the mix."""
+
+    code: int
+    most: BlockType
+    joint: BlockType
+    sensitive: BlockType
+    output: BlockType
+
+    @classmethod
+    def of(cls, code: int, kind: BlockType) -> Mix:
+        """One type for all matrices."""
+        return cls(code, kind, kind, kind, kind)
+
+    def type_of(self, name: str, num_layers: int) -> BlockType:
+        """The type of a linear layer by its name in the model, but for the output layer.
+
+        Sensitive ones differ from most in the first and last eighth of the layers, and in every
+        third between.
+        """
+        if name.endswith(_JOINT):
+            return self.joint
+        index, eighth = layer_of(name), num_layers // 8
+        if index is None or not name.endswith(_SENSITIVE):
+            return self.most
+        is_outer = index < eighth or index >= 7 * num_layers // 8
+        return self.sensitive if is_outer or (index - eighth) % 3 == 2 else self.most
+
+
+Q4_K_M = Mix(15, Q4_K, Q5_K, Q6_K, Q6_K)
+
+MIXES: dict[GgufMix, Mix] = {
+    "q4_k_m": Q4_K_M,
+    "q5_k_m": Mix(17, Q5_K, Q6_K, Q6_K, Q6_K),
+    "q6_k": Mix.of(18, Q6_K),
+    "q8_0": Mix.of(7, Q8_0),
+    "bf16": Mix.of(32, BF16),
+    "f16": Mix.of(1, F16),
+    "f32": Mix.of(0, F32),
+}
+"""The mixes by the name that an operator gives."""
+
+
+def fitting(kind: BlockType, num_columns: int) -> BlockType | None:
+    """Return the type for rows of ``num_columns``: another if they do not divide into its blocks.
+
+    None if they divide into no blocks.
+    """
+    if num_columns % kind.size:
+        kind = _NARROW.get(kind, kind)
+    return None if num_columns % kind.size else kind
+
+
+def layer_of(name: str) -> int | None:
+    """Return the index of the layer that a module belongs to, by its name."""
+    found = re.search(r"\.(\d+)\.", name)
+    return None if found is None else int(found[1])
