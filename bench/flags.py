@@ -26,6 +26,8 @@ from server.engine_flags import ENGINE_FLAGS, MODEL_FLAGS, STREAM_INTERVAL, TOKE
 from server.flag_types import Choice, not_negative, positive
 from server.flags import Commands, Flag, FlagGroup, Switch, add_groups
 
+__all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 _SERVER_FLAGS = (

@@ -17,30 +17,22 @@ from __future__ import annotations
 import argparse
 import math
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from benchmarks.quality_text import WINDOW, windows
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.model.loader import load_model
 from core.model_input import ModelInput
-from core.text.tokenizer import Tokenizer
-from training.corpus import held_out_examples
-from training.corpus.chat import Document
-
-WINDOW = 512
-"""Tokens of a sequence."""
 
 PIECE = 64
 """Rows of logits that exist in float64 at a time."""
-
-DOCS = Path(__file__).parents[1] / "docs"
 
 
 class Contender(Protocol):
@@ -151,31 +143,6 @@ class Distance:
             f"KL {self._kl / self._num_tokens:.5f}, "
             f"equal {self._num_equal / self._num_tokens:.1%}"
         )
-
-
-def text_parts() -> Iterator[str]:
-    """Documentation and generated text in turns."""
-    drawn = (e.text for e in held_out_examples(1, 4_000) if isinstance(e, Document))
-    for page in sorted(DOCS.glob("*.md")):
-        text = page.read_text("utf-8")
-        for at in range(0, len(text), 4_000):
-            piece, generated = text[at : at + 4_000], ""
-            while len(generated) < len(piece):
-                generated += next(drawn) + "\n\n"
-            yield piece + "\n\n" + generated
-
-
-def windows(tokenizer: Tokenizer, num_tokens: int) -> Iterator[list[int]]:
-    """Sequences of WINDOW tokens, with the tokens that the tokenizer puts before a text."""
-    before = tokenizer.encode("", add_special_tokens=True)
-    size = WINDOW - len(before)
-    ids: list[int] = []
-    parts = text_parts()
-    for _ in range(-(-num_tokens // WINDOW)):
-        while len(ids) < size:
-            ids += tokenizer.encode(next(parts), add_special_tokens=False)
-        yield before + ids[:size]
-        ids = ids[size:]
 
 
 def main() -> None:

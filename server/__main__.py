@@ -11,19 +11,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from bench.flags import add_bench_command
-from bench.settings import BenchSettings
+from bench.flags import BenchSettings, add_bench_command
 from core.machine import num_cores
 from server import heap, logs, quantize
 from server.flags import Parser, new_program
-from server.quantize import QuantizeSettings, add_quantize_command
 from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
     from core.build import LoadedEngine
 
 
-AnySettings: TypeAlias = Settings | BenchSettings | QuantizeSettings
+AnySettings: TypeAlias = Settings | BenchSettings | quantize.QuantizeSettings
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     match settings:
         case BenchSettings():
             exit_process(run_bench(settings))
-        case QuantizeSettings():
+        case quantize.QuantizeSettings():
             exit_process(run_quantize(settings))
         case Settings():
             exit_process(run(settings))
@@ -52,7 +50,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
     """Return the parser of the whole command line."""
     program, commands = new_program()
     add_serve_command(commands, environ)
-    add_quantize_command(commands)
+    quantize.add_quantize_command(commands)
     add_bench_command(commands)
     return program
 
@@ -75,7 +73,7 @@ def run_bench(settings: BenchSettings) -> int:
     return command.run(settings)
 
 
-def run_quantize(settings: QuantizeSettings) -> int:
+def run_quantize(settings: quantize.QuantizeSettings) -> int:
     """Write a quantised file; return the exit code."""
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)

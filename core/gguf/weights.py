@@ -15,7 +15,7 @@ from core.gguf.blocks import F32, BlockMatrix
 from core.gguf.facts import ROPE_FACTORS
 from core.gguf.families import Family
 from core.gguf.file import GgufFile, Tensor
-from core.gguf.values import values_of
+from core.gguf.values import narrowest, values_of
 
 _LAYER = re.compile(r"blk\.(?P<layer>\d{1,4})\.(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
 _TOP = re.compile(r"(?P<leaf>\w+)\.(?P<suffix>weight|bias)")
@@ -49,9 +49,9 @@ class Weight:
         )
 
     def matrix(self) -> BlockMatrix:
-        """The blocks of ``[out_features, in_features]``; only if ``is_blocks``."""
+        """The values in blocks: ``[out_features, in_features]``; only if ``is_blocks``."""
         assert self.is_blocks
-        matrix = self.tensors[0].matrix()
+        matrix = narrowest(self.tensors[0].matrix())
         return matrix if self.order is None else matrix.taken(self.order)
 
     def values(self, dtype: torch.dtype) -> torch.Tensor:

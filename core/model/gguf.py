@@ -18,7 +18,6 @@ from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import family_of
 from core.gguf.file import SUFFIX, GgufFile, part_names
 from core.gguf.modules import BlockEmbedding, BlockLinear
-from core.gguf.values import narrowest
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
@@ -113,11 +112,11 @@ def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
         place = name.removesuffix(".weight")
         original: Any = module.get_submodule(place)
         if type(original) is nn.Linear or type(original).__name__ == "Conv1D":
-            module.set_submodule(place, BlockLinear(narrowest(weights.pop(name).matrix())))
+            module.set_submodule(place, BlockLinear(weights.pop(name).matrix()))
         elif isinstance(original, nn.Embedding):
             # the embeddings of some families multiply by a number
             scale = float(getattr(original, "embed_scale", 1.0))
-            matrix = narrowest(weights.pop(name).matrix())
+            matrix = weights.pop(name).matrix()
             module.set_submodule(place, BlockEmbedding(matrix, scale))
 
 
