@@ -18,7 +18,7 @@ from core.gguf.mixes import MIXES, Mix
 from core.model.export_check import check_config
 from core.model.loader import load_model, source_of
 from core.model.prequantised import is_quantised
-from core.text.tokenizer import transformers_tokenizer
+from core.text.tokenizer_files import load_tokenizer
 
 _QUANTIZATION_VERSION = 2
 """ggml's version of the layouts of blocks."""
@@ -61,7 +61,7 @@ def _check(config: ModelConfig, path: Path) -> None:
 def _metadata(
     config: ModelConfig, model: Any, described: Described, mix: Mix
 ) -> dict[str, Writable]:
-    tokenizer = transformers_tokenizer(
+    tokenizer = load_tokenizer(
         config.tokenizer or source_of(config),
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
