@@ -1,10 +1,10 @@
 // y = x @ w.T + bias, with weights in blocks. A tile of the team is a group of panels.
 //
-// Up to FEW rows read the codes where they lie. For more, a tile of a panel is expanded to bytes once, in the L1
-// cache, for all rows.
+// Up to FEW rows read the codes where they lie. For more, a tile of a panel is expanded once, in the L1 cache, for
+// all rows: to bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
 #pragma once
-#include "block_product.h"
 #include "block_stages.h"
+#include "block_tiles.h"
 #include "linear_job.h"
 
 namespace {
@@ -12,23 +12,32 @@ namespace {
 // Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute some
 // rows twice or compute padding, and drop the results.
 constexpr int FEW = W == 16 ? 4 : 2, MANY = W == 16 ? 6 : 3, HALF_OF_MANY = 3;
-constexpr int64_t MOST_ROWS = MANY * 11;  // for which a tile is expanded: x and sums stay in the L1 cache
-constexpr int64_t PADDING = MANY;         // rows behind the last one that may be read
-constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10;
+constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is expanded: x and sums stay in the L1 cache
+constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the L2 cache
+constexpr int64_t PADDING = 16;            // rows behind the last one that may be read
+constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
 
+// Tasks are a group of panels and as many rows of x as the second-level cache holds beside it.
 template <class T>
 struct BlockProduct {
-  const Job& job;
+  Job job;
   ByteRows rows;
-  int64_t chunks, panel_bytes, num_panels, group, num_groups;
+  bool is_tiled = false;
+  int64_t chunks, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
 
   BlockProduct(const Job& job, const ByteRows& rows, int64_t num_threads) : job(job), rows(rows) {
+#if defined(ROSE_AMX)
+    is_tiled = job.M > FEW && amx::is_permitted();
+#endif
     chunks = job.K / CHUNK;
     panel_bytes = block_panel_bytes<T>(chunks);
     num_panels = (job.N + PANEL - 1) / PANEL;
     int64_t fair = num_panels / (num_threads * 4);
     group = std::max<int64_t>(std::min(BLOCK_GROUP_BYTES / panel_bytes, fair), 1);
-    num_groups = (num_panels + group - 1) / group;
+    groups_of_block = (num_panels + group - 1) / group;
+    int64_t most = std::max(BLOCK_X_BYTES / rows.ldx / MOST_TILED_ROWS, (int64_t)1) * MOST_TILED_ROWS;
+    block = std::min(job.M, most);
+    num_groups = (job.M + block - 1) / block * groups_of_block;
   }
 
   void multiply_few(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count, float* sums) const {
@@ -48,42 +57,89 @@ struct BlockProduct {
     if (row < count) multiply_tile<T, HALF_OF_MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
   }
 
-  // `sums` has room for MOST_ROWS + PADDING rows, `bytes` for an expanded tile.
-  void compute(int64_t panel, float* sums, char* bytes) const {
-    const char* weight = job.weight + panel * panel_bytes;
-    for (int64_t row = 0; row < job.M; row += MOST_ROWS) {
-      int64_t count = std::min(MOST_ROWS, job.M - row);
-      ByteRows x = rows.from(row);
-      std::fill_n(sums, (count + PADDING) * PANEL, 0.0f);
-      for (int64_t t = 0; t * CHUNKS < chunks; t++) {
-        const char* tile = weight + t * T::TILE_BYTES;
-        int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
-        if (count <= FEW) multiply_few(tile, own, t, x, count, sums);
-        else multiply_many(tile, own, t, x, count, sums, bytes);
-      }
-      PanelEnd results(job, panel);
-      for (int64_t r = 0; r < count; r++)
-        results.finish(row + r, load(sums + r * PANEL), load(sums + r * PANEL + W));
+  // sums[r] = x[r] . the panel at `weight` for `count` rows. `bytes` has room for an expanded tile.
+  void multiply_vectors(const char* weight, const ByteRows& x, int64_t count, float* sums, char* bytes) const {
+    for (int64_t t = 0; t * CHUNKS < chunks; t++) {
+      const char* tile = weight + t * T::TILE_BYTES;
+      int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
+      if (count <= FEW) multiply_few(tile, own, t, x, count, sums);
+      else multiply_many(tile, own, t, x, count, sums, bytes);
     }
+  }
+
+#if defined(ROSE_AMX)
+  // While rows are multiplied by a tile, the next one is prefetched.
+  void multiply_tiled(const char* weight, const ByteRows& x, int64_t count, float* sums, char* bytes) const {
+    constexpr int64_t FETCHES = 4;  // of a multiplication
+    int64_t lines = (T::TILE_BYTES / 64 + 1) / ((count + amx::ROWS - 1) / amx::ROWS * FETCHES) + 1;
+    BlockTiles<T> tiles(bytes);
+    for (int64_t t = 0; t * CHUNKS < chunks; t++) {
+      const char* tile = weight + t * T::TILE_BYTES;
+      int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
+      Prefetch ahead{tile + T::TILE_BYTES, lines};
+      tiles.expand(tile, own);
+      for (int64_t r = 0; r < count; r += amx::ROWS)
+        tiles.multiply(x.from(r), own, t, std::min<int64_t>(amx::ROWS, count - r), sums + r * PANEL, ahead);
+    }
+  }
+#endif
+
+  // The panels from `first` to before `last`, and the rows from `row` to `end`.
+  template <class F>
+  void panels(int64_t first, int64_t last, int64_t row, int64_t end, int64_t most, float* sums, F multiply) const {
+    for (int64_t panel = first; panel < last; panel++) {
+      PanelEnd results(job, panel);
+      for (int64_t from = row; from < end; from += most) {
+        int64_t count = std::min(most, end - from);
+        std::fill_n(sums, (count + MANY) * PANEL, 0.0f);
+        multiply(job.weight + panel * panel_bytes, rows.from(from), count);
+        for (int64_t r = 0; r < count; r++)
+          results.finish(from + r, load(sums + r * PANEL), load(sums + r * PANEL + W));
+      }
+    }
+  }
+
+  void compute(int64_t g, int64_t) const {
+    static thread_local Scratch own, more;
+    int64_t row = g / groups_of_block * block, end = std::min(row + block, job.M);
+    int64_t first = g % groups_of_block * group, last = std::min(first + group, num_panels);
+    float* sums = own.take<float>((MOST_TILED_ROWS + MANY) * PANEL);
+#if defined(ROSE_AMX)
+    if (is_tiled) {
+      char* bytes = more.take<char>(BlockTiles<T>::BYTES);
+      auto configured = BlockTiles<T>::configure((int)std::min<int64_t>(end - row, amx::ROWS));
+      return panels(first, last, row, end, MOST_TILED_ROWS, sums, [&](const char* w, const ByteRows& x, int64_t count) {
+        multiply_tiled(w, x, count, sums, bytes);
+      });
+    }
+#endif
+    char* bytes = more.take<char>(CHUNKS * EXPANDED);
+    panels(first, last, row, end, MOST_ROWS, sums, [&](const char* w, const ByteRows& x, int64_t count) {
+      multiply_vectors(w, x, count, sums, bytes);
+    });
   }
 };
 
 // Where the rows of x are in prepared memory.
 template <class T>
 struct BlockRows {
-  int64_t ldx, num_factors, num_sums, capacity, code_bytes, factor_bytes;
+  int64_t ldx, num_factors, num_sums, num_digits, factors, sums, digits, size;
   explicit BlockRows(const Job& job) {
+    int64_t capacity = job.M + PADDING;
+    auto after = [&](int64_t start, int64_t bytes_of_row) { return (start + capacity * bytes_of_row + 63) / 64 * 64; };
     ldx = job.K + 64;
     num_factors = (job.K + T::X_RUN - 1) / T::X_RUN * 2;
     num_sums = job.K / T::SUM_RUN + 1;
-    capacity = job.M + PADDING;
-    code_bytes = (capacity * ldx + 63) / 64 * 64;
-    factor_bytes = (capacity * num_factors * 4 + 63) / 64 * 64;
+    num_digits = has_digits<T>() ? job.K / TILE * SUM_DIGITS : 0;
+    factors = after(0, ldx);
+    sums = after(factors, num_factors * 4);
+    digits = after(sums, num_sums * 2);
+    size = after(digits, num_digits * 2);
   }
-  int64_t bytes() const { return code_bytes + factor_bytes + capacity * num_sums * 2; }
+  int64_t bytes() const { return size; }
   ByteRows at(const char* p) const {
-    return {(const int8_t*)p, (const float*)(p + code_bytes), (const int16_t*)(p + code_bytes + factor_bytes),
-            ldx, num_factors, num_sums};
+    return {(const int8_t*)p, (const float*)(p + factors), (const int16_t*)(p + sums), (const uint16_t*)(p + digits),
+            ldx, num_factors, num_sums, num_digits};
   }
 };
 
@@ -91,18 +147,13 @@ template <class T>
 void prepare_bytes(const Job& job, int64_t row, char* prepared) {
   ByteRows x = BlockRows<T>(job).at(prepared).from(row);
   round_to_bytes<T>(job.x + row * job.ldx, job.K, (int8_t*)x.codes, (float*)x.factors, (int16_t*)x.sums);
+  if constexpr (has_digits<T>()) split_sums(x.sums, job.K / T::SUM_RUN, (uint16_t*)x.digits);
 }
 
 template <class T>
 void multiply_blocks(team::Member& member, const Job& job, const char* prepared) {
-  static thread_local Scratch own;
-  float* sums = own.take<float>((MOST_ROWS + PADDING) * PANEL + CHUNKS * EXPANDED / 4);
-  char* bytes = (char*)(sums + (MOST_ROWS + PADDING) * PANEL);
   BlockProduct<T> product(job, BlockRows<T>(job).at(prepared), member.size);
-  member.stage(product.num_groups, [&](int64_t g, int64_t) {
-    for (int64_t p = g * product.group; p < std::min((g + 1) * product.group, product.num_panels); p++)
-      product.compute(p, sums, bytes);
-  });
+  member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
 }
 
 }  // namespace

@@ -70,25 +70,22 @@ ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, i
 
 ROSE_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 
-// Add to `sums` what a block of a narrow type adds: `dots` are the products of (code - OFFSET) and x.
+// Add to the sums of a row what a block of a narrow type adds: `dots` are the products of (code - OFFSET) and x.
 template <class T>
-ROSE_INLINE void fold_narrow(const vf d[2], const vf m[2], const float* factors, const vi dots[2], float* sums) {
+ROSE_INLINE void add_narrow(const vf d[2], const vf m[2], const float* factors, const vi dots[2], vf sums[2]) {
   for (int h = 0; h < 2; h++) {
-    vf s = load(sums + h * W);
-    s += (to_float(dots[h]) * d[h]) * factors[0];
-    if constexpr (T::HAS_MIN) s += m[h] * factors[1];
-    store(sums + h * W, s);
+    sums[h] += (to_float(dots[h]) * d[h]) * factors[0];
+    if constexpr (T::HAS_MIN) sums[h] += m[h] * factors[1];
   }
 }
 
 // The same for a tile of a wide type: `dots` and `minimums` are products with the integer scales and minimums.
 template <class T>
-ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], const float* factors, const vi dots[2], const vi minimums[2],
-                           float* sums) {
+ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], float factor, const vf dots[2], const vf minimums[2], float* sums) {
   for (int h = 0; h < 2; h++) {
     vf s = load(sums + h * W);
-    s += (to_float(dots[h]) * d[h]) * factors[0];
-    if constexpr (T::HAS_MIN) s -= (to_float(minimums[h]) * m[h]) * factors[0];
+    s += (dots[h] * d[h]) * factor;
+    if constexpr (T::HAS_MIN) s -= (minimums[h] * m[h]) * factor;
     store(sums + h * W, s);
   }
 }
@@ -112,23 +109,28 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
     add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots, dots);
     vf d[2], m[2];
     load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
-    for (int r = 0; r < ROWS; r++)
-      fold_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], sums + r * PANEL);
+    for (int r = 0; r < ROWS; r++) {
+      vf own[2] = {load(sums + r * PANEL), load(sums + r * PANEL + W)};
+      add_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], own);
+      store(sums + r * PANEL, own[0]);
+      store(sums + r * PANEL + W, own[1]);
+    }
   }
 }
 
 // Products of the minimums of a tile and the sums of x.
 template <class T>
-ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, vi minimums[2]) {
-  minimums[0] = minimums[1] = vi{};
+ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, vf minimums[2]) {
+  vi totals[2] = {};
   for (int pair = 0; pair < T::GROUPS / 2; pair++) {
     uint32_t both;
     memcpy(&both, x_sums + pair * 2, 4);
     for (int h = 0; h < 2; h++) {
       vs values = widen_bytes(tile + T::MINIMUMS + (pair * PANEL + h * W) * 2);
-      minimums[h] = dot_int16(minimums[h], (vs)(vu{} + both), values);
+      totals[h] = dot_int16(totals[h], (vs)(vu{} + both), values);
     }
   }
+  for (int h = 0; h < 2; h++) minimums[h] = to_float(totals[h]);
 }
 
 // sums[r] += x[r] . tile t of a wide type.
@@ -157,9 +159,9 @@ ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, co
   vf d[2], m[2];
   load_scales<T>(tile, d, m);
   for (int r = 0; r < ROWS; r++) {
-    vi minimums[2];
+    vf all[2] = {to_float(dots[r][0]), to_float(dots[r][1])}, minimums[2];
     if constexpr (T::HAS_MIN) multiply_minimums<T>(tile, x_sums + r * x.num_sums, minimums);
-    fold_wide<T>(d, m, x.factors + r * x.num_factors + t * 2, dots[r], minimums, sums + r * PANEL);
+    fold_wide<T>(d, m, x.factors[r * x.num_factors + t * 2], all, minimums, sums + r * PANEL);
   }
 }
 

@@ -5,15 +5,31 @@
 
 namespace {
 
+// For tiles of AMX, the 8 sums of 32 bytes of a run of 256 are digits too: sum = SUM_BASE * high + low, as bfloat16, 8 low
+// ones and then the high ones.
+constexpr int64_t SUM_DIGITS = 16;
+constexpr int SUM_BASE = 64;
+
+template <class T>
+constexpr bool has_digits() {
+#if defined(ROSE_AMX)
+  return T::IS_WIDE && T::HAS_MIN;
+#else
+  return false;
+#endif
+}
+
 // Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times
 // the sum of its bytes. Each T::SUM_RUN bytes have a sum.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
   const int16_t* sums;
-  int64_t ldx, num_factors, num_sums;
+  const uint16_t* digits;
+  int64_t ldx, num_factors, num_sums, num_digits;
   ByteRows from(int64_t row) const {
-    return {codes + row * ldx, factors + row * num_factors, sums + row * num_sums, ldx, num_factors, num_sums};
+    return {codes + row * ldx, factors + row * num_factors, sums + row * num_sums, digits + row * num_digits,
+            ldx, num_factors, num_sums, num_digits};
   }
   ROSE_INLINE uint32_t quad(const ByteRows& x, int64_t row, int64_t quad) {
     uint32_t v;
@@ -42,6 +58,22 @@ void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, in
     factors[0] = range.template scale<127>();
     factors[1] = factors[0] * (float)total;
   }
+}
+
+// Write the digits of `count` sums, a multiple of 8.
+inline void split_sums(const int16_t* sums, int64_t count, uint16_t* digits) {
+  auto bits_of = [](int value) {
+    float f = (float)value;  // of 7 bits: bfloat16 is exact
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return (uint16_t)(bits >> 16);
+  };
+  for (int64_t i = 0; i < count; i += 8, digits += SUM_DIGITS)
+    for (int j = 0; j < 8; j++) {
+      int high = (sums[i + j] + SUM_BASE / 2) >> 6, low = sums[i + j] - high * SUM_BASE;
+      digits[j] = bits_of(low);
+      digits[8 + j] = bits_of(high);
+    }
 }
 
 }  // namespace

@@ -3,48 +3,16 @@
 // A product of any number of rows uses whole tiles. The rows beyond it are computed and dropped, so a row has
 // the same bits in every batch.
 #pragma once
+#include "amx.h"
 #include "linear_job.h"
 #include "linear_rows.h"
 
 #if defined(ROSE_AMX)
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace amx {
 
-constexpr int ROWS = 16, STEPS = 16;
+constexpr int STEPS = 16;
 constexpr int64_t WEIGHTS = STEPS * 128;  // bytes of a panel for one tile of k
-
-// Whether the kernel lets this process use tiles. Asks once.
-inline bool is_permitted() {
-  constexpr long REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-#if defined(ROSE_REFUSE_TILES)  // for tests
-  return false;
-#endif
-  static const bool is_permitted = syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-  return is_permitted;
-}
-
-// Tiles 0 to 3 are sums, the others hold x and weights. Other libraries use the tiles of these threads too, so
-// they are configured for every product. With fewer than 16 rows of x, tiles 0 to 5 have only these.
-class Tiles {
- public:
-  explicit Tiles(int num_rows = ROWS) {
-    struct alignas(64) {
-      uint8_t palette = 1, rest[15] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    for (int i = 0; i < 8; i++) {
-      config.row_bytes[i] = 64;
-      config.rows[i] = (uint8_t)(i < 6 ? num_rows : ROWS);
-    }
-    // GCC 12 believes that the next instruction reads only the first 8 bytes, and may drop the others (PR 114098)
-    __asm__ volatile("" : : "r"(&config) : "memory");
-    _tile_loadconfig(&config);
-  }
-  ~Tiles() { _tile_release(); }
-};
 
 // Sums are cells of 16 rows and a panel. One or two tiles of x are multiplied at a time: in bfloat16 two are those of 32
 // rows, in int8 the two bytes of 16 rows.

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.gguf.blocks import BLOCK_TYPES, BlockType
+from core.kernels.cpu.blocks import BlockFormat, pack_blocks
 from core.kernels.cpu.compiler import FLAGS, SOURCES, compiled_library, find_compiler
-from core.kernels.cpu.library import kernels, load
+from core.kernels.cpu.library import Kernels, kernels, load
 from core.kernels.cpu.linear import Format, pack
+from tests.support.each import each
+from tests.support.gguf_blocks import random_matrix
 
 CPU = Path("/proc/cpuinfo")
 
@@ -47,12 +51,30 @@ def test_the_whole_configuration_is_loaded(tmp_path: Path) -> None:
     assert list(stored.raw) == [1, *[0] * 15, *row_bytes, *[0] * 16, *rows, *[0] * 8]
 
 
+def without_tiles() -> Kernels:
+    """Linux may refuse tiles to a process."""
+    return load(compiled_library(more_flags=("-DROSE_REFUSE_TILES",)))
+
+
 @pytest.mark.slow
 def test_int8_has_the_same_bits_without_tiles() -> None:
-    """Sums of integers do not depend on the instruction. Linux may refuse tiles to a process."""
-    tiles = kernels()
+    """Sums of integers do not depend on the instruction."""
+    tiles, vectors = kernels(), without_tiles()
     assert tiles is not None
-    vectors = load(compiled_library(more_flags=("-DROSE_REFUSE_TILES",)))
     weight, x = torch.randn(100, 1500), torch.randn(37, 1500)
     expected = pack(tiles, [weight], [None], Format.INT8).multiply(x)
     assert torch.equal(pack(vectors, [weight], [None], Format.INT8).multiply(x), expected)
+
+
+@pytest.mark.slow
+@each("kind", [kind for kind in BLOCK_TYPES.values() if not kind.is_plain])
+def test_blocks_have_the_same_bits_without_tiles(kind: BlockType) -> None:
+    tiles, vectors, fmt = kernels(), without_tiles(), BlockFormat.of(kind.code)
+    assert tiles is not None
+    assert fmt is not None
+    matrix, x = random_matrix(kind, 100, 1024), torch.randn(300, 1024)
+    found, expected = (
+        pack_blocks(library, fmt, [matrix.data], 1024, [None]).multiply(x)
+        for library in (tiles, vectors)
+    )
+    assert torch.equal(found, expected)

@@ -86,8 +86,8 @@ def test_special_scales_stay_as_they_are(library: Kernels, kind: BlockType) -> N
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 def test_products_equal_those_of_the_values(library: Kernels, kind: BlockType) -> None:
     generator = torch.Generator().manual_seed(0)
-    columns = [256, 768] if kind.size == 256 else [32, 640]
-    for num_rows, num_columns in zip((70, 33), columns, strict=True):
+    columns = [256, 768] if kind.size == 256 else [32, 352, 640]
+    for num_rows, num_columns in zip((70, 33, 40), columns, strict=False):
         matrix = random_matrix(kind, num_rows, num_columns)
         bias = torch.randn(num_rows, generator=generator)
         weight, expected = packed(library, matrix, bias), values_of(matrix).double()
@@ -101,9 +101,9 @@ def test_products_equal_those_of_the_values(library: Kernels, kind: BlockType) -
 @each("kind", TYPES)
 def test_a_row_does_not_depend_on_its_batch(library: Kernels, kind: BlockType) -> None:
     matrix = random_matrix(kind, 100, 1024)
-    weight, x = packed(library, matrix), torch.randn(140, 1024)
+    weight, x = packed(library, matrix), torch.randn(300, 1024)
     alone = torch.cat([weight.multiply(row) for row in x.split(1)])
-    for count in (*range(2, 20), 64, 67, 140):
+    for count in (*range(2, 20), 33, 64, 67, 140, 300):
         assert torch.equal(weight.multiply(x[:count]), alone[:count]), count
 
 
