@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from compat_tests.support import sse
+from compat_tests.support.anthropic_events import events_of
 from compat_tests.support.api import (
     CHAT,
     COMPLETIONS,
+    LEAK,
     Api,
     Json,
     check_error,
@@ -23,7 +25,7 @@ from compat_tests.support.api import (
     user,
 )
 from compat_tests.support.described import Document, anything, numbers, texts
-from compat_tests.support.http import Reply, encode
+from compat_tests.support.http import Reply, encode, strict_json
 from compat_tests.support.process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -31,7 +33,11 @@ pytestmark = pytest.mark.slow
 BATCH = 10
 """Requests that are sent together: the server decodes them in one batch, which saves time."""
 
-PATHS = [CHAT, CHAT, COMPLETIONS, COMPLETIONS, "/generate", "/tokenize", "/detokenize"]
+MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
+OTHERS = [MESSAGES, MESSAGES, COUNT, "/api/chat", "/api/generate", "/api/show"]
+"""Routes of other APIs than OpenAI's."""
+
+PATHS = [CHAT, CHAT, COMPLETIONS, COMPLETIONS, "/generate", "/tokenize", "/detokenize", *OTHERS]
 
 
 def bounded(num_examples: int) -> settings:
@@ -75,6 +81,10 @@ def bodies(draw: st.DrawFn, document: Document, path: str) -> Json:
             body |= {name: draw(st.integers(1, 2)) for name in ("best_of",) if body.get(name)}
         case "/generate":
             body |= {"max_new_tokens": draw(few)}
+        case "/v1/messages":
+            body |= {"max_tokens": draw(few)}
+        case "/api/chat" | "/api/generate":
+            body["options"] = (body.get("options") or {}) | {"num_predict": draw(few)}
         case "/tokenize" if draw(st.integers(0, 3)):
             body["prompt"] = None if body.get("messages") else draw(texts)
         case "/detokenize" if draw(st.booleans()):
@@ -141,6 +151,32 @@ def requests(draw: st.DrawFn, document: Document) -> Request:
     return Request(path, draw(st.sampled_from(BROKEN))(encode(body)))
 
 
+EVENTS = {
+    "message_start": "MessageStart",
+    "content_block_start": "BlockStart",
+    "content_block_delta": "BlockDelta",
+    "content_block_stop": "BlockStop",
+    "message_delta": "MessageDelta",
+    "message_stop": "MessageStop",
+}
+"""The types of the events of a stream of messages."""
+
+
+def code_of(path: str, reply: Reply) -> str | None:
+    """The code of an error, which has the shape of the route's API."""
+    if path not in OTHERS:
+        return str(check_error(reply)["code"])
+    body = reply.json
+    message = body["error"] if path.startswith("/api/") else body["error"]["message"]
+    assert isinstance(message, str)
+    assert message
+    assert not LEAK.search(message), message
+    if path.startswith("/api/"):
+        assert set(body) == {"error"}
+        return None
+    return str(body["error"].get("details", {}).get("error_code"))
+
+
 def check_answer(document: Document, request: Request, reply: Reply) -> None:
     """200 with what the document promises, or a well-formed 4xx, as the document has it."""
     assert reply.status == 200 or 400 <= reply.status < 500, (reply.status, reply.text)
@@ -151,14 +187,22 @@ def check_answer(document: Document, request: Request, reply: Reply) -> None:
         is_allowed = fault is None
         assert is_allowed or reply.status != 200, f"the document forbids: {fault}"
     if reply.status != 200:
-        error = check_error(reply)
-        assert not (is_allowed and error["code"] == "invalid_type"), error
+        code = code_of(request.path, reply)
+        assert not (is_allowed and code == "invalid_type"), reply.text
         return
     name = document.response_name(request.path)
     match (reply.header("content-type") or "").partition(";")[0]:
         case "application/json":
             fault = document.fault(name, reply.json)
             assert fault is None, fault
+        case "text/event-stream" if request.path == MESSAGES:
+            for event in events_of(reply.body):
+                fault = document.fault(EVENTS[event["type"]], event)
+                assert fault is None, fault
+        case "application/x-ndjson":
+            for line in reply.body.splitlines():
+                fault = document.fault(name, strict_json(line))
+                assert fault is None, fault
         case "text/event-stream":
             chunks = sse.payloads(reply.body)
             assert chunks
@@ -195,7 +239,7 @@ def test_random_requests_are_obeyed_or_refused(api: Api, document: Document) -> 
 
 def test_every_get_answers_as_described(api: Api, document: Document) -> None:
     for path, item in document.json["paths"].items():
-        if "get" in item:
+        if "get" in item and "{response_id}" not in path:
             reply = api.server.get(path.replace("{model_id}", api.server.model))
             assert reply.status == 200
             fault = document.fault(document.response_name(path, "get"), reply.json)
