@@ -120,6 +120,11 @@ class TestMessages:
         usage = found.usage
         assert usage.input_tokens + usage.cache_read_input_tokens == chat["usage"]["prompt_tokens"]
         assert usage.output_tokens == chat["usage"]["completion_tokens"]
+        body = {"model": api.server.model, "instructions": "Be brief.", "input": turns}
+        response = api.ok("/v1/responses", {"temperature": 0, "max_output_tokens": 60} | body)
+        assert response["output"][0]["content"][0]["text"] == found.content[0].text
+        assert response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+        assert response["usage"]["output_tokens"] == usage.output_tokens
 
     @pytest.mark.parametrize(
         "fields",

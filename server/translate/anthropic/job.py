@@ -51,6 +51,10 @@ def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
             code="string_above_max_length",
         )
     tokens = chat_prompt(
-        chat, model.tokenizer, tools=select_tools(chat).shown, allow_template=False
+        chat,
+        model.tokenizer,
+        tools=select_tools(chat).shown,
+        allow_template=False,
+        families=model.families,
     )
     return msgspec.json.encode(TokenCount(input_tokens=len(tokens)))

@@ -46,7 +46,7 @@ def shown_model(model: ServedModel, created: int) -> ShownModel:
     families, architecture = model.families, _architecture(model)
     capabilities = {
         "completion": True,
-        "tools": families.template_shows_tools,
+        "tools": families.template_shows_tools or families.writes_tools,
         "thinking": families.thinking_tags is not None,
         "insert": model.tokenizer.fim_token_ids() is not None,
     }

@@ -215,6 +215,12 @@ class TestCount:
         begun = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         assert count(messages=begun) == job(messages=begun).num_prompt_tokens
 
+    def test_tools_that_the_server_itself_writes_are_counted(self, job, count):
+        template = CHATML.replace("{% if tools %}{{ tools | tojson }}{% endif %}", "")
+        with_tools = count(template, tools=[TOOL])
+        assert with_tools == job(template, tools=[TOOL]).num_prompt_tokens
+        assert with_tools > count(template)
+
     def test_a_conversation_that_does_not_fit_is_counted(self, count):
         assert count(messages=[{"role": "user", "content": "x y " * 2000}]) > 512
 

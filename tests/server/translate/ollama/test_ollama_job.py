@@ -26,10 +26,10 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 
 
-def model(template=CHATML):
+def model(template=CHATML, **settings):
     inner = copy.deepcopy(byte_level())
     inner.chat_template = template
-    return ServedModel.of(Settings(), loaded(object(), inner, architecture="qwen3"))
+    return ServedModel.of(Settings(**settings), loaded(object(), inner, architecture="qwen3"))
 
 
 def decoded(type_, **fields):
@@ -225,4 +225,6 @@ class TestModels:
         assert shown.model_info["general.architecture"] == "qwen3"
         assert shown.model_info["qwen3.context_length"] == 512
         plain = shown_model(model("{{ messages }}"), 0)
-        assert plain.capabilities == ["completion", "insert"]
+        assert plain.capabilities == ["completion", "tools", "insert"]
+        toolless = shown_model(model("{{ messages }}", tool_call_parser="none"), 0)
+        assert toolless.capabilities == ["completion", "insert"]
