@@ -2,10 +2,10 @@
 
     python -m benchmarks.chart [benchmarks/results.jsonl ...] [--out docs/images/benchmarks.svg]
 
-Shows the last machine of the files: for each model one row of bars per server, roseinfer first,
-then the servers with quantized weights. The bars of a column share a scale within a model. A tilde
-marks figures of runs that were cut at the time limit. The colors follow the reader's light or dark
-scheme. The same lines always give the same bytes.
+Shows every machine of the files, the last one first: for each model one row of bars per server,
+roseinfer first, then the servers with quantized weights. The bars of a column share a scale within
+a model. A tilde marks figures of runs that were cut at the time limit. The colors follow the
+reader's light or dark scheme. The same lines always give the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from benchmarks.results import (
-    INT8,
     US,
     Cell,
     Figure,
@@ -44,8 +43,9 @@ BAR_WIDTH = 168
 BAR_HEIGHT = 14
 ROW_HEIGHT = 22
 HEAD_HEIGHT = 92
+MACHINE_HEIGHT = 28
 MODEL_HEIGHT = 34
-FOOT_HEIGHT = 58
+FOOT_HEIGHT = 40
 
 STYLE = """\
   .card { fill: #ffffff; stroke: #d0d7de; }
@@ -106,25 +106,32 @@ COLUMNS = (
 
 def chart(lines: Sequence[Line]) -> str:
     """The SVG document. Raises IndexError without results."""
-    session = [line for line in lines if line["kind"] == "session"][-1]
-    machine = machine_name(session["machine"])
-    models = {
-        group.model: Results(runs)
-        for group, runs in groups_of(lines).items()
-        if group.machine == machine
-    }
     body: list[str] = []
     y = HEAD_HEIGHT
-    for model, results in models.items():
-        body += _model(MODELS.get(model, model), results, y)
-        y += MODEL_HEIGHT + ROW_HEIGHT * len(_contenders(results))
-    height = y + FOOT_HEIGHT
-    return "\n".join([*_head(height), *body, *_foot(session, y), "</svg>", ""])
+    for session, models in _machines(lines):
+        body += _machine(session, y)
+        y += MACHINE_HEIGHT
+        for model, results in models.items():
+            body += _model(MODELS.get(model, model), results, y)
+            y += MODEL_HEIGHT + ROW_HEIGHT * len(_contenders(results))
+    return "\n".join([*_head(y + FOOT_HEIGHT), *body, *_foot(y), "</svg>", ""])
+
+
+def _machines(lines: Sequence[Line]) -> list[tuple[Line, dict[str, Results]]]:
+    """The last session of every machine, and its models' last groups; the last machine first."""
+    sessions = {machine_name(line["machine"]): line for line in lines if line["kind"] == "session"}
+    models: dict[str, dict[str, Results]] = {machine: {} for machine in sessions}
+    for group, runs in groups_of(lines).items():
+        models[group.machine][group.model] = Results(runs)
+    found = [(session, models[machine]) for machine, session in sessions.items()]
+    return sorted(found, key=lambda pair: pair[0]["session"], reverse=True)
 
 
 def _contenders(results: Results) -> list[str]:
     """Plain weights first; within them roseinfer first."""
-    shown = [US, *results.peers(is_quantized=False), INT8, *results.peers(is_quantized=True)]
+    plain, *quantized = results.ours() or [US]
+    peers = results.peers
+    shown = [plain, *peers(is_quantized=False), *quantized, *peers(is_quantized=True)]
     return [name for name in shown if name in results.contenders]
 
 
@@ -147,11 +154,18 @@ def _head(height: int) -> list[str]:
     return parts
 
 
-def _model(name: str, results: Results, y: int) -> list[str]:
-    parts = [
+def _machine(session: Line, y: int) -> list[str]:
+    machine = session["machine"]
+    where = f"{machine['cpu']} ({machine_name(machine)}), {session['session'][:10]}"
+    scale = "" if session["scale"] == 1 else f"; {session['scale']:g} of each scenario's work"
+    return [
         f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
-        _text(MARGIN, y + 22, name, "model"),
+        _text(MARGIN, y + 20, f"{where}{scale}", "note"),
     ]
+
+
+def _model(name: str, results: Results, y: int) -> list[str]:
+    parts = [_text(MARGIN, y + 22, name, "model")]
     contenders = _contenders(results)
     for row, contender in enumerate(contenders):
         baseline = y + MODEL_HEIGHT + ROW_HEIGHT * row + 11
@@ -183,20 +197,16 @@ def _bar(
 
 
 def _kind(contender: str, results: Results) -> str:
-    if contender in {US, INT8}:
+    if contender in results.ours():
         return "us" if contender == US else "int8"
     return "quantized" if contender in results.peers(is_quantized=True) else "peer"
 
 
-def _foot(session: Line, y: int) -> list[str]:
-    machine = session["machine"]
-    where = f"{machine['cpu']} ({machine_name(machine)}), {session['session'][:10]}"
-    scale = "" if session["scale"] == 1 else f" {session['scale']:g} of each scenario's work."
-    notes = f"Medians.{scale} A tilde marks runs that were cut at the time limit."
+def _foot(y: int) -> list[str]:
+    notes = "Medians. A tilde marks runs that were cut at the time limit."
     return [
         f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
-        _text(MARGIN, y + 24, f"{where}. {notes}", "note"),
-        _text(MARGIN, y + 42, "Versions, commands, floors: benchmarks/RESULTS.md", "note"),
+        _text(MARGIN, y + 24, f"{notes} Versions, commands, limits: benchmarks/RESULTS.md", "note"),
     ]
 
 

@@ -1,9 +1,9 @@
 r"""Runs roseinfer and its peers under the same loads, in turn, on this machine.
 
     python -m benchmarks.compare --models gpt2 --rounds 3 \
-        --llama-server PATH --gguf DIR [--llama-tree DIR] \
-        --transformers-bin PATH --vllm-bin PATH --out results.jsonl
-    python -m benchmarks.table results.jsonl --into benchmarks/RESULTS.md
+        --llama-server PATH --gguf DIR [--llama-tree DIR] --vllm-bin PATH \
+        --openvino-python PATH --openvino-models DIR --transformers-bin PATH --out results.jsonl
+    python -m benchmarks.publish results.jsonl
 
 In each round every contender has one turn: wait until the machine is quiet, probe its memory, start
 the server, send one short request, run every scenario (``benchmarks/scenarios.py``), stop the
@@ -15,6 +15,10 @@ disturbed and repeated up to ``--retries`` times. A run that takes longer than `
 is cut; its rate is that of the time until then. ``--scale`` makes every scenario smaller, and the
 results say so. Variants (quantized weights, the engine without HTTP) run only
 ``--variant-scenarios``. Every run is a line appended to ``--out``.
+
+A long comparison can be cut into slices: ``--max-minutes 9`` starts no run that would end later,
+and ``--resume`` leaves out the runs that ``--out`` already holds. Repeat such a command until it
+exits with 0; 3 means that runs are left.
 
 Run nothing else meanwhile. When one compute thread loses its core, the others wait for it, so a
 server gets two to four times slower.
@@ -35,16 +39,21 @@ from pathlib import Path
 from benchmarks import host
 from benchmarks.contenders import find_contenders, find_model
 from benchmarks.rounds import run_rounds
-from benchmarks.scenarios import DEFAULT
+from benchmarks.scenarios import DEFAULT, scenarios
 from benchmarks.session import Session, strip_paths
 
 ROOT = Path(__file__).resolve().parent.parent
+
+RUNS_LEFT = 3
+"""The exit code when ``--max-minutes`` left runs for another call."""
 
 
 def main() -> None:
     options = make_parser().parse_args()
     signal.signal(signal.SIGTERM, _exit)
     session = Session(options=options, gemm=_gemm_rates())
+    if options.resume:
+        session.resume()
     models = [find_model(name, options) for name in options.models]
     contenders = find_contenders(options, session.gemm)
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +71,9 @@ def main() -> None:
         for model in models:
             run_rounds(session, model, contenders, Path(logs))
     print(f"{session.elapsed / 60:.1f} minutes; results are in {options.out}")
+    if session.num_left:
+        print(f"{session.num_left} runs are left; repeat the command with --resume")
+        sys.exit(RUNS_LEFT)
 
 
 def _gemm_rates() -> dict[str, float]:
@@ -86,19 +98,28 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _scenario_names(text: str) -> list[str]:
+    names = _names(text)
+    known = scenarios(sys.maxsize)
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")
+    return names
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("--models", type=_names, default=["gpt2", "qwen3-0.6b"], help="shapes or directories")
-    add("--scenarios", type=_names, default=list(DEFAULT))
-    add("--variant-scenarios", type=_names, default=["s1", "s2"])
+    add("--scenarios", type=_scenario_names, default=list(DEFAULT))
+    add("--variant-scenarios", type=_scenario_names, default=["s1", "s2"])
     add("--contenders", type=_names, help="only these, by their names in the results")
     add("--rounds", type=int, default=3)
     add("--scale", type=float, default=1.0, help="part of the scenarios' work (default: all)")
     add("--limit", type=float, default=60.0, help="seconds after which a run is cut")
-    add("--max-minutes", type=float, default=math.inf, help="start no turn that would end later")
+    add("--max-minutes", type=float, default=math.inf, help="start no run that would end later")
+    add("--resume", action="store_true", help="leave out the runs that --out already holds")
     add("--dtype", default="bfloat16", help="of roseinfer's weights")
     add("--llama-server", type=Path, help="llama.cpp's server (default: on the path)")
     add("--gguf", type=Path, help="the folder of NAME-bf16.gguf and NAME-q8_0.gguf")
@@ -107,6 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--transformers-bin", type=Path, help="the program `transformers`")
     add("--transformers-dtype", default="auto", help="default: the type with faster products")
     add("--vllm-bin", type=Path, help="the program `vllm` (default: on the path)")
+    add("--openvino-python", type=Path, help="an interpreter with openvino-genai and msgspec")
+    add("--openvino-models", type=Path, help="the folder of NAME-fp16 and NAME-int8")
     add("--out", type=Path, default=Path("benchmarks/results.jsonl"))
     add("--wait-quiet", type=float, default=30.0, help="seconds to wait for a quiet machine")
     add("--max-other", type=float, default=12.0, help="percent of a core for other processes")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.random_model import cached_random_model
+from benchmarks.openvino import OpenVino
 from benchmarks.peers import (
     BenchModel,
     Contender,
@@ -22,6 +23,7 @@ from benchmarks.shapes import shape_of
 CONVERT = Path(__file__).with_name("to_gguf.py")
 
 GGUF_KINDS = ("bf16", "q8_0")
+"""Types of GGUF files that the converter makes."""
 
 
 def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list[Contender]:
@@ -33,6 +35,8 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
         found.append(LlamaServer(program=llama))
     if vllm is not None:
         found.append(Vllm(program=vllm))
+    if options.openvino_python is not None:
+        found.append(OpenVino(python=options.openvino_python))
     if options.transformers_bin is not None:
         dtype = options.transformers_dtype
         if dtype == "auto":  # a CPU without bfloat16 instructions is very slow in bfloat16
@@ -44,6 +48,11 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
     ]
     if llama is not None:
         found.append(LlamaServer(program=llama, kind="q8_0"))
+        if options.gguf is not None and any(options.gguf.glob("*-q4_k_m.gguf")):
+            found.append(Roseinfer(dtype=options.dtype, gguf="q4_k_m"))
+            found.append(LlamaServer(program=llama, kind="q4_k_m"))
+    if options.openvino_python is not None:
+        found.append(OpenVino(python=options.openvino_python, kind="int8"))
     chosen = options.contenders
     return [contender for contender in found if not chosen or contender.name in chosen]
 
@@ -52,7 +61,11 @@ def find_model(name: str, options: argparse.Namespace) -> BenchModel:
     """A model by its shape or directory. Makes missing GGUF files if ``--llama-tree`` is given."""
     directory = Path(name) if (Path(name) / "config.json").is_file() else cached_random_model(name)
     model = BenchModel(
-        name=Path(name).name, directory=directory, shape=shape_of(directory), gguf=options.gguf
+        name=Path(name).name,
+        directory=directory,
+        shape=shape_of(directory),
+        gguf=options.gguf,
+        openvino=options.openvino_models,
     )
     if options.llama_tree is not None and options.gguf is not None:
         options.gguf.mkdir(parents=True, exist_ok=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.records import RequestRecord
 from benchmarks.load import OnToken
+from benchmarks.scenarios import GREEDY
 from core.build import LoadedEngine, load_engine
 from core.contract.messages import Abort, Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
@@ -62,6 +63,8 @@ class EngineClient:
             on_event=lambda event: self._post(self._handle, event),
         )
         self._core.start()
+        self.sampling: Mapping[str, float] = GREEDY
+        """The sampling fields of the next requests."""
 
     async def loaded(self) -> LoadedEngine:
         """Wait until the engine is loaded."""
@@ -70,13 +73,14 @@ class EngineClient:
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
     ) -> RequestRecord:
-        """Generate ``max_tokens`` tokens, greedy."""
+        """Generate ``max_tokens`` tokens."""
         answer = Answer(on_token)
         tokenizer = self._loaded.result().tokenizer
+        sampling: dict[str, Any] = dict(self.sampling)
         request = EngineRequest(
             request_id=f"bench-{next(self._numbers)}",
             prompt_token_ids=tuple(tokenizer.encode(prompt, add_special_tokens=True)),
-            params=SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True),
+            params=SamplingParams(max_tokens=max_tokens, ignore_eos=True, **sampling),
         )
         self._answers[request.request_id] = answer
         self._core.submit(Add(request))

@@ -103,11 +103,6 @@ def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]
             "gap_max_ms": 1e3 * step.seconds(machine),
             "long_ttft_ms": 1e3 * long.seconds(machine),
         }
-    if scenario.concurrency == 1:
-        return {
-            "tpot_p50_ms": 1e3 * step.seconds(machine),
-            "ttft_p50_ms": 1e3 * first.seconds(machine),
-        }
     num_waves = scenario.num_requests / batch
     work = cost.weights() * (math.ceil(num_waves) * out)
     work += cost.decode(batch, own + out / 2, shared) * (num_waves * (out - 1))
@@ -121,6 +116,9 @@ def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]
         last = arrival + first.seconds(machine) + (out - 1) * alone.seconds(machine)
         seconds = max(seconds, last)
     result = {"tok_s": scenario.num_requests * out / seconds}
+    if scenario.concurrency == 1:
+        result["tpot_p50_ms"] = 1e3 * step.seconds(machine)
+        result["ttft_p50_ms"] = 1e3 * first.seconds(machine)
     if shared:  # the first request computes the prefix
         result["ttft_p99_ms"] = 1e3 * first.seconds(machine)
     return result

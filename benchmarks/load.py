@@ -29,7 +29,7 @@ class Client(Protocol):
     async def run(
         self, prompt: str, max_tokens: int, on_token: OnToken | None = None
     ) -> RequestRecord:
-        """Generate exactly ``max_tokens`` tokens, greedy. The record holds any error."""
+        """Generate exactly ``max_tokens`` tokens. The record holds any error."""
 
 
 @dataclass(kw_only=True)

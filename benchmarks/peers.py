@@ -10,49 +10,66 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.floors import Cost
 from benchmarks.probe import num_cores
+from benchmarks.scenarios import SLOT_CONTEXT, SLOTS
 from benchmarks.shapes import Shape
-
-SLOTS = 64
-"""Concurrent requests of every server: the most that a scenario has."""
-
-MAX_CONTEXT = 1280
-"""Tokens of the longest request. Servers that reserve a context per slot reserve this many."""
+from server.model_names import default_name
 
 VLLM_CACHE_GIB = {True: 4, False: 6}
 """GiB of KV cache, by whether the model's context is short."""
 
 WEIGHT_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "q8_0": 34 / 32}
-"""Bytes per element. q8_0 has a two-byte scale for every 32 elements."""
+"""Bytes per element. q8_0 has a two-byte scale for every 32 elements. Other types of GGUF files
+mix several; ``cost_of`` takes their mean from the size of the file."""
 
-GREEDY = {"temperature": 0.0, "ignore_eos": True}
+WHOLE = {"ignore_eos": True}
+"""Every answer has its ``max_tokens``."""
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchModel:
-    """A model on disk. ``gguf`` is the folder of its ``NAME-TYPE.gguf`` files."""
+    """A model on disk, and the room that a server must have for its requests.
+
+    ``gguf`` is the folder of its ``NAME-TYPE.gguf`` files, ``openvino`` that of ``NAME-TYPE``
+    folders. ``slots``: concurrent requests; ``slot_context``: tokens of the longest one.
+    """
 
     name: str
     directory: Path
     shape: Shape
     gguf: Path | None = None
+    openvino: Path | None = None
+    slots: int = SLOTS
+    slot_context: int = SLOT_CONTEXT
 
     @property
     def context(self) -> int:
         """Tokens of context per slot."""
-        return min(self.shape.max_model_len, MAX_CONTEXT)
+        return min(self.shape.max_model_len, self.slot_context)
+
+    def with_room(self, room: tuple[int, int]) -> BenchModel:
+        """The same model for servers with ``Scenario.room``."""
+        slots, slot_context = room
+        return replace(self, slots=slots, slot_context=slot_context)
 
     def gguf_file(self, kind: str) -> Path:
         """The path of the file of this type, which may not exist."""
         assert self.gguf is not None
         return self.gguf / f"{self.name}-{kind}.gguf"
+
+    def missing_gguf(self, kind: str) -> str | None:
+        """The reason why there is no such file, or None."""
+        if self.gguf is None:
+            return "--gguf is not given"
+        file = self.gguf_file(kind)
+        return None if file.is_file() else f"{file} does not exist"
 
 
 class Contender(Protocol):
@@ -64,7 +81,7 @@ class Contender(Protocol):
 
     @property
     def weights(self) -> str:
-        """The type of the weights: a key of WEIGHT_BYTES."""
+        """The type of the weights: a key of WEIGHT_BYTES, or a type of GGUF file."""
 
     @property
     def is_variant(self) -> bool:
@@ -72,7 +89,7 @@ class Contender(Protocol):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """Fields of every request besides model, prompt and max_tokens."""
+        """Fields of every request besides model, prompt, max_tokens and sampling."""
 
     def missing(self, model: BenchModel) -> str | None:
         """The reason why it cannot serve this model, or None."""
@@ -92,24 +109,31 @@ class Contender(Protocol):
 
 def cost_of(contender: Contender, model: BenchModel) -> Cost:
     """The cost model of a contender, for floors."""
-    kv_bytes = 4 if contender.weights == "float32" else 2
-    return Cost(shape=model.shape, weight_bytes=WEIGHT_BYTES[contender.weights], kv_bytes=kv_bytes)
+    shape, weights = model.shape, contender.weights
+    if weights in WEIGHT_BYTES:
+        weight_bytes = WEIGHT_BYTES[weights]
+    else:
+        file_bytes = model.gguf_file(weights).stat().st_size
+        weight_bytes = file_bytes / (shape.layer_params + shape.head_params)
+    kv_bytes = 4 if weights == "float32" else 2
+    return Cost(shape=shape, weight_bytes=weight_bytes, kv_bytes=kv_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roseinfer:
-    """This repository, run by this interpreter."""
+    """This repository, run by this interpreter. ``gguf``: serve the GGUF file of this type."""
 
     dtype: str = "bfloat16"
     quantization: str | None = None
+    gguf: str | None = None
     is_in_process: bool = False
-    extra: Mapping[str, Any] = field(default_factory=lambda: dict(GREEDY))
+    extra: Mapping[str, Any] = field(default_factory=lambda: dict(WHOLE))
 
     @property
     def name(self) -> str:
         parts = ["roseinfer"]
-        if self.quantization is not None:
-            parts.append(self.quantization)
+        if kind := self.quantization or self.gguf:
+            parts.append(kind)
         elif self.dtype != "bfloat16":
             parts.append(self.dtype)
         if self.is_in_process:
@@ -118,17 +142,19 @@ class Roseinfer:
 
     @property
     def weights(self) -> str:
-        return self.quantization or self.dtype
+        return self.quantization or self.gguf or self.dtype
 
     @property
     def is_variant(self) -> bool:
-        return self.quantization is not None or self.is_in_process
+        return self.weights != self.dtype or self.is_in_process
 
-    def missing(self, model: BenchModel) -> str | None:  # noqa: ARG002
-        return None
+    def missing(self, model: BenchModel) -> str | None:
+        return self.gguf and model.missing_gguf(self.gguf)
 
     def command(self, model: BenchModel, port: int) -> list[str]:
-        flags = [str(model.directory), "--device", "cpu", "--dtype", self.dtype]
+        flags = [self._source(model), "--device", "cpu"]
+        if self.gguf is None:  # a file is served in the type of its blocks
+            flags += ["--dtype", self.dtype]
         if self.quantization is not None:
             flags += ["--quantization", self.quantization]
         if self.is_in_process:
@@ -140,20 +166,26 @@ class Roseinfer:
         return {}
 
     def model_name(self, model: BenchModel) -> str:
-        return model.directory.name
+        return default_name(self._source(model))
+
+    def _source(self, model: BenchModel) -> str:
+        return str(model.gguf_file(self.gguf) if self.gguf else model.directory)
 
     def versions(self) -> str:
-        commit = _output_of("git", "describe", "--always", "--dirty", "--exclude=*")
-        return f"commit {commit}, {_packages(Path(sys.executable), 'torch', 'transformers')}"
+        commit = output_of("git", "describe", "--always", "--dirty", "--exclude=*")
+        return f"commit {commit}, {packages(Path(sys.executable), 'torch', 'transformers')}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaServer:
-    """llama.cpp's server with default settings except threads and slots. ``kind``: bf16, q8_0."""
+    """llama.cpp's server with default settings except threads and slots.
+
+    ``kind`` is the type of its GGUF file.
+    """
 
     program: Path
     kind: str = "bf16"
-    extra: Mapping[str, Any] = field(default_factory=lambda: dict(GREEDY))
+    extra: Mapping[str, Any] = field(default_factory=lambda: dict(WHOLE))
 
     @property
     def name(self) -> str:
@@ -168,14 +200,12 @@ class LlamaServer:
         return self.kind != "bf16"
 
     def missing(self, model: BenchModel) -> str | None:
-        if model.gguf is None:
-            return "--gguf is not given"
-        file = model.gguf_file(self.kind)
-        return None if file.is_file() else f"{file} does not exist"
+        return model.missing_gguf(self.kind)
 
     def command(self, model: BenchModel, port: int) -> list[str]:
         threads = str(num_cores())
-        slots = ["--parallel", str(SLOTS), "-c", str(SLOTS * model.context), "--no-kv-unified"]
+        tokens = model.slots * model.context
+        slots = ["--parallel", str(model.slots), "-c", str(tokens), "--no-kv-unified"]
         return [
             *(str(self.program), "-m", str(model.gguf_file(self.kind))),
             *("--host", "127.0.0.1", "--port", str(port)),
@@ -189,7 +219,7 @@ class LlamaServer:
         return model.name
 
     def versions(self) -> str:
-        lines = _output_of(str(self.program), "--version").splitlines()
+        lines = output_of(str(self.program), "--version").splitlines()
         return next((line for line in lines if line.startswith("version")), "unknown")
 
 
@@ -199,7 +229,7 @@ class TransformersServe:
 
     program: Path
     dtype: str = "bfloat16"
-    extra: Mapping[str, Any] = field(default_factory=lambda: {"temperature": 0.0})
+    extra: Mapping[str, Any] = field(default_factory=dict)
     is_variant: bool = False
 
     @property
@@ -227,7 +257,7 @@ class TransformersServe:
         return str(model.directory)
 
     def versions(self) -> str:
-        return _packages(self.program.with_name("python"), "transformers", "torch")
+        return packages(self.program.with_name("python"), "transformers", "torch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +265,7 @@ class Vllm:
     """vLLM's CPU build with threads on every core; its default leaves one core to the front end."""
 
     program: Path
-    extra: Mapping[str, Any] = field(default_factory=lambda: dict(GREEDY))
+    extra: Mapping[str, Any] = field(default_factory=lambda: dict(WHOLE))
     name: str = "vLLM"
     weights: str = "bfloat16"
     is_variant: bool = False
@@ -244,11 +274,11 @@ class Vllm:
         return None
 
     def command(self, model: BenchModel, port: int) -> list[str]:
-        length = min(model.shape.max_model_len, 4096)
+        length = min(model.shape.max_model_len, max(4096, model.context))
         return [
             *(str(self.program), "serve", str(model.directory), "--dtype", "bfloat16"),
             *("--host", "127.0.0.1", "--port", str(port)),
-            *("--max-num-seqs", str(SLOTS), "--max-model-len", str(length)),
+            *("--max-num-seqs", str(model.slots), "--max-model-len", str(length)),
         ]
 
     def environment(self, model: BenchModel) -> dict[str, str]:
@@ -263,17 +293,17 @@ class Vllm:
         return str(model.directory)
 
     def versions(self) -> str:
-        return _packages(self.program.with_name("python"), "vllm", "torch")
+        return packages(self.program.with_name("python"), "vllm", "torch")
 
 
-def _packages(python: Path, *names: str) -> str:
+def packages(python: Path, *names: str) -> str:
     """Versions of packages in the environment of this interpreter."""
     program = "import sys\nfrom importlib.metadata import version\n"
     program += "print(', '.join(f'{n} {version(n)}' for n in sys.argv[1:]))"
-    return _output_of(str(python), "-c", program, *names)
+    return output_of(str(python), "-c", program, *names)
 
 
-def _output_of(*command: str) -> str:
+def output_of(*command: str) -> str:
     """The output of a command, or ``unknown`` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -10,19 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from benchmarks import scenarios
+
 Line: TypeAlias = dict[str, Any]
 
 US = "roseinfer"
 
-INT8 = "roseinfer int8"
-
 IN_PROCESS = "roseinfer in process"
 
-PLAIN = {"float32", "bfloat16", "float16"}
-"""Types of weights that are not quantized."""
+BITS = {"int8": 8, "q8_0": 8, "q4_k_m": 4}
+"""Bits of quantized types of weights; all others are plain."""
 
 ANY = "any"
 """The scenario of a figure that covers all scenarios."""
+
+NAMES = {
+    "s2-sampled": "S2 sampled",
+    "s4-unshared": "S4 unshared",
+    "long": "Long prompt",
+} | {f"streams-{number}": f"{number} streams" for number in scenarios.STREAMS}
+"""Names of scenarios in tables, where they are not just upper case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +44,8 @@ class Figure:
 
     @property
     def label(self) -> str:
-        return self.title if self.scenario == ANY else f"{self.scenario.upper()} {self.title}"
+        name = "" if self.scenario == ANY else NAMES.get(self.scenario, self.scenario.upper())
+        return f"{name} {self.title}".strip()
 
     def ratio(self, ours: float, theirs: float) -> float:
         """Above 1 if ours is better."""
@@ -51,6 +59,7 @@ FIGURES = (
     Figure(scenario="s2", key="ttft_p50_ms", title="TTFT p50", is_compared=False),
     Figure(scenario="s2", key="ttft_p99_ms", title="TTFT p99", is_compared=False),
     Figure(scenario="s2", key="rss_mb", title="resident MB"),
+    Figure(scenario="s2-sampled", key="tok_s", title="tok/s", is_rate=True),
     Figure(scenario="s3-16", key="tok_s", title="tok/s", is_rate=True),
     Figure(scenario="s3", key="tok_s", title="tok/s", is_rate=True),
     Figure(scenario="s3", key="ttft_p50_ms", title="TTFT p50", is_compared=False),
@@ -61,8 +70,16 @@ FIGURES = (
     Figure(scenario="s5", key="long_ttft_ms", title="long TTFT"),
     Figure(scenario="s5", key="gap_quiet_p50_ms", title="quiet gap p50", is_compared=False),
     Figure(scenario="s5", key="gap_max_ms", title="worst gap"),
+    Figure(scenario="long", key="ttft_p50_ms", title="TTFT"),
+    Figure(scenario="long", key="tpot_p50_ms", title="TPOT"),
     Figure(scenario=ANY, key="start_s", title="start, s", is_compared=False),
 )
+
+STREAMS = tuple(
+    Figure(scenario=f"streams-{number}", key="tok_s", title="tok/s", is_rate=True)
+    for number in scenarios.STREAMS
+)
+"""Rates by the number of streams; they have a table of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +105,28 @@ class Group:
     scale: float
 
     @property
+    def scaled(self) -> str:
+        return "" if self.scale == 1 else f", {self.scale:g} of the work"
+
+    @property
     def title(self) -> str:
-        scaled = "" if self.scale == 1 else f", {self.scale:g} of the work"
         machine = f" ({self.machine})" if self.machine else ""
-        return f"{self.model}{scaled}{machine}"
+        return f"{self.model}{self.scaled}{machine}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.machine}{self.scaled}"
 
 
 class Results:
     """The runs of one group."""
 
     def __init__(self, runs: Sequence[Line]) -> None:
-        self._runs = runs
+        self.runs = runs
         self.contenders = list(dict.fromkeys(run["contender"] for run in _in_order(runs)))
-        scenarios = {run["scenario"] for run in runs}
-        self.figures = [figure for figure in FIGURES if figure.scenario in {ANY, *scenarios}]
+        ran = {run["scenario"] for run in runs}
+        self.figures = [figure for figure in FIGURES if figure.scenario in {ANY, *ran}]
+        self.streams = [figure for figure in STREAMS if figure.scenario in ran]
 
     def cell(self, contender: str, figure: Figure) -> Cell | None:
         """The figure of a contender, or None without a run that has it."""
@@ -125,9 +150,35 @@ class Results:
         ]
         return statistics.median(floors) if floors else None
 
+    def share(self, contender: str, figure: Figure) -> float | None:
+        """The median part of the limit that was reached, each run beside its own probe."""
+        shares = [
+            figure.ratio(run[figure.key], run["floors"][figure.key])
+            for run in self._of(contender, figure.scenario)
+            if figure.key in run["floors"] and run.get(figure.key)
+        ]
+        return statistics.median(shares) if shares else None
+
+    def best_peer(self, us: str, figure: Figure) -> tuple[str, float] | None:
+        """The best of the peers with weights of as many bits as ours, and our ratio to it."""
+        ours = self.cell(us, figure)
+        if ours is None or not ours.value:
+            return None
+        ratios = [
+            (peer, figure.ratio(ours.value, cell.value))
+            for peer in self.contenders
+            if not peer.startswith(US) and self.bits(peer) == self.bits(us)
+            if (cell := self.cell(peer, figure)) and cell.value > 0
+        ]
+        return min(ratios, key=lambda found: found[1], default=None)
+
+    def bits(self, contender: str) -> int | None:
+        """Bits of quantized weights; None for plain ones."""
+        return BITS.get(self.weights(contender))
+
     def weights(self, contender: str) -> str:
         """The type of a contender's weights."""
-        runs = (run for run in self._runs if run["contender"] == contender)
+        runs = (run for run in self.runs if run["contender"] == contender)
         return str(next(runs)["weights"])
 
     def peers(self, *, is_quantized: bool) -> list[str]:
@@ -135,18 +186,28 @@ class Results:
         return [
             name
             for name in self.contenders
-            if not name.startswith(US) and (self.weights(name) not in PLAIN) == is_quantized
+            if not name.startswith(US) and (self.bits(name) is not None) == is_quantized
         ]
 
-    def num_errors(self) -> int:
-        """Failed requests of all runs."""
-        return sum(run["num_errors"] for run in self._runs)
+    def ours(self) -> list[str]:
+        """Our servers, plain weights first."""
+        return [name for name in self.contenders if name.startswith(US) and name != IN_PROCESS]
+
+    def num_runs(self, contender: str) -> str:
+        """How many runs the figures of a contender are medians of, for example ``1 to 3``."""
+        cells = [self.cell(contender, figure) for figure in self.figures if figure.scenario != ANY]
+        counts = sorted({cell.num_runs for cell in cells if cell})
+        return " to ".join(str(count) for count in dict.fromkeys([*counts[:1], *counts[-1:]]))
+
+    def count(self, key: str) -> int:
+        """The sum of a count, or of a mark, over all runs."""
+        return sum(run[key] for run in self.runs)
 
     def _of(self, contender: str, scenario: str) -> list[Line]:
         """Runs without errors: the undisturbed ones, or all if every run was disturbed."""
         runs = [
             run
-            for run in self._runs
+            for run in self.runs
             if run["contender"] == contender
             and scenario in {ANY, run["scenario"]}
             and run["num_errors"] == 0

@@ -15,8 +15,8 @@ from benchmarks.peers import BenchModel, Contender, cost_of
 from benchmarks.probe import Rates, machine_of, probe
 from benchmarks.process import DidNotStart
 from benchmarks.running import Running, running
-from benchmarks.scenarios import WARM_UP, scenarios
-from benchmarks.session import Session, strip_paths
+from benchmarks.scenarios import WARM_UP, Scenario, scenarios
+from benchmarks.session import START_SECONDS, Session, strip_paths
 
 ABORT_TIMEOUT = 5.0
 """Seconds a server gets to notice that its clients have disconnected."""
@@ -27,6 +27,8 @@ PRINTED = {
     "s3": ("tok_s", "ttft_p50_ms", "tpot_p50_ms"),
     "s4": ("tok_s", "ttft_p50_ms", "ttft_p99_ms"),
     "s5": ("long_ttft_ms", "gap_quiet_p50_ms", "gap_max_ms"),
+    "streams": ("tok_s", "tpot_p50_ms"),
+    "long": ("ttft_p50_ms", "tpot_p50_ms"),
 }
 """Figures of the line that is printed for each run."""
 
@@ -44,10 +46,8 @@ def run_rounds(
             print(f"{model.name}: {contender.name} is skipped: {reason}", flush=True)
     for number in range(session.options.rounds):
         for contender in order_of_round(active, number):
-            if not session.has_time_for(contender, model):
-                print(f"{model.name}: no time left for {contender.name} in round {number + 1}")
+            if contender not in active:
                 continue
-            start = time.monotonic()
             try:
                 turn(session, contender, model, number, logs / "server.log")
             except DidNotStart as error:
@@ -57,7 +57,6 @@ def run_rounds(
                     "failure", contender=contender.name, model=model.name, message=message
                 )
                 active.remove(contender)
-            session.turns[contender.name, model.name] = time.monotonic() - start
 
 
 def order_of_round(contenders: list[Contender], number: int) -> list[Contender]:
@@ -66,53 +65,74 @@ def order_of_round(contenders: list[Contender], number: int) -> list[Contender]:
 
 
 def turn(session: Session, contender: Contender, model: BenchModel, number: int, log: Path) -> None:
-    """One contender's scenarios of one round.
+    """One contender's scenarios of one round that are not done yet, while there is time.
 
-    After a cut run the server may still compute the cancelled requests. If it is not idle in time,
-    a new server runs the other scenarios.
+    Scenarios that need other room for requests have a server of their own. After a cut run the
+    server may still compute the cancelled requests. If it is not idle in time, a new server runs
+    the other scenarios.
     """
     options = session.options
-    wanted = options.variant_scenarios if contender.is_variant else options.scenarios
-    left = [name for name in options.scenarios if name in wanted]
+    left = [
+        scenario
+        for scenario in _wanted(session, contender, model)
+        if session.key(contender, model, scenario.name, number) not in session.done
+    ]
     while left:
+        if not session.has_time(START_SECONDS + options.limit):
+            session.num_left += len(left)
+            return
+        room = left[0].room
+        queue = [scenario for scenario in left if scenario.room == room]
         host.wait_quiet(options.wait_quiet)
         rates = probe()
         start = time.monotonic()
-        with running(contender, model, log) as server:
+        with running(contender, model.with_room(room), log) as server:
             server.wait_ready(options.start_timeout)
             start_s = time.monotonic() - start
             _report_warnings(session, server)
             server.run(WARM_UP, scale=1.0, seed=_new_seed(), limit=options.limit)
-            while left:
-                known = {"round": number, "start_s": start_s, "probe": asdict(rates)}
-                is_cut = measure(session, server, rates, left.pop(0), known)["is_cut"]
-                if is_cut and left and not host.wait_quiet(ABORT_TIMEOUT):
+            known = {"round": number, "start_s": start_s, "probe": asdict(rates)}
+            for scenario in queue:
+                if not session.has_time(options.limit):
+                    break
+                left.remove(scenario)
+                is_cut = measure(session, server, rates, scenario, known)["is_cut"]
+                session.done.add(session.key(contender, model, scenario.name, number))
+                is_last = scenario is queue[-1]
+                if is_cut and not is_last and not host.wait_quiet(ABORT_TIMEOUT):
                     break
 
 
+def _wanted(session: Session, contender: Contender, model: BenchModel) -> list[Scenario]:
+    """The scenarios of this contender that the model has room for, in the order of the options."""
+    options = session.options
+    found = scenarios(model.shape.max_model_len, options.scale)
+    wanted = options.variant_scenarios if contender.is_variant else options.scenarios
+    return [found[name] for name in options.scenarios if name in wanted and name in found]
+
+
 def measure(
-    session: Session, server: Running, rates: Rates, scenario: str, known: dict[str, Any]
+    session: Session, server: Running, rates: Rates, scenario: Scenario, known: dict[str, Any]
 ) -> dict[str, Any]:
     """Run a scenario, and repeat it while other processes disturb it.
 
     Returns the line of the last run, which includes ``known``.
     """
     options, contender, model = session.options, server.contender, server.model
-    floor = floors(
-        scenarios(model.shape.max_model_len, options.scale)[scenario],
-        cost_of(contender, model),
-        machine_of(rates, session.gemm, contender.weights),
-    )
+    machine = machine_of(rates, session.gemm, contender.weights)
+    floor = floors(scenario, cost_of(contender, model), machine)
     for attempt in range(options.retries + 1):
         is_quiet = host.wait_quiet(options.wait_quiet)
         before = host.usage(server.pid)
-        found = server.run(scenario, scale=options.scale, seed=_new_seed(), limit=options.limit)
+        found = server.run(
+            scenario.name, scale=options.scale, seed=_new_seed(), limit=options.limit
+        )
         cpu = host.between(before, host.usage(server.pid))
         is_disturbed = cpu["other_cpu_pct"] + cpu["steal_pct"] > options.max_other
         line = {
             "contender": contender.name,
             "model": model.name,
-            "scenario": scenario,
+            "scenario": scenario.name,
             "scale": options.scale,
             "attempt": attempt,
             "was_quiet": is_quiet,

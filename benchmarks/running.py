@@ -39,13 +39,16 @@ class Running(ServerProcess):
         client = CompletionClient(
             f"{self.url}/v1",
             self.contender.model_name(self.model),
-            extra=self.contender.extra,
+            extra={**scenario.sampling, **self.contender.extra},
         )
         return asyncio.run(run_scenario(client, scenario, seed=seed, limit=limit))
 
 
 class RunningInProcess(Running):
-    """A process of ``benchmarks.in_process``: it reads jobs from stdin and answers on stdout."""
+    """A process without a server: it reads jobs from stdin and answers on stdout.
+
+    See ``benchmarks.jobs``.
+    """
 
     def run(self, scenario: str, *, scale: float, seed: str, limit: float) -> dict[str, Any]:
         """Run a scenario; returns its figures. Raises DidNotStart if the process is dead."""

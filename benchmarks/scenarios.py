@@ -1,4 +1,4 @@
-"""The five loads of the server comparison, and smaller versions of them for slow machines.
+"""The loads of the server comparison, and smaller versions of them for slow machines.
 
 S1  one stream at a time: 32 tokens in, 128 out
 S2  64 requests, one every 20 ms: 1 to 8 tokens in, 128 out
@@ -7,13 +7,18 @@ S4  32 requests, 8 at a time, with a common prefix of 1,024 tokens (700 if the m
     1,024 or less): 32 more in, 32 out (``s4-unshared``: 16 requests, each with its own prefix)
 S5  8 streams, 32 in, 256 out; a prompt of 900 tokens arrives once each stream has 16 tokens
 
-All requests are greedy and run to their ``max_tokens``. Prompts consist of words of the random
-models' tokenizer, one token each. Every run draws new prompts, so that no prefix cache can answer
-for an earlier run.
+``s2-sampled``  S2 with ``SAMPLED`` instead of greedy decoding
+``long``        one request: 6,000 in, 32 out; only models whose context has room for it
+``streams-N``   N requests at once: 32 in, 64 out; N is 1, 2, 4, 8, 16, 32 or 64
+
+Requests are greedy unless noted, and run to their ``max_tokens``. Prompts consist of words of the
+random models' tokenizer, one token each. Every run draws new prompts, so that no prefix cache can
+answer for an earlier run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -27,7 +32,28 @@ SHORT_PREFIX, LONG_PREFIX = 700, 1024
 MIN_TOKENS = 16
 """The fewest tokens a scaled request generates; with fewer, a run would measure prefill alone."""
 
-DEFAULT = ("s1", "s2", "s3", "s4", "s5")
+STREAMS = (1, 2, 4, 8, 16, 32, 64)
+"""Batch sizes of the ``streams-N`` loads."""
+
+DEFAULT = (
+    *("s1", "s2", "s2-sampled", "s3", "s4", "s5"),
+    *(f"streams-{number}" for number in STREAMS),
+    "long",
+)
+
+GREEDY: Mapping[str, float] = {"temperature": 0.0}
+
+SAMPLED: Mapping[str, float] = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
+"""What Qwen3 recommends. Every field is sent, because the servers' defaults differ."""
+
+SLOTS = 64
+"""Concurrent requests of every server: the most that a scenario has."""
+
+SLOT_CONTEXT = 1280
+"""Tokens of the longest request of all scenarios but ``long``."""
+
+LONG_SLOTS, LONG_CONTEXT = 2, 6400
+"""The same for ``long``: servers that reserve a context per slot have no room for 64 of these."""
 
 WARM_UP = "warm-up"
 """One short request, before the measurements."""
@@ -54,6 +80,25 @@ class Scenario:
     start_after: int = 0
     long_words: int = 0
     long_max_tokens: int = 8
+    is_sampled: bool = False
+    slots: int = SLOTS
+    slot_context: int = SLOT_CONTEXT
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Concurrent requests and tokens per request that the server must have room for."""
+        return self.slots, self.slot_context
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampling fields of every request."""
+        return dict(SAMPLED if self.is_sampled else GREEDY)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the longest request, prompt and answer."""
+        prompt = self.prefix_words + self.prompt_words[1] + self.max_tokens
+        return max(prompt, self.long_words + self.long_max_tokens)
 
     @property
     def mean_prompt(self) -> float:
@@ -122,23 +167,49 @@ _S5 = Scenario(
     long_words=900,
 )
 
+_LONG = Scenario(
+    name="long",
+    kind="closed",
+    num_requests=1,
+    concurrency=1,
+    prompt_words=(6000, 6000),
+    max_tokens=32,
+    slots=LONG_SLOTS,
+    slot_context=LONG_CONTEXT,
+)
+_STREAMS = Scenario(
+    name="streams",
+    kind="closed",
+    num_requests=1,
+    concurrency=1,
+    prompt_words=(32, 32),
+    max_tokens=64,
+)
+
 _ALL = (
     replace(_S1, name=WARM_UP, num_requests=1, prompt_words=(16, 16), max_tokens=8),
     _S1,
     _S2,
+    replace(_S2, name="s2-sampled", is_sampled=True),
     replace(_S3, name="s3-16", num_requests=32, concurrency=16),
     _S3,
     _S4,
     replace(_S4, name="s4-unshared", num_requests=16, shares_prefix=False),
     _S5,
+    *(
+        replace(_STREAMS, name=f"streams-{number}", num_requests=number, concurrency=number)
+        for number in STREAMS
+    ),
+    _LONG,
 )
 
 
 def scenarios(max_model_len: int, scale: float = 1.0) -> dict[str, Scenario]:
-    """All scenarios by name, for a model with this context length."""
+    """The scenarios by name that a model with this context length has room for."""
     found = {}
     for scenario in _ALL:
         if scenario.prefix_words and max_model_len <= SHORT_CONTEXT:
             scenario = replace(scenario, prefix_words=SHORT_PREFIX)  # noqa: PLW2901
-        found[scenario.name] = scenario.scaled(scale)
+        if scenario.num_tokens <= max_model_len:
+            found[scenario.name] = scenario.scaled(scale)
     return found

@@ -3,22 +3,26 @@
     python -m benchmarks.table results.jsonl [more.jsonl] [--into benchmarks/RESULTS.md]
 
 Prints them, or replaces the text between two marks of a document. Figures are medians of the
-undisturbed runs; a star marks figures of disturbed runs, a tilde those of runs that were cut.
+undisturbed runs; a star marks figures of disturbed runs, a tilde those of runs that were cut. In
+brackets stands the share of the limit that was measured right before the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.results import (
+    FIGURES,
     IN_PROCESS,
-    INT8,
+    STREAMS,
     US,
     Cell,
     Figure,
+    Group,
     Line,
     Results,
     groups_of,
@@ -32,15 +36,21 @@ DASH = "-"
 
 
 def tables(lines: Sequence[Line]) -> str:
-    """The machines and versions, then the tables of every group."""
-    parts = [_preface(lines)]
-    for group, runs in groups_of(lines).items():
-        results = Results(runs)
+    """The machines and versions, the tables of every group, and the machines side by side."""
+    parts = [preface(lines)]
+    groups = {group: Results(runs) for group, runs in groups_of(lines).items()}
+    for group, results in groups.items():
         parts.append(f"### {group.title}\n")
         parts.append(figures_table(results))
+        parts.append(streams_table(results))
         parts.append(ratios_table(results, US, results.peers(is_quantized=False)))
-        parts.append(ratios_table(results, INT8, results.peers(is_quantized=True)))
-        parts.append(_remarks(results, runs))
+        parts += [
+            ratios_table(results, us, results.peers(is_quantized=True))
+            for us in results.ours()
+            if results.bits(us) is not None
+        ]
+        parts.append(_remarks(results))
+    parts.append(side_by_side(groups))
     verbs = {"failure": "did not run", "warning": "warned"}
     messages = [
         f"{line['model']}: {line['contender']} {verbs[line['kind']]}: {line['message']}\n"
@@ -52,36 +62,92 @@ def tables(lines: Sequence[Line]) -> str:
 
 
 def figures_table(results: Results) -> str:
-    """A row for each contender, then the floors by type of weights."""
-    rows = [["", *(figure.label for figure in results.figures), "runs"]]
+    """A row for each figure, a column for each contender: the median, and its share of the limit.
+
+    The last column is the limit of plain weights.
+    """
+    limit = f"*limit, {results.weights(US)}*" if US in results.contenders else None
+    rows = [["", *results.contenders, *([limit] if limit else [])]]
+    for figure in results.figures:
+        cells = [cell_with_share(results, contender, figure) for contender in results.contenders]
+        if limit:
+            floor = results.floor(US, figure)
+            cells.append(DASH if floor is None else rounded(floor))
+        rows.append([figure.label, *cells])
+    runs = [results.num_runs(contender) for contender in results.contenders]
+    rows.append(["runs", *runs, *([""] if limit else [])])
+    return markdown(rows)
+
+
+def streams_table(results: Results) -> str:
+    """Tokens per second by the number of streams: a row for each contender, then our ratio."""
+    figures = results.streams
+    if not figures:
+        return ""
+    rows = [["tok/s by streams", *(figure.scenario.removeprefix("streams-") for figure in figures)]]
     for contender in results.contenders:
-        cells = [results.cell(contender, figure) for figure in results.figures]
-        counts = sorted({cell.num_runs for cell in cells if cell})
-        spread = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        rows.append([contender, *(str(cell) if cell else DASH for cell in cells), spread])
-    shown = set()
-    for contender in results.contenders:
-        weights = results.weights(contender)
-        if weights not in shown:
-            shown.add(weights)
-            floors = [results.floor(contender, figure) for figure in results.figures]
-            cells_of_row = [DASH if floor is None else rounded(floor) for floor in floors]
-            rows.append([f"*limit, {weights}*", *cells_of_row, ""])
+        if any(results.cell(contender, figure) for figure in figures):
+            cells = [cell_with_share(results, contender, figure) for figure in figures]
+            rows.append([contender, *cells])
+    best = [results.best_peer(US, figure) for figure in figures]
+    if any(best):
+        cells = [f"{found[1]:.2f}x ({found[0]})" if found else DASH for found in best]
+        rows.append([f"{US} against the best", *cells])
     return markdown(rows)
 
 
 def ratios_table(results: Results, us: str, peers: Sequence[str]) -> str:
-    """The ratio of one of our contenders to the limit and to each peer."""
-    rows = [[f"{us} against", "of the limit", *peers]]
+    """The ratio of one of our contenders to each peer."""
+    if not peers:
+        return ""
+    rows = [[f"{us} against", *peers]]
     for figure in results.figures:
         ours = results.cell(us, figure)
         if not figure.is_compared or ours is None or not ours.value:
             continue
-        floor = results.floor(us, figure)
-        share = DASH if floor is None else f"{100 * figure.ratio(ours.value, floor):.0f}%"
         ratios = [_ratio(figure, ours, results.cell(peer, figure)) for peer in peers]
-        rows.append([figure.label, share, *ratios])
+        if any(ratio != DASH for ratio in ratios):
+            rows.append([figure.label, *ratios])
     return markdown(rows) if len(rows) > 1 else ""
+
+
+def side_by_side(groups: Mapping[Group, Results]) -> str:
+    """Each model on every machine; empty with one machine.
+
+    A cell: our figure, its share of that machine's limit, and the ratio to the best peer there.
+    """
+    machines = list(dict.fromkeys(group.machine for group in groups))
+    if len(machines) < 2:
+        return ""
+    parts = ["### Machines side by side\n"]
+    for model in dict.fromkeys(group.model for group in groups):
+        columns = [(group, found) for group, found in groups.items() if group.model == model]
+        if len({group.machine for group, _ in columns}) < 2:
+            continue
+        rows = [[model, *(group.place for group, _ in columns)]]
+        for us in dict.fromkeys(us for _, found in columns for us in found.ours()):
+            for figure in (*FIGURES, *STREAMS):
+                cells = [_beside_peers(found, us, figure) for _, found in columns]
+                if figure.is_compared and any(cell != DASH for cell in cells):
+                    kind = us.removeprefix(US).strip()
+                    name = f"{figure.label}, {kind}" if kind else figure.label
+                    rows.append([name, *cells])
+        parts.append(markdown(rows))
+    return "\n".join(parts) if len(parts) > 1 else ""
+
+
+def cell_with_share(results: Results, contender: str, figure: Figure) -> str:
+    """The median of a figure, and its share of the limit if it has one."""
+    cell, share = results.cell(contender, figure), results.share(contender, figure)
+    if cell is None:
+        return DASH
+    return str(cell) if share is None else f"{cell} ({100 * share:.0f}%)"
+
+
+def _beside_peers(results: Results, us: str, figure: Figure) -> str:
+    shown = cell_with_share(results, us, figure)
+    best = results.best_peer(us, figure)
+    return shown if best is None else f"{shown}, {best[1]:.2f}x {best[0]}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -100,30 +166,36 @@ def put_into(document: str, made: str) -> str:
     return f"{before}{BEGIN}\n\n{made.strip()}\n\n{END}{after}"
 
 
-def _preface(lines: Sequence[Line]) -> str:
-    """Time, machine, versions and command of each session."""
-    parts = []
+def preface(lines: Sequence[Line]) -> str:
+    """Time, machine, versions and command of each session; slices of one comparison are one."""
+    probes: dict[str, list[Line]] = {}
+    for line in lines:
+        if line["kind"] == "run":
+            probes.setdefault(line["session"], []).append(line["probe"])
+    slices: dict[str, list[Line]] = {}
     for session in (line for line in lines if line["kind"] == "session"):
-        machine = session["machine"]
-        gemm = ", ".join(f"{name} {rate:.0f}" for name, rate in session["gemm_gflops"].items())
-        probes = [
-            line["probe"]
-            for line in lines
-            if line["kind"] == "run" and line["session"] == session["session"]
-        ]
+        same = json.dumps([session["machine"], session["contenders"], session["command"]])
+        slices.setdefault(same, []).append(session)
+    parts = []
+    for sessions in slices.values():
+        first = sessions[0]
+        machine = first["machine"]
+        times = ", ".join(session["session"] for session in sessions)
         parts.append(
-            f"**{session['session']}** on {machine['cpu']} (family/model {machine['cpu_family']}; "
+            f"**{times}** on {machine['cpu']} (family/model {machine['cpu_family']}; "
             f"{', '.join(machine['features']) or 'features unknown'}), {machine['cores']} cores, "
             f"{machine['memory_gib']} GiB, {machine['system']}, Python {machine['python']}.\n"
         )
-        if probes:
+        found = [probe for session in sessions for probe in probes.get(session["session"], [])]
+        if found:
+            gemm = ", ".join(f"{name} {rate:.0f}" for name, rate in first["gemm_gflops"].items())
             parts.append(
-                f"Probes before the servers: read bandwidth {_range(probes, 'read_gbs')} GB/s, "
-                f"float32 multiply-adds {_range(probes, 'fma_gflops')} GFLOP/s; "
+                f"Probes before the servers: read bandwidth {_range(found, 'read_gbs')} GB/s, "
+                f"float32 multiply-adds {_range(found, 'fma_gflops')} GFLOP/s; "
                 f"torch's matrix products: {gemm} GFLOP/s.\n"
             )
-        parts += [f"- {name}: {versions}" for name, versions in session["contenders"].items()]
-        parts.append(f"\n```sh\n{session['command']}\n```\n")
+        parts += [f"- {name}: {versions}" for name, versions in first["contenders"].items()]
+        parts.append(f"\n```sh\n{first['command']}\n```\n")
     return "\n".join(parts)
 
 
@@ -133,7 +205,7 @@ def _range(probes: Sequence[Line], key: str) -> str:
     return f"{middle:.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
-def _remarks(results: Results, runs: Sequence[Line]) -> str:
+def _remarks(results: Results) -> str:
     """The cost of HTTP, and the numbers of disturbed, cut and failed runs."""
     found = []
     rate = Figure(scenario="s2", key="tok_s", title="tok/s", is_rate=True)
@@ -142,14 +214,12 @@ def _remarks(results: Results, runs: Sequence[Line]) -> str:
         cost = 100 * (1 - over_http.value / in_process.value)
         mark = ", disturbed" if over_http.is_disturbed or in_process.is_disturbed else ""
         found.append(f"HTTP and its client cost {cost:.1f}% of the engine's rate in S2{mark}.")
-    num_disturbed = sum(run["is_disturbed"] for run in runs)
-    if num_disturbed:
-        found.append(f"Other processes disturbed {num_disturbed} of {len(runs)} runs.")
-    num_cut = sum(run["is_cut"] for run in runs)
-    if num_cut:
+    if num_disturbed := results.count("is_disturbed"):
+        found.append(f"Other processes disturbed {num_disturbed} of {len(results.runs)} runs.")
+    if num_cut := results.count("is_cut"):
         found.append(f"{num_cut} runs were cut at the time limit (~).")
-    if results.num_errors():
-        found.append(f"{results.num_errors()} requests failed; their runs do not count.")
+    if num_errors := results.count("num_errors"):
+        found.append(f"{num_errors} requests failed; their runs do not count.")
     return "\n".join(found) + "\n" if found else ""
 
 

@@ -12,6 +12,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert body["stream"]
+        assert "temperature" in body
         self.answer(200, "text/event-stream")
         count = body["max_tokens"]
         for number in range(count):

@@ -56,11 +56,21 @@ def test_cut_runs_have_a_tilde():
     assert {"~50.0", "x & y"} <= set(texts(chart([MACHINE, *LINES, cut])))
 
 
-def test_only_the_last_machine_is_drawn():
+def test_the_last_machine_is_drawn_first():
     machine = SESSION["machine"] | {"features": ["avx512f"], "cpu": "Later CPU"}
-    later = MACHINE | {"session": "2026-11-22T00:00:00Z", "machine": machine}
-    run = line("roseinfer", "s2", tok_s=1234, rss_mb=10, session=later["session"])
-    document = chart([MACHINE, *LINES, later, run])
-    assert "1,234" in texts(document)
-    assert "800" not in texts(document)
-    assert "Later CPU (avx512f; 2 cores), 2026-11-22" in document
+    later = MACHINE | {"session": "2026-11-22T00:00:00Z", "machine": machine, "scale": 0.5}
+    run = line("roseinfer", "s2", tok_s=1234, rss_mb=10, session=later["session"], scale=0.5)
+    names = texts(chart([MACHINE, *LINES, later, run]))
+    heads = [name for name in names if " cores), 2026-" in name]
+    assert heads == [
+        "Later CPU (avx512f; 2 cores), 2026-11-22; 0.5 of each scenario's work",
+        "Some CPU (avx2, fma; 2 cores), 2026-11-21",
+    ]
+    assert names.index("1,234") < names.index("800")
+
+
+def test_a_machine_shows_its_last_group_of_each_model():
+    again = line("roseinfer", "s2", tok_s=1234, rss_mb=10, scale=0.5)
+    names = texts(chart([MACHINE, *LINES, again]))
+    assert "1,234" in names
+    assert "800" not in names

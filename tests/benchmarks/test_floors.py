@@ -91,6 +91,8 @@ def test_floors_of_one_stream(reading):
     found = floors(scenarios(1024)["s1"], COST, reading)
     assert found["tpot_p50_ms"] == pytest.approx((14_000 + (32 + 64) * 128) / 1e3)
     assert found["ttft_p50_ms"] == pytest.approx(14)
+    steps = 4 * (128 * 14_000 + 127 * (32 + 64) * 128)
+    assert found["tok_s"] == pytest.approx(4 * 128 / (steps / 1e6))
 
 
 def test_a_closed_load_reads_the_weights_once_a_step(reading):

@@ -1,13 +1,14 @@
 """Command lines, environments and request fields of the contenders."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.compare import make_parser
 from benchmarks.contenders import find_contenders
+from benchmarks.openvino import OpenVino
 from benchmarks.peers import (
-    SLOTS,
     BenchModel,
     LlamaServer,
     Roseinfer,
@@ -18,6 +19,7 @@ from benchmarks.peers import (
 from benchmarks.probe import num_cores
 from benchmarks.process import clean_environment
 from benchmarks.rounds import order_of_round
+from benchmarks.scenarios import SLOTS, scenarios
 from benchmarks.session import strip_paths
 from server.settings import parse_settings
 from tests.benchmarks.test_floors import TINY
@@ -66,9 +68,46 @@ def test_llama_server_needs_a_gguf_file_and_gets_64_slots(model):
     assert LlamaServer(program=Path("x"), kind="q8_0").missing(model) is not None
 
 
+def test_a_long_prompt_has_a_server_with_few_long_slots(model):
+    long_model = replace(model, shape=replace(TINY, max_model_len=40960))
+    long_model = long_model.with_room(scenarios(40960)["long"].room)
+    command = " ".join(LlamaServer(program=Path("x")).command(long_model, 7))
+    assert "--parallel 2 -c 12800" in command
+    command = " ".join(Vllm(program=Path("x")).command(long_model, 7))
+    assert "--max-num-seqs 2 --max-model-len 6400" in command
+
+
+def test_gguf_files_are_served_by_both(model):
+    ours = Roseinfer(gguf="q4_k_m")
+    assert (ours.name, ours.weights, ours.is_variant) == ("roseinfer q4_k_m", "q4_k_m", True)
+    assert ours.missing(model) is not None
+    file = model.gguf_file("q4_k_m")
+    file.write_bytes(bytes(4200))
+    assert ours.missing(model) is None
+    assert ours.command(model, 7)[4] == str(file)
+    assert "--dtype" not in ours.command(model, 7)
+    assert ours.model_name(model) == "gpt2-q4_k_m"
+    assert cost_of(ours, model).weight_bytes == pytest.approx(4200 / 7000)
+
+
+def test_openvino_runs_in_a_process_of_jobs(model, tmp_path):
+    peer = OpenVino(python=Path("/venv/bin/python"))
+    assert peer.missing(model) == "--openvino-models is not given"
+    model = replace(model, openvino=tmp_path)
+    assert peer.missing(model) == f"{tmp_path}/gpt2-fp16 does not exist"
+    (tmp_path / "gpt2-fp16").mkdir()
+    assert peer.missing(model) is None
+    command = " ".join(peer.command(model, 7))
+    assert command.startswith("/venv/bin/python -m benchmarks.openvino_child")
+    assert f"{tmp_path}/gpt2-fp16 --max-model-len 1024 --slots 64 --threads {CORES}" in command
+    assert (peer.name, peer.weights, peer.is_variant) == ("OpenVINO bf16", "bfloat16", False)
+    int8 = OpenVino(python=Path("x"), kind="int8")
+    assert (int8.name, int8.weights, int8.is_variant) == ("OpenVINO int8", "int8", True)
+
+
 def test_requests_to_transformers_have_no_ignore_eos(model):
     peer = TransformersServe(program=Path("/venv/bin/transformers"), dtype="float32")
-    assert peer.extra == {"temperature": 0.0}
+    assert "ignore_eos" not in peer.extra
     assert peer.command(model, 7)[:3] == ["/venv/bin/transformers", "serve", "/models/gpt2"]
     assert "--continuous-batching" in peer.command(model, 7)
     assert peer.environment(model)["OMP_NUM_THREADS"] == CORES
@@ -97,7 +136,7 @@ def test_servers_do_not_inherit_settings_of_this_process(monkeypatch):
     assert "PATH" in clean_environment()
 
 
-def test_peers_on_the_command_line_become_contenders(monkeypatch):
+def test_peers_on_the_command_line_become_contenders(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
     assert [c.name for c in contenders()] == ["roseinfer", "roseinfer int8", "roseinfer in process"]
     found = contenders("--llama-server", "x", "--transformers-bin", "y", "--vllm-bin", "z")
@@ -110,6 +149,13 @@ def test_peers_on_the_command_line_become_contenders(monkeypatch):
         "roseinfer in process",
         "llama.cpp q8_0",
     ]
+    found = contenders("--openvino-python", "p", "--gguf", str(tmp_path), "--llama-server", "x")
+    assert [c.name for c in found][1:3] == ["llama.cpp bf16", "OpenVINO bf16"]
+    assert [c.name for c in found][-1] == "OpenVINO int8"
+    assert "roseinfer q4_k_m" not in [c.name for c in found]
+    (tmp_path / "gpt2-q4_k_m.gguf").touch()
+    found = contenders("--llama-server", "x", "--gguf", str(tmp_path))
+    assert [c.name for c in found][-2:] == ["roseinfer q4_k_m", "llama.cpp q4_k_m"]
     chosen = contenders("--contenders", "roseinfer,roseinfer int8")
     assert [c.name for c in chosen] == ["roseinfer", "roseinfer int8"]
 

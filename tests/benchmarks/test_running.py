@@ -29,7 +29,7 @@ class Stub:
     name: str = "stub"
     weights: str = "bfloat16"
     is_variant: bool = False
-    extra: dict = field(default_factory=lambda: {"temperature": 0})
+    extra: dict = field(default_factory=dict)
     program: tuple = (str(STUB),)
 
     def missing(self, model):
@@ -95,12 +95,32 @@ def test_rounds_write_lines_that_become_a_table(model, tmp_path, capsys):
     assert "tiny 2 stub s2: tok_s" in capsys.readouterr().out
 
 
-def test_no_turn_starts_that_would_exceed_max_minutes(model, tmp_path):
-    options = make_parser().parse_args(["--max-minutes", "10", "--out", str(tmp_path / "out")])
-    session = Session(options=options, gemm={})
-    assert session.has_time_for(Stub(), model)
-    session.turns["stub", "tiny"] = 601.0
-    assert not session.has_time_for(Stub(), model)
+def test_slices_add_up_to_the_whole(model, tmp_path, capsys):
+    out = tmp_path / "results.jsonl"
+    flags = ["--rounds", "1", "--scale", "0.1", "--wait-quiet", "0", "--out", str(out)]
+    flags += ["--scenarios", "streams-1,streams-2,long", "--retries", "0", "--resume"]
+
+    def a_slice(minutes, contender):
+        options = make_parser().parse_args([*flags, "--max-minutes", str(minutes)])
+        session = Session(options=options, gemm={})
+        session.resume()
+        run_rounds(session, model, [contender], tmp_path)
+        return session.num_left
+
+    assert a_slice(0.1, Stub()) == 2  # the model's context has no room for the long prompt
+    assert not out.exists()
+    assert a_slice(60, Stub()) == 0
+    ran = [line["scenario"] for line in read_lines([out])]
+    assert ran == ["streams-1", "streams-2"]
+    assert a_slice(60, Stub(program=("-c", "raise SystemExit(3)"))) == 0  # it is not even started
+    assert len(read_lines([out])) == 2
+    capsys.readouterr()
+
+
+def test_an_unknown_scenario_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["--scenarios", "s1,s9"])
+    assert "s9 is none of warm-up, s1, s2" in capsys.readouterr().err
 
 
 def test_the_probe_compiles_and_prints_two_rates():

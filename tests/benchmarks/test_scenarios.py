@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.load import make_prompts
-from benchmarks.scenarios import DEFAULT, MIN_TOKENS, WARM_UP, scenarios
+from benchmarks.scenarios import DEFAULT, MIN_TOKENS, SAMPLED, STREAMS, WARM_UP, scenarios
 
 
 def test_requests_concurrency_and_tokens_of_each_scenario():
@@ -19,21 +19,37 @@ def test_requests_concurrency_and_tokens_of_each_scenario():
         "s4": (32, 8, 32),
         "s4-unshared": (16, 8, 32),
         "s5": (8, 8, 256),
+        "s2-sampled": (64, 64, 128),
+        "long": (1, 1, 32),
+        **{f"streams-{number}": (number, number, 64) for number in STREAMS},
     }
     assert found["s2"].interval == 0.02
     assert found["s5"].long_words == 900
 
 
-@pytest.mark.parametrize(("context", "prefix"), [(1024, 700), (1025, 1024), (40960, 1024)])
+@pytest.mark.parametrize(("context", "prefix"), [(1024, 700), (1088, 1024), (40960, 1024)])
 def test_a_short_context_gets_the_short_prefix(context, prefix):
     assert scenarios(context)["s4"].prefix_words == prefix
 
 
 @pytest.mark.parametrize("context", [1024, 40960])
-def test_every_request_fits_the_context(context):
+def test_every_request_fits_the_context_and_the_room_of_its_server(context):
     for s in scenarios(context).values():
-        assert s.prefix_words + s.prompt_words[1] + s.max_tokens <= context
-        assert s.long_words + s.long_max_tokens <= context
+        assert s.prefix_words + s.prompt_words[1] + s.max_tokens <= s.num_tokens
+        assert s.long_words + s.long_max_tokens <= s.num_tokens <= min(context, s.slot_context)
+        assert s.concurrency <= s.slots
+
+
+def test_a_model_without_the_context_has_no_long_prompt():
+    assert scenarios(40960)["long"].prompt_words == (6000, 6000)
+    assert scenarios(6031).keys() == scenarios(40960).keys() - {"long"}
+
+
+def test_one_load_draws_its_tokens():
+    found = scenarios(1024)
+    assert found["s2-sampled"].sampling == SAMPLED
+    assert found["s2"].sampling == {"temperature": 0.0}
+    assert [name for name, s in found.items() if s.is_sampled] == ["s2-sampled"]
 
 
 def test_scaling_reduces_requests_before_tokens():

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import Results, read_lines, rounded
-from benchmarks.table import BEGIN, END, figures_table, put_into, ratios_table, tables
+from benchmarks.table import (
+    BEGIN,
+    END,
+    figures_table,
+    put_into,
+    ratios_table,
+    streams_table,
+    tables,
+)
 
 SESSION = {
     "kind": "session",
@@ -63,34 +71,51 @@ def rows(table):
     }
 
 
-def test_cells_are_medians_and_floors_come_last():
-    found = rows(figures_table(Results(LINES)))
-    head = found[""]
-    assert found["roseinfer"][head.index("S2 tok/s")] == "800"
-    assert found["llama.cpp bf16"][head.index("S2 tok/s")] == "400"
-    assert found["*limit, bfloat16*"][head.index("S2 tok/s")] == "1,600"
-    assert found["*limit, bfloat16*"][head.index("S1 TPOT")] == "8.00"
-    assert found["roseinfer"][-1] == "1 to 4"
-    assert list(found)[2:] == [
+def column(table, contender):
+    found = rows(table)
+    place = found[""].index(contender)
+    return {name: cells[place] for name, cells in found.items() if name != ""}
+
+
+def test_cells_are_medians_with_their_share_of_the_limit():
+    table = figures_table(Results(LINES))
+    assert rows(table)[""] == [
         "roseinfer",
         "llama.cpp bf16",
         "roseinfer in process",
         "*limit, bfloat16*",
     ]
+    ours = column(table, "roseinfer")
+    assert ours["S2 tok/s"] == "800 (50%)"
+    assert ours["S1 TPOT"] == "10.0 (80%)"
+    assert ours["S1 TTFT"] == "30.0"
+    assert ours["runs"] == "1 to 3"
+    assert column(table, "llama.cpp bf16")["S2 tok/s"] == "400"
+    limit = column(table, "*limit, bfloat16*")
+    assert (limit["S2 tok/s"], limit["S1 TPOT"], limit["S1 TTFT"]) == ("1,600", "8.00", "-")
+
+
+def test_a_share_compares_each_run_with_its_own_probe():
+    runs = [
+        line("roseinfer", "s1", tpot_p50_ms=10, floors={"tpot_p50_ms": 9}),
+        line("roseinfer", "s1", tpot_p50_ms=20, floors={"tpot_p50_ms": 18}),
+        line("roseinfer", "s1", tpot_p50_ms=30, floors={"tpot_p50_ms": 27}),
+    ]
+    assert column(figures_table(Results(runs)), "roseinfer")["S1 TPOT"] == "20.0 (90%)"
 
 
 def test_a_ratio_above_one_is_better_for_rates_times_and_memory():
     found = rows(ratios_table(Results(LINES), "roseinfer", ["llama.cpp bf16"]))
-    assert found["S2 tok/s"] == ["50%", "2.00x"]
-    assert found["S1 TPOT"] == ["80%", "1.50x"]
-    assert found["S2 resident MB"] == ["-", "3.00x"]
+    assert found["S2 tok/s"] == ["2.00x"]
+    assert found["S1 TPOT"] == ["1.50x"]
+    assert found["S2 resident MB"] == ["3.00x"]
 
 
 def test_a_peer_without_tokens_has_no_ratio():
-    found = rows(
-        ratios_table(Results([*LINES, line("x", "s2", tok_s=0, is_cut=True)]), "roseinfer", ["x"])
-    )
-    assert found["S2 tok/s"] == ["50%", "-"]
+    runs = [*LINES, line("x", "s2", tok_s=0, is_cut=True)]
+    found = rows(ratios_table(Results(runs), "roseinfer", ["llama.cpp bf16", "x"]))
+    assert found["S2 tok/s"] == ["2.00x", "-"]
+    assert ratios_table(Results(runs), "roseinfer", ["x"]) == ""
 
 
 def test_quantized_weights_are_compared_with_quantized_weights():
@@ -99,10 +124,26 @@ def test_quantized_weights_are_compared_with_quantized_weights():
         line("llama.cpp q8_0", "s1", tpot_p50_ms=10, weights="q8_0"),
     ]
     text = tables([*LINES, *quantised])
-    assert "| roseinfer against | of the limit | llama.cpp bf16 |" in text
-    assert "| roseinfer int8 against | of the limit | llama.cpp q8_0 |" in text
-    assert "| S1 TPOT | 80% | 2.00x |" in text
+    assert "| roseinfer against | llama.cpp bf16 |" in text
+    assert "| roseinfer int8 against | llama.cpp q8_0 |" in text
+    assert "| S1 TPOT | 2.00x |" in text
     assert "int8 against" not in tables(LINES)
+
+
+def test_rates_by_streams_have_a_table_with_the_best_peer():
+    runs = [
+        line("roseinfer", "streams-1", tok_s=90, floors={"tok_s": 100}),
+        line("roseinfer", "streams-64", tok_s=1000, floors={"tok_s": 2000}),
+        line("llama.cpp bf16", "streams-64", tok_s=400),
+        line("vLLM", "streams-64", tok_s=800),
+        line("llama.cpp q8_0", "streams-64", tok_s=5000, weights="q8_0", is_variant=True),
+    ]
+    found = rows(streams_table(Results(runs)))
+    assert found["tok/s by streams"] == ["1", "64"]
+    assert found["roseinfer"] == ["90.0 (90%)", "1,000 (50%)"]
+    assert found["vLLM"] == ["-", "800"]
+    assert found["roseinfer against the best"] == ["-", "1.25x (vLLM)"]
+    assert streams_table(Results(LINES)) == ""
 
 
 def test_disturbed_runs_count_only_without_undisturbed_ones():
@@ -111,21 +152,19 @@ def test_disturbed_runs_count_only_without_undisturbed_ones():
         line("roseinfer", "s2", tok_s=200),
         line("x", "s2", tok_s=50, is_disturbed=True),
     ]
-    found = rows(figures_table(Results(runs)))
-    place = found[""].index("S2 tok/s")
-    assert found["roseinfer"][place] == "200"
-    assert found["x"][place] == "50.0\\*"
+    table = figures_table(Results(runs))
+    assert column(table, "roseinfer")["S2 tok/s"] == "200"
+    assert column(table, "x")["S2 tok/s"] == "50.0\\*"
 
 
 def test_figures_of_cut_runs_have_a_tilde():
-    found = rows(figures_table(Results([line("x", "s3", tok_s=50, is_cut=True)])))
-    assert found["x"][found[""].index("S3 tok/s")] == "~50.0"
+    table = figures_table(Results([line("x", "s3", tok_s=50, is_cut=True)]))
+    assert column(table, "x")["S3 tok/s"] == "~50.0"
 
 
 def test_runs_with_errors_do_not_count():
     runs = [line("x", "s2", tok_s=50, num_errors=3), line("x", "s2", tok_s=60)]
-    found = rows(figures_table(Results(runs)))
-    assert found["x"][found[""].index("S2 tok/s")] == "60.0"
+    assert column(figures_table(Results(runs)), "x")["S2 tok/s"] == "60.0"
 
 
 def test_a_document_has_machine_versions_tables_and_messages():
@@ -169,8 +208,30 @@ def test_machines_with_other_features_have_their_own_tables():
     text = tables([SESSION, *LINES, other, *runs])
     assert "### gpt2 (avx2, fma; 2 cores)\n" in text
     assert "### gpt2 (avx512f; 2 cores)\n" in text
-    assert text.count("9,999") == 1
-    assert "| roseinfer | 30.0 | 10.0 | 800 |" in text
+    assert "| S2 tok/s | 800 (50%) |" in text
+
+
+def test_machines_stand_side_by_side_with_the_share_of_their_limits():
+    machine = SESSION["machine"] | {"features": ["avx512f"]}
+    other = SESSION | {"session": "later", "machine": machine}
+    runs = [
+        line("roseinfer", "s2", tok_s=9000, floors={"tok_s": 10_000}, session="later", scale=0.5),
+        line("vLLM", "s2", tok_s=6000, session="later", scale=0.5),
+    ]
+    text = tables([SESSION, *LINES, other, *runs])
+    found = rows(text.partition("### Machines side by side\n\n")[2])
+    assert found["gpt2"] == ["avx2, fma; 2 cores", "avx512f; 2 cores, 0.5 of the work"]
+    assert found["S2 tok/s"] == ["800 (50%), 2.00x llama.cpp bf16", "9,000 (90%), 1.50x vLLM"]
+    assert found["S1 TPOT"] == ["10.0 (80%), 1.50x llama.cpp bf16", "-"]
+    assert "side by side" not in tables([SESSION, *LINES])
+
+
+def test_slices_of_one_comparison_have_one_preface():
+    second = SESSION | {"session": "2026-11-21T12:10:00Z"}
+    runs = [line("roseinfer", "s2", tok_s=1, session=second["session"])]
+    text = tables([SESSION, *LINES, second, *runs])
+    assert "**2026-11-21T12:00:00Z, 2026-11-21T12:10:00Z** on Some CPU" in text
+    assert text.count("python -m benchmarks.compare") == 1
 
 
 def test_the_committed_tables_are_those_of_the_committed_results():

@@ -1,0 +1,56 @@
+"""Puts new results beside the published ones and makes the tables and the chart from all of them.
+
+    python -m benchmarks.publish NEW.jsonl [MORE.jsonl] [--folder benchmarks] [--chart FILE]
+
+The lines go to ``results.jsonl`` in the folder. New runs of a model on a machine (its CPU features
+and cores) replace the older runs of that model on that machine; all other results stay. Then
+``RESULTS.md`` and the chart are made again. ``python -m benchmarks.publish`` alone only does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.chart import DEFAULT_OUT, DEFAULT_RESULTS, chart
+from benchmarks.results import Line, machine_name, read_lines
+from benchmarks.table import put_into, tables
+
+
+def merged(old: Sequence[Line], new: Sequence[Line]) -> list[Line]:
+    """The lines of both without what the new ones replace. Sessions without lines are dropped."""
+    machines = {
+        line["session"]: machine_name(line["machine"])
+        for line in (*old, *new)
+        if line["kind"] == "session"
+    }
+    replaced = {(machines[line["session"]], line["model"]) for line in new if line["kind"] == "run"}
+    kept = [
+        line
+        for line in old
+        if line["kind"] == "session" or (machines[line["session"]], line["model"]) not in replaced
+    ]
+    together = [*kept, *(line for line in new if line not in kept)]
+    used = {line["session"] for line in together if line["kind"] != "session"}
+    return [line for line in together if line["session"] in used]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--folder", type=Path, default=DEFAULT_RESULTS.parent)
+    parser.add_argument("--chart", type=Path, default=DEFAULT_OUT)
+    options = parser.parse_args()
+    results, document = options.folder / "results.jsonl", options.folder / "RESULTS.md"
+    lines = merged(read_lines([results]), read_lines(options.files))
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    document.write_text(put_into(document.read_text("utf-8"), tables(lines)), "utf-8")
+    options.chart.write_text(chart(lines), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
