@@ -13,10 +13,12 @@ from schemas import limits
 from schemas.anthropic import CountTokensRequest, MessagesRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
+from schemas.embeddings import EmbeddingRequest
 from schemas.generate import GenerateRequest
 from schemas.limits import field_bytes
 from schemas.ollama import OllamaChatRequest, OllamaGenerateRequest, ShowRequest
 from schemas.responses_request import ResponsesRequest
+from schemas.scores import RerankRequest, ScoreRequest
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
 
 PAGE = Path(__file__).with_name("limits.md")
@@ -31,6 +33,9 @@ REQUESTS: dict[str, type[msgspec.Struct]] = {
     "POST /api/generate": OllamaGenerateRequest,
     "POST /api/show": ShowRequest,
     "POST /generate": GenerateRequest,
+    "POST /v1/embeddings": EmbeddingRequest,
+    "POST /v1/rerank": RerankRequest,
+    "POST /v1/score": ScoreRequest,
     "POST /tokenize": TokenizeRequest,
     "POST /detokenize": DetokenizeRequest,
 }

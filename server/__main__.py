@@ -18,7 +18,7 @@ from server.flags import Parser, new_program
 from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
-    from core.build import LoadedEngine
+    from server.loaded import Loaded
 
 
 AnySettings: TypeAlias = Settings | BenchSettings | quantize.QuantizeSettings
@@ -55,7 +55,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
     return program
 
 
-def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:
+def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
     _set_up(settings.log_level)
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from litestar import Litestar
 from litestar.config.cors import CORSConfig
 
-from core.build import LoadedEngine
 from core.thread import Event
 from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
@@ -15,6 +14,7 @@ from server.controllers import CONTROLLERS
 from server.dependencies import DEPENDENCIES
 from server.errors import error_response
 from server.lifespan import engine_lifespan
+from server.loaded import Loaded
 from server.openapi.route import openapi_route
 from server.settings import Settings
 from server.stalls import watch_stalls
@@ -24,7 +24,7 @@ from server.tenants.guard import key_guard
 def create_app(
     settings: Settings,
     *,
-    load: Callable[[], LoadedEngine] | None = None,
+    load: Callable[[], Loaded] | None = None,
     on_event: Callable[[Event], None] = lambda _event: None,
 ) -> Litestar:
     """Build the application. Its lifespan loads the engine.

@@ -34,6 +34,8 @@ class Job:
     renderer: Renderer
     new_grammars: NewGrammars | None = None
     """To be compiled in a worker, with ``salt``, before the requests are submitted."""
+    second_text_starts: Sequence[int] = ()
+    """Of prompts that are pairs of texts, one entry per prompt."""
     ignored: tuple[str, ...] = ()
     """Parts of the request without effect, for ``server.ignored_fields``."""
 
@@ -66,6 +68,7 @@ class Job:
                 cache_salt=self.salt(tenant),
                 tenant=tenant.name,
                 priority=self.priority,
+                second_text_start=self.second_text_starts[p] if self.second_text_starts else None,
             )
             for p, prompt in enumerate(map(tuple, self.prompts))
             for j in range(self.num_choices)

@@ -7,10 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from litestar import Litestar
 
-from core.build import LoadedEngine, load_engine
+from core.load import load as load_model
 from core.thread import Event, SteppingEngine
 from server.admission.seats import seats_beside_first
 from server.bridge import EngineBridge
+from server.loaded import Loaded
 from server.served_model import ServedModel
 from server.serving import Serving
 from server.settings import Settings
@@ -18,7 +19,7 @@ from server.settings import Settings
 
 def engine_lifespan(
     settings: Settings,
-    load: Callable[[], LoadedEngine] | None,
+    load: Callable[[], Loaded] | None,
     on_event: Callable[[Event], None],
 ) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
     """Start and stop the core thread with the application.
@@ -30,7 +31,7 @@ def engine_lifespan(
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         def load_on_core_thread() -> SteppingEngine:
-            loaded = load() if load else load_engine(settings.model, settings.engine)
+            loaded: Loaded = load() if load else load_model(settings.model, settings.engine)
             serving.loaded_model = ServedModel.of(settings, loaded)
             return loaded.engine
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from core.build import LoadedEngine
+from core.contract.info import EngineInfo
 from core.thread import Died, Event, Ready
 from server import heap
 from server.app import create_app
@@ -16,6 +16,7 @@ from server.connections.front import Front
 from server.connections.opening import open_front
 from server.draining import DrainingServer
 from server.edge import with_edge
+from server.loaded import Loaded
 from server.serving import Serving
 from server.settings import Settings
 
@@ -23,7 +24,7 @@ SWITCH_INTERVAL = 0.0005
 """Seconds after which the core thread releases the GIL to the event loop."""
 
 
-def run(settings: Settings, load: Callable[[], LoadedEngine] | None = None) -> int:
+def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve until a signal or a failure and return the exit code. Main thread only.
 
     ``load`` replaces the loader of ``settings.model``.
@@ -74,10 +75,21 @@ def _line(message: str) -> str:
 
 def _announce_ready(settings: Settings, front: Front, serving: Serving) -> None:
     info = serving.model.info
+    room = f", room for {info.num_kv_tokens} in the cache" if info.pooling is None else ""
+    path, body = _example(info)
     print(
         f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
-        f"context {info.max_model_len} tokens, room for {info.num_kv_tokens} in the cache.\n"
-        f"Try:  curl {front.curl}/v1/chat/completions -H 'Content-Type: application/json' "
-        '-d \'{"messages": [{"role": "user", "content": "Hello!"}]}\'',
+        f"context {info.max_model_len} tokens{room}.\n"
+        f"Try:  curl {front.curl}{path} -H 'Content-Type: application/json' -d '{body}'",
         flush=True,
     )
+
+
+def _example(info: EngineInfo) -> tuple[str, str]:
+    """A path and a body that the model answers."""
+    if info.pooling is None:
+        body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
+        return "/v1/chat/completions", body
+    if info.pooling.task == "embed":
+        return "/v1/embeddings", '{"input": "Hello!"}'
+    return "/v1/rerank", '{"query": "Who?", "documents": ["I.", "You."]}'

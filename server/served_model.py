@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from core.build import LoadedEngine
+from core.contract.errors import InvalidRequest
 from core.contract.info import EngineInfo
 from core.grammar.compiler import GrammarCompiler
 from core.text.tokenizer import Tokenizer
 from server.families import Families
+from server.loaded import Loaded
 from server.settings import Settings
 
 
@@ -28,7 +29,7 @@ class ServedModel:
     fingerprint: str
 
     @classmethod
-    def of(cls, settings: Settings, loaded: LoadedEngine) -> ServedModel:
+    def of(cls, settings: Settings, loaded: Loaded) -> ServedModel:
         return cls(
             settings=settings,
             info=loaded.info,
@@ -42,6 +43,16 @@ class ServedModel:
     def name(self) -> str:
         """The model id on the wire."""
         return self.settings.model_name
+
+    def check_generates(self) -> None:
+        """Raise InvalidRequest for a model that makes vectors or scores instead of text."""
+        if self.info.pooling is not None:
+            door = "/v1/embeddings" if self.info.pooling.task == "embed" else "/v1/rerank"
+            raise InvalidRequest(
+                f"This model generates no text; it answers POST {door}.",
+                param="model",
+                code="unsupported_task",
+            )
 
 
 def _fingerprint(settings: Settings, info: EngineInfo) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from core.contract.config import EngineConfig, ModelConfig
+from core.contract.config import EngineConfig, ModelConfig, Task
 from server.access_flags import ACCESS_FLAGS
 from server.admission.rates import Rates
 from server.connection_flags import CONNECTION_FLAGS
@@ -131,8 +131,14 @@ _SERVER_FLAGS = (
     Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),
 )
 
+_TASK = Flag(
+    name="task",
+    help="what the model does with texts; auto: what its checkpoint says",
+    convert=Choice(get_args(Task)),
+)
+
 SERVE_GROUPS = (
-    FlagGroup("model", (_MODEL, *MODEL_FLAGS), (ModelConfig,)),
+    FlagGroup("model", (_MODEL, *MODEL_FLAGS, _TASK), (ModelConfig,)),
     FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
     FlagGroup("server", _SERVER_FLAGS, (Settings,)),
     FlagGroup("load", LOAD_FLAGS, (Settings,)),

@@ -82,7 +82,9 @@ CORE_LAYERS = (
     {"core.pipeline"},
     {"core.engine", "core.failures", "core.recovery", "core.retry"},
     {"core.assembly"},
+    {"core.pooling"},
     {"core.build"},
+    {"core.load"},
 )
 """A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 

@@ -11,6 +11,7 @@ DType: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 KVCacheDType: TypeAlias = Literal["auto", "fp8", "int8"]
 Quantization: TypeAlias = Literal["none", "int8", "int4", "fp8"]
 GgufMix: TypeAlias = Literal["q4_k_m", "q5_k_m", "q6_k", "q8_0", "bf16", "f16", "f32"]
+Task: TypeAlias = Literal["auto", "generate", "embed", "score"]
 AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 
@@ -20,7 +21,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``model`` is a hub id, a directory in Hugging Face format, a GGUF file or a directory of one, or
     a torch state-dict file (which needs ``config`` and ``tokenizer``); None is the built-in model.
     ``gguf_file`` is the name of a GGUF file in that directory or hub repository.
-    ``quantization`` is the storage type of the linear layers; none is ``dtype``.
+    ``quantization`` is the storage type of the linear layers; none is ``dtype``. ``task`` is what
+    the model does with a text; auto: what its checkpoint says.
     """
 
     model: str | None = None
@@ -32,6 +34,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DType = "auto"
     trust_remote_code: bool = False
     quantization: Quantization = "none"
+    task: Task = "auto"
 
 
 class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):

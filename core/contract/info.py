@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import msgspec
 
+from core.contract.config import Task
+
+
+class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a model that makes a vector, or a score, of a text.
+
+    ``size`` is the vectors' length. They may be cut to ``sizes``; empty: to any length, None: to
+    none. ``prompts`` are texts that begin an input, by name.
+    """
+
+    task: Task
+    size: int
+    sizes: tuple[int, ...] | None = None
+    is_normalized: bool = False
+    lowercases: bool = False
+    prompts: dict[str, str] = {}
+    default_prompt: str | None = None
+
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a loaded engine for a front end. Counts are in tokens.
 
     ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
     is smaller if the embedding has fewer rows. ``architecture`` is the configuration's
-    ``model_type``.
+    ``model_type``. ``pooling`` is None if the model generates.
     """
 
     max_model_len: int
@@ -23,3 +41,4 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = ""
     default_sampling: dict[str, float] = {}
     eos_token_ids: tuple[int, ...] = ()
+    pooling: PoolingInfo | None = None

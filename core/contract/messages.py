@@ -27,7 +27,8 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``stream_interval`` is the number of tokens per output. The first token is always an output of
     its own; 0 reports only the end. Requests share prefix cache blocks only if their
     ``cache_salt`` is equal. Tenants get equal shares of the engine when their requests wait. Of the
-    waiting requests of one tenant, those with lower ``priority`` go first.
+    waiting requests of one tenant, those with lower ``priority`` go first. A cross-encoder's prompt
+    is a pair of texts, of which the second one starts at ``second_text_start``.
     """
 
     request_id: str
@@ -37,6 +38,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str = ""
     tenant: str = ""
     priority: int = 0
+    second_text_start: int | None = None
 
 
 class Add(msgspec.Struct, frozen=True):
@@ -128,8 +130,9 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     tokens, including those whose text is held back; ``logprobs`` belong to ``text``. Counts are
     totals so far. Only the last output has ``finish_reason`` or ``error``. ``stop_reason`` is the
     stop string or stop token id that ended the request, None for the model's own EOS token.
-    ``is_invalid`` says that the error is the request's own and a repetition would fail too,
-    ``is_retryable`` that it is not the request's own.
+    ``vector`` is what a model makes of the whole prompt if it does not generate: little-endian
+    float32. ``is_invalid`` says that the error is the request's own and a repetition would fail
+    too, ``is_retryable`` that it is not the request's own.
     """
 
     request_id: str
@@ -142,6 +145,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_thinking_tokens: int = 0
+    vector: bytes = b""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     error: str | None = None
@@ -170,6 +174,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
         num_cached_tokens=second.num_cached_tokens or first.num_cached_tokens,
         num_output_tokens=second.num_output_tokens or first.num_output_tokens,
         num_thinking_tokens=second.num_thinking_tokens or first.num_thinking_tokens,
+        vector=second.vector or first.vector,
         finish_reason=second.finish_reason,
         stop_reason=second.stop_reason,
         error=second.error,

@@ -54,6 +54,7 @@ class Tokenizer:
         self.special_ids = self.vocabulary.special_ids
         self.bos_token_id: int | None = tokenizer.bos_token_id
         self.eos_token_id: int | None = tokenizer.eos_token_id
+        self.pad_token_id: int | None = tokenizer.pad_token_id
         length = tokenizer.model_max_length
         self.model_max_length: int | None = None if length > _UNKNOWN_LENGTH else int(length)
         template = tokenizer.chat_template
@@ -112,6 +113,21 @@ class Tokenizer:
         batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         fast_ids: list[int] = batch[0].ids
         return fast_ids
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
+        """Turn two texts into the ids of a pair, and where the second one starts.
+
+        That is the number of ids if the model does not tell the two apart. Raises InvalidRequest.
+        """
+        if self._backend is None:
+            raise InvalidRequest("This model's tokenizer takes no pairs of texts.")
+        try:
+            batch = self._backend.encode_batch_fast([(first, second)], add_special_tokens=True)
+        except (TypeError, UnicodeError) as error:
+            raise InvalidRequest("The text is not valid Unicode: a lone surrogate.") from error
+        has_types = "token_type_ids" in self._tokenizer.model_input_names
+        ids: list[int] = batch[0].ids
+        return ids, batch[0].type_ids.count(0) if has_types else len(ids)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Turn ids into text as a detokenizer does."""

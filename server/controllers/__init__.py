@@ -12,6 +12,7 @@ from server.controllers.messages import MessagesController
 from server.controllers.models import ModelController
 from server.controllers.ollama import OllamaController
 from server.controllers.ollama_models import OllamaModelController
+from server.controllers.pooling import PoolingController
 from server.controllers.responses import ResponsesController
 from server.controllers.stored_responses import StoredResponseController
 from server.controllers.tokens import TokenController
@@ -27,5 +28,6 @@ CONTROLLERS: list[type[Controller]] = [
     StoredResponseController,
     OllamaController,
     OllamaModelController,
+    PoolingController,
     TokenController,
 ]

@@ -36,6 +36,7 @@ def chat_job(
     Other APIs with messages translate to a chat request and bring their own renderer. With
     ``clamps_length`` the limit of tokens may be above what the context has room for.
     """
+    model.check_generates()
     _check_fields(request)
     tools, text_format = select_tools(request), output_format(request)
     families = model.families

@@ -24,6 +24,7 @@ DEFAULT_MAX_TOKENS = 16
 
 def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     """Check the fields and tokenize the prompts. Raises InvalidRequest."""
+    model.check_generates()
     _check_fields(request)
     prompts = _prompts(request, model)
     num_best = request.n or 1

@@ -52,4 +52,5 @@ def _prompt_error(most: int, what: str, param: str) -> ContextLengthExceeded:
 
 
 def _noun(param: str) -> str:
-    return param if param in ("messages", "suffix", "input") else "prompt"
+    name = param.partition("[")[0]
+    return name if name in ("messages", "suffix", "input", "documents") else "prompt"

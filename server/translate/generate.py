@@ -18,6 +18,7 @@ DEFAULT_MAX_NEW_TOKENS = 64
 
 def translate_generate(request: GenerateRequest, model: ServedModel) -> Job:
     """Tokenize and check the length. Raises InvalidRequest."""
+    model.check_generates()
     completion = CompletionRequest(
         prompt=request.prompt,
         temperature=0.0 if request.do_sample is False else request.temperature,

@@ -26,6 +26,7 @@ GIVEN = {
     "chat_template": ("--chat-template", "{{ messages }}", "{{ messages }}"),
     "device": ("--device", "cpu", "cpu"),
     "dtype": ("--dtype", "bfloat16", "bfloat16"),
+    "task": ("--task", "embed", "embed"),
     "trust_remote_code": ("--trust-remote-code", None, True),
     "max_model_len": ("--max-model-len", "128", 128),
     "max_num_seqs": ("--max-num-seqs", "3", 3),
@@ -145,7 +146,9 @@ def test_an_environment_variable_sets_its_field(field):
 @each("field", [field for field in GIVEN if GIVEN[field][1] is not None])
 def test_a_flag_overrides_the_environment(field):
     flag, text, value = GIVEN[field]
-    other = {"device": "cuda", "dtype": "float16", "log_level": "error"}.get(field, "77")
+    other = {"task": "score", "device": "cuda", "dtype": "float16", "log_level": "error"}.get(
+        field, "77"
+    )
     assert value_of(parse(flag, text, **{variable(flag): other}), field) == value
 
 

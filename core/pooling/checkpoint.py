@@ -1,0 +1,64 @@
+"""The transformer of a checkpoint that embeds or scores, and what its configuration says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.model.devices import pick_dtype
+from core.model.loaded_model import context_length
+from core.pooling.recipe import Recipe
+from core.text.tokenizer import Tokenizer
+
+
+def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
+    """Load the transformer to the device, in float32 on a CPU. Raises ModelLoadError."""
+    from transformers import (  # noqa: PLC0415 - slow to import
+        AutoConfig,
+        AutoModel,
+        AutoModelForSequenceClassification,
+    )
+
+    if model_config.quantization != "none":
+        raise ModelLoadError(f"--quantization does not apply to --task {recipe.task}")
+    trust = model_config.trust_remote_code
+    kind = AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
+    try:
+        hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
+        dtype = torch.float32
+        if device.type != "cpu" or model_config.dtype != "auto":
+            dtype = pick_dtype(model_config.dtype, getattr(hf_config, "dtype", None), device)
+        module = kind.from_pretrained(
+            recipe.source, config=hf_config, dtype=dtype, trust_remote_code=trust
+        )
+    except Exception as error:  # any error that a broken checkpoint may cause in the library
+        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelLoadError(f"cannot load {recipe.source}: {line}") from error
+    return module.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def context_of(config: Any) -> int | None:
+    """Positions that a text may have: RoBERTa's begin behind the one of its padding."""
+    length = context_length(config)
+    is_offset = any(name in str(config.model_type) for name in ("roberta", "camembert", "mpnet"))
+    return length - (config.pad_token_id or 0) - 1 if length and is_offset else length
+
+
+def sizes_of(config: Any, size: int) -> tuple[int, ...] | None:
+    """Sizes to which a vector may be cut; empty: any below its own. None: it may not be cut."""
+    named = getattr(config, "matryoshka_dimensions", None)
+    if named:
+        return tuple(int(one) for one in named if 0 < int(one) <= size)
+    return () if getattr(config, "is_matryoshka", False) else None
+
+
+def pad_id_of(module: Any, tokenizer: Tokenizer) -> int:
+    """The token that fills the shorter texts of a batch. It is masked."""
+    config = module.config.get_text_config()
+    for token_id in (config.pad_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token_id is not None and 0 <= token_id < config.vocab_size:
+            return int(token_id)
+    return 0

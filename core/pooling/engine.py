@@ -1,0 +1,130 @@
+"""PoolingEngine: add, abort, step for models that make one vector of each text."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+
+from core.contract.errors import is_survivable
+from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.pooling.runner import Runner
+from core.step_timer import StepTimer
+
+logger = logging.getLogger("roseinfer.core")
+
+NOT_FINITE = "The model computed no numbers for this request: its vector is NaN."
+MAX_FAILED_STEPS = 8
+"""Steps in a row of which no request succeeds, after which the engine gives up."""
+
+
+class PoolingEngine:
+    """A ``SteppingEngine``. A step computes whole texts, padded to the longest of them.
+
+    Tenants take turns; of one tenant, lower priorities go first, equal ones in order of arrival. A
+    failed step is repeated text by text, and only those that fail alone end with an error.
+    Core thread only.
+    """
+
+    def __init__(self, runner: Runner, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        """A step has at most ``max_num_batched_tokens``, padding included, or one text."""
+        self.timer = StepTimer()
+        self._runner = runner
+        self._max_num_seqs = max_num_seqs
+        self._max_num_tokens = max_num_batched_tokens
+        self._tenants: OrderedDict[str, dict[str, EngineRequest]] = OrderedDict()
+        self._num_steps = 0
+        self._num_failed_steps = 0
+        self._num_failed_in_a_row = 0
+        self._num_prompt_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._tenants)
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request, which was checked to fit. Its id must be new."""
+        self._tenants.setdefault(request.tenant, {})[request.request_id] = request
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request; nothing more is reported about it."""
+        for tenant, waiting in list(self._tenants.items()):
+            if waiting.pop(request_id, None) is not None and not waiting:
+                del self._tenants[tenant]
+
+    def step(self) -> list[StepOutput]:
+        """Compute a batch. Raises only if the engine cannot continue."""
+        self.timer.start()
+        batch = self._take()
+        self.timer.lap("schedule")
+        outputs = self._run(batch)
+        self.timer.lap("forward")
+        self._num_steps += 1
+        self._num_prompt_tokens += sum(len(request.prompt_token_ids) for request in batch)
+        return outputs
+
+    def fail_all(self, message: str) -> list[StepOutput]:
+        """End every request with an error."""
+        waiting = [request_id for tenant in self._tenants.values() for request_id in tenant]
+        self._tenants.clear()
+        return [StepOutput(request_id=request_id, error=message) for request_id in waiting]
+
+    def stats(self) -> EngineStats:
+        """A snapshot of the counters."""
+        return EngineStats(
+            num_waiting=sum(map(len, self._tenants.values())),
+            num_steps=self._num_steps,
+            num_failed_steps=self._num_failed_steps,
+            num_prompt_tokens=self._num_prompt_tokens,
+        )
+
+    def _take(self) -> list[EngineRequest]:
+        """The next batch: one request of each tenant in turn, while they fit."""
+        batch: list[EngineRequest] = []
+        longest = 0
+        while self._tenants and len(batch) < self._max_num_seqs:
+            tenant, waiting = next(iter(self._tenants.items()))
+            request = min(waiting.values(), key=lambda request: request.priority)
+            longest = max(longest, len(request.prompt_token_ids))
+            if batch and longest * (len(batch) + 1) > self._max_num_tokens:
+                break
+            batch.append(request)
+            del waiting[request.request_id]
+            if waiting:
+                self._tenants.move_to_end(tenant)
+            else:
+                del self._tenants[tenant]
+        return batch
+
+    def _run(self, batch: Sequence[EngineRequest]) -> list[StepOutput]:
+        try:
+            vectors = self._runner.run(batch)
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            self._num_failed_steps += 1
+            if len(batch) > 1:
+                logger.exception("a step failed; it is repeated text by text")
+                return [output for request in batch for output in self._run([request])]
+            self._num_failed_in_a_row += 1
+            if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
+                raise
+            logger.exception("request %s failed", batch[0].request_id)
+            message = f"The server failed on this request: {type(error).__name__}."
+            return [StepOutput(request_id=batch[0].request_id, error=message)]
+        self._num_failed_in_a_row = 0
+        return [_output(request, vector) for request, vector in zip(batch, vectors, strict=True)]
+
+
+def _output(request: EngineRequest, vector: torch.Tensor) -> StepOutput:
+    if not bool(torch.isfinite(vector).all()):
+        return StepOutput(request_id=request.request_id, error=NOT_FINITE)
+    return StepOutput(
+        request_id=request.request_id,
+        vector=vector.numpy().astype("<f4", copy=False).tobytes(),
+        num_prompt_tokens=len(request.prompt_token_ids),
+        finish_reason="stop",
+    )

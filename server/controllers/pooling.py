@@ -1,0 +1,60 @@
+"""POST /v1/embeddings, /v1/rerank and /v1/score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Controller, Response, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from schemas.embeddings import EmbeddingList, EmbeddingRequest
+from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
+from server.admission.ticket import Ticket
+from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
+from server.openapi.responses import returns
+from server.serving import Serving
+from server.translate.embeddings import translate_embeddings
+from server.translate.scores import translate_rerank, translate_score
+
+_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+
+
+class PoolingController(Controller):
+    path = "/v1"
+    tags = ("Embeddings",)
+    middleware = (with_ticket,)
+
+    @post("/embeddings", status_code=200, responses=returns(EmbeddingList, *_ERRORS))
+    async def embed(
+        self,
+        data: JSONBody[EmbeddingRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Turn texts into vectors."""
+        serving.check_accepting(data.model)
+        return await answer(serving, ticket, translate_embeddings, data, priority=data.priority)
+
+    @post("/rerank", status_code=200, responses=returns(Ranking, *_ERRORS))
+    async def rerank(
+        self,
+        data: JSONBody[RerankRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Order documents by how well they answer a query."""
+        serving.check_accepting(data.model)
+        return await answer(serving, ticket, translate_rerank, data, priority=data.priority)
+
+    @post("/score", status_code=200, responses=returns(ScoreList, *_ERRORS))
+    async def score(
+        self,
+        data: JSONBody[ScoreRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Score pairs of texts."""
+        serving.check_accepting(data.model)
+        return await answer(serving, ticket, translate_score, data, priority=data.priority)

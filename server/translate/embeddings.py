@@ -1,0 +1,115 @@
+"""translate_embeddings: texts to a Job. Runs in a worker thread."""
+
+from __future__ import annotations
+
+from core.contract.errors import InvalidRequest
+from core.contract.info import PoolingInfo
+from schemas.completions import Prompt
+from schemas.embeddings import EmbeddingRequest
+from schemas.limits import MAX_PROMPTS
+from server.admission.checkpoint import checkpoint
+from server.job import Job
+from server.render.embeddings import EmbeddingRenderer
+from server.served_model import ServedModel
+from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of
+
+
+def translate_embeddings(request: EmbeddingRequest, model: ServedModel) -> Job:
+    """Tokenize the inputs and check their lengths. Raises InvalidRequest."""
+    pooling = pooling_of(model)
+    if pooling.task != "embed":
+        raise InvalidRequest(
+            "This model scores pairs of texts; it makes no embeddings.",
+            param="model",
+            code="unsupported_task",
+        )
+    _check_size(request.dimensions, pooling)
+    before = _prompt_text(request.prompt_name, pooling)
+    items = _items(request.input)
+    prompts = [
+        _tokens(item, before, request, model, f"input[{i}]" if len(items) > 1 else "input")
+        for i, item in enumerate(items)
+    ]
+    renderer = EmbeddingRenderer(
+        model=model.name,
+        size=request.dimensions,
+        is_normalized=pooling.is_normalized,
+        is_base64=request.encoding_format == "base64",
+    )
+    return pooling_job(prompts, renderer, id_prefix="embd", priority=request.priority)
+
+
+def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:
+    if wanted is None or wanted == pooling.size:
+        return
+    sizes = pooling.sizes
+    if sizes is None:
+        raise InvalidRequest(
+            f"This model's vectors have {pooling.size} dimensions and cannot be cut.",
+            param="dimensions",
+            code="unsupported_parameter",
+        )
+    if wanted > pooling.size or (sizes and wanted not in sizes):
+        known = ", ".join(map(str, sizes)) if sizes else f"at most {pooling.size}"
+        raise InvalidRequest(
+            f"This model's vectors can have these dimensions: {known}; not {wanted}.",
+            param="dimensions",
+            code="invalid_value",
+        )
+
+
+def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
+    """The text that begins every input."""
+    name = name or pooling.default_prompt
+    if name is None:
+        return ""
+    if name not in pooling.prompts:
+        known = ", ".join(sorted(pooling.prompts)) or "none"
+        raise InvalidRequest(
+            f"This model has no prompt of the name '{name[:64]}'; it has {known}.",
+            param="prompt_name",
+            code="invalid_value",
+        )
+    return pooling.prompts[name]
+
+
+def _items(given: Prompt) -> list[str | list[int]]:
+    """The inputs, each a text or a list of ids."""
+    items = [given] if isinstance(given, str) else given
+    if not items or "" in items or [] in items:
+        raise InvalidRequest("input must not be empty.", param="input", code="empty_array")
+    if all(isinstance(item, int) for item in items):
+        return [items]  # type: ignore[list-item]
+    if len({type(item) for item in items}) > 1:
+        raise InvalidRequest(
+            "input must not mix texts and token ids.", param="input", code="invalid_value"
+        )
+    if len(items) > MAX_PROMPTS:
+        raise InvalidRequest(
+            f"input must hold at most {MAX_PROMPTS} inputs, not {len(items)}.",
+            param="input",
+            code="array_above_max_length",
+        )
+    return items  # type: ignore[return-value]
+
+
+def _tokens(
+    item: str | list[int], before: str, request: EmbeddingRequest, model: ServedModel, param: str
+) -> list[int]:
+    """Ids are used as they are. Texts begin with ``before`` and get the tokenizer's tokens."""
+    checkpoint()
+    truncate, info = request.truncate_prompt_tokens, model.info
+    if isinstance(item, str):
+        text = (before + item).strip()  # as sentence-transformers does
+        if info.pooling is not None and info.pooling.lowercases:
+            text = text.lower()
+        text = checked_size(text, model, truncate, param=param)
+        item = model.tokenizer.encode(text, add_special_tokens=True)
+    ids = fitting(item, model, truncate, param=param)
+    if not ids or not 0 <= min(ids) <= max(ids) < info.num_token_ids:
+        raise InvalidRequest(
+            f"{param} must hold token ids below {info.num_token_ids}.",
+            param=param,
+            code="invalid_value",
+        )
+    return ids

@@ -1,0 +1,74 @@
+"""What embeddings and scores share: the model's facts, the length of an input, and the Job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from core.contract.errors import InvalidRequest
+from core.contract.info import PoolingInfo
+from core.contract.params import SamplingParams
+from schemas.completions import CompletionRequest
+from server.job import Job
+from server.render.base import Renderer
+from server.served_model import ServedModel
+from server.translate.context import prompt_exceeds
+from server.translate.prompt_size import size_check
+
+_NOTHING = SamplingParams(max_tokens=0)
+
+
+def pooling_of(model: ServedModel) -> PoolingInfo:
+    """The facts of a model that does not generate. Raises InvalidRequest for one that does."""
+    if model.info.pooling is None:
+        raise InvalidRequest(
+            "This model generates text. It makes no embeddings and scores nothing.",
+            param="model",
+            code="unsupported_task",
+        )
+    return model.info.pooling
+
+
+def checked_size(text: str, model: ServedModel, truncate: int | None, *, param: str) -> str:
+    """The part of a text to tokenize. Raises ContextLengthExceeded, before that is costly."""
+    request = CompletionRequest(truncate_prompt_tokens=truncate, truncation_side="right")
+    return text[size_check(request, model, param=param)(text)]
+
+
+def fitting(ids: list[int], model: ServedModel, truncate: int | None, *, param: str) -> list[int]:
+    """The ids, or as many as ``truncate_prompt_tokens`` says. Raises ContextLengthExceeded.
+
+    The tokens that the tokenizer puts at the end of every text stay at the end.
+    """
+    most = model.info.max_model_len
+    kept = most if truncate == -1 else len(ids) if truncate is None else truncate
+    if min(kept, len(ids)) > most:
+        raise prompt_exceeds(most, len(ids), param=param)
+    if kept >= len(ids):
+        return ids
+    empty = model.tokenizer.encode("", add_special_tokens=True)
+    num_last = 0
+    while num_last < min(len(empty), kept) and empty[-num_last - 1] == ids[-num_last - 1]:
+        num_last += 1
+    return ids[: kept - num_last] + ids[len(ids) - num_last :]
+
+
+def pooling_job(
+    prompts: Sequence[Sequence[int]],
+    renderer: Renderer,
+    *,
+    id_prefix: str,
+    priority: int | None,
+    second_text_starts: Sequence[int] = (),
+) -> Job:
+    """One request for each prompt. ``second_text_starts`` are those of pairs."""
+    return Job(
+        id=f"{id_prefix}-{uuid4().hex}",
+        prompts=prompts,
+        params=[_NOTHING] * len(prompts),
+        is_streamed=False,
+        stream_interval=0,
+        priority=priority or 0,
+        renderer=renderer,
+        second_text_starts=second_text_starts,
+    )

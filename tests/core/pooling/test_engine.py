@@ -1,0 +1,120 @@
+"""PoolingEngine: turns of tenants, failures, aborts."""
+
+import pytest
+import torch
+
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
+from core.pooling.engine import MAX_FAILED_STEPS, PoolingEngine
+
+
+class Runner:
+    """Its vectors are the prompts' first ids; ids that ``fails`` names fail."""
+
+    def __init__(self, fails=()):
+        self.batches, self.fails = [], set(fails)
+
+    def run(self, batch):
+        names = [request.request_id for request in batch]
+        self.batches.append(names)
+        if self.fails & set(names):
+            raise RuntimeError("secret /root/weights.bin")
+        return torch.tensor([[float(request.prompt_token_ids[0])] for request in batch])
+
+
+def request(name, *, tenant="", priority=0, length=1, value=1):
+    return EngineRequest(
+        request_id=name,
+        prompt_token_ids=(value, *[1] * (length - 1)),
+        params=SamplingParams(max_tokens=0),
+        tenant=tenant,
+        priority=priority,
+    )
+
+
+def engine(runner, **limits):
+    return PoolingEngine(runner, **({"max_num_seqs": 8, "max_num_batched_tokens": 100} | limits))
+
+
+def finished(engine):
+    outputs = []
+    while engine.has_work:
+        outputs += engine.step()
+    return {output.request_id: output for output in outputs}
+
+
+def test_tenants_take_turns():
+    runner = Runner()
+    driven = engine(runner, max_num_seqs=2)
+    for name in ("a1", "a2", "a3"):
+        driven.add(request(name, tenant="a"))
+    driven.add(request("b1", tenant="b"))
+    finished(driven)
+    assert runner.batches == [["a1", "b1"], ["a2", "a3"]]
+
+
+def test_lower_priorities_go_first():
+    runner = Runner()
+    driven = engine(runner, max_num_seqs=1)
+    for name, priority in (("x", 1), ("y", 0), ("z", -1), ("w", 0)):
+        driven.add(request(name, priority=priority))
+    finished(driven)
+    assert runner.batches == [["z"], ["y"], ["w"], ["x"]]
+
+
+def test_padding_counts():
+    runner = Runner()
+    driven = engine(runner, max_num_batched_tokens=100)
+    for name, length in (("a", 10), ("b", 40), ("c", 40), ("d", 200)):
+        driven.add(request(name, length=length))
+    assert all(output.finish_reason for output in finished(driven).values())
+    assert runner.batches == [["a", "b"], ["c"], ["d"]]
+
+
+def test_only_the_guilty_request_fails():
+    runner = Runner(fails={"b"})
+    driven = engine(runner)
+    for name in "abc":
+        driven.add(request(name))
+    outputs = finished(driven)
+    assert [outputs[name].finish_reason for name in "abc"] == ["stop", None, "stop"]
+    assert "RuntimeError" in outputs["b"].error
+    assert "secret" not in outputs["b"].error
+    assert driven.stats().num_failed_steps == 2
+
+
+def test_a_vector_that_is_not_finite_is_an_error():
+    class Broken(Runner):
+        def run(self, batch):
+            return super().run(batch) * torch.tensor([[float("nan")], [1.0]])
+
+    driven = engine(Broken())
+    driven.add(request("a"))
+    driven.add(request("b"))
+    outputs = finished(driven)
+    assert "NaN" in outputs["a"].error
+    assert outputs["b"].finish_reason == "stop"
+
+
+def test_it_gives_up_after_many_failures():
+    driven = engine(Runner(fails={str(i) for i in range(20)}), max_num_seqs=1)
+    for i in range(20):
+        driven.add(request(str(i)))
+    for _ in range(MAX_FAILED_STEPS - 1):
+        assert driven.step()[0].error
+    with pytest.raises(RuntimeError):
+        driven.step()
+
+
+def test_abort_and_fail_all():
+    runner = Runner()
+    driven = engine(runner)
+    for name in "abc":
+        driven.add(request(name, tenant=name))
+    driven.abort("b")
+    driven.abort("b")
+    driven.abort("nobody")
+    assert driven.stats().num_waiting == 2
+    assert {output.error for output in driven.fail_all("over")} == {"over"}
+    assert not driven.has_work
+    assert runner.batches == []

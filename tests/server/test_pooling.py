@@ -1,0 +1,249 @@
+"""POST /v1/embeddings, /v1/rerank and /v1/score over the whole application."""
+
+import base64
+import contextlib
+
+import anyio
+import numpy as np
+import pytest
+import torch
+from openai.types import CreateEmbeddingResponse
+
+from core.contract.config import EngineConfig, ModelConfig
+from core.load import load
+from server.app import create_app
+from server.edge import with_edge
+from server.settings import Settings
+from tests.support.asgi import ask
+from tests.support.pooling_models import (
+    CONTEXT,
+    WIDTH,
+    bert_tokenizer,
+    describe,
+    save_cross_encoder,
+    save_encoder,
+)
+
+pytestmark = pytest.mark.anyio
+
+EMBEDDINGS, RERANK, SCORE = "/v1/embeddings", "/v1/rerank", "/v1/score"
+TEXTS = ["the fox", "a", "lazy dogs and cats"]
+PROMPTS = {"prompts": {"query": "query: ", "document": "text: "}, "default_prompt_name": None}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """An embedding model of several sizes, and a cross-encoder, with their own modules."""
+    embedder, scorer = tmp_path_factory.mktemp("embedder"), tmp_path_factory.mktemp("scorer")
+    model = save_encoder(embedder, matryoshka_dimensions=[8, WIDTH])
+    describe(embedder, pooling={"pooling_mode": "mean"}, normalizes=True, prompts=PROMPTS)
+    return {"embed": (embedder, model), "score": (scorer, save_cross_encoder(scorer))}
+
+
+@pytest.fixture
+async def serve(soon, folders):
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serve(task, **settings):
+            ready = anyio.Event()
+            chosen = Settings(served_model_names=("m",), **settings)
+            config = ModelConfig(model=str(folders[task][0]), device="cpu")
+            app = create_app(
+                chosen,
+                load=lambda: load(config, EngineConfig()),
+                on_event=lambda _event: ready.set(),
+            )
+            await stack.enter_async_context(app.lifespan())
+            with soon():
+                await ready.wait()
+            return with_edge(app, chosen)
+
+        yield serve
+
+
+@pytest.fixture
+async def embedder(serve):
+    return await serve("embed")
+
+
+@pytest.fixture
+async def scorer(serve):
+    return await serve("score")
+
+
+def vector(folders, text):
+    """By transformers, pooled by hand."""
+    inputs = bert_tokenizer()(text, return_tensors="pt")
+    with torch.inference_mode():
+        states = folders["embed"][1](**inputs).last_hidden_state[0]
+    mean = states.mean(0)
+    return (mean / mean.norm()).numpy()
+
+
+async def refused(app, path, body):
+    exchange = await ask(app, "POST", path, body)
+    assert exchange.status == 400, exchange.body
+    return exchange.json["error"]
+
+
+async def test_vectors(embedder, folders):
+    exchange = await ask(embedder, "POST", EMBEDDINGS, {"model": "m", "input": TEXTS})
+    assert exchange.status == 200
+    answer = CreateEmbeddingResponse.model_validate(exchange.json)
+    assert [item.index for item in answer.data] == [0, 1, 2]
+    for item, text in zip(answer.data, TEXTS, strict=True):
+        np.testing.assert_allclose(item.embedding, vector(folders, text), atol=1e-4)
+    num_tokens = sum(len(bert_tokenizer()(text)["input_ids"]) for text in TEXTS)
+    assert exchange.json["usage"] == {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    assert exchange.json["model"] == "m"
+
+
+async def test_one_text_ids_and_base64_are_the_same_vector(embedder, folders):
+    ids = bert_tokenizer()(TEXTS[0])["input_ids"]
+    expected = vector(folders, TEXTS[0])
+    for given in (TEXTS[0], [TEXTS[0]], ids, [ids], f"  {TEXTS[0]}\n"):
+        for path in (EMBEDDINGS, "/embeddings"):
+            body = {"input": given, "encoding_format": "base64"}
+            [item] = (await ask(embedder, "POST", path, body)).json["data"]
+            found = np.frombuffer(base64.b64decode(item["embedding"]), "<f4")
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+    [item] = (await ask(embedder, "POST", EMBEDDINGS, {"input": ids})).json["data"]
+    np.testing.assert_allclose(item["embedding"], expected, atol=1e-4)
+
+
+async def test_dimensions(embedder, folders):
+    body = {"input": "the fox", "dimensions": 8}
+    [item] = (await ask(embedder, "POST", EMBEDDINGS, body)).json["data"]
+    cut = vector(folders, "the fox")[:8]
+    np.testing.assert_allclose(item["embedding"], cut / np.linalg.norm(cut), atol=1e-4)
+    [item] = (await ask(embedder, "POST", EMBEDDINGS, body | {"dimensions": WIDTH})).json["data"]
+    assert len(item["embedding"]) == WIDTH
+    for wanted in (9, WIDTH + 1):
+        error = await refused(embedder, EMBEDDINGS, body | {"dimensions": wanted})
+        assert (error["param"], "8, 32" in error["message"]) == ("dimensions", True)
+
+
+async def test_prompts_begin_the_text(embedder, folders):
+    body = {"input": ["fox"], "prompt_name": "query"}
+    [item] = (await ask(embedder, "POST", EMBEDDINGS, body)).json["data"]
+    np.testing.assert_allclose(item["embedding"], vector(folders, "query: fox"), atol=1e-4)
+    error = await refused(embedder, EMBEDDINGS, body | {"prompt_name": "poem"})
+    assert (error["param"], "document, query" in error["message"]) == ("prompt_name", True)
+
+
+async def test_too_long_inputs(embedder, folders):
+    long = "abc " * 40
+    error = await refused(embedder, EMBEDDINGS, {"input": ["a", long]})
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input[1]")
+    most = CONTEXT - 2
+    assert error["message"].startswith(
+        f"This model's maximum context length is {most} tokens. However, your input resulted in "
+    )
+    body = {"input": long, "truncate_prompt_tokens": -1}
+    answer = (await ask(embedder, "POST", EMBEDDINGS, body)).json
+    assert answer["usage"]["prompt_tokens"] == most
+    ids = bert_tokenizer()(long, truncation=True, max_length=most)["input_ids"]
+    same = (await ask(embedder, "POST", EMBEDDINGS, {"input": ids})).json
+    assert same["data"] == answer["data"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["a", ""]}, "input"),
+        ({"input": [[]]}, "input"),
+        ({"input": ["a", 5]}, "input"),
+        ({"input": [5, "a"]}, "input"),
+        ({"input": [10**6]}, "input"),
+        ({"input": [-1]}, "input"),
+        ({"input": ["a"] * 1025}, "input"),
+        ({}, "input"),
+        ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+    ],
+)
+async def test_bad_inputs_are_refused_by_name(embedder, fields, param):
+    error = await refused(embedder, EMBEDDINGS, fields)
+    assert error["param"] == param
+
+
+async def test_many_inputs_at_once(embedder, folders):
+    texts = [f"text {i}" for i in range(1000)]
+    answer = (await ask(embedder, "POST", EMBEDDINGS, {"input": texts})).json
+    assert [item["index"] for item in answer["data"]] == list(range(1000))
+    for i in (0, 77, 999):
+        expected = vector(folders, texts[i])
+        np.testing.assert_allclose(answer["data"][i]["embedding"], expected, atol=1e-4)
+
+
+async def test_other_doors_say_what_the_model_does(embedder, scorer, start_app):
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    for path, body in (
+        ("/v1/chat/completions", chat),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/generate", {"prompt": "x"}),
+    ):
+        assert "/v1/embeddings" in (await refused(embedder, path, body))["message"]
+        assert "/v1/rerank" in (await refused(scorer, path, body))["message"]
+    assert (await refused(scorer, EMBEDDINGS, {"input": "a"}))["code"] == "unsupported_task"
+    generator = await start_app()
+    for path, body in (
+        (EMBEDDINGS, {"input": "a"}),
+        (RERANK, {"query": "a", "documents": ["b"]}),
+        (SCORE, {"text_1": "a", "text_2": "b"}),
+    ):
+        assert (await refused(generator, path, body))["code"] == "unsupported_task"
+
+
+def scores(folders, query, documents):
+    found = []
+    for document in documents:
+        inputs = bert_tokenizer()(query, document, return_tensors="pt")
+        with torch.inference_mode():
+            found.append(float(torch.sigmoid(folders["score"][1](**inputs).logits[0, 0])))
+    return found
+
+
+async def test_rerank(scorer, folders):
+    body = {"query": "fox", "documents": [*TEXTS[:2], {"text": TEXTS[2]}]}
+    answer = (await ask(scorer, "POST", RERANK, body)).json
+    expected = scores(folders, "fox", TEXTS)
+    best = sorted(range(3), key=lambda i: -expected[i])
+    assert [result["index"] for result in answer["results"]] == best
+    for result in answer["results"]:
+        assert result["relevance_score"] == pytest.approx(expected[result["index"]], abs=1e-4)
+        assert result["document"] == {"text": TEXTS[result["index"]]}
+    body |= {"top_n": 1, "return_documents": False}
+    few = (await ask(scorer, "POST", "/rerank", body)).json
+    assert [result["index"] for result in few["results"]] == best[:1]
+    assert "document" not in few["results"][0]
+
+
+async def test_score(scorer, folders):
+    expected = scores(folders, "fox", TEXTS)
+    for first in ("fox", ["fox"], ["fox"] * 3):
+        answer = (await ask(scorer, "POST", SCORE, {"text_1": first, "text_2": TEXTS})).json
+        assert [item["score"] for item in answer["data"]] == pytest.approx(expected, abs=1e-4)
+        assert [item["index"] for item in answer["data"]] == [0, 1, 2]
+    error = await refused(scorer, SCORE, {"text_1": ["a", "b"], "text_2": TEXTS})
+    assert error["param"] == "text_1"
+    error = await refused(scorer, SCORE, {"text_1": "a", "text_2": "abc " * 40})
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "text_2")
+
+
+async def test_an_embedding_model_scores_by_cosines(embedder, folders):
+    expected = [float(vector(folders, "fox") @ vector(folders, text)) for text in TEXTS]
+    answer = (await ask(embedder, "POST", SCORE, {"text_1": "fox", "text_2": TEXTS})).json
+    assert [item["score"] for item in answer["data"]] == pytest.approx(expected, abs=1e-4)
+    ranked = (await ask(embedder, "POST", RERANK, {"query": "fox", "documents": TEXTS})).json
+    best = sorted(range(3), key=lambda i: -expected[i])
+    assert [result["index"] for result in ranked["results"]] == best
+
+
+async def test_the_same_budgets_as_of_other_requests(serve):
+    app = await serve("embed", max_queued_prompt_tokens=10)
+    body = {"input": ["abc def"] * 4}
+    assert (await refused(app, EMBEDDINGS, body))["code"] == "invalid_value"
+    assert (await ask(app, "POST", EMBEDDINGS, {"input": "abc"})).status == 200
