@@ -62,6 +62,9 @@ class Outcome:
     first_step: dict[int, int] = field(default_factory=dict)
     """From the index of a request to the number of steps before its first one."""
 
+    first_token: dict[int, float] = field(default_factory=dict)
+    """From the index of a request to the seconds from its arrival to its first token."""
+
     @property
     def extra(self) -> float:
         """Extra tokens per needed token."""
@@ -107,6 +110,7 @@ def _step(
     plan = scheduler.schedule()
     assert plan.scheduled, "nothing can be scheduled"
     seconds = machine.step_seconds + plan.num_tokens * machine.token_seconds
+    end = outcome.seconds + seconds
     for item in plan.scheduled:
         sequence = item.sequence
         index, request = live[sequence]
@@ -115,6 +119,7 @@ def _step(
         if not item.samples:
             continue
         sequence.token_ids.append(index)
+        outcome.first_token.setdefault(index, end - request.arrival)
         if sequence.num_output_tokens == request.num_output_tokens:
             scheduler.finish(sequence)
             del live[sequence]
@@ -122,7 +127,7 @@ def _step(
             outcome.num_output_tokens += sequence.num_output_tokens
     outcome.num_steps += 1
     outcome.num_computed_tokens += plan.num_tokens
-    outcome.seconds += seconds
+    outcome.seconds = end
     if any(item.num_tokens == 1 for item in plan.scheduled):
         outcome.longest_gap = max(outcome.longest_gap, seconds)
     scheduler.observe(plan.num_tokens, len(plan.scheduled), seconds)
@@ -173,6 +178,12 @@ def long_prompt(machine: Machine) -> tuple[Machine, list[Request]]:
     return machine, [*[Request(32, 256, 256)] * 8, Request(900, 8, 8, arrival=arrival)]
 
 
+def many_prompts(machine: Machine) -> tuple[Machine, list[Request]]:
+    """S2 of benchmarks/scenarios.py: 64 short prompts, 20 ms apart."""
+    rng = random.Random(0)
+    return machine, [Request(rng.randint(1, 8), 128, 128, arrival=0.02 * i) for i in range(64)]
+
+
 PRESSURE = {
     f"{num_requests} requests, {shares[0]:.0%} to {shares[1]:.0%} of {max_tokens}, "
     f"room for {part:.0%} of 64": (num_requests, max_tokens, shares, part)
@@ -185,6 +196,9 @@ GPT2 = Machine(num_kv_tokens=100_000)
 QWEN3 = Machine(num_kv_tokens=100_000, step_seconds=0.038, token_seconds=0.0085)
 """The clocks of S1 and S5 of GPT-2 and Qwen3-0.6B in RESULTS.md: a step of one token, and the worst
 gap."""
+
+QWEN3_AMX = Machine(num_kv_tokens=100_000, step_seconds=0.03, token_seconds=0.0013)
+"""About the clock of Qwen3-0.6B on two cores with AMX: steps of 64 streams take 113 ms."""
 
 
 def main() -> None:
@@ -209,6 +223,17 @@ def main() -> None:
                 f"{name}, {limit}: worst gap {outcome.longest_gap * 1000:.0f} ms, "
                 f"{outcome.seconds:.1f} s in all"
             )
+
+
+    for name, machine in (("GPT-2", GPT2), ("Qwen3-0.6B", QWEN3), ("the same, AMX", QWEN3_AMX)):
+        bounded = replace(machine, max_step_seconds=0.1, prefill_chunk_size=None)
+        outcome = simulate(*many_prompts(bounded))
+        waits = sorted(outcome.first_token.values())
+        print(
+            f"{name}, 64 short prompts: first tokens after {waits[32] * 1000:.0f} ms (median) and "
+            f"{waits[62] * 1000:.0f} ms (the second longest), worst gap "
+            f"{outcome.longest_gap * 1000:.0f} ms, {outcome.tokens_per_second:.0f} tokens/s"
+        )
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ proportion are used: the line may be wrong."""
 
 MAX_OVERRUN = 1.4
 """If not even the least chunk fits, a step may last this many times ``max_seconds``, or this many
-times the mean step without prompts if that is longer. So prompts get two sevenths of the time."""
+times a step of the same streams without prompts if that is longer. So prompts get two sevenths of
+the time."""
 
 DECODES_PER_PROMPT_TOKEN = 4
-"""Every so many streams of a step add a prompt token to it, up to the least chunk, however long
-steps last. A prompt token usually costs no more than a token of a stream, so this adds about a
-quarter at most; without it, short prompts behind many slow streams would wait for seconds."""
+"""Every so many streams of a step add a prompt token to it, however long steps last. A prompt token
+usually costs no more than a token of a stream, so this adds about a quarter at most; without it,
+short prompts behind many slow streams would wait for seconds."""
 
 
 @dataclass(slots=True)
@@ -71,17 +72,27 @@ class StepTime:
 
         As many as are expected to fit into ``max_seconds``. If these are fewer than ``least``: as
         many as fit into the longer duration that MAX_OVERRUN allows, but at least one for every
-        DECODES_PER_PROMPT_TOKEN streams, at least one at all, and at most ``least``. The first step
-        with prompts has ``least``.
+        DECODES_PER_PROMPT_TOKEN streams, at least one at all, and at most ``least`` or one for
+        every stream. The first step with prompts has ``least``.
         """
         if not self._prefill.num_tokens:
             return least if self._decode.num_tokens else None
         num_tokens = self._fitting(self._max_seconds, spare=least) - num_decodes
         if num_tokens >= least:
             return int(num_tokens)
-        seconds = MAX_OVERRUN * max(self._max_seconds, self._decode.seconds)
+        seconds = MAX_OVERRUN * max(self._max_seconds, self._without_prompts(num_decodes))
         fitting = int(self._fitting(seconds) - num_decodes)
-        return min(least, max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting))
+        most = max(least, num_decodes)
+        return min(most, max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting))
+
+    def _without_prompts(self, num_decodes: int) -> float:
+        """Seconds of a step of so many streams: the mean of measured ones, or what the line says.
+
+        While prompts wait, no step without prompts is measured, and the streams become more.
+        """
+        mean = self._prefill
+        num_prompt_tokens = max(0.0, mean.num_tokens - num_decodes)
+        return max(self._decode.seconds, mean.seconds - self._slope(mean) * num_prompt_tokens)
 
     def _fitting(self, seconds: float, *, spare: float = 0.0) -> float:
         """Tokens of a step that is expected to last so long.

@@ -9,11 +9,13 @@ import pytest
 from benchmarks.scheduling import (
     GPT2,
     QWEN3,
+    QWEN3_AMX,
     Machine,
     Request,
     blocked_head,
     burst,
     long_prompt,
+    many_prompts,
     simulate,
     under_pressure,
 )
@@ -57,3 +59,12 @@ def test_where_no_block_fits_the_worst_gap_stays_near_the_bound():
     """It was 242 ms with the clock of Qwen3-0.6B, whose steps without prompts take 106."""
     machine = replace(QWEN3, max_step_seconds=0.1, prefill_chunk_size=None)
     assert simulate(*long_prompt(machine)).longest_gap <= 0.15
+
+
+def test_short_prompts_behind_slow_streams_start_soon():
+    """It was 712 ms, the worst gap 130 ms, when no step had more than a block of prompts."""
+    machine = replace(QWEN3_AMX, max_step_seconds=0.1, prefill_chunk_size=None)
+    outcome = simulate(*many_prompts(machine))
+    without_prompts = machine.step_seconds + 64 * machine.token_seconds
+    assert sorted(outcome.first_token.values())[62] <= 0.3
+    assert outcome.longest_gap <= 1.25 * without_prompts

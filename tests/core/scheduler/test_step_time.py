@@ -183,4 +183,34 @@ def test_many_slow_streams_leave_a_quarter_of_their_tokens_to_prompts():
     step_time.observe(40, 40, 0.5)
     step_time.observe(48, 41, 2.0)  # an interrupted step, or a long context
     assert step_time.prompt_tokens(40, 16) == 10
-    assert step_time.prompt_tokens(100, 16) == 16
+    assert step_time.prompt_tokens(100, 16) == 25
+
+
+def test_prompts_beside_many_streams_get_what_a_longer_step_allows():
+    """Steps of 64 streams take 114 ms without prompts, and may take 1.4 times as long with them."""
+    step_time = StepTime(0.1)
+
+    def observe(num_tokens: int, num_sequences: int) -> None:
+        step_time.observe(num_tokens, num_sequences, 0.05 + 0.001 * num_tokens)
+
+    observe(64, 64)
+    for _ in range(10):
+        num_tokens = step_time.prompt_tokens(64, LEAST)
+        observe(64 + num_tokens, 65)
+    assert num_tokens in range(40, 47)
+
+
+def test_a_step_without_prompts_is_not_needed_to_know_how_long_it_takes():
+    """Prompts have waited since the start, while the streams became 64."""
+    step_time = StepTime(0.1)
+    for _ in range(10):
+        step_time.observe(64 + LEAST, 65, 0.2)
+    assert step_time.prompt_tokens(64, LEAST) > LEAST
+
+
+def test_prompts_have_at_most_as_many_tokens_as_there_are_slow_streams():
+    step_time = StepTime(0.1)
+    step_time.observe(20, 20, 0.5)
+    step_time.observe(100, 21, 0.5001)
+    assert step_time.prompt_tokens(20, LEAST) == 20
+    assert step_time.prompt_tokens(4, LEAST) == LEAST
