@@ -52,6 +52,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     ),
     "rose_argmax": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
     "rose_draw": (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
+    "rose_bias": (c_void_p, c_int64, c_int64, c_void_p, c_int64),
+    "rose_penalise": (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64),
     "rose_logprobs": (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p),
     "rose_attention": (c_void_p,),
     "rose_layer_begin": (c_void_p,),
@@ -109,6 +111,8 @@ class Kernels:
         self.experts_sum: Function = library.rose_experts_sum
         self.argmax: Function = library.rose_argmax
         self.draw: Function = library.rose_draw
+        self.bias: Function = library.rose_bias
+        self.penalise: Function = library.rose_penalise
         self.logprobs: Function = library.rose_logprobs
         self.attention: LayerFunction = library.rose_attention
         self.layer_begin: LayerFunction = library.rose_layer_begin

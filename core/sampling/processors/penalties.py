@@ -6,7 +6,10 @@ import numpy as np
 import torch
 
 from core.contract.params import SamplingParams
-from core.sampling.processors.entries import Float64Array, entries
+from core.kernels.cpu.edits import Entries, penalise
+from core.kernels.cpu.library import kernels
+from core.sampling.processors.entries import Float64Array
+from core.sampling.processors.entries import entries as addresses
 from core.sequence import Sequence
 
 
@@ -19,8 +22,8 @@ class Penalties:
       (Keskar et al., "CTRL", 2019, as commonly extended to negative logits);
     - l - frequency * c - presence * (c > 0), as in OpenAI's API.
 
-    Counts are kept per sequence and grow by the new tokens of each step. A step costs one gather
-    and scatter of the distinct tokens; counting all tokens in each step would make a long
+    Counts are kept per sequence and grow by the new tokens of each step. A step costs one pass over
+    the distinct tokens, on a CPU in a kernel; counting all tokens in each step would make a long
     generation quadratic. The counts of a sequence that is not in the batch are dropped, and made
     again if it comes back, so memory never exceeds one batch.
     """
@@ -35,40 +38,62 @@ class Penalties:
 
     def apply(self, logits: torch.Tensor, rows: list[int], sequences: list[Sequence]) -> None:
         """Update the counts and change the logits of all counted tokens."""
-        known = self._counts
-        self._counts = {}
-        ids: list[Float64Array] = []
-        factors: list[Float64Array] = []
-        offsets: list[Float64Array] = []
+        counts = self._counted(sequences)
+        library = kernels() if logits.device.type == "cpu" else None
+        if library is not None:
+            entries = [own.entries(row) for row, own in zip(rows, counts, strict=True)]
+            penalise(library, logits, entries, [own.penalties for own in counts])
+        else:
+            _penalise(logits, rows, counts)
+
+    def _counted(self, sequences: list[Sequence]) -> list[_Counts]:
+        """The counts of these sequences, up to now. Others are dropped."""
+        known, self._counts = self._counts, {}
         for sequence in sequences:
             counts = known.get(id(sequence))
             if counts is None or counts.sequence is not sequence:
                 counts = _Counts(sequence)
-            self._counts[id(sequence)] = counts
             counts.update()
-            params = sequence.params
-            seen, times = counts.view()
-            ids.append(seen)
-            factors.append(np.full(len(seen), params.repetition_penalty))
-            offsets.append(params.frequency_penalty * times + params.presence_penalty * (times > 0))
-        index, tokens, columns = entries(logits, rows, ids, factors, offsets)
-        factor, offset = columns
-        old = logits[index, tokens]
-        logits[index, tokens] = torch.where(old > 0, old / factor, old * factor) - offset
+            self._counts[id(sequence)] = counts
+        return list(self._counts.values())
+
+
+def _penalise(logits: torch.Tensor, rows: list[int], counts: list[_Counts]) -> None:
+    """As the kernel ``penalise``, on any device."""
+    ids: list[Float64Array] = []
+    factors: list[Float64Array] = []
+    offsets: list[Float64Array] = []
+    for own in counts:
+        repetition, frequency, presence = own.penalties
+        seen, times = own.view()
+        ids.append(seen)
+        factors.append(np.full(len(seen), repetition))
+        offsets.append(frequency * times + presence * (times > 0))
+    index, tokens, columns = addresses(logits, rows, ids, factors, offsets)
+    factor, offset = columns
+    old = logits[index, tokens]
+    logits[index, tokens] = torch.where(old > 0, old / factor, old * factor) - offset
 
 
 class _Counts:
     """The distinct tokens of one sequence, and how often each occurs in its output."""
 
-    __slots__ = ("_ids", "_num_seen", "_places", "_times", "sequence")
+    __slots__ = ("_addresses", "_ids", "_num_seen", "_places", "_times", "penalties", "sequence")
 
     def __init__(self, sequence: Sequence) -> None:
+        params = sequence.params
         self.sequence = sequence
+        self.penalties = (
+            params.repetition_penalty,
+            params.frequency_penalty,
+            params.presence_penalty,
+        )
         self._places: dict[int, int] = {}
-        self._ids = np.zeros(64)
-        self._times = np.zeros(64)
+        self._ids: Float64Array = np.zeros(0)
+        self._times: Float64Array = np.zeros(0)
+        self._grow(64)
         # Only the repetition penalty applies to prompt tokens.
-        repeats = sequence.params.repetition_penalty != 1.0
+        repeats = params.repetition_penalty != 1.0
         self._num_seen = 0 if repeats else sequence.num_prompt_tokens
 
     def update(self) -> None:
@@ -85,10 +110,21 @@ class _Counts:
         """Return distinct tokens and their counts; views that are valid until ``update``."""
         return self._ids[: len(self._places)], self._times[: len(self._places)]
 
+    def entries(self, row: int) -> Entries:
+        """As ``view``, for the kernel."""
+        return row, len(self._places), *self._addresses
+
     def _place(self, token_id: int) -> int:
         place = self._places.setdefault(token_id, len(self._places))
         if place == len(self._ids):
-            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
-            self._times = np.concatenate([self._times, np.zeros_like(self._times)])
+            self._grow(2 * place)
         self._ids[place] = token_id
         return place
+
+    def _grow(self, size: int) -> None:
+        """Make room for so many distinct tokens."""
+        ids, times = np.zeros(size), np.zeros(size)
+        num_kept = len(self._ids)
+        ids[:num_kept], times[:num_kept] = self._ids, self._times
+        self._ids, self._times = ids, times
+        self._addresses = ids.ctypes.data, times.ctypes.data
