@@ -224,7 +224,6 @@ def main() -> None:
                 f"{outcome.seconds:.1f} s in all"
             )
 
-
     for name, machine in (("GPT-2", GPT2), ("Qwen3-0.6B", QWEN3), ("the same, AMX", QWEN3_AMX)):
         bounded = replace(machine, max_step_seconds=0.1, prefill_chunk_size=None)
         outcome = simulate(*many_prompts(bounded))

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
+from core.hand_over import HandOver
+
 Stage: TypeAlias = Literal[
     "schedule", "masks", "inputs", "forward", "sampling", "results", "commit", "delivery"
 ]
@@ -23,12 +25,14 @@ class StepTimer:
     the device computes a step while the host is in later stages.
     """
 
-    __slots__ = ("_last", "_start", "clock", "nanoseconds")
+    __slots__ = ("_last", "_start", "clock", "hand_over", "nanoseconds")
 
     def __init__(self) -> None:
         self.clock: Callable[[], int] = time.perf_counter_ns
         """Nanoseconds. A profile replaces it to wait for the device first."""
         self.nanoseconds: dict[Stage, int] = dict.fromkeys(STAGES, 0)
+        self.hand_over = HandOver()
+        """Keeps the outputs of a step until the stage of the next one that computes."""
         self._start = self._last = 0
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from core.contract.errors import ModelLoadError
 from core.contract.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
+from core.hand_over import HandOver
 from core.progress import Progress
 from core.step_timer import StepTimer
 
@@ -39,7 +40,10 @@ class SteppingEngine(Protocol):
 
     @property
     def timer(self) -> StepTimer:
-        """Times the stages of a step; the thread adds the delivery of its outputs."""
+        """Times the stages of a step; the thread adds the delivery of its outputs.
+
+        Its ``hand_over`` says whether they wait for the next step, which releases them then.
+        """
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -61,7 +65,8 @@ class CoreThread:
 
     ``load`` builds the engine on this thread, which owns it. ``on_outputs`` gets the outputs, with
     at most one call per step, and ``on_event`` the state of the engine; both are called on this
-    thread and must neither block nor raise.
+    thread and must neither block nor raise. While there is more work, the outputs of a step may
+    come when the next one begins to compute (``HandOver``).
 
     No wake-up is lost: the event is cleared before the inbox is drained, so a command that
     arrives in between sets the event again and the next wait returns at once.
@@ -81,6 +86,7 @@ class CoreThread:
         self._wake = threading.Event()
         self._stopping = False
         self._stats = EngineStats()
+        self._hand_over = HandOver()
         self.progress = Progress()
         """Of each step with the commands before it. Any thread."""
         self._thread = threading.Thread(target=self._run, name="roseinfer-core", daemon=True)
@@ -103,6 +109,17 @@ class CoreThread:
         """Put a command into the inbox, without waiting for a step. Any thread."""
         self._inbox.append(command)
         self._wake.set()
+
+    def lend_core(self) -> None:
+        """Lend a core to the thread that will get the outputs, which then returns it.
+
+        For ``on_outputs``. It has no effect where there are cores to spare.
+        """
+        self._hand_over.lend()
+
+    def return_core(self) -> None:
+        """Return a core before the step is over. Any thread."""
+        self._hand_over.give_back()
 
     def close(self, timeout: float) -> bool:
         """Stop after the current step and join for at most ``timeout`` seconds.
@@ -128,6 +145,7 @@ class CoreThread:
             return
         try:
             self._stats = engine.stats()
+            self._hand_over = engine.timer.hand_over
             if not self._stopping:
                 self._on_event(Ready())
             self._loop(engine)
@@ -143,6 +161,7 @@ class CoreThread:
 
     def _end(self, engine: SteppingEngine, message: str) -> None:
         """End every request with an error."""
+        self._hand_over.release()
         outputs = engine.fail_all(message)
         self._stats = engine.stats()
         self._post(outputs)
@@ -157,9 +176,14 @@ class CoreThread:
             if engine.has_work:
                 outputs = engine.step()
                 self._stats = engine.stats()
-                self._post(outputs)
+                self._hand_over.release()  # if the step computed nothing
+                if outputs and self._hand_over.may_wait and engine.has_work:
+                    self._hand_over.keep(self._on_outputs, outputs)
+                else:
+                    self._post(outputs)
                 engine.timer.lap("delivery")
             else:
+                self._hand_over.release()  # what was left was aborted
                 self._stats = engine.stats()
                 self.progress.end()
                 self._wake.wait()

@@ -57,7 +57,7 @@ class EngineBridge:
         self._loop = asyncio.get_running_loop()
         self._core = CoreThread(
             load,
-            on_outputs=lambda outputs: self._post(self._deliver, outputs),
+            on_outputs=self._take,
             on_event=lambda event: self._post(self._handle, event),
         )
         self._seats = Seats(num_seats, lambda request: self._core.submit(Add(request)))
@@ -182,6 +182,20 @@ class EngineBridge:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:  # the loop is closed
             logger.debug("an output came after the event loop was closed")
+
+    def _take(self, outputs: Sequence[StepOutput]) -> None:
+        """Get the outputs of a step. Called on the core thread.
+
+        The loop gets a core until it has sent them: it takes it from no thread that computes.
+        """
+        self._core.lend_core()
+        self._post(self._deliver_step, outputs)
+
+    def _deliver_step(self, outputs: Sequence[StepOutput]) -> None:
+        try:
+            self._deliver(outputs)
+        finally:
+            self._core.return_core()
 
     def _deliver(self, outputs: Sequence[StepOutput]) -> None:
         """Route the outputs of one step, and then send what each response got, in one write."""

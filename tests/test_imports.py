@@ -69,6 +69,7 @@ CORE_LAYERS = (
         "core.layer_spec",
         "core.builtin_model",
         "core.step_timer",
+        "core.hand_over",
         "core.progress",
         "core.machine",
     },
@@ -91,6 +92,7 @@ CORE_LAYERS = (
 THREAD_IMPORTS = {
     "core.contract.messages",
     "core.contract.errors",
+    "core.hand_over",
     "core.progress",
     "core.step_timer",
 }

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
+import torch
+from torch import nn
+
 from core.attention.base import AttentionBackend
 from core.contract.config import EngineConfig
+from core.fusion.cpu.decoder import fused_decoder
+from core.kernels.cpu.lent import LentCore
+from core.kernels.cpu.library import kernels
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.capture import CUDAGraphCapture
 from core.model.graphs.forward import with_graphs
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
+from core.model.runner import ModelRunner
 
 
 def build_forward(
@@ -30,3 +39,18 @@ def build_forward(
         max_num_seqs=limits.max_num_seqs,
         max_context=limits.max_model_len,
     )
+
+
+def connect_hand_over(model: nn.Module, runner: ModelRunner) -> None:
+    """Let outputs wait for the call that computes all layers, where there is one.
+
+    If the compute threads use every CPU, one of them leaves its own to the outputs' consumer.
+    """
+    decoder, library = fused_decoder(model), kernels()
+    if decoder is None or library is None:
+        return
+    hand_over = runner.timer.hand_over
+    decoder.begin = runner.begin_layers
+    hand_over.may_wait = True
+    if torch.get_num_threads() >= len(os.sched_getaffinity(0)):
+        hand_over.lender = decoder.lent = LentCore(library)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from core.assembly.attention import Instrument, attention_factory
-from core.assembly.forward import build_forward
+from core.assembly.forward import build_forward, connect_hand_over
 from core.contract.config import EngineConfig, Quantization
 from core.fusion.accelerate import accelerate, is_exact, is_in_blocks, quantise_to_4_bits
 from core.model.cache import KVCache, kv_dtype, make_cache
@@ -69,6 +69,7 @@ def build_runner(
     forward = build_forward(model, attention, limits, config)
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)
+    connect_hand_over(model.module, runner)
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
         runner=runner,

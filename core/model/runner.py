@@ -43,6 +43,12 @@ class ModelRunner:
         self._last_tokens = last_tokens
         self.timer = StepTimer()
 
+    def begin_layers(self) -> None:
+        """Hand over the outputs of the step before: this one computes from now on."""
+        self.timer.lap("forward")
+        self.timer.hand_over.release()
+        self.timer.lap("delivery")
+
     @property
     def first_blocks(self) -> list[int]:
         """The number of the first block of each group."""

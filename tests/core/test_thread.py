@@ -370,6 +370,91 @@ def test_requests_join_and_leave_between_steps():
     rig.engine.check()
 
 
+# Outputs that wait for the next step to compute
+
+
+class LateEngine(TinyEngine):
+    """Hands over the outputs of a step in the next one, which begins to compute after ``gate``."""
+
+    def __init__(self):
+        super().__init__()
+        self.timer.hand_over.may_wait = True
+
+    def step(self):
+        assert self.gate.wait(PATIENCE)
+        if self.crash is None:
+            self.timer.hand_over.release()
+        return super().step()
+
+
+def test_outputs_wait_until_the_next_step_computes():
+    engine = LateEngine()
+    with core_thread(engine, start=False) as (core, listener):
+        num_calls = []
+        engine.on_check = lambda: num_calls.append(len(listener.calls))
+        core.submit(add("a", 3))
+        core.start()
+        listener.wait_for_ends("a")
+        assert [[o.text for o in call] for call in listener.calls] == [["."]] * 3
+    # the thread asks twice a step whether there is work: before it, and after it
+    assert num_calls[:6] == [0, 0, 0, 1, 1, 2]
+
+
+def test_the_last_outputs_do_not_wait_for_a_step_that_does_not_come():
+    engine = LateEngine()
+    with core_thread(engine) as (core, listener):
+        for name in "ab":
+            core.submit(add(name))
+            listener.wait_for_ends(name)
+
+
+def test_outputs_that_wait_are_not_lost_if_the_rest_is_aborted():
+    """The last output of one request waits for a step that an abort makes needless."""
+    engine = LateEngine()
+    with core_thread(engine, start=False) as (core, listener):
+        core.submit(add("short"))
+        core.submit(add("long", 100))
+        checks = iter(range(100))
+        # the second check is after the step
+        engine.on_check = lambda: core.submit(Abort("long")) if next(checks) == 1 else None
+        core.start()
+        listener.wait_for_ends("short")
+        assert listener.ends["short"].finish_reason == "length"
+
+
+def test_outputs_that_wait_come_before_the_errors_of_a_crash():
+    engine = LateEngine()
+    with core_thread(engine, start=False) as (core, listener):
+        checks = iter(range(100))
+
+        def crash():
+            if next(checks) == 1:
+                engine.crash = RuntimeError("bang")
+
+        engine.on_check = crash
+        core.submit(add("a", 5))
+        core.start()
+        listener.wait_for_ends("a")
+        assert [o.text or o.error for call in listener.calls for o in call] == [
+            ".",
+            "The engine died.",
+        ]
+
+
+def test_outputs_that_wait_come_before_the_end_of_the_server():
+    engine = LateEngine()
+    with core_thread(engine, start=False) as (core, listener):
+        checks = iter(range(100))
+        engine.on_check = lambda: core.submit(Stop()) if next(checks) == 1 else None
+        core.submit(add("a", 5))
+        core.start()
+        listener.wait_for_ends("a")
+        assert [o.text or o.error for call in listener.calls for o in call] == [
+            ".",
+            "The server is shutting down.",
+        ]
+
+
 # Close
 
 

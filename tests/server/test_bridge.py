@@ -127,6 +127,28 @@ class TestRouting:
         stream.close()
         assert engine.thread_names == {"roseinfer-core"}
 
+    async def test_the_loop_has_a_core_until_it_has_delivered_a_step(self, bridge, engine):
+        events = []
+
+        class Lender:
+            def lend(self):
+                events.append("lent")
+
+            def give_back(self):
+                events.append("returned")
+
+        engine.timer.hand_over.lender = Lender()
+        stream = bridge.open([request("a")])
+        stream.relay_with(lambda _outputs: events.append("rendered") or True)
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream.receive)
+            await engine.admit(1)
+            events.clear()
+            await engine.say(out("a", "x"))
+            assert events == ["lent", "rendered", "returned"]
+            group.cancel_scope.cancel()
+        stream.close()
+
     async def test_outputs_of_an_aborted_request_are_dropped(self, bridge, engine, soon):
         gone, stays = bridge.open([request("gone")]), bridge.open([request("stays")])
         await engine.admit(2)

@@ -17,6 +17,7 @@ from torch import nn
 from core.fusion.cpu.layer import ROTATION, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention
+from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import Kernels
 from core.model.attention_interface import kernel_call_of, routed
 from core.model.causal_attention import causal_attention
@@ -62,6 +63,10 @@ class FusedDecoder:
         parts: list[Any] = [None if name is None else children[name] for name in names]
         self._embedding, self._position_embedding, self.layers, self._norm, self._angles = parts
         self._original = original
+        self.begin: Callable[[], object] = lambda: None
+        """Called before the layers are computed: other Python threads may run from then on."""
+        self.lent: LentCore | None = None
+        """A core that may be lent meanwhile."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the last hidden states."""
@@ -77,6 +82,7 @@ class FusedDecoder:
         if None not in attentions:
             return DecoderOutput(self._norm(self._together(x, angles, attentions)))
         rope = {} if angles is None else {ROTATION: angles}
+        self.begin()
         for layer in self.layers:
             x = layer(x, **rope)
         return DecoderOutput(self._norm(x))
@@ -98,9 +104,10 @@ class FusedDecoder:
                 buffers.rotate_by(*rotation)
         count = len(layers)
         addresses = c_void_p * count
-        self._kernels.layers(
-            addresses(*(layer.address for layer in layers)), addresses(*attentions), count
-        )
+        calls = addresses(*(layer.address for layer in layers)), addresses(*attentions)
+        lent = None if self.lent is None else self.lent.address
+        self.begin()
+        self._kernels.layers(*calls, count, lent)
         return y
 
 
@@ -145,6 +152,13 @@ def decoder_pattern(
     decoder = getattr(model, getattr(model, "base_model_prefix", ""), None)
     if isinstance(decoder, nn.Module) and _names(decoder) is not None:
         yield DecoderCandidate(kernels, decoder, attention)
+
+
+def fused_decoder(model: nn.Module) -> FusedDecoder | None:
+    """Return what computes the model's decoder, if it was fused."""
+    decoder = getattr(model, getattr(model, "base_model_prefix", ""), None)
+    forward = getattr(decoder, "forward", None)
+    return forward if isinstance(forward, FusedDecoder) else None
 
 
 def _names(decoder: nn.Module) -> tuple[str | None, ...] | None:

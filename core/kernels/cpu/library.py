@@ -59,7 +59,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
     "rose_bind": (c_int64, c_void_p, c_void_p, c_void_p),
-    "rose_layers": (c_void_p, c_void_p, c_int64),
+    "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p),
+    "rose_return_core": (c_void_p,),
 }
 
 _RETURN_INTEGERS = (
@@ -87,7 +88,8 @@ class Kernels:
 
     Activations are float32 on the CPU and sums are float32. ``attention`` takes the address of an
     AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall, ``layers`` takes
-    arrays of both and their length.
+    arrays of both, their length, and the address of a LentCore's word or None. ``return_core``
+    takes such an address and may be called on any thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,6 +120,7 @@ class Kernels:
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end
         self.layers: Function = library.rose_layers
+        self.return_core: Function = library.rose_return_core
         self.bind: Function = library.rose_bind
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations

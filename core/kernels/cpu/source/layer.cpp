@@ -154,9 +154,9 @@ int64_t num_multiplications(const LayerCall& c) {
   return sum * c.step->num_tokens;
 }
 
-// Compute `count` layers: run(member, layer i, i) for each.
+// Compute `count` layers: f(layer i, i) for each. `lent`: see team::run.
 template <class F>
-void run(const LayerCall* const* calls, int64_t count, F f) {
+void run(const LayerCall* const* calls, int64_t count, F f, int32_t* lent = nullptr) {
   static thread_local Scratch scratch, numbers;
   int64_t bytes = 0, work = 0, num_experts = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -166,9 +166,10 @@ void run(const LayerCall* const* calls, int64_t count, F f) {
   }
   int64_t* ends = numbers.take<int64_t>(count * num_experts);
   char* prepared = scratch.take<char>(bytes);
-  team::run(work <= SMALL_PRODUCT, [&](team::Member& member) {
+  auto body = [&](team::Member& member) {
     for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], ends + i * num_experts, prepared), i);
-  });
+  };
+  team::run(work <= SMALL_PRODUCT, body, lent);
 }
 
 }  // namespace
@@ -183,12 +184,18 @@ ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
   run(&call, 1, [](Layer layer, int64_t) { layer.end(); });
 }
 
-// Compute layers one after the other, each with its attention. y is x of the next layer.
-ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t count) {
-  run(calls, count, [&](Layer layer, int64_t i) {
+// Compute layers one after the other, each with its attention. y is x of the next layer. `lent` is the word of a core
+// that the last thread of the team leaves to another one while it is not 0 (see team.h), or null.
+ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t count,
+                             int32_t* lent) {
+  auto compute = [&](Layer layer, int64_t i) {
     AttentionCall attention = layer.attention(*attentions[i]);
     layer.begin(&attention);
     layer.attend(attention);
     layer.end();
-  });
+  };
+  run(calls, count, compute, lent);
 }
+
+// Return a core before the team has computed everything. Any thread.
+ROSE_EXPORT void rose_return_core(int32_t* lent) { team::return_core(lent); }

@@ -12,6 +12,7 @@
 #include <linux/futex.h>
 #include <omp.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,6 +123,26 @@ inline int victim(int index, int size, int k) {
   return k < near ? first + (index - first + k) % near : (last + k - near) % size;
 }
 
+// A core that the last thread of a team leaves to another thread of this process. The word is 1 while it is lent; whoever
+// returns it sets 0 and wakes the thread. So the other thread, which needs it for a short time and at once, takes it
+// from nobody who computes a tile. The team computes meanwhile: it steals the tiles of the thread that has not come.
+constexpr int LENT_MICROSECONDS = 4000;  // at most; then the thread computes in any case
+
+inline void await_core(const int32_t* word, int64_t microseconds = LENT_MICROSECONDS) {
+  using Clock = std::chrono::steady_clock;
+  auto end = Clock::now() + std::chrono::microseconds(microseconds);
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE)) {
+    auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
+    if (left <= 0) return;
+    timespec timeout{left / 1000000000, left % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 1, &timeout, nullptr, 0);
+  }
+}
+
+inline void return_core(int32_t* word) {
+  if (__atomic_exchange_n(word, 0, __ATOMIC_ACQ_REL)) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
 // How the tiles of a stage are shared out.
 enum Order {
   RUNS,      // each thread has a run of its own
@@ -179,8 +200,9 @@ class Member {
 };
 
 // Run body(member) on all threads, or on this one if `is_small`: then waking threads costs more than it saves.
+// `lent` is the word of a core that the last thread leaves to another one, or null.
 template <class F>
-void run(bool is_small, F body) {
+void run(bool is_small, F body, int32_t* lent = nullptr) {
   static thread_local Shared shared;
   int size = omp_get_max_threads();
   if (is_small || size == 1) {
@@ -193,7 +215,9 @@ void run(bool is_small, F body) {
 #pragma omp parallel num_threads(size)
   {
     Member member(ours, omp_get_thread_num(), omp_get_num_threads());
+    if (lent && member.index == member.size - 1) await_core(lent);
     body(member);
+    if (lent && member.index == 0) return_core(lent);  // there is nothing left to compute
   }
 }
 

@@ -88,3 +88,20 @@ EXPORT void victims(int index, int size, const int64_t* ends, int num_nodes, int
   for (int k = 0; k < size; k++) order[k] = team::victim(index, size, k);
   team::node_ends().clear();
 }
+
+// Wait for a core; another thread returns it after `microseconds_lent`, or never if that is negative. Returns the
+// microseconds of the wait.
+EXPORT int64_t microseconds_without_core(int64_t microseconds_lent, int64_t most) {
+  using Clock = std::chrono::steady_clock;
+  int32_t word = 1;
+  auto start = Clock::now();
+  std::thread other([&] {
+    if (microseconds_lent < 0) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(microseconds_lent));
+    team::return_core(&word);
+  });
+  team::await_core(&word, most);
+  auto end = Clock::now();
+  other.join();
+  return std::chrono::duration_cast<std::chrono::microseconds>(end - start).count();
+}

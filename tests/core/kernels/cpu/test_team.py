@@ -28,6 +28,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = ctypes.CDLL(str(target))
     library.wrong_tiles.restype = ctypes.c_int64
     library.tiles_of_a_late_thread.restype = ctypes.c_int64
+    library.microseconds_without_core.restype = ctypes.c_int64
+    library.microseconds_without_core.argtypes = (ctypes.c_int64, ctypes.c_int64)
     library.keeps_runs.restype = ctypes.c_bool
     library.keeps_runs.argtypes = (ctypes.c_int, ctypes.c_int64)
     return library
@@ -70,3 +72,12 @@ def test_threads_steal_from_their_own_node_first(
     order = (ctypes.c_int64 * 6)()
     library.victims(index, 6, (ctypes.c_int64 * len(ends))(*ends), len(ends), order)
     assert list(order) == expected
+
+
+def test_a_thread_waits_for_its_core_until_it_is_returned(library: ctypes.CDLL) -> None:
+    assert 2_000 <= library.microseconds_without_core(2_000, 60_000_000) < 30_000_000
+
+
+def test_a_thread_does_not_wait_for_ever(library: ctypes.CDLL) -> None:
+    """The core is never returned, or this test does not end."""
+    assert library.microseconds_without_core(-1, 3_000) >= 3_000

@@ -1,0 +1,25 @@
+"""LentCore: a core that a team of compute threads leaves to another thread for a moment."""
+
+from __future__ import annotations
+
+import ctypes
+
+from core.kernels.cpu.library import Kernels
+
+
+class LentCore:
+    """See ``Lender``. The last thread of a team waits for its core; ``source/team.h`` says how."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._word = ctypes.c_int32()
+        self._return_core = kernels.return_core
+        self.address = ctypes.addressof(self._word)
+        """Of the word that ``Kernels.layers`` takes. It is valid as long as this object."""
+
+    def lend(self) -> None:
+        """Core thread only."""
+        self._word.value = 1
+
+    def give_back(self) -> None:
+        """Any thread."""
+        self._return_core(self.address)
