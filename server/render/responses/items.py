@@ -115,6 +115,11 @@ class OpenMessage(OpenItem):
         self._entries += entries
         return self._event(events.OutputTextDelta, delta=text, logprobs=self._logprobs(entries))
 
+    def end_of(self, text: str, entries: list[TokenLogprob]) -> int:
+        """Where the message would end with this text, in the generated text."""
+        first = (self._entries or entries)[0]
+        return first.text_offset + sum(map(len, self._pieces)) + len(text)
+
     def add_logprobs(self, entries: list[TokenLogprob]) -> None:
         """Add the log-probabilities of tokens without text, such as the end token."""
         self._entries += entries

@@ -46,13 +46,16 @@ class Output:
         """The complete items."""
         self._options, self._next_number, self._logprobs = options, next_number, logprobs
         self._open: OpenItem | None = None
+        self._has_calls = False
         self._entries: list[TokenLogprob] = []
+        """Of tokens whose text has not been added. After a call there are none."""
 
     def feed(
         self, deltas: Sequence[Delta], entries: Sequence[TokenLogprob]
     ) -> Iterator[ResponseEvent]:
         """The events of an output. ``entries`` are the log-probabilities of its answer's tokens."""
-        self._entries += entries
+        if not self._has_calls:
+            self._entries += entries
         for delta in deltas:
             match delta:
                 case Content(text):
@@ -68,6 +71,7 @@ class Output:
                     yield self._open.add(text)
                 case CallBegin(_, call_id, name):
                     yield from self._begin(self._new_call(call_id, name))
+                    self._has_calls = True
                     self._entries.clear()  # those of the markup belong to no text
                 case CallArguments(_, text):
                     assert isinstance(self._open, OpenCall)
@@ -92,8 +96,10 @@ class Output:
         assert isinstance(self._open, OpenMessage)
         if not self._entries:
             return self._open.add(text)
-        entries, self._entries = self._entries, []
-        return self._open.add_with_logprobs(text, entries)
+        end = self._open.end_of(text, self._entries)
+        added = [entry for entry in self._entries if entry.text_offset < end]
+        del self._entries[: len(added)]
+        return self._open.add_with_logprobs(text, added)
 
     def _begin(self, item: OpenItem) -> Iterator[ResponseEvent]:
         yield from self._close("completed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 from schemas.responses_request import ResponsesRequest
@@ -30,4 +31,5 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
         )
     if found.new_grammars is not None:
         found.new_grammars.rename_params(chat.origins.path)
-    return found
+    ignored = tuple(name.replace("response_format.", "text.format.", 1) for name in found.ignored)
+    return dataclasses.replace(found, ignored=ignored)

@@ -1,7 +1,9 @@
 """ResponsesRenderer: events in order, and the same response streamed and whole."""
 
+import msgspec
 import pytest
 
+from core.contract.messages import TokenLogprob
 from server.render.responses.output import ItemOptions
 from server.sse import COMMENT
 from tests.support.each import each
@@ -177,6 +179,12 @@ def test_a_function_of_a_namespace_has_its_own_name(make, generate):
     )
 
 
+def with_end_token(output):
+    """The last output, with an end token besides its own."""
+    end = TokenLogprob(2, -0.1, (), 5)
+    return msgspec.structs.replace(output, logprobs=(*output.logprobs, end))
+
+
 class TestLogprobs:
     def test_they_belong_to_the_text(self, make, generate, split, tokenizer):
         text = f"<think>{THOUGHT}</think>Hello there"
@@ -190,6 +198,27 @@ class TestLogprobs:
         assert [entry for event in deltas for entry in event["logprobs"]] == entries
         done = [e for e in events if e["type"] == "response.output_text.done"]
         assert done[0]["logprobs"] == entries
+
+    def test_those_of_calls_belong_to_no_text(self, make, generate, split, whole_of):
+        outputs = generate(text=f"Well, so:\n\n{PING}\nand so", logprobs=True)
+        events = streamed(make(num_top=0), split(outputs))
+        whole = checked_response(make(num_top=0).whole([whole_of(outputs)]))
+        for response in (events[-1]["response"], whole):
+            before, _, after = response["output"]
+            assert before["content"][0]["text"] == "Well, so:"
+            tokens = [entry["token"] for entry in before["content"][0]["logprobs"]]
+            assert "".join(tokens) == "Well, so:"
+            assert after["content"][0]["logprobs"] == []
+        deltas = [e for e in events if e["type"] == "response.output_text.delta"]
+        sent = [entry for event in deltas for entry in event["logprobs"]]
+        assert sent == whole["output"][0]["content"][0]["logprobs"]
+
+    def test_the_end_token_is_the_messages(self, make, generate):
+        *outputs, end = generate(text="Hello", logprobs=True)
+        entries = with_end_token(end)
+        events = streamed(make(num_top=0, has_tools=False), [*outputs, entries])
+        [message] = events[-1]["response"]["output"]
+        assert len(message["content"][0]["logprobs"]) == len(outputs) + 2
 
     def test_without_a_wish_the_lists_are_empty(self, make, generate):
         events = streamed(make(), generate(text="Hello"))

@@ -143,6 +143,13 @@ def test_refused(refused, fields, param):
     refused(param, **fields)
 
 
+def test_what_is_not_enforced_has_the_clients_name(translate):
+    schema = {"type": "object", "properties": {"a": {"not": {}}}}
+    wanted = {"type": "json_schema", "name": "n", "schema": schema, "strict": False}
+    job = translate(text={"format": wanted}, tools=[TOOL | {"parameters": schema}])
+    assert set(job.ignored) == {"text.format.not", "tools.f.not"}
+
+
 def test_deep_json_is_refused(refused):
     deep = {}
     for _ in range(300):
