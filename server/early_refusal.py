@@ -30,8 +30,8 @@ _CHECKED_BY_APPLICATION = frozenset({b"origin", b"x-request-timeout"})
 class EarlyRefusal:
     """A ``TurnAway`` for one application. Event loop only.
 
-    It leaves to the application all that may need another answer: other methods and URLs (those
-    with a query too), an address behind a proxy, an origin, a host that is not allowed, a deadline
+    It leaves to the application all that may need another answer: other methods and URLs, an
+    address behind a proxy, an origin, a host that is not allowed, a deadline
     of the client, rates, keys that are missing, wrong or more than one, a body without room for its
     bytes, and a server that takes no requests.
 
@@ -48,14 +48,15 @@ class EarlyRefusal:
         self._passed: Counter[str] = Counter()
         self._hosts = HostPolicy.of(serving.settings)
         self._has_proxy = serving.settings.forwarded_allow_ips is not None
-        self._urls = frozenset(path.encode() for path in ticketed_paths(app))
+        self._paths = frozenset(path.encode() for path in ticketed_paths(app))
 
     def __call__(
         self, method: bytes, url: bytes, headers: Headers, client: tuple[str, int] | None
     ) -> EarlyAnswer | None:
         """The answer to a request for which there is no room, else None."""
         admission = self._serving.admission
-        if method != b"POST" or url not in self._urls or self._has_proxy or admission.rates:
+        path = url.partition(b"?")[0]
+        if method != b"POST" or path not in self._paths or self._has_proxy or admission.rates:
             return None
         tenant = self._tenant(headers, client)
         if tenant is None:
@@ -70,7 +71,7 @@ class EarlyRefusal:
             return None
         admission.num_refused += 1
         error = to_api_error(admission.choices.refusal(1))
-        return partial(_answer, error, url.decode(), tenant, id_of(headers))
+        return partial(_answer, error, path.decode(), tenant, id_of(headers))
 
     def _pass(self, tenant: str) -> None:
         """Count a request until it has begun, or waits for its turn."""

@@ -65,6 +65,7 @@ async def test_says_what_the_application_says(start, path):
 async def test_the_head_decides(start):
     _, turn_away = await start()
     assert ask(turn_away)
+    assert ask(turn_away, url=CHAT_URL + b"?beta=true")
     assert ask(turn_away, method=b"GET") is None
     assert ask(turn_away, url=b"/health") is None
     assert ask(turn_away, url=b"/v1/chat/completions/") is None

@@ -45,6 +45,7 @@ TEXTS = [
     (CALL, [WEATHER]),
     (f"Well:\n\n{CALL}\n", [text("Well:"), WEATHER]),
     (f"{CALL}\n{PING}", [WEATHER, call("ping", {})]),
+    (f"Well:\n{PING}\nDone.", [text("Well:"), call("ping", {}), text("\n\nDone.")]),
     (f"<think>\n{THOUGHT}\n</think>\n\nHello!", [thinking(THOUGHT), text("Hello!")]),
     (f"<think>{THOUGHT}</think>{PING}", [thinking(THOUGHT), call("ping", {})]),
     (f"<think>{THOUGHT}", [thinking(THOUGHT)]),
@@ -157,7 +158,7 @@ def test_blocks_of_a_stream_and_of_a_whole_message(make, generate, split, whole_
     assert without_ids(streamed(make(), split(outputs))) == one
 
 
-@each("answer, blocks", [TEXTS[4], TEXTS[6]])
+@each("answer, blocks", [TEXTS[5], TEXTS[7]])
 def test_omitted_thinking_is_in_its_signature(make, generate, split, whole_of, answer, blocks):
     outputs = generate(text=answer)
     one = without_ids(whole(make(omits_thinking=True), whole_of(outputs)))
