@@ -16,7 +16,13 @@ from schemas.completions import CompletionRequest
 from schemas.embeddings import EmbeddingRequest
 from schemas.generate import GenerateRequest
 from schemas.limits import field_bytes
-from schemas.ollama import OllamaChatRequest, OllamaGenerateRequest, ShowRequest
+from schemas.ollama import (
+    EmbedRequest,
+    OldEmbedRequest,
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    ShowRequest,
+)
 from schemas.responses_request import ResponsesRequest
 from schemas.scores import RerankRequest, ScoreRequest
 from schemas.tokenize import DetokenizeRequest, TokenizeRequest
@@ -31,6 +37,8 @@ REQUESTS: dict[str, type[msgspec.Struct]] = {
     "POST /v1/messages/count_tokens": CountTokensRequest,
     "POST /api/chat": OllamaChatRequest,
     "POST /api/generate": OllamaGenerateRequest,
+    "POST /api/embed": EmbedRequest,
+    "POST /api/embeddings": OldEmbedRequest,
     "POST /api/show": ShowRequest,
     "POST /generate": GenerateRequest,
     "POST /v1/embeddings": EmbeddingRequest,

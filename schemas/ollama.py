@@ -11,6 +11,7 @@ from schemas.limits import (
     INT64_MIN,
     MAX_CALLS,
     MAX_MESSAGES,
+    MAX_PROMPTS,
     MAX_STOP,
     MAX_STOP_LENGTH,
 )
@@ -148,6 +149,24 @@ class OllamaGenerateRequest(
     width: Int64 | None = None
     height: Int64 | None = None
     steps: Int64 | None = None
+
+
+class EmbedRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts to turn into vectors."""
+
+    input: Text | Annotated[list[Text], Meta(max_length=MAX_PROMPTS)]
+    truncate: Annotated[bool, Meta(description="false: refuse longer texts.")] | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=INT32_MAX)] | None = None
+    options: OllamaOptions | None = None
+    keep_alive: KeepAlive | None = None
+
+
+class OldEmbedRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A text to turn into a vector."""
+
+    prompt: Text
+    options: OllamaOptions | None = None
+    keep_alive: KeepAlive | None = None
 
 
 class ShowRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -61,6 +61,22 @@ class OllamaGenerateAnswer(OllamaAnswer, frozen=True, kw_only=True):
     thinking: str | UnsetType = UNSET
 
 
+class OllamaEmbeddings(ResponseModel, frozen=True, kw_only=True):
+    """The vectors, in the order of the texts."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int = 0
+    prompt_eval_count: int
+
+
+class OllamaEmbedding(ResponseModel, frozen=True, kw_only=True):
+    """The vector of one text."""
+
+    embedding: list[float]
+
+
 class OllamaError(ResponseModel, frozen=True, kw_only=True):
     """The body of an error response, and the last line of a stream that fails."""
 

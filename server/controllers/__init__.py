@@ -11,6 +11,7 @@ from server.controllers.health import HealthController
 from server.controllers.messages import MessagesController
 from server.controllers.models import ModelController
 from server.controllers.ollama import OllamaController
+from server.controllers.ollama_embed import OllamaEmbedController
 from server.controllers.ollama_models import OllamaModelController
 from server.controllers.pooling import PoolingController
 from server.controllers.responses import ResponsesController
@@ -27,6 +28,7 @@ CONTROLLERS: list[type[Controller]] = [
     ResponsesController,
     StoredResponseController,
     OllamaController,
+    OllamaEmbedController,
     OllamaModelController,
     PoolingController,
     TokenController,

@@ -68,11 +68,6 @@ class OllamaModelController(Controller):
         serving.check_accepting(served_name(data.model or data.name))
         return shown_model(serving.model, serving.created)
 
-    @post(["/embed", "/embeddings"], status_code=200, sync_to_thread=False, include_in_schema=False)
-    def embed(self) -> None:
-        """Refuse: this model generates."""
-        raise _refusal("This model generates text; this server makes no embeddings of it.")
-
     @post(
         ["/pull", "/push", "/create", "/copy"],
         status_code=200,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from schemas.embeddings import Embedding, EmbeddingList, InputUsage
@@ -20,15 +21,23 @@ class EmbeddingRenderer(WholeOnly):
     is_normalized: bool
     is_base64: bool
 
-    def _response(self, vectors: Vectors, usage: InputUsage) -> EmbeddingList:
-        if self.size is not None and self.size < vectors.shape[1]:
-            vectors = vectors[:, : self.size]
-            if self.is_normalized:
-                norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-                vectors = vectors / np.maximum(norms, np.float32(1e-12))
+    def _response(self, vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
         encode = _base64 if self.is_base64 else _floats
-        data = [Embedding(index=i, embedding=encode(vector)) for i, vector in enumerate(vectors)]
+        data = [
+            Embedding(index=i, embedding=encode(vector))
+            for i, vector in enumerate(self._cut(vectors))
+        ]
         return EmbeddingList(data=data, model=self.model, usage=usage)
+
+    def _cut(self, vectors: Vectors) -> Vectors:
+        """Vectors of the length that was asked for."""
+        if self.size is None or self.size >= vectors.shape[1]:
+            return vectors
+        vectors = vectors[:, : self.size]
+        if self.is_normalized:
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.maximum(norms, np.float32(1e-12))
+        return vectors
 
 
 def _floats(vector: Vectors) -> list[float] | str:

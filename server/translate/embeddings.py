@@ -14,7 +14,12 @@ from server.served_model import ServedModel
 from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of
 
 
-def translate_embeddings(request: EmbeddingRequest, model: ServedModel) -> Job:
+def translate_embeddings(
+    request: EmbeddingRequest,
+    model: ServedModel,
+    *,
+    new_renderer: type[EmbeddingRenderer] = EmbeddingRenderer,
+) -> Job:
     """Tokenize the inputs and check their lengths. Raises InvalidRequest."""
     pooling = pooling_of(model)
     if pooling.task != "embed":
@@ -30,7 +35,7 @@ def translate_embeddings(request: EmbeddingRequest, model: ServedModel) -> Job:
         _tokens(item, before, request, model, f"input[{i}]" if len(items) > 1 else "input")
         for i, item in enumerate(items)
     ]
-    renderer = EmbeddingRenderer(
+    renderer = new_renderer(
         model=model.name,
         size=request.dimensions,
         is_normalized=pooling.is_normalized,

@@ -22,6 +22,8 @@ ROUTES = {
     "/api/chat": "post",
     "/api/generate": "post",
     "/api/show": "post",
+    "/api/embed": "post",
+    "/api/embeddings": "post",
     "/api/tags": "get",
     "/api/ps": "get",
     "/api/version": "get",
@@ -38,7 +40,7 @@ ROUTES = {
     "/readyz": "get",
     "/stats": "get",
 }
-REFUSED = ("embed", "embeddings", "pull", "push", "create", "copy")
+REFUSED = ("pull", "push", "create", "copy")
 PUBLIC = {"/health", "/v1/health", "/livez", "/readyz"}
 
 

@@ -7,6 +7,7 @@ import anyio
 import numpy as np
 import pytest
 import torch
+from ollama import EmbedResponse
 from openai.types import CreateEmbeddingResponse
 
 from core.contract.config import EngineConfig, ModelConfig
@@ -121,6 +122,32 @@ async def test_dimensions(embedder, folders):
     for wanted in (9, WIDTH + 1):
         error = await refused(embedder, EMBEDDINGS, body | {"dimensions": wanted})
         assert (error["param"], "8, 32" in error["message"]) == ("dimensions", True)
+
+
+async def test_ollamas_forms(embedder, folders):
+    answer = (await ask(embedder, "POST", "/api/embed", {"model": "m:latest", "input": TEXTS})).json
+    assert answer["prompt_eval_count"] > 0
+    assert answer["total_duration"] > 0
+    for found, text in zip(EmbedResponse(**answer).embeddings, TEXTS, strict=True):
+        np.testing.assert_allclose(found, vector(folders, text), atol=1e-4)
+    [cut] = (await ask(embedder, "POST", "/api/embed", {"input": "fox", "dimensions": 8})).json[
+        "embeddings"
+    ]
+    assert len(cut) == 8
+    one = (await ask(embedder, "POST", "/api/embeddings", {"prompt": TEXTS[0]})).json
+    np.testing.assert_allclose(one["embedding"], vector(folders, TEXTS[0]), atol=1e-4)
+    shown = (await ask(embedder, "POST", "/api/show", {})).json
+    assert "embedding" in shown["capabilities"]
+    assert "completion" not in shown["capabilities"]
+    for raw in (False, True):
+        body = {"prompt": "x", "raw": raw}
+        assert "no text" in (await refused(embedder, "/api/generate", body))
+
+
+async def test_ollama_cuts_long_texts(embedder):
+    long = {"input": "abc " * 40}
+    assert (await ask(embedder, "POST", "/api/embed", long)).status == 200
+    assert "context length" in await refused(embedder, "/api/embed", long | {"truncate": False})
 
 
 async def test_prompts_begin_the_text(embedder, folders):

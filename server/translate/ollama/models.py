@@ -44,8 +44,10 @@ def running_model(model: ServedModel) -> RunningModel:
 def shown_model(model: ServedModel, created: int) -> ShownModel:
     """The answer of /api/show."""
     families, architecture = model.families, _architecture(model)
+    pooling = model.info.pooling
     capabilities = {
-        "completion": True,
+        "completion": pooling is None,
+        "embedding": pooling is not None and pooling.task == "embed",
         "tools": families.template_shows_tools or families.writes_tools,
         "thinking": families.thinking_tags is not None,
         "insert": model.tokenizer.fim_token_ids() is not None,

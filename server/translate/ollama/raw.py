@@ -21,6 +21,7 @@ from server.translate.unsupported import refuse_unsupported
 
 def raw_job(request: CompletionRequest, model: ServedModel) -> Job:
     """Check the fields and tokenize. Raises InvalidRequest."""
+    model.check_generates()
     check_shared_fields(request)
     refuse_unsupported(request)
     check = partial(size_check, request, model)

@@ -92,10 +92,7 @@ async def test_errors(start_app, path, body):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        *(
-            ("POST", f"/api/{name}")
-            for name in ("pull", "push", "create", "copy", "embed", "embeddings")
-        ),
+        *(("POST", f"/api/{name}") for name in ("pull", "push", "create", "copy")),
         ("DELETE", "/api/delete"),
     ],
 )
@@ -103,6 +100,13 @@ async def test_what_the_server_does_not_do_is_refused_clearly(start_app, method,
     message = error_of(await ask(await start_app(), method, path, {"model": "m"}), 400)
     assert "server" in message
     assert "no such route" in error_of(await ask(await start_app(), "POST", "/api/absent", {}), 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/api/embed", {"input": "x"}), ("/api/embeddings", {"prompt": "x"})]
+)
+async def test_a_model_that_generates_makes_no_vectors(start_app, path, body):
+    assert "embeddings" in error_of(await ask(await start_app(), "POST", path, body), 400)
 
 
 async def test_keys(start_app):

@@ -1,0 +1,55 @@
+"""POST /api/embed and /api/embeddings, Ollama's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Controller, Response, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from schemas.ollama import EmbedRequest, OldEmbedRequest
+from schemas.ollama_answer import OllamaEmbedding, OllamaEmbeddings, OllamaError
+from server.admission.ticket import Ticket
+from server.controllers.answer import answer
+from server.controllers.ticketed import with_ticket
+from server.openapi.responses import returns
+from server.serving import Serving
+from server.translate.ollama.embed import translate_embed, translate_old_embed
+from server.translate.ollama.models import served_name
+
+_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+
+
+class OllamaEmbedController(Controller):
+    path = "/api"
+    tags = ("Ollama",)
+    middleware = (with_ticket,)
+
+    @post(
+        "/embed", status_code=200, responses=returns(OllamaEmbeddings, *_ERRORS, error=OllamaError)
+    )
+    async def embed(
+        self,
+        data: JSONBody[EmbedRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Turn texts into vectors, in Ollama's format."""
+        serving.check_accepting(served_name(data.model))
+        return await answer(serving, ticket, translate_embed, data)
+
+    @post(
+        "/embeddings",
+        status_code=200,
+        responses=returns(OllamaEmbedding, *_ERRORS, error=OllamaError),
+    )
+    async def embed_one(
+        self,
+        data: JSONBody[OldEmbedRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Turn a text into a vector, in the older form of Ollama's format."""
+        serving.check_accepting(served_name(data.model))
+        return await answer(serving, ticket, translate_old_embed, data)
