@@ -27,6 +27,8 @@ from compat_tests.support.api import (
 from compat_tests.support.described import Document, anything, numbers, texts
 from compat_tests.support.http import Reply, encode, strict_json
 from compat_tests.support.process import ServerProcess
+from compat_tests.support.responses import RESPONSES
+from compat_tests.support.responses import events_of as response_events
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +39,10 @@ MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 OTHERS = [MESSAGES, MESSAGES, COUNT, "/api/chat", "/api/generate", "/api/show"]
 """Routes of other APIs than OpenAI's."""
 
-PATHS = [CHAT, CHAT, COMPLETIONS, COMPLETIONS, "/generate", "/tokenize", "/detokenize", *OTHERS]
+PATHS = [
+    *(CHAT, CHAT, COMPLETIONS, COMPLETIONS, RESPONSES, RESPONSES),
+    *("/generate", "/tokenize", "/detokenize", *OTHERS),
+]
 
 
 def bounded(num_examples: int) -> settings:
@@ -83,6 +88,14 @@ def bodies(draw: st.DrawFn, document: Document, path: str) -> Json:
             body |= {"max_new_tokens": draw(few)}
         case "/v1/messages":
             body |= {"max_tokens": draw(few)}
+        case "/v1/responses":
+            body |= {"max_output_tokens": draw(few), "model": document.model}
+            for name in ("background", "conversation", "prompt", "previous_response_id"):
+                if draw(st.integers(0, 7)):
+                    body.pop(name, None)  # they are mostly refused
+            if draw(st.integers(0, 3)):
+                body["input"] = draw(texts)
+            return body
         case "/api/chat" | "/api/generate":
             body["options"] = (body.get("options") or {}) | {"num_predict": draw(few)}
         case "/tokenize" if draw(st.integers(0, 3)):
@@ -198,6 +211,10 @@ def check_answer(document: Document, request: Request, reply: Reply) -> None:
         case "text/event-stream" if request.path == MESSAGES:
             for event in events_of(reply.body):
                 fault = document.fault(EVENTS[event["type"]], event)
+                assert fault is None, fault
+        case "text/event-stream" if request.path == RESPONSES:
+            for event in response_events(reply.body):
+                fault = document.fault(document.tagged(event["type"]), event)
                 assert fault is None, fault
         case "application/x-ndjson":
             for line in reply.body.splitlines():

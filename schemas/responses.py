@@ -23,14 +23,14 @@ class IncompleteDetails(ResponseModel, frozen=True, kw_only=True):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
-class InputTokensDetails(ResponseModel, frozen=True, kw_only=True):
+class ResponseInputDetails(ResponseModel, frozen=True, kw_only=True):
     """`cached_tokens` came from the prefix cache. What is written to it is not counted."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
-class OutputTokensDetails(ResponseModel, frozen=True, kw_only=True):
+class ResponseOutputDetails(ResponseModel, frozen=True, kw_only=True):
     """`reasoning_tokens` is the part of output_tokens that is thinking."""
 
     reasoning_tokens: int
@@ -40,9 +40,9 @@ class ResponseUsage(ResponseModel, frozen=True, kw_only=True):
     """Counts of tokens. total_tokens is the sum of the other two."""
 
     input_tokens: int
-    input_tokens_details: InputTokensDetails
+    input_tokens_details: ResponseInputDetails
     output_tokens: int
-    output_tokens_details: OutputTokensDetails
+    output_tokens_details: ResponseOutputDetails
     total_tokens: int
 
 

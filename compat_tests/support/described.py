@@ -46,6 +46,7 @@ class Document:
 
     def __init__(self, server: ServerProcess) -> None:
         self.json: Json = server.get("/openapi.json").json
+        self.model = server.model
         self._schemas: Json = self.json["components"]["schemas"]
         self._validators: dict[str, Any] = {}
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
@@ -59,6 +60,15 @@ class Document:
         """The name of the type of a route's JSON answers."""
         response = self.json["paths"][path][method]["responses"][str(status)]
         return _name(response["content"]["application/json"]["schema"])
+
+    def tagged(self, tag: str) -> str:
+        """The name of the type whose ``type`` is ``tag``."""
+        [name] = [
+            name
+            for name, schema in self._schemas.items()
+            if schema.get("properties", {}).get("type", {}).get("enum") == [tag]
+        ]
+        return name
 
     def fault(self, name: str, value: Any) -> str | None:
         """What is wrong with a value of this type."""

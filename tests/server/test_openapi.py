@@ -98,6 +98,10 @@ def test_every_reference_is_defined(document, schemas):
     assert {reference.removeprefix("#/components/schemas/") for reference in found} <= set(schemas)
 
 
+def test_types_have_different_names(schemas):
+    assert [name for name in schemas if "." in name] == []
+
+
 def test_every_expected_route_is_described(document):
     assert set(operations(document)) >= set(ROUTES.items())
 

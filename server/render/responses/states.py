@@ -9,10 +9,10 @@ from msgspec import structs
 
 from schemas.responses import (
     IncompleteDetails,
-    InputTokensDetails,
-    OutputTokensDetails,
     Response,
     ResponseError,
+    ResponseInputDetails,
+    ResponseOutputDetails,
     ResponseUsage,
 )
 from schemas.responses_items import OutputItem
@@ -51,8 +51,8 @@ def _response_usage(usage: Usage) -> ResponseUsage:
     assert completion
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=prompt.cached_tokens),
+        input_tokens_details=ResponseInputDetails(cached_tokens=prompt.cached_tokens),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=completion.reasoning_tokens),
+        output_tokens_details=ResponseOutputDetails(reasoning_tokens=completion.reasoning_tokens),
         total_tokens=usage.total_tokens,
     )
