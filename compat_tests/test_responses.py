@@ -308,6 +308,7 @@ class TestErrors:
     def test_an_overflow_has_its_code(self, api: Api) -> None:
         error = api.refused(RESPONSES, body_of(api, "word " * 5000))
         assert error["code"] == "context_length_exceeded"
+        assert error["message"].startswith("This model's maximum context length is ")
 
     def test_an_unknown_model(self, sdk: openai.OpenAI) -> None:
         with pytest.raises(openai.NotFoundError):

@@ -42,11 +42,13 @@ class ResponsesRenderer:
         self._deltas = ChoiceDeltas(chat_options)
         self._counter = UsageCounter(1, sum(map(len, envelope.prompts)))
         self._logprobs = AnswerLogprobs(envelope)
+        self._weight = 0  # of all outputs so far
         self._next_number = count().__next__
         self._output = Output(item_options, self._next_number, self._logprobs.wire)
 
     def weight(self, _index: int, output: StepOutput) -> int:
-        return weight_of(output)
+        """The events of the end repeat all that came before."""
+        return weight_of(output) + (self._weight if output.is_last else 0)
 
     def begin(self) -> bytes:
         kinds = (events.ResponseCreated, events.ResponseInProgress)
@@ -54,6 +56,7 @@ class ResponsesRenderer:
 
     def feed(self, _index: int, output: StepOutput) -> bytes:
         """Events for the new text, and at the end those that end the items and the response."""
+        self._weight += weight_of(output)
         data = _frames(self._events(output))
         if output.finish_reason is None:
             return data

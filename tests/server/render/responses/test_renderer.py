@@ -255,6 +255,17 @@ def test_it_is_kept_alive_by_comments(make):
     assert make().keep_alive == COMMENT
 
 
+def test_the_end_weighs_what_all_outputs_do(make, generate):
+    renderer = make(num_top=2)
+    *outputs, end = generate(text="Hello there, how are you?", logprobs=True)
+    weights = []
+    for output in outputs:
+        weights.append(renderer.weight(0, output))
+        renderer.feed(0, output)
+    assert renderer.weight(0, outputs[-1]) == weights[-1]
+    assert renderer.weight(0, end) >= sum(weights) > 50
+
+
 @pytest.mark.parametrize("text", ["", "a" * 1000])
 def test_the_weight_grows_with_the_text(make, text):
     assert make().weight(0, out(text=text)) >= len(text) // 8
