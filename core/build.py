@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.assembly.attention import Instrument
 from core.assembly.runner import build_runner
@@ -60,6 +60,7 @@ def assemble(
     instrument: Instrument | None = None,
 ) -> LoadedEngine:
     """Build the engine of a loaded model, which it changes. Raises ModelLoadError."""
+    model = replace(model, eos_token_ids=model.eos_token_ids | tokenizer.turn_end_ids)
     limits = Limits.of(model, config)
     num_token_ids = model.num_token_ids  # before its modules are replaced
     compiler = GrammarCompiler(

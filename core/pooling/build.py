@@ -22,6 +22,9 @@ from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
 
+DEFAULT_MAX_LENGTH = 8192
+"""Tokens of a text unless the operator says more: a mask of attention has their square."""
+
 DEFAULT_BATCHED_TOKENS = {"cpu": 4096, "cuda": 32768}
 
 
@@ -83,17 +86,16 @@ def _info(
     recipe: Recipe, module: Any, tokenizer: Tokenizer, config: EngineConfig, size: int
 ) -> EngineInfo:
     text_config = module.config.get_text_config()
-    lengths = [
-        recipe.max_length,
-        tokenizer.model_max_length,
-        config.max_model_len,
-        context_of(text_config),
-    ]
-    known = [length for length in lengths if length]
-    if not known:
-        raise ModelLoadError(
-            f"{recipe.source} does not say how long a text may be: give --max-model-len"
+    known = [
+        length
+        for length in (
+            recipe.max_length,
+            tokenizer.model_max_length,
+            config.max_model_len or DEFAULT_MAX_LENGTH,
+            context_of(text_config),
         )
+        if length
+    ]
     return EngineInfo(
         max_model_len=min(known),
         max_num_seqs=config.max_num_seqs,

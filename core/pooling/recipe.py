@@ -85,6 +85,8 @@ def _embedding(source: str, modules: Any) -> Recipe:
     facts: dict[str, Any] = {}
     dense: list[str] = []
     for module in modules if isinstance(modules, list) else ():
+        if not isinstance(module, dict):
+            raise ModelLoadError(f"modules.json of {source} is no list of modules")
         kind, folder = str(module.get("type", "")).rpartition(".")[2], module.get("path", "")
         match kind:
             case "Transformer":
@@ -100,18 +102,25 @@ def _embedding(source: str, modules: Any) -> Recipe:
                 raise ModelLoadError(
                     f"{source} has a module of type {kind}, which is not supported"
                 )
-    bert = read_json(source, "sentence_bert_config.json") or {}
-    named = read_json(source, "config_sentence_transformers.json") or {}
+    bert = _object(source, "sentence_bert_config.json")
+    named = _object(source, "config_sentence_transformers.json")
+    prompts, length = named.get("prompts"), bert.get("max_seq_length")
     return Recipe(
         task="embed",
         source=source,
         dense=tuple(dense),
-        max_length=bert.get("max_seq_length"),
+        max_length=length if isinstance(length, int) else None,
         lowercases=bool(bert.get("do_lower_case")),
-        prompts={str(k): str(v) for k, v in (named.get("prompts") or {}).items()},
+        prompts={str(k): str(v) for k, v in prompts.items()} if isinstance(prompts, dict) else {},
         default_prompt=named.get("default_prompt_name"),
         **facts,
     )
+
+
+def _object(source: str, name: str) -> dict[str, Any]:
+    """The object in a JSON file, empty without one."""
+    content = read_json(source, name)
+    return content if isinstance(content, dict) else {}
 
 
 def _poolings(config: Any) -> tuple[str, ...]:
@@ -128,8 +137,8 @@ def _poolings(config: Any) -> tuple[str, ...]:
 
 def _activation(source: str) -> str | None:
     """The name of a cross-encoder's activation, None for the default."""
-    config = read_json(source, "config.json") or {}
-    named = (config.get("sentence_transformers") or {}).get("activation_fn") or config.get(
-        "sbert_ce_default_activation_function"
-    )
+    config = _object(source, "config.json")
+    own = config.get("sentence_transformers")
+    named = own.get("activation_fn") if isinstance(own, dict) else None
+    named = named or config.get("sbert_ce_default_activation_function")
     return None if named is None else str(named).rpartition(".")[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.contract.errors import InvalidRequest
 from core.text.bytes_per_token import max_bytes_per_token
-from core.text.chat_templates import TEMPLATE_NAMES
+from core.text.chat_templates import TEMPLATE_NAMES, TURN_ENDS
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.special_text import SpecialText, new_mark
 from core.text.tokenizer_files import first_line, load_tokenizer
@@ -57,6 +57,8 @@ class Tokenizer:
         self.pad_token_id: int | None = tokenizer.pad_token_id
         length = tokenizer.model_max_length
         self.model_max_length: int | None = None if length > _UNKNOWN_LENGTH else int(length)
+        self.turn_end_ids: frozenset[int] = frozenset()
+        """The token that ends a turn of a template chosen by name."""
         template = tokenizer.chat_template
         self.chat_template: str | None = (
             template.get("default") if isinstance(template, dict) else template
@@ -84,7 +86,9 @@ class Tokenizer:
         tokenizer = load_tokenizer(
             source, trust_remote_code=trust_remote_code, chat_template=chat_template
         )
-        return cls(tokenizer, vocab_size=vocab_size)
+        loaded = cls(tokenizer, vocab_size=vocab_size)
+        loaded.turn_end_ids = loaded.special_ids & loaded.ids_of(TURN_ENDS.get(chat_template or ""))
+        return loaded
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -113,6 +117,11 @@ class Tokenizer:
         batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         fast_ids: list[int] = batch[0].ids
         return fast_ids
+
+    def ids_of(self, text: str | None) -> frozenset[int]:
+        """The id of the text, if it is one token."""
+        ids = self.encode(text, add_special_tokens=False) if text else []
+        return frozenset(ids) if len(ids) == 1 else frozenset()
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
         """Turn two texts into the ids of a pair, and where the second one starts.

@@ -173,6 +173,7 @@ def test_no_batch_has_more_tokens_than_the_budget(tmp_path):
         ({"1_Pooling/config.json": {"pooling_mode": "median"}}, "median"),
         ({"1_Pooling/config.json": {"include_prompt": False}}, "prompt"),
         ({"modules.json": [{"type": "a.LSTM", "path": "x"}]}, "LSTM"),
+        ({"modules.json": ["Pooling"]}, "no list of modules"),
         ({"modules.json": [{"type": "a.Pooling", "path": "../../x"}]}, "outside"),
         ({"modules.json": [{"type": "a.Dense", "path": "/etc"}]}, "outside"),
     ],
@@ -184,6 +185,15 @@ def test_what_cannot_be_done_is_an_error_at_load(tmp_path, change, says):
         (tmp_path / name).write_text(json.dumps(value))
     with pytest.raises(ModelLoadError, match=says):
         loaded(tmp_path)
+
+
+def test_odd_files_are_as_good_as_none(tmp_path):
+    model = save_encoder(tmp_path)
+    describe(tmp_path, pooling={"pooling_mode": "mean"}, prompts={"prompts": ["x"]})
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "many"}')
+    pooler = loaded(tmp_path)
+    assert (pooler.info.pooling.prompts, pooler.info.max_model_len) == ({}, CONTEXT)
+    check(vectors(pooler), [hidden(model, text).mean(0) for text in TEXTS])
 
 
 def test_a_classifier_of_several_labels_is_refused(tmp_path):
