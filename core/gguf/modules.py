@@ -6,6 +6,9 @@ They have no parameters, so that nothing converts or moves their weight.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -55,11 +58,78 @@ class BlockEmbedding(nn.Module):
         return (rows if self.scale == 1.0 else rows * self.scale).to(self.dtype)
 
 
+class BlockExperts(nn.Module):
+    """The experts of a layer: ``down(activation(gate and up of x))`` for each; float32.
+
+    It is called like transformers' modules of stacked experts.
+    """
+
+    def __init__(
+        self,
+        gate: BlockMatrix,
+        up: BlockMatrix,
+        activation: Callable[[torch.Tensor], torch.Tensor],
+        down: BlockMatrix,
+        num_experts: int,
+    ) -> None:
+        """Each matrix stacks those of all experts; ``gate`` and ``up`` have one type.
+
+        ``activation`` maps the columns of gate, then of up, to those of ``down``.
+        """
+        super().__init__()
+        assert gate.type == up.type, (gate.type, up.type)
+        self.gate, self.up, self.down = gate, up, down
+        self.activation = activation
+        self.num_experts = num_experts
+
+    @property
+    def matrices(self) -> tuple[BlockMatrix, BlockMatrix, BlockMatrix]:
+        """Gate, up and down of all experts."""
+        return self.gate, self.up, self.down
+
+    def of(self, some: Sequence[int]) -> BlockExperts:
+        """Return a module with only some of the experts, which have new numbers from 0 on."""
+        gate, up, down = (
+            matrix.taken(np.concatenate([np.arange(*self._rows(matrix, e)) for e in some]))
+            for matrix in self.matrices
+        )
+        return BlockExperts(gate, up, self.activation, down, len(some))
+
+    def _rows(self, matrix: BlockMatrix, expert: int) -> tuple[int, int]:
+        """Where the rows of an expert start and end."""
+        rows = matrix.rows // self.num_experts
+        return expert * rows, (expert + 1) * rows
+
+    def forward(
+        self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the weighted sum of each token's experts; a larger index stands for none."""
+        x = hidden_states.float()
+        y = torch.zeros_like(x)
+        for expert in sorted(set(top_k_index.flatten().tolist())):
+            if expert >= self.num_experts:
+                continue
+            gate, up, down = (
+                values_of(matrix.part(*self._rows(matrix, expert))) for matrix in self.matrices
+            )
+            tokens, choices = torch.where(top_k_index == expert)
+            inner = nn.functional.linear(x[tokens], torch.cat([gate, up]))
+            rows = nn.functional.linear(self.activation(inner), down)
+            y.index_add_(0, tokens, rows * top_k_weights[tokens, choices, None])
+        return y.to(hidden_states.dtype)
+
+
 def weights_in_blocks(model: nn.Module) -> list[BlockMatrix]:
     """Return the weights of a model that are in blocks; a shared one once."""
-    found = {
-        id(module.weight): module.weight
+    found = [
+        weight
         for module in model.modules()
-        if isinstance(module, (BlockLinear, BlockEmbedding))
-    }
-    return list(found.values())
+        for weight in (
+            module.matrices
+            if isinstance(module, BlockExperts)
+            else [module.weight]
+            if isinstance(module, (BlockLinear, BlockEmbedding))
+            else []
+        )
+    ]
+    return list({id(weight): weight for weight in found}.values())

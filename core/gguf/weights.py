@@ -48,6 +48,17 @@ class Weight:
             and self.offset == 0.0
         )
 
+    @property
+    def is_experts_in_blocks(self) -> bool:
+        """Whether it stacks matrices of experts in quantised blocks of one type."""
+        types = {tensor.info.type for tensor in self.tensors}
+        return len(self.shape) == 3 and len(types) == 1 and not next(iter(types)).is_plain
+
+    def matrices(self) -> list[BlockMatrix]:
+        """The blocks of each tensor, with the rows of all experts; if ``is_experts_in_blocks``."""
+        assert self.is_experts_in_blocks
+        return [tensor.matrix() for tensor in self.tensors]
+
     def matrix(self) -> BlockMatrix:
         """The values in blocks: ``[out_features, in_features]``; only if ``is_blocks``."""
         assert self.is_blocks

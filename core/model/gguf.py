@@ -17,10 +17,13 @@ from core.contract.errors import ModelLoadError
 from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import family_of
 from core.gguf.file import SUFFIX, GgufFile, part_names
-from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
+
+_GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
+"""The parameters of a module of stacked experts."""
 
 _SIDECAR = "mmproj"
 """How the names of files begin that hold a vision encoder beside a model."""
@@ -118,6 +121,22 @@ def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
             scale = float(getattr(original, "embed_scale", 1.0))
             matrix = weights.pop(name).matrix()
             module.set_submodule(place, BlockEmbedding(matrix, scale))
+    for name in [name for name in weights if name.endswith(_GATE_AND_UP)]:
+        place = name.removesuffix(_GATE_AND_UP)
+        pair = [weights[name], weights[place + _DOWN]]
+        if all(weight.is_experts_in_blocks for weight in pair):
+            _put_experts(module, place, *pair)
+            del weights[name], weights[place + _DOWN]
+
+
+def _put_experts(module: nn.Module, place: str, first: Weight, second: Weight) -> None:
+    """Replace a module of stacked experts by one with their blocks."""
+    original: Any = module.get_submodule(place)
+    gate, up = first.matrices()
+    [down] = second.matrices()
+    experts = BlockExperts(gate, up, original._apply_gate, down, first.shape[0])  # noqa: SLF001
+    original._parameters.clear()  # noqa: SLF001 - the activation keeps the module alive
+    module.set_submodule(place, experts)
 
 
 def _fill(module: nn.Module, weights: dict[str, Weight], dtype: torch.dtype) -> None:

@@ -25,6 +25,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from core.gguf.blocks import Q8_0
 from tests.support.gguf_blocks import q8_0
 from tests.support.gguf_files import Raw, byte_vocabulary, tensors_of, write_gguf
 
@@ -192,8 +193,9 @@ def in_blocks(tensors: dict[str, Raw]) -> dict[str, Raw]:
     """The tensors with every matrix in Q8_0 whose rows divide into blocks."""
 
     def stored(raw: Raw) -> Raw:
-        if len(raw.shape) != 2 or raw.shape[1] % 32:
+        if len(raw.shape) < 2 or raw.shape[-1] % 32:
             return raw
-        return Raw.of(q8_0(np.frombuffer(raw.data, np.float32).reshape(raw.shape)))
+        rows = q8_0(np.frombuffer(raw.data, np.float32).reshape(-1, raw.shape[-1]))
+        return Raw(raw.shape, Q8_0, rows.data.tobytes())
 
     return {name: stored(raw) for name, raw in tensors.items()}

@@ -15,6 +15,7 @@ from core.fusion.cpu.packer import Packer
 from core.fusion.patterns import gate_kind
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Place
+from core.gguf.modules import BlockExperts
 from core.kernels.cpu.experts import assign
 from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import Epilogue
@@ -113,7 +114,12 @@ class ExpertsCandidate:
 
 
 def experts_pattern(packer: Packer, place: Place) -> Iterator[ExpertsCandidate]:
-    """Experts with stacked parameters."""
+    """Experts with stacked parameters, or in blocks."""
+    if isinstance(place.module, BlockExperts):
+        fused = _packed_blocks(packer, place.module)
+        if fused is not None:
+            yield ExpertsCandidate(place, fused)
+        return
     for stacked in _stacked(place.module):
         yield ExpertsCandidate(place, _packed(packer, stacked))
 
@@ -130,6 +136,21 @@ def _packed(packer: Packer, experts: StackedExperts) -> PackedExperts:
             return PackedExperts(first, GATED[kind.gate], second)
     first = packer.groups(experts.first, experts.first_bias)
     return PackedExperts(first, experts.activation, second)
+
+
+def _packed_blocks(packer: Packer, experts: BlockExperts) -> PackedExperts | None:
+    both, count = [experts.gate, experts.up], experts.num_experts
+    kind = gate_kind(experts.activation)
+    first = None
+    activation: Activation | Epilogue = experts.activation
+    if kind is not None and not kind.alternates:
+        first, activation = packer.block_groups(both, count, is_gated=True), GATED[kind.gate]
+    if first is None:
+        first, activation = packer.block_groups(both, count), experts.activation
+    second = packer.block_groups([experts.down], count)
+    if first is None or second is None:
+        return None
+    return PackedExperts(first, activation, second)
 
 
 def _stacked(module: Any) -> Iterator[StackedExperts]:
@@ -161,7 +182,9 @@ def _values(parameter: nn.Parameter | None) -> torch.Tensor | None:
 
 
 def _with_experts(module: nn.Module, some: list[int]) -> Any:
-    """Return a float32 copy of a module of stacked parameters with only some of its experts."""
+    """Return a float32 copy of a module of experts with only some of them."""
+    if isinstance(module, BlockExperts):
+        return module.of(some)
     twin: Any = copy.copy(module)
     twin._parameters = {  # noqa: SLF001 - a copy shares the dictionary
         name: nn.Parameter(parameter.detach()[some].float(), requires_grad=False)

@@ -14,7 +14,7 @@ from core.fusion.patterns import Matrix
 from core.fusion.proof import Proof, cpu_proof
 from core.gguf.blocks import BlockMatrix, BlockType
 from core.gguf.values import plain_values
-from core.kernels.cpu.blocks import BlockFormat, pack_blocks
+from core.kernels.cpu.blocks import BlockFormat, pack_block_groups, pack_blocks
 from core.kernels.cpu.grouped import GroupedWeight, pack_groups
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import Format, PackedWeight, Rows, interleave, pack
@@ -127,6 +127,25 @@ class Packer:
             bias = runs.reshape(num_groups, 2 * num_rows)
         shape = (num_groups, 2 * num_rows, num_columns)
         return self._groups((pair for pair in pairs if pair is not None), bias, shape)
+
+    def block_groups(
+        self, matrices: list[BlockMatrix], num_groups: int, *, is_gated: bool = False
+    ) -> GroupedWeight | None:
+        """Pack matrices that have the rows of all groups; None if they do not fit.
+
+        If they are gate and up, they are packed for a gated epilogue.
+        """
+        first = matrices[0]
+        fmt = BlockFormat.of(first.type.code)
+        num_rows = first.rows // num_groups
+        if fmt is None or (is_gated and num_rows % (self.kernels.panel // 2)):
+            return None
+        parts = [matrix.data for matrix in matrices]
+        return self._counted(
+            pack_block_groups(
+                self.kernels, fmt, parts, first.columns, num_groups, is_gated=is_gated
+            )
+        )
 
     def _groups(
         self,

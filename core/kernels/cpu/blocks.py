@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from core import huge_pages
+from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight, padded_bias, padded_rows
 
@@ -50,20 +51,39 @@ def pack_blocks(
     """
     for part in parts:
         _check(kernels, fmt, part, num_columns)
-    rows = np.concatenate(
-        [
-            part.ctypes.data + np.arange(len(part), dtype=np.int64) * part.strides[0]
-            for part in parts
-        ]
-    )
-    if is_gated:
-        runs = rows.reshape(2, -1, kernels.panel // 2).swapaxes(0, 1)
-        rows = np.ascontiguousarray(runs).reshape(-1)
+    rows = _addresses(kernels, parts, is_gated=is_gated)
     padded = padded_rows(kernels, len(rows))
     data = huge_pages.zeros(padded // kernels.panel * kernels.panel_bytes(fmt, num_columns))
     kernels.pack_blocks(fmt, rows.ctypes.data, len(rows), num_columns, data.data_ptr())
     bias = None if is_gated else padded_bias(kernels, [len(part) for part in parts], biases)
     return PackedWeight(kernels, fmt, len(rows), num_columns, data, None, bias)
+
+
+def pack_block_groups(
+    kernels: Kernels,
+    fmt: BlockFormat,
+    parts: list[Bytes],
+    num_columns: int,
+    num_groups: int,
+    *,
+    is_gated: bool = False,
+) -> GroupedWeight:
+    """Pack a matrix for each group, stacked as by ``pack_blocks`` from its rows of each part.
+
+    Each of ``parts`` has the rows of all groups, one group after the other.
+    """
+    split = []
+    for part in parts:
+        _check(kernels, fmt, part, num_columns)
+        split.append(part.reshape(num_groups, -1, part.shape[1]))
+    num_rows = sum(part.shape[1] for part in split)
+    panels = padded_rows(kernels, num_rows) // kernels.panel
+    size = panels * kernels.panel_bytes(fmt, num_columns)
+    data = huge_pages.zeros(num_groups * size).view(num_groups, size)
+    for group in range(num_groups):
+        rows = _addresses(kernels, [part[group] for part in split], is_gated=is_gated)
+        kernels.pack_blocks(fmt, rows.ctypes.data, num_rows, num_columns, data[group].data_ptr())
+    return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, None, None)
 
 
 def values(kernels: Kernels, fmt: BlockFormat, rows: Bytes, num_columns: int) -> torch.Tensor:
@@ -85,6 +105,20 @@ def quantise(kernels: Kernels, fmt: BlockFormat, weight: torch.Tensor) -> Bytes:
     rows = np.empty((num_rows, num_columns // values_of_block * kernels.block_bytes(fmt)), np.uint8)
     weight = weight.contiguous()
     kernels.quantise_blocks(fmt, weight.data_ptr(), weight.numel(), rows.ctypes.data)
+    return rows
+
+
+def _addresses(kernels: Kernels, parts: list[Bytes], *, is_gated: bool) -> npt.NDArray[np.int64]:
+    """Addresses of the rows of stacked matrices, in the order in which they are packed."""
+    rows = np.concatenate(
+        [
+            part.ctypes.data + np.arange(len(part), dtype=np.int64) * part.strides[0]
+            for part in parts
+        ]
+    )
+    if is_gated:
+        runs = rows.reshape(2, -1, kernels.panel // 2).swapaxes(0, 1)
+        rows = np.ascontiguousarray(runs).reshape(-1)
     return rows
 
 

@@ -14,10 +14,13 @@ from core.kernels.cpu.linear import Epilogue, Format, Rows, pack_into, padded_ro
 
 @dataclass(frozen=True, slots=True)
 class GroupedWeight:
-    """Matrices ``[num_rows, num_columns]``, each packed like a PackedWeight, one per group."""
+    """Matrices ``[num_rows, num_columns]``, each packed like a PackedWeight, one per group.
+
+    ``format`` is a Format or a BlockFormat.
+    """
 
     kernels: Kernels
-    format: Format
+    format: int
     num_groups: int
     num_rows: int
     num_columns: int

@@ -14,7 +14,7 @@ from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BF16, F16, Q8_0, BlockMatrix
-from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.values import narrowest, values_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
@@ -168,7 +168,9 @@ def test_keys_and_values_have_16_bits_beside_blocks(tmp_path):
         assert {tensor.dtype for tensor in storage.tensors} == {wanted}
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt2"])
+@pytest.mark.parametrize(
+    "family", ["llama", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt2"]
+)
 def test_matrices_stay_in_the_blocks_of_the_file(tmp_path, family):
     path = write_gguf(
         tmp_path / "m.gguf", values_of_file(family), in_blocks(tensors_of_file(family))
@@ -177,7 +179,10 @@ def test_matrices_stay_in_the_blocks_of_the_file(tmp_path, family):
     linear = [module for module in model.modules() if isinstance(module, nn.Linear | Conv1D)]
     assert not linear
     assert type(model.get_input_embeddings()) is BlockEmbedding
-    assert not any(isinstance(module, BlockLinear) for module in dense.modules())
+    assert not any(isinstance(module, BlockLinear | BlockExperts) for module in dense.modules())
+    experts = [module for name, module in model.named_modules() if name.endswith(".experts")]
+    assert all(type(module) is BlockExperts for module in experts)
+    assert bool(experts) == (family in ("mixtral", "qwen3moe"))
     ids = torch.arange(3, 90)[None]
     with torch.inference_mode():
         logits, expected = model(ids).logits, dense(ids).logits

@@ -5,6 +5,7 @@
 #pragma once
 #include "block_stages.h"
 #include "block_tiles.h"
+#include "linear_groups.h"
 #include "linear_job.h"
 
 namespace {
@@ -20,6 +21,7 @@ constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
 // Tasks are a group of panels and as many rows of x as the second-level cache holds beside it.
 template <class T>
 struct BlockProduct {
+  struct Session {};  // tiles of AMX are configured for each group
   Job job;
   ByteRows rows;
   bool is_tiled = false;
@@ -151,8 +153,10 @@ void prepare_bytes(const Job& job, int64_t row, char* prepared) {
 }
 
 template <class T>
-void multiply_blocks(team::Member& member, const Job& job, const char* prepared) {
-  BlockProduct<T> product(job, BlockRows<T>(job).at(prepared), member.size);
+void multiply_blocks(team::Member& member, const Job& job, const Groups* groups, const char* prepared) {
+  ByteRows rows = BlockRows<T>(job).at(prepared);
+  if (groups) return multiply_groups<BlockProduct<T>>(member, job, *groups, rows);
+  BlockProduct<T> product(job, rows, member.size);
   member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
 }
 

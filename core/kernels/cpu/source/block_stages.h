@@ -5,3 +5,4 @@
 int64_t prepared_block_bytes(const Job& job);
 void prepare_block_row(const Job& job, int64_t row, char* prepared);
 void block_product_stage(team::Member& member, const Job& job, const char* prepared);
+void grouped_block_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared);

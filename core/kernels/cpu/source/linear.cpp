@@ -7,25 +7,13 @@
 
 #include "block_stages.h"
 #include "linear_amx.h"
+#include "linear_groups.h"
 #include "linear_vectors.h"
 
 #include <algorithm>
 #include <type_traits>
-#include <vector>
 
 namespace {
-
-// The product of matrix i, if all rows of x were `all`.
-Job job_of(const Job& all, const Groups& groups, int64_t i) {
-  int64_t start = i ? groups.ends[i - 1] : 0;
-  Job job = all;
-  job.M = groups.ends[i] - start;
-  job.weight += i * groups.bytes;
-  if (job.scale) job.scale += i * groups.columns;
-  if (job.bias) job.bias += i * groups.columns;
-  job.y += start * job.ldy;
-  return job;
-}
 
 constexpr int64_t MORE_ROWS = 32;  // tiles read rows beyond the last one
 
@@ -63,35 +51,12 @@ void with_product(F f) {
   f((Product<P>*)nullptr);
 }
 
-// Compute products one after the other, as one stage.
-template <class T>
-void compute_all(team::Member& member, const std::vector<T>& products, const std::vector<int64_t>& starts) {
-  typename T::Session session;
-  (void)session;
-  member.stage(starts.back(), [&](int64_t i, int64_t next) {
-    int64_t m = std::upper_bound(starts.begin(), starts.end(), i) - starts.begin() - 1;
-    products[m].compute(i - starts[m], next < 0 ? next : next - starts[m]);
-  });
-}
-
 template <class P>
-void multiply_groups(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
+void multiply_groups_of(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
   Rows<P> rows = Prepared<P>(all).rows(all, prepared);
-  int64_t num_used = 0;
-  for (int64_t i = 0; i < groups.count; i++) num_used += job_of(all, groups, i).M > 0;
   with_product<P>([&](auto* kind) {
     using T = std::remove_pointer_t<decltype(kind)>;
-    int64_t share = (member.size + num_used - 1) / num_used, start = 0;
-    std::vector<T> products;
-    std::vector<int64_t> starts{0};
-    products.reserve(num_used);
-    for (int64_t i = 0; i < groups.count; start = groups.ends[i++]) {
-      Job job = job_of(all, groups, i);
-      if (job.M == 0) continue;
-      products.emplace_back(job, rows.from(start), share);
-      starts.push_back(starts.back() + products.back().num_groups);
-    }
-    compute_all(member, products, starts);
+    multiply_groups<T>(member, all, groups, rows);
   });
 }
 
@@ -131,8 +96,9 @@ void product_stage(team::Member& member, const Job& job, const char* prepared) {
 
 void grouped_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {
   if (all.M == 0) return;
+  if (is_in_blocks(all.format)) return grouped_block_stage(member, all, groups, prepared);
   with_layout(all.format,
-              [&](auto layout) { multiply_groups<decltype(layout)>(member, all, groups, prepared); });
+              [&](auto layout) { multiply_groups_of<decltype(layout)>(member, all, groups, prepared); });
 }
 
 // Whether x is rounded to bfloat16 before the product.

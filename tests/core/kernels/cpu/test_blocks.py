@@ -11,7 +11,13 @@ from torch.nn.functional import gelu, linear, silu
 
 from core.gguf.blocks import BLOCK_TYPES, BlockMatrix, BlockType
 from core.gguf.values import values_of
-from core.kernels.cpu.blocks import BlockFormat, pack_blocks, quantise, values
+from core.kernels.cpu.blocks import (
+    BlockFormat,
+    pack_block_groups,
+    pack_blocks,
+    quantise,
+    values,
+)
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, PackedWeight
@@ -135,6 +141,23 @@ def test_gated_products(library: Kernels) -> None:
         left, right = (linear(sharp, values_of(m).double()).float() for m in (gate, up))
         close(weight.multiply(x, Epilogue.SILU_GATE), silu(left) * right)
         close(weight.multiply(x, Epilogue.GELU_TANH_GATE), gelu(left, approximate="tanh") * right)
+
+
+@each("kind", [kind for kind in TYPES if kind.name in ("Q4_0", "Q4_K", "Q6_K")])
+def test_groups_have_the_bits_of_their_matrices(library: Kernels, kind: BlockType) -> None:
+    rows, columns, sizes = 64, 256, [3, 0, 1, 20, 0]
+    gate, up, down = (random_matrix(kind, rows * len(sizes), columns, seed) for seed in range(3))
+    fmt, ends, x = format_of(kind), torch.tensor(sizes).cumsum(0), torch.randn(26, columns)
+    both = pack_block_groups(library, fmt, [gate.data, up.data], columns, len(sizes), is_gated=True)
+    one = pack_block_groups(library, fmt, [down.data], columns, len(sizes))
+    found = both.multiply(x, ends, Epilogue.SILU_GATE), one.multiply(x, ends)
+    for i, size in enumerate(sizes):
+        own = slice(int(ends[i]) - size, int(ends[i]))
+        parts = [m.part(i * rows, (i + 1) * rows).data for m in (gate, up, down)]
+        pair = pack_blocks(library, fmt, parts[:2], columns, [None], is_gated=True)
+        assert torch.equal(found[0][own], pair.multiply(x[own], Epilogue.SILU_GATE))
+        alone = pack_blocks(library, fmt, parts[2:], columns, [None])
+        assert torch.equal(found[1][own], alone.multiply(x[own]))
 
 
 def test_the_layer_kernel_gets_no_more_parts_than_it_has_room_for(library: Kernels) -> None:
