@@ -25,16 +25,25 @@ class StrictRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:
         """The body as the type of the handler's ``data``. Raises APIError."""
-        media_type = self.headers.get("content-type", "").partition(";")[0].strip()
-        if media_type.lower() != "application/json":
-            raise APIError(
-                415, f"Content-Type must be application/json, not {media_type or 'absent'}."
-            )
+        self._check_media_type()
         field = self.route_handler.parsed_data_field
         assert field is not None
         decoded = await self._decoded(await self.body(), field.annotation)
         report_ignored(self.scope, decoded.ignored)
         return decoded.request
+
+    def _check_media_type(self) -> None:
+        """Raise APIError for another type than JSON's.
+
+        A route with ``opt={"any_media_type": True}`` takes every type of clients that are no
+        browsers: a page of another origin could send other types without permission.
+        """
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip()
+        is_open = self.route_handler.opt.get("any_media_type") and "origin" not in self.headers
+        if media_type.lower() != "application/json" and not is_open:
+            raise APIError(
+                415, f"Content-Type must be application/json, not {media_type or 'absent'}."
+            )
 
     async def _decoded(self, body: bytes, type_: Any) -> Decoded[Any]:
         """Decode the body, a large one in a worker: several passes, between which others run."""

@@ -25,6 +25,7 @@ ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 class OllamaController(Controller):
     path = "/api"
     tags = ("Ollama",)
+    opt = {"any_media_type": True}  # noqa: RUF012
     middleware = (with_ticket,)
 
     @post(

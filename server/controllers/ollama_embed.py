@@ -24,6 +24,7 @@ _ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 class OllamaEmbedController(Controller):
     path = "/api"
     tags = ("Ollama",)
+    opt = {"any_media_type": True}  # noqa: RUF012
     middleware = (with_ticket,)
 
     @post(

@@ -32,6 +32,7 @@ API_VERSION = "0.12.6"
 class OllamaModelController(Controller):
     path = "/api"
     tags = ("Ollama",)
+    opt = {"any_media_type": True}  # noqa: RUF012
 
     @get(
         "/version",

@@ -81,7 +81,6 @@ async def test_errors(start_app, path, body):
     unknown = await ask(app, "POST", path, body | {"options": {"temprature": 1}})
     assert "temprature" in error_of(unknown, 400)
     error_of(await ask(app, "POST", path, body | {"system": "x" * 1000}), 413)
-    error_of(await ask(app, "POST", path, b"{}", {"content-type": "text/plain"}), 415)
     error_of(await ask(app, "GET", path), 405)
     schema = {"type": "object", "properties": {"a": {"type": "nothing"}}}
     assert error_of(await ask(app, "POST", path, body | {"format": schema}), 400).startswith(
@@ -107,6 +106,16 @@ async def test_what_the_server_does_not_do_is_refused_clearly(start_app, method,
 )
 async def test_a_model_that_generates_makes_no_vectors(start_app, path, body):
     assert "embeddings" in error_of(await ask(await start_app(), "POST", path, body), 400)
+
+
+async def test_any_content_type_but_from_browsers(start_app):
+    """LiteLLM sends none, and curl that of a form."""
+    app = await start_app()
+    for path, body in [*BODIES, ("/api/show", {})]:
+        for headers in ({"x-x": "y"}, {"content-type": "application/x-www-form-urlencoded"}):
+            assert (await ask(app, "POST", path, body, headers)).status == 200
+            page = headers | {"origin": "http://localhost"}
+            assert "Content-Type" in error_of(await ask(app, "POST", path, body, page), 415)
 
 
 async def test_keys(start_app):
