@@ -25,6 +25,33 @@ def test_names_of_tools(api: Api, name: str, choice: str) -> None:
         assert answer["message"]["tool_calls"][0]["function"]["name"] == name
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_names_of_tools_at_other_doors(api: Api, path: str) -> None:
+    name = "files.read_" + "x" * 100
+    common = {"model": api.server.model, "temperature": 0}
+    if path == "/v1/responses":
+        tool: Json = {"type": "function", "name": name, "parameters": NUMBER}
+        fields = {"input": "Hi", "tools": [tool], "tool_choice": "required"}
+        calls = api.ok(path, common | fields)["output"]
+    else:
+        tool = {"name": name, "input_schema": NUMBER}
+        fields = {"messages": user("Hi"), "tools": [tool], "tool_choice": {"type": "any"}}
+        calls = api.ok(path, common | fields | {"max_tokens": 400})["content"]
+    assert {call["name"] for call in calls} == {name}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/api/chat"])
+def test_a_prompt_beyond_the_context_has_openai_s_words(api: Api, path: str) -> None:
+    text = "word " * api.server.max_model_len
+    field = "input" if path == "/v1/responses" else "messages"
+    body = {"model": api.server.model, field: user(text), "max_tokens": 5, "stream": False}
+    if path != "/v1/messages":
+        del body["max_tokens"]
+    reply = api.post(path, body)
+    assert reply.status == 400
+    assert "This model's maximum context length is" in reply.text
+
+
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_more_tools_than_openai_takes(api: Api, choice: str) -> None:
     tools = [function(f"server_{i}.tool", {"type": "object"}) for i in range(200)]

@@ -19,6 +19,7 @@ from schemas.limits import (
 from schemas.responses_input import Input
 from schemas.scalars import (
     Description,
+    FunctionName,
     JsonObject,
     JsonObjectList,
     Label,
@@ -70,7 +71,7 @@ class NamespacedTool(RequestModel, frozen=True, kw_only=True):
     """A tool of a namespace. Only functions are supported."""
 
     type: Label
-    name: Name | None = None
+    name: FunctionName | None = None
     description: Description | None = None
     parameters: JsonObject | None = None
     strict: bool | None = None
