@@ -115,6 +115,16 @@ class OpenMessage(OpenItem):
         self._entries += entries
         return self._event(events.OutputTextDelta, delta=text, logprobs=self._logprobs(entries))
 
+    def append(self, text: str) -> None:
+        """Add text without an event."""
+        self._pieces.append(text)
+
+    def delta(self, number: int, text: str) -> ResponseEvent:
+        """The event of more text, which is not added."""
+        return events.OutputTextDelta(
+            sequence_number=number, item_id=self.id, output_index=self._index, delta=text
+        )
+
     def end_of(self, text: str, entries: list[TokenLogprob]) -> int:
         """Where the message would end with this text, in the generated text."""
         first = (self._entries or entries)[0]

@@ -9,8 +9,9 @@ from typing import assert_never
 from msgspec import UNSET
 
 from core.contract.messages import TokenLogprob
-from schemas.responses_events import ResponseEvent
+from schemas.responses_events import ResponseEvent, name_of
 from schemas.responses_items import ItemStatus, OutputItem
+from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.render.responses.items import (
     NextNumber,
@@ -36,6 +37,23 @@ class ItemOptions:
     seals: bool = False
 
 
+class TextFrames:
+    """Frames of more text of one message, without log-probabilities: encoded once and filled."""
+
+    def __init__(self, message: OpenMessage) -> None:
+        event = message.delta(0, sse.PLACEHOLDER)
+        frame = sse.named_frame(name_of(event), event)
+        before, number, after = frame.partition(b'"sequence_number":0')
+        assert number
+        self._message, self._before = message, before + b'"sequence_number":'
+        self._template = sse.Template(after)
+
+    def add(self, text: str, number: int) -> bytes:
+        """Add text to the message; returns the frame of this."""
+        self._message.append(text)
+        return self._before + b"%d" % number + self._template.fill(text)
+
+
 class Output:
     """Turns deltas into items. Methods with events must be read to their end."""
 
@@ -46,6 +64,7 @@ class Output:
         """The complete items."""
         self._options, self._next_number, self._logprobs = options, next_number, logprobs
         self._open: OpenItem | None = None
+        self._frames: TextFrames | None = None
         self._has_calls = False
         self._entries: list[TokenLogprob] = []
         """Of tokens whose text has not been added. After a call there are none."""
@@ -79,6 +98,14 @@ class Output:
                 case _:
                     assert_never(delta)
 
+    def more_text(self, text: str) -> bytes | None:
+        """The frame of text that goes on with the open message. None: there is none."""
+        if not isinstance(self._open, OpenMessage):
+            return None
+        if self._frames is None:
+            self._frames = TextFrames(self._open)
+        return self._frames.add(text, self._next_number())
+
     def end(self, *, is_cut: bool) -> Iterator[ResponseEvent]:
         """End the last item. A response without any gets an empty message."""
         if self._open is None and not self.items:
@@ -109,7 +136,7 @@ class Output:
     def _close(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         if self._open is None:
             return
-        closed, self._open = self._open, None
+        closed, self._open, self._frames = self._open, None, None
         item = closed.item(status)
         self.items.append(item)
         yield from closed.end(item)

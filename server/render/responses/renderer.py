@@ -42,6 +42,7 @@ class ResponsesRenderer:
         self._deltas = ChoiceDeltas(chat_options)
         self._counter = UsageCounter(1, sum(map(len, envelope.prompts)))
         self._logprobs = AnswerLogprobs(envelope)
+        self._is_plain = self._deltas.is_plain and envelope.num_top is None
         self._weight = 0  # of all outputs so far
         self._next_number = count().__next__
         self._output = Output(item_options, self._next_number, self._logprobs.wire)
@@ -57,6 +58,11 @@ class ResponsesRenderer:
     def feed(self, _index: int, output: StepOutput) -> bytes:
         """Events for the new text, and at the end those that end the items and the response."""
         self._weight += weight_of(output)
+        if self._is_plain and output.finish_reason is None and output.text and not output.thinking:
+            frame = self._output.more_text(output.text)
+            if frame is not None:
+                self._counter.count(0, output)
+                return frame
         data = _frames(self._events(output))
         if output.finish_reason is None:
             return data

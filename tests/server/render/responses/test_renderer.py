@@ -99,6 +99,25 @@ def test_the_events_add_up_to_the_items(make, generate, split, text, kinds):
     assert done == final["output"]
 
 
+def test_plain_text_is_streamed_as_by_its_events(make, generate, split, whole_of):
+    """Without tools and log-probabilities, frames are filled instead of encoded."""
+    for text in ('Hé, \u2028 the 🙂 "fox"!', f"<think>{THOUGHT}</think>\n\nHello, you!"):
+        outputs = generate(text=text)
+        renderer = make(has_tools=False)
+        events = streamed(renderer, split(outputs))
+        final = events[-1]["response"]
+        assert [item["text"] for item in rebuilt(events)] == [
+            text_of(item) for item in final["output"]
+        ]
+        whole = checked_response(make(has_tools=False).whole([whole_of(outputs)]))
+        assert without_ids(final) == without_ids(whole)
+        assert all(
+            event["logprobs"] == []
+            for event in events
+            if event["type"] == "response.output_text.delta"
+        )
+
+
 def test_an_empty_answer_is_an_empty_message(make):
     end = out(text="", finish_reason="stop", num_prompt_tokens=5, num_output_tokens=1)
     events = streamed(make(has_tools=False), [end])
