@@ -29,6 +29,12 @@ def test_functions_of_a_namespace(decode, name, joined):
     assert chosen.function.name == joined
 
 
+@each("name", ["files.read", "mcp__" + "x" * 100])
+def test_names_as_agents_send_them(decode, name):
+    [tool] = Tools.of(decode(tools=[F | {"name": name}])).functions
+    assert tool.function.name == name
+
+
 def test_tool_choices(decode):
     def chosen(choice, *, tools=(F, G)):
         request = decode(tool_choice=choice, tools=list(tools))
