@@ -31,8 +31,11 @@ from core.contract.params import SamplingParams
 from core.model.loader import load_model
 from core.model_input import ModelInput
 
+SHOWN = 8
+"""Sequences after which the figures so far are printed."""
+
 PIECE = 64
-"""Rows of logits that exist in float64 at a time."""
+"""Rows of log-probabilities that exist at a time."""
 
 
 class Contender(Protocol):
@@ -127,11 +130,11 @@ class Distance:
         next_ids = torch.tensor([*ids[1:], 0])[:, None]
         for at in range(0, len(ids), PIECE):
             rows = slice(at, at + PIECE)
-            wanted = reference[rows].double().log_softmax(-1)
-            actual = found[rows].double().log_softmax(-1)
+            wanted = reference[rows].log_softmax(-1)
+            actual = found[rows].log_softmax(-1)
             self._kl += (wanted.exp() * (wanted - actual)).sum().item()
             self._num_equal += int((wanted.argmax(-1) == actual.argmax(-1)).sum())
-            more = (wanted - actual).gather(1, next_ids[rows])[:, 0]
+            more = (wanted - actual).gather(1, next_ids[rows])[:, 0].double()
             self._losses.append(more[:-1] if at + PIECE >= len(ids) else more)
         self._num_tokens += len(ids)
 
@@ -164,14 +167,16 @@ def main() -> None:
         peers = [LlamaCpp(options.llama, file, tokenizer.vocab_size) for file in files]
         contenders += peers
     distances = [Distance() for _ in contenders]
-    for ids in windows(tokenizer, options.tokens):
+    for number, ids in enumerate(windows(tokenizer, options.tokens), start=1):
         wanted = reference.logits(ids)
         for contender, distance in zip(contenders, distances, strict=True):
             distance.add(wanted, contender.logits(ids), ids)
+        if number % SHOWN == 0:
+            print(f"{number * WINDOW} tokens", flush=True)
+            for contender, distance in zip(contenders, distances, strict=True):
+                print(f"{contender.name:40} {distance}", flush=True)
     for peer in peers:
         peer.close()
-    for contender, distance in zip(contenders, distances, strict=True):
-        print(f"{contender.name:40} {distance}", flush=True)
 
 
 if __name__ == "__main__":
