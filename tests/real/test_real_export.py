@@ -86,7 +86,8 @@ def test_files_of_the_converter_are_read_and_ours_are_the_same(converter, family
         for key in wanted_keys.keys() - found.keys()
         if not key.startswith("general.") and not key.endswith(".vocab_size")
     }
-    assert not missing
+    # the tokenizer has no BOS; the converter takes that of the configuration
+    assert missing <= {"tokenizer.ggml.bos_token_id"}
 
 
 def _plain(value: Any) -> Any:
