@@ -36,10 +36,10 @@ class Families:
 
     @classmethod
     def of(cls, settings: Settings, tokenizer: Tokenizer) -> Families:
-        chat_template = tokenizer.chat_template
+        chat_template = tokenizer.tool_template
         return cls(
             tool=_chosen(settings.tool_call_parser, _detected_tool(chat_template)),
-            reasoning=_chosen(settings.reasoning_parser, reasoning.detect(chat_template)),
+            reasoning=_chosen(settings.reasoning_parser, reasoning.detect(tokenizer.chat_template)),
             thinks_by_default=_thinks_by_default(tokenizer),
             takes_system=_takes_system(tokenizer),
             takes_late_system=_takes_late_system(tokenizer),

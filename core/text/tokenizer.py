@@ -60,9 +60,10 @@ class Tokenizer:
         self.turn_end_ids: frozenset[int] = frozenset()
         """The token that ends a turn of a template chosen by name."""
         template = tokenizer.chat_template
-        self.chat_template: str | None = (
-            template.get("default") if isinstance(template, dict) else template
-        )
+        named = template if isinstance(template, dict) else {"default": template}
+        self.chat_template: str | None = named.get("default")
+        self.tool_template: str | None = named.get("tool_use", self.chat_template)
+        """The template of conversations with tools."""
         self._special_text = SpecialText(
             str(tokenizer.convert_ids_to_tokens(token_id)) for token_id in self.special_ids
         )

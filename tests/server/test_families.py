@@ -41,6 +41,12 @@ def test_families_are_detected_from_the_template(template, name, thinking):
     assert (found.tool, found.reasoning) == (name, thinking)
 
 
+def test_a_template_for_tools_of_its_own_is_the_one_that_counts():
+    found = families({"default": PLAIN, "tool_use": HERMES})
+    assert (found.tool, found.writes_tools, found.template_shows_tools) == ("hermes", False, True)
+    assert families({"default": PLAIN}).writes_tools
+
+
 def test_the_operator_s_choice_overrides_detection():
     found = families(HERMES, tool_call_parser="pythonic", reasoning_parser="think")
     assert (found.tool, found.reasoning) == ("pythonic", "think")

@@ -1,7 +1,9 @@
 """Routes below /v1 answer without that prefix."""
 
 import pytest
+from litestar import Litestar, get
 
+from server.short_paths import with_short_paths
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio
@@ -32,3 +34,17 @@ async def test_a_short_path_needs_a_key_too(start_app):
     app = await start_app(api_keys=("k",))
     assert (await ask(app, "POST", "/chat/completions", {"messages": USER})).status == 401
     assert (await ask(app, "GET", "/models")).status == 401
+
+
+async def test_a_route_without_the_prefix_keeps_its_path():
+    def handler(path):
+        async def handle() -> dict[str, str]:
+            return {"path": path}
+
+        return get(path)(handle)
+
+    handlers = [handler(path) for path in ("/a", "/v1/a", "/v1/b")]
+    app = Litestar(handlers, openapi_config=None, logging_config=None)
+    wrapped = with_short_paths(app, app)
+    for path, found in (("/a", "/a"), ("/v1/a", "/v1/a"), ("/b", "/v1/b")):
+        assert (await ask(wrapped, "GET", path)).json == {"path": found}
