@@ -6,6 +6,7 @@ python -m benchmarks.start_up_child DIRECTORY PROMPT_LEN
 from __future__ import annotations
 
 import json
+import logging
 import random
 import statistics
 import sys
@@ -21,14 +22,32 @@ from core.engine import Engine
 NUM_REQUESTS = 10
 
 
+class ProofSeconds(logging.Handler):
+    """Adds up the seconds of the proofs at load, which log them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.total = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Read a line of the log."""
+        if " proved in " in record.getMessage() and isinstance(record.args, tuple):
+            self.total += float(str(record.args[0]))
+
+
 def measure(directory: Path, prompt_len: int) -> dict[str, float]:
     """Load a model in this process, and serve requests one after the other."""
     from transformers import AutoModelForCausalLM  # noqa: F401, PLC0415 - import it untimed
 
+    proofs = ProofSeconds()
+    logger = logging.getLogger("roseinfer.core")
+    logger.addHandler(proofs)
+    logger.setLevel(logging.DEBUG)
     model = ModelConfig(model=str(directory), device="cpu")
     wall, cpu = time.perf_counter(), time.process_time()
     loaded = load_engine(model, EngineConfig(max_model_len=1024))
     found = {"load_s": time.perf_counter() - wall, "load_cpu_s": time.process_time() - cpu}
+    found["proof_s"] = proofs.total
     rng = random.Random(0)
     first, *later = (
         _time_to_first_token(

@@ -135,7 +135,7 @@ def of_one_layer(family: str, fmt: Format) -> PackedExperts:
     return packed_experts(model)[0]
 
 
-@pytest.mark.parametrize("fmt", list(Format))
+@pytest.mark.parametrize("fmt", [Format.FLOAT32, Format.BFLOAT16, Format.INT8])
 @pytest.mark.parametrize("family", ["gpt_oss", "mixtral"])
 def test_a_token_does_not_depend_on_its_batch(family: str, fmt: Format) -> None:
     experts = of_one_layer(family, fmt)

@@ -13,10 +13,11 @@ from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.causal_attention import causal_attention
 from core.model.hook import AttentionHook
-from tests.core.fusion.test_cpu import installed, logits
+from tests.core.fusion.test_cpu import IDS, installed, logits
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, mixture
+from tests.zoo.shrink import tiny_config, tiny_model
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -38,7 +39,7 @@ def fresh(family: str, **more: Any) -> Any:
 
 
 @each("family", sorted(MIXTURES))
-@each("fmt", list(Format))
+@each("fmt", [Format.FLOAT32, Format.BFLOAT16, Format.INT8])
 def test_all_of_a_model_is_fused(family: str, fmt: Format) -> None:
     assert installed(fresh(family), fmt) == WHOLE
 
@@ -143,6 +144,19 @@ def test_what_computes_something_else_stays(name: str, forward: Any, is_class: b
     expected = logits(model)
     assert installed(model, Format.FLOAT32)["layer"] == NUM_LAYERS - 1
     torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_angles_of_each_layer_type_leave_the_decoder() -> None:
+    """Mellum asks for them with the type of a layer."""
+    model = tiny_model(tiny_config("mellum"))
+    model.set_attn_implementation("eager")
+    ids = IDS[None] % model.config.vocab_size
+    with torch.inference_mode():
+        expected = model(ids, use_cache=False).logits.clone()
+        counts = installed(model, Format.FLOAT32)
+        assert counts["layer"] == model.config.num_hidden_layers
+        assert "decoder" not in counts
+        torch.testing.assert_close(model(ids, use_cache=False).logits, expected)
 
 
 def test_limited_projections_stay() -> None:
