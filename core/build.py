@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, replace
 
 from core.assembly.attention import Instrument
@@ -17,6 +16,7 @@ from core.kv.manager import KVCacheManager
 from core.model.limits import Limits
 from core.model.loader import LoadedModel, load_model, source_of
 from core.scheduler import Scheduler
+from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
@@ -39,16 +39,19 @@ def load_engine(
     model_config: ModelConfig, config: EngineConfig, *, instrument: Instrument | None = None
 ) -> LoadedEngine:
     """Load everything, on the thread that will own it. Raises ModelLoadError."""
-    start = time.monotonic()
+    stages = Stages()
     model = load_model(model_config)
+    stages.end("imports and weights")
     tokenizer = Tokenizer.load(
         model_config.tokenizer or source_of(model_config),
         trust_remote_code=model_config.trust_remote_code,
         chat_template=model_config.chat_template,
         vocab_size=model.vocab_size,
     )
+    stages.end("tokenizer")
     loaded = assemble(model, tokenizer, config, model_config.quantization, instrument)
-    logger.info("loaded in %.1f s", time.monotonic() - start)
+    stages.end("engine")
+    logger.info("loaded in %s", stages)
     return loaded
 
 

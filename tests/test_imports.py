@@ -68,6 +68,7 @@ CORE_LAYERS = (
         "core.huge_pages",
         "core.layer_spec",
         "core.builtin_model",
+        "core.stages",
         "core.step_timer",
         "core.hand_over",
         "core.progress",

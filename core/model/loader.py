@@ -16,6 +16,7 @@ from core.model.devices import pick_device
 from core.model.gguf import find_gguf, load_gguf
 from core.model.loaded_model import LoadedModel, describe
 from core.model.memory import enough_memory
+from core.model.modelling_import import import_modelling
 from core.model.prequantised import move
 
 __all__ = ["LoadedModel", "load_model", "source_of"]
@@ -27,6 +28,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     Remote code runs only with ``trust_remote_code``.
     """
     device = pick_device(config.device)
+    import_modelling()
     with _one_line_errors(config.model or "the built-in model"):
         module = _load(config, device)
     with enough_memory("the weights"):

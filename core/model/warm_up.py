@@ -11,14 +11,12 @@ from core.step_timer import StepTimer
 NUM_PROMPT_TOKENS = 32
 """Tokens of the prompt. More would delay the start of large models."""
 
-_PARAMS = (
-    SamplingParams(max_tokens=2, temperature=0.0),
-    SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9),
-)
+_GREEDY = SamplingParams(max_tokens=2, temperature=0.0)
+_SAMPLED = SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9)
 
 
 def warm_up(runner: ModelRunner, limits: Limits) -> None:
-    """Compute a prompt and a decode step, greedy and sampled.
+    """Compute a prompt with a greedy token and a decode step with a sampled one.
 
     This starts threads, allocates workspaces and compiles kernels. It uses the first blocks of the
     KV cache, which must be free, and clears them. The runner gets a new timer.
@@ -27,15 +25,14 @@ def warm_up(runner: ModelRunner, limits: Limits) -> None:
     if length < 1:
         return
     block_ids = range(-(-(length + 1) // limits.block_size))
-    for params in _PARAMS:
-        for num_tokens, count in ((length, length), (length + 1, 1)):
-            sequence = dummy_sequence(
-                num_tokens,
-                params,
-                iter(block_ids),
-                limits.block_size,
-                num_groups=len(runner.first_blocks),
-            )
-            runner.launch(dummy_step([sequence], [count])).collect()
+    for num_tokens, count, params in ((length, length, _GREEDY), (length + 1, 1, _SAMPLED)):
+        sequence = dummy_sequence(
+            num_tokens,
+            params,
+            iter(block_ids),
+            limits.block_size,
+            num_groups=len(runner.first_blocks),
+        )
+        runner.launch(dummy_step([sequence], [count])).collect()
     runner.clear([*block_ids, *runner.first_blocks[1:]])
     runner.timer = StepTimer()

@@ -1,0 +1,95 @@
+"""What the import of transformers' modelling code leaves out, and that the rest works."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import transformers
+from transformers.utils import import_utils
+
+from core.model.modelling_import import _by_folder, _on_the_end
+
+HEAVY = (
+    "pandas",
+    "scipy",
+    "sklearn",
+    "torch._dynamo.eval_frame",
+    "torch._inductor",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.nn.attention.flex_attention",
+)
+"""Modules that take long to import, and that a server does not need."""
+
+IMPORT = """
+import sys
+from core.model.modelling_import import import_modelling
+import_modelling()
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
+"""
+
+
+def run(program: str) -> list[str]:
+    """The words that a program in a new interpreter prints after the import."""
+    done = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-W", "ignore", "-c", IMPORT + program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_no_heavy_module_is_imported_with_the_modelling_code():
+    assert run(f"print(*(set({HEAVY}) & set(sys.modules)))") == []
+
+
+@pytest.mark.slow
+def test_what_was_left_out_works_when_it_is_needed():
+    program = """
+import torch
+from transformers import masking_utils
+with masking_utils.TransformGetItemToIndex() as mode:
+    print(type(mode).__name__)
+double = torch.compile(lambda x: 2 * x, backend="eager")
+print(double(torch.ones(1)).item())
+import torch._dynamo.config
+print(torch._dynamo.config.recompile_limit > 0, torch.distributed.is_available())
+print("torch._dynamo.eval_frame" in sys.modules)
+"""
+    assert run(program) == ["TransformGetItemToIndex", "2.0", "True", "True", "True"]
+
+
+def original_lister():
+    """transformers' lister without the replaced functions, whoever imported it first."""
+    name = "transformers.utils.original_import_utils"
+    spec = importlib.util.spec_from_file_location(name, import_utils.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_names_of_every_family_are_found_at_the_end_of_its_files():
+    fetch = original_lister().fetch__all__
+    quick = _on_the_end(fetch)
+    files = sorted((Path(transformers.__file__).parent / "models").glob("*/*.py"))
+    texts = [file.read_text("utf-8") for file in files]
+    assert sum(bool(fetch(text)) for text in texts) > 500
+    assert all(quick(text) == fetch(text) for text in texts)
+    assert quick('__all__ = ["a"]') == ["a"]
+    assert quick("no names") == fetch("no names") == []
+
+
+def test_a_folder_is_read_once_by_whatever_name(tmp_path):
+    asked = []
+    create = _by_folder(asked.append)
+    (tmp_path / "__init__.py").touch()
+    for path in (tmp_path, str(tmp_path), tmp_path / "__init__.py"):
+        create(path)
+    assert asked == [str(tmp_path)] * 3
