@@ -44,6 +44,11 @@ class BlockStream:
         self._thinking: list[str] = []
         self._template: sse.Template | None = None
 
+    @property
+    def text_template(self) -> sse.Template | None:
+        """Makes the events of more text, while a block of text is open."""
+        return self._template
+
     def feed(self, delta: Delta) -> bytes:
         """The events of a delta."""
         match delta:

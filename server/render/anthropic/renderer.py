@@ -65,6 +65,9 @@ class MessageRenderer:
         return b""
 
     def feed(self, _index: int, output: StepOutput) -> bytes:
+        template = self._blocks.text_template
+        if template is not None and self._deltas.is_plain and output.finish_reason is None:
+            return template.fill(output.text) if output.text else b""
         pieces: list[bytes] = []
         if not self._has_begun:
             self._has_begun = True

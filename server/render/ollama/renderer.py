@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from core.contract.messages import StepOutput, TokenLogprob
-from schemas.logprobs import TokenLogprob as ShownLogprob
 from schemas.ollama_answer import OllamaError
+from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.parsers.message import Call, Message, fold
 from server.render.base import weight_of
@@ -42,6 +42,7 @@ class OllamaRenderer:
         self._arguments: list[str] = []
         self._num_calls = 0
         self._entries: list[TokenLogprob] = []
+        self._template: sse.Template | None = None
 
     @property
     def keep_alive(self) -> bytes:
@@ -57,8 +58,12 @@ class OllamaRenderer:
     def feed(self, _index: int, output: StepOutput) -> bytes:
         if self._first is None:
             self._first = time.perf_counter_ns()
+        if self._template is not None and output.finish_reason is None:
+            return self._template.fill(output.text) if output.text else b""
         self._entries += output.logprobs
         data = b"".join([self._piece(delta) for delta in self._deltas.feed(output)])
+        if self._deltas.is_plain and self._envelope.num_top is None and output.text:
+            self._template = self._text_template()
         if output.finish_reason is not None:
             data += self._call() + self._line(NOTHING, is_done=True, **self._summary(output))
         return data
@@ -88,6 +93,11 @@ class OllamaRenderer:
                 return self._line(Message(content=None, reasoning=text, calls=()))
             case Content(text):
                 return self._call() + self._line(Message(content=text, reasoning=None, calls=()))
+
+    def _text_template(self) -> sse.Template:
+        """Makes the lines of more text, once all further output is text."""
+        text = Message(content=sse.PLACEHOLDER, reasoning=None, calls=())
+        return sse.Template(self._encoded(self._new_line(text, 0, **self._head(is_done=False))))
 
     def _call(self) -> bytes:
         """The line of the call that is complete now, if there is one."""
@@ -124,7 +134,8 @@ class OllamaRenderer:
             "eval_duration": end - self._start - prompt,
         }
 
-    def _logprobs(self) -> list[ShownLogprob] | UnsetType:
+    def _logprobs(self) -> Any:
+        """A list of log-probabilities, or UNSET."""
         num_top = self._envelope.num_top
         if num_top is None or not self._entries:
             return UNSET

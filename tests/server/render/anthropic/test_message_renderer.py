@@ -158,6 +158,17 @@ def test_blocks_of_a_stream_and_of_a_whole_message(make, generate, split, whole_
     assert without_ids(streamed(make(), split(outputs))) == one
 
 
+@each("answer, blocks", [TEXTS[0], TEXTS[5]])
+def test_without_tools_templates_make_the_same_blocks(
+    make, generate, split, whole_of, answer, blocks
+):
+    outputs = generate(text=answer)
+    one = without_ids(whole(make(has_tools=False), whole_of(outputs)))
+    assert one["content"] == blocks
+    assert without_ids(streamed(make(has_tools=False), split(outputs))) == one
+    assert without_ids(streamed(make(has_tools=False), outputs)) == one
+
+
 @each("answer, blocks", [TEXTS[5], TEXTS[7]])
 def test_omitted_thinking_is_in_its_signature(make, generate, split, whole_of, answer, blocks):
     outputs = generate(text=answer)

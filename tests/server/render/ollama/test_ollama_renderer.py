@@ -95,6 +95,19 @@ def test_a_stream_and_a_whole_answer(
         ChatResponse(**line)
 
 
+@each("text, thinking, content, calls", [TEXTS[0], TEXTS[3]])
+def test_without_tools_templates_make_the_same_text(
+    make, generate, split, text, thinking, content, calls
+):
+    outputs = generate(text=text, logprobs=False)
+    for pieces in (outputs, split(outputs)):
+        *lines, last = lines_of(make(has_tools=False), pieces)
+        assert added(lines) == (thinking, content, calls)
+        check_summary(last, outputs)
+        for line in lines:
+            ChatResponse(**line)
+
+
 def test_a_generated_text(make, generate, whole_of):
     outputs = generate(text=f"<think>{THOUGHT}</think>Hello!", logprobs=False)
     lines = lines_of(make(generate_line, has_tools=False), outputs)
