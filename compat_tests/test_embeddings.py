@@ -13,7 +13,9 @@ from tests.support.pooling_models import WIDTH, describe, save_cross_encoder, sa
 pytestmark = pytest.mark.slow
 
 
-def test_sdk(start_server: StartServer, tmp_path: Path) -> None:
+def test_c133_the_sdk_gets_the_vectors_of_the_raw_request(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     save_encoder(tmp_path)
     describe(tmp_path, pooling={"pooling_mode": "mean"}, normalizes=True)
     server = start_server(str(tmp_path)).wait_ready()
@@ -30,6 +32,8 @@ def test_sdk(start_server: StartServer, tmp_path: Path) -> None:
             model=tmp_path.name, input="a fox", encoding_format="float"
         )
         assert floats.data[0].embedding == pytest.approx(vectors[0], abs=1e-4)
+        raw = Api(server).ok("/v1/embeddings", {"input": "a fox", "encoding_format": "float"})
+        assert raw["data"][0]["embedding"] == floats.data[0].embedding
         assert floats.usage.prompt_tokens == floats.usage.total_tokens > 0
         with pytest.raises(openai.BadRequestError) as caught:
             client.embeddings.create(model=tmp_path.name, input="word " * 100)

@@ -278,13 +278,6 @@ def test_c131_a_body_byte_by_byte(api: Api) -> None:
         assert connection.read_reply().json["choices"]
 
 
-def test_c133_embeddings_are_absent_in_the_form_of_an_error(api: Api, sdk: openai.OpenAI) -> None:
-    error = api.refused("/v1/embeddings", {"model": api.server.model, "input": "x"}, status=404)
-    assert error["code"] in {None, "unknown_url"}
-    with pytest.raises(openai.NotFoundError):
-        sdk.embeddings.create(model=api.server.model, input="x")
-
-
 QUESTIONS = [
     ("The sky is", [" blue.", " a fish.", " seven.", " running quickly."]),
     ("1, 2, 3, 4,", [" 5", " 9", " cat", " 1"]),

