@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,10 @@ BEGIN, END = "<!-- begin: made by benchmarks/table.py -->", "<!-- end -->"
 DASH = "-"
 
 
+_STAMP = re.compile(r"^\d\d-\d\d [\d:]+ (\[\S+:\d+\] )?")
+"""Time and place at the start of a line of vLLM's log."""
+
+
 def tables(lines: Sequence[Line]) -> str:
     """The machines and versions, the tables of every group, and the machines side by side."""
     parts = [preface(lines)]
@@ -51,12 +56,15 @@ def tables(lines: Sequence[Line]) -> str:
         ]
         parts.append(_remarks(results))
     parts.append(side_by_side(groups))
-    verbs = {"failure": "did not run", "warning": "warned"}
-    messages = [
-        f"{line['model']}: {line['contender']} {verbs[line['kind']]}: {line['message']}\n"
-        for line in lines
-        if line["kind"] in verbs
-    ]
+    messages = []
+    for line in lines:
+        if line["kind"] == "failure":
+            messages.append(
+                f"{line['model']}: {line['contender']} did not run: {line['message']}\n"
+            )
+        elif line["kind"] == "warning":
+            text = _STAMP.sub("", line["message"])
+            messages.append(f"{line['contender']} warned: {text}\n")
     parts += dict.fromkeys(messages)
     return "\n".join(part for part in parts if part)
 
