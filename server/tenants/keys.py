@@ -22,17 +22,20 @@ class Keys:
     ) -> None:
         self._secret = secrets.token_bytes(32)
         self._shares_prefix_cache = share_prefix_cache
+        self._numbers: dict[bytes, int] = {}  # of all keys without a name, also of former ones
         self.replace(api_keys)
 
     def replace(self, api_keys: Iterable[ApiKey]) -> None:
-        """Accept these keys instead. Tenants of keys that stay keep their cached prefixes."""
+        """Accept these keys instead. Tenants of keys that stay are the same as before.
+
+        What is held for a tenant goes by its name: budgets, rates, stored responses. So a name
+        never passes from one key to another, wherever the keys are in the file.
+        """
         self._tenants: dict[bytes, Tenant] = {}
-        num_unnamed = 0
         for api_key in api_keys:
             digest = _digest(api_key.key.encode())
             if digest not in self._tenants:
-                num_unnamed += not api_key.name
-                name = api_key.name or f"key#{num_unnamed}"
+                name = api_key.name or self._numbered(digest)
                 self._tenants[digest] = Tenant(name, self._salt(api_key), has_key=True)
 
     def __bool__(self) -> bool:
@@ -41,6 +44,10 @@ class Keys:
     def find(self, token: bytes) -> Tenant | None:
         """The holder of a key, if it is one. An empty token is none."""
         return self._tenants.get(_digest(token)) if token else None
+
+    def _numbered(self, digest: bytes) -> str:
+        """The name of a key without one. Its number is its own while the process runs."""
+        return f"key#{self._numbers.setdefault(digest, len(self._numbers) + 1)}"
 
     def _salt(self, api_key: ApiKey) -> str:
         """A salt of the name, or of a key without one, that only this process can compute."""

@@ -76,8 +76,18 @@ def test_replaced_keys_keep_the_salt_of_those_that_stay():
     found.replace([ApiKey("kept"), ApiKey("new")])
     assert found.find(b"gone") is None
     assert found.find(b"kept").salt == salt
-    assert found.find(b"kept").name == "key#1"
     assert found.find(b"new").salt != salt
+
+
+def test_a_name_never_passes_to_another_key():
+    """Budgets, rates and stored responses go by it."""
+    found = keys("gone", "kept")
+    found.replace([ApiKey("kept"), ApiKey("new")])
+    assert (found.find(b"kept").name, found.find(b"new").name) == ("key#2", "key#3")
+    found.replace([ApiKey("new"), ApiKey("gone"), ApiKey("kept")])
+    assert found.find(b"kept").name == "key#2"
+    assert found.find(b"new").name == "key#3"
+    assert found.find(b"gone").name == "key#1"
 
 
 @pytest.mark.parametrize("token", [b"", b"on", b"one ", b"One", "oné".encode("latin-1")])
