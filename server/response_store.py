@@ -21,10 +21,16 @@ class StoredResponse:
     output_ids: tuple[str, ...]
     """Ids of the last items."""
 
+    num_item_bytes: int = field(init=False)
+    """Bytes of all items."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_item_bytes", sum(map(len, self.items)))
+
     @property
     def size(self) -> int:
         """Bytes. Items that are shared with other responses count for each."""
-        return OVERHEAD + len(self.body) + sum(map(len, self.items)) + 8 * len(self.items)
+        return OVERHEAD + len(self.body) + self.num_item_bytes + 8 * len(self.items)
 
 
 @dataclass(slots=True)
@@ -40,7 +46,8 @@ class _Shelf:
 class ResponseStore:
     """Keeps the last responses of each tenant, up to two limits of all together. Any thread.
 
-    The tenant with the most bytes gives up its oldest response when there are too many.
+    Of too many responses, the tenant with the most gives up its oldest; of too many bytes, the
+    tenant with the most bytes.
     """
 
     def __init__(self, max_responses: int, max_bytes: int) -> None:
@@ -64,9 +71,10 @@ class ResponseStore:
             kept = response.items[len(response.items) - len(response.output_ids) :]
             shelf.items.update(zip(response.output_ids, kept, strict=True))
             self._count(shelf, response, 1)
-            while self._num_responses > self.max_responses or self._num_bytes > self.max_bytes:
-                name, largest = max(self._shelves.items(), key=lambda pair: pair[1].num_bytes)
-                self._drop(name, largest, next(iter(largest.responses)))
+            while self._num_responses > self.max_responses:
+                self._drop_oldest_of(max(self._shelves, key=self._num_responses_of))
+            while self._num_bytes > self.max_bytes:
+                self._drop_oldest_of(max(self._shelves, key=self._num_bytes_of))
 
     def get(self, tenant: str, response_id: str) -> StoredResponse | None:
         """A response of the tenant."""
@@ -88,6 +96,16 @@ class ResponseStore:
                 return False
             self._drop(tenant, shelf, response_id)
             return True
+
+    def _num_responses_of(self, tenant: str) -> int:
+        return len(self._shelves[tenant].responses)
+
+    def _num_bytes_of(self, tenant: str) -> int:
+        return self._shelves[tenant].num_bytes
+
+    def _drop_oldest_of(self, tenant: str) -> None:
+        shelf = self._shelves[tenant]
+        self._drop(tenant, shelf, next(iter(shelf.responses)))
 
     def _drop(self, tenant: str, shelf: _Shelf, response_id: str) -> None:
         response = shelf.responses.pop(response_id)

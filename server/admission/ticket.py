@@ -33,7 +33,7 @@ class Ticket:
         """
         self.tenant = tenant
         self.num_body_bytes = 0
-        """Bytes of the body that have arrived."""
+        """Bytes of the body that have arrived, and of stored items that it refers to."""
         self._admission = admission
         self._held: dict[Budget, int] = {}
         self._is_declared = declared_bytes is not None
@@ -67,6 +67,11 @@ class Ticket:
         self.num_body_bytes += num_bytes
         if not self._is_declared:
             self._take(self._admission.body_bytes, num_bytes)
+
+    def stored_found(self, num_bytes: int) -> None:
+        """Count stored items that the body refers to, as if it contained them."""
+        self.num_body_bytes += num_bytes
+        self._take(self._admission.body_bytes, num_bytes)
 
     def decoded(self, num_choices: int) -> None:
         """Take the places of all choices. One was taken at the headers."""

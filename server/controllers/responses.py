@@ -41,5 +41,7 @@ class ResponsesController(Controller):
         """Continue a conversation of items."""
         serving.check_accepting(data.model)
         shelf = Shelf(serving.responses, ticket.tenant.name)
+        limit = serving.settings.max_body_size
+        ticket.stored_found(shelf.num_stored_bytes(data, limit))
         translate = partial(translate_response, shelf=shelf)
         return await answer(serving, ticket, translate, data, priority=data.priority)

@@ -66,6 +66,15 @@ def test_the_largest_tenant_gives_way(store):
     assert store.get("large", "r8") is not None
 
 
+def test_many_small_responses_evict_nobody_elses(store):
+    large = stored("r0", size=5 * OVERHEAD)
+    store.put("few", large)
+    for i in range(1, 9):
+        store.put("many", stored(f"r{i}"))
+    assert store.get("few", "r0") is large
+    assert [i for i in range(1, 9) if store.get("many", f"r{i}")] == [7, 8]
+
+
 def test_a_deleted_response_is_gone_and_makes_room(store):
     for i in range(3):
         store.put("a", stored(f"r{i}"))

@@ -11,6 +11,7 @@ from core.contract.errors import InvalidRequest
 from schemas.responses import Response
 from schemas.responses_input import InputItem
 from schemas.responses_request import ResponsesRequest
+from server.admission.checkpoint import checkpoint
 from server.response_store import ResponseStore, StoredResponse
 from server.translate.responses.errors import missing
 from server.translate.responses.items import PlacedItem
@@ -23,6 +24,30 @@ class Shelf:
 
     store: ResponseStore
     tenant: str
+
+    def num_stored_bytes(self, request: ResponsesRequest, limit: int) -> int:
+        """Bytes of stored items that a request brings in. Raises InvalidRequest above ``limit``.
+
+        An item counts as often as it is named. Ids that are not found are left to
+        ``conversation``. It reads no item, so it is fast enough for the event loop.
+        """
+        total, param = 0, "input"
+        if request.previous_response_id is not None:
+            previous = self.store.get(self.tenant, request.previous_response_id)
+            if previous is not None:
+                total, param = previous.num_item_bytes, "previous_response_id"
+        if isinstance(request.input, list):
+            for item in request.input:
+                if item.type == "item_reference" and item.id is not None:
+                    total += len(self.store.item(self.tenant, item.id) or b"")
+        if total > limit:
+            raise InvalidRequest(
+                f"The stored items that this request refers to have {total} bytes; this server "
+                f"takes at most {limit} bytes, as of a body. Refer to fewer items.",
+                param=param,
+                code="stored_items_too_large",
+            )
+        return total
 
     def conversation(self, request: ResponsesRequest) -> Conversation:
         """The items of a request and of the responses before it. Raises InvalidRequest."""
@@ -72,14 +97,19 @@ class Shelf:
             return []
         if isinstance(given, str):
             return [PlacedItem(InputItem(role="user", content=given), "input")]
+        found: dict[str, InputItem] = {}
         return [
-            PlacedItem(self._resolved(item, f"input[{i}]"), f"input[{i}]")
+            PlacedItem(self._resolved(item, f"input[{i}]", found), f"input[{i}]")
             for i, item in enumerate(given)
         ]
 
-    def _resolved(self, item: InputItem, path: str) -> InputItem:
+    def _resolved(self, item: InputItem, path: str, found: dict[str, InputItem]) -> InputItem:
+        """The item that a reference names. Items that were ``found`` are not read again."""
         if item.type != "item_reference":
             return item
+        checkpoint()
+        if item.id in found:
+            return found[item.id]
         if item.id is None:
             raise missing(f"{path}.id")
         data = self.store.item(self.tenant, item.id)
@@ -89,7 +119,8 @@ class Shelf:
                 param=f"{path}.id",
                 code="item_not_found",
             )
-        return read_item(data)
+        found[item.id] = read_item(data)
+        return found[item.id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +132,19 @@ class Conversation:
 
     def items(self) -> list[PlacedItem]:
         """All items in order."""
-        earlier = [PlacedItem(read_item(data), "previous_response_id") for data in self.earlier]
-        return [*earlier, *self.own]
+        items = []
+        for data in self.earlier:
+            checkpoint()
+            items.append(PlacedItem(read_item(data), "previous_response_id"))
+        return [*items, *self.own]
 
     def as_json(self) -> tuple[bytes, ...]:
         """All items as they are stored. Those without an id get one."""
-        return (*self.earlier, *(kept_item(placed.item) for placed in self.own))
+        own = []
+        for placed in self.own:
+            checkpoint()
+            own.append(kept_item(placed.item))
+        return (*self.earlier, *own)
 
 
 def why_not_found(store: ResponseStore) -> str:

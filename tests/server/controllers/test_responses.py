@@ -1,11 +1,17 @@
 """The routes of the Responses API, over the whole application."""
 
+import logging
+import signal
+
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from openai.types.responses import ResponseItemList
 
 from server.controllers.ticketed import ticketed_paths
+from server.response_store import StoredResponse
+from server.tenants.key_file import KeyFile
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, out, words
 from tests.support.responses import checked_response, events_of
@@ -155,6 +161,76 @@ async def test_keys_do_not_share_responses(start_app):
     assert (await ask(app, "DELETE", path, headers=two)).status == 404
     assert (await ask(app, "GET", path)).status == 401
     assert (await ask(app, "GET", path, headers=one)).status == 200
+
+
+async def test_after_a_change_of_keys_each_has_its_own_responses(start_app, tmp_path, caplog, soon):
+    file = tmp_path / "keys"
+    file.write_text("one\ntwo\n")
+    app = await start_app(served_model_names=(MODEL,), api_key_file=KeyFile.read(str(file)))
+    one, two = ({"authorization": f"Bearer {key}"} for key in ("one", "two"))
+    paths = [f"{URL}/{(await create(app, key)).json['id']}" for key in (one, two)]
+    file.write_text("two\nthree\n")
+    with caplog.at_level(logging.INFO, logger="roseinfer.server"), soon():
+        signal.raise_signal(signal.SIGHUP)
+        while "read the API keys again" not in caplog.messages:
+            await anyio.lowlevel.checkpoint()
+    three = {"authorization": "Bearer three"}
+    found = [[(await ask(app, "GET", p, headers=k)).status for p in paths] for k in (two, three)]
+    assert found == [[404, 200], [404, 404]]
+
+
+class TestStoredBytes:
+    """What a request brings from the store costs as if its body contained it."""
+
+    @pytest.fixture
+    def seen(self):
+        """Note the size that a lane is chosen by, and the bytes that are held then."""
+
+        def seen(app):
+            serving, found = app.litestar.state.serving, []
+            of_size = serving.lanes.of_size
+
+            def noted(num_bytes):
+                found.append((num_bytes, serving.admission.body_bytes.held))
+                return of_size(num_bytes)
+
+            serving.lanes.of_size = noted
+            return found
+
+        return seen
+
+    async def test_they_choose_the_lane_and_are_held(self, app, seen):
+        serving = app.litestar.state.serving
+        items = [{"role": "user", "content": "x" * 10**6}, {"role": "assistant", "content": "y"}]
+        data = tuple(map(msgspec.json.encode, items))
+        stored = StoredResponse(id="r", body=b"", items=data, num_inputs=1, output_ids=("m",))
+        serving.responses.put("127.0.0.1", stored)
+        found = seen(app)
+        await create(app, previous_response_id="r", truncation="auto")
+        await create(app, input=[{"type": "item_reference", "id": "m"}] * 3)
+        await create(app)
+        (all_bytes, all_held), (three_bytes, three_held), (none_bytes, none_held) = found
+        assert all_bytes == all_held > 10**6
+        assert three_bytes == three_held > none_bytes + 3 * len(data[1])
+        assert none_bytes == none_held < 100
+        assert serving.admission.body_bytes.held == 0
+
+    async def test_above_the_limit_of_a_body_they_are_refused(self, start_app):
+        app = await start_app(
+            AnsweringEngine(words("a" * 100)), served_model_names=(MODEL,), max_body_size=500
+        )
+        first = (await create(app, input="x" * 250)).json
+        reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+        for fields, param in (
+            ({"input": [reference] * 3}, "input"),
+            ({"input": "x", "previous_response_id": first["id"]}, "previous_response_id"),
+        ):
+            exchange = await ask(app, "POST", URL, {"model": MODEL} | fields)
+            error = exchange.json["error"]
+            assert (exchange.status, error["param"]) == (400, param)
+            assert error["code"] == "stored_items_too_large"
+            assert " 500 bytes" in error["message"]
+        assert (await create(app, input=[reference])).status == 200
 
 
 async def test_a_server_that_keeps_nothing(start_app):
