@@ -135,7 +135,7 @@ class StreamAnswer(OwningAnswer):
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
-            first = self._renderer.begin() + await self._rendered(outputs)
+            first = await self._first(outputs)
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, self._renderer.media_type, headers)
             await self._write(send, first)
@@ -172,10 +172,25 @@ class StreamAnswer(OwningAnswer):
             return self._end_with(RENDERING_FAILED)
 
     async def _rendered(self, outputs: list[ChoiceOutput]) -> bytes:
+        if self._weight(outputs) <= HEAVY:
+            return self._feed(outputs)
+        return await _in_thread(self._feed, outputs)
+
+    async def _first(self, outputs: list[ChoiceOutput]) -> bytes:
+        """As ``_rendered``, of the first outputs. Without any, only ``begin`` may be heavy."""
+
+        def render(outputs: list[ChoiceOutput]) -> bytes:
+            return self._renderer.begin() + self._feed(outputs)
+
+        if outputs and self._weight(outputs) <= HEAVY:
+            return render(outputs)
+        return await _in_thread(render, outputs)
+
+    def _weight(self, outputs: list[ChoiceOutput]) -> int:
         weight = 0
         for index, output in outputs:
             weight += self._renderer.weight(index, output)
-        return self._feed(outputs) if weight <= HEAVY else await _in_thread(self._feed, outputs)
+        return weight
 
     def _end_with(self, message: str) -> bytes:
         """The last bytes of a stream that ends with an error."""

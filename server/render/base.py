@@ -48,7 +48,10 @@ class StreamRenderer(Protocol):
         """Bytes without meaning that keep an idle stream open. Empty: the format has none."""
 
     def weight(self, index: int, output: StepOutput) -> int:
-        """Estimate of the work of the next ``feed`` or of ``whole``, in microseconds."""
+        """Estimate of the work of the next ``feed`` or of ``whole``, in microseconds.
+
+        Until ``begin`` was called, its work is included.
+        """
 
     def begin(self) -> bytes:
         """Bytes before any output."""

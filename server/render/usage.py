@@ -24,7 +24,9 @@ class UsageCounter:
     _num_cached_tokens: int = 0
 
     def count(self, index: int, output: StepOutput) -> None:
-        """Take a choice's next output. Its counts are totals so far."""
+        """Take a choice's next output. Its counts are totals so far; an error has none."""
+        if output.error is not None:
+            return
         cached = output.num_cached_tokens if index % self.num_choices == 0 else 0
         counts = output.num_output_tokens, output.num_thinking_tokens, cached
         last = self._last.get(index, (0, 0, 0))

@@ -194,6 +194,34 @@ class TestStream:
         assert exchange.failure is None
         assert exchange.body == b"<0good;!The server failed on this request."
 
+    @pytest.mark.parametrize("has_output", [False, True])
+    async def test_a_heavy_beginning_is_made_in_a_thread(self, bridge, engine, has_output):
+        class Beginning(LineRenderer):
+            def weight(self, _index, _output):
+                return HEAVY + 1
+
+            def begin(self):
+                threads.add(threading.current_thread())
+                return super().begin()
+
+        threads = set()
+        stream = bridge.open([request()])
+        await engine.admit(1)
+        if has_output:
+            await engine.say(last(text="x"))
+        answer = StreamAnswer(stream, Beginning(), keep_alive_interval=TINY)
+        exchange = Exchange(chunks=())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, answer.to_asgi_response())
+            if not has_output:  # the first write is to keep the client waiting
+                await exchange.until(lambda e: e.writes)
+                await engine.say(last(text="x"))
+            await exchange.done()
+        assert exchange.body.startswith(b"<")
+        assert exchange.body.endswith(b"0x;>")
+        assert len(threads) == 1
+        assert threading.current_thread() not in threads
+
     async def test_a_renderer_that_fails_at_once_sets_the_status(self, respond, say):
         async with respond(StreamAnswer, renderer=BreakingRenderer()) as exchange:
             await say(out(text="bad"))

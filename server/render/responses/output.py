@@ -110,9 +110,16 @@ class Output:
         """End the last item. A response without any gets an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(OpenMessage(self._index, self._next_number, self._logprobs))
+        yield from self._end_open("incomplete" if is_cut else "completed")
+
+    def fail(self) -> Iterator[ResponseEvent]:
+        """End an open item as it is, incomplete."""
+        yield from self._end_open("incomplete")
+
+    def _end_open(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         if isinstance(self._open, OpenMessage):
             self._open.add_logprobs(self._entries)
-        yield from self._close("incomplete" if is_cut else "completed")
+        yield from self._close(status)
 
     @property
     def _index(self) -> int:

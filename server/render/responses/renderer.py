@@ -20,10 +20,14 @@ from server.render.responses.logprobs import AnswerLogprobs
 from server.render.responses.output import ItemOptions, Output
 from server.render.usage import UsageCounter
 
+ECHO_SPEED = 500
+"""Bytes of the encoded echo that go into an event in a microsecond: they are copied."""
+
 
 class ResponsesRenderer:
     """See Renderer. ``response`` is the object as it begins: in progress, without items.
 
+    The object repeats what the request says, in two events of the beginning and one of the end.
     ``on_end`` gets the response when it is complete or was cut. The thread that renders calls it.
     """
 
@@ -44,14 +48,22 @@ class ResponsesRenderer:
         self._logprobs = AnswerLogprobs(envelope)
         self._is_plain = self._deltas.is_plain and envelope.num_top is None
         self._weight = 0  # of all outputs so far
+        self._echo_weight = len(msgspec.json.encode(response)) // ECHO_SPEED
+        self._has_begun = False
         self._next_number = count().__next__
         self._output = Output(item_options, self._next_number, self._logprobs.wire)
 
     def weight(self, _index: int, output: StepOutput) -> int:
         """The events of the end repeat all that came before."""
-        return weight_of(output) + (self._weight if output.is_last else 0)
+        weight = weight_of(output)
+        if not self._has_begun:
+            weight += 2 * self._echo_weight
+        if output.is_last:
+            weight += self._weight + self._echo_weight
+        return weight
 
     def begin(self) -> bytes:
+        self._has_begun = True
         kinds = (events.ResponseCreated, events.ResponseInProgress)
         return b"".join([self._lifecycle(kind, self._response) for kind in kinds])
 
@@ -74,9 +86,10 @@ class ResponsesRenderer:
         return sse.DONE
 
     def error(self, message: str) -> bytes:
-        """The event of a response that has failed, and the end marker."""
+        """The events that end an open item and the response, which has failed; the end marker."""
+        data = _frames(self._output.fail())
         response = states.failed(self._response, self._output.items, self._counter.usage(), message)
-        return self._lifecycle(events.ResponseFailed, response) + sse.DONE
+        return data + self._lifecycle(events.ResponseFailed, response) + sse.DONE
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs

@@ -35,7 +35,7 @@ def ended(
 
 
 def failed(response: Response, items: Sequence[OutputItem], usage: Usage, message: str) -> Response:
-    """The response after a failure, with the items that were complete."""
+    """The response after a failure, with the items until then."""
     return structs.replace(
         response,
         status="failed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from schemas.formats import JsonObjectFormat
@@ -38,13 +39,16 @@ def renderer_of(
 def begun_response(
     request: ResponsesRequest, head: Head, model: ServedModel, *, is_kept: bool
 ) -> Response:
-    """In progress, without items. Fields that the request leaves out show their defaults."""
+    """In progress, without items. Fields that the request leaves out show their defaults.
+
+    Those that may be large are JSON already: the response is encoded several times.
+    """
     sampling = model.info.default_sampling
     return Response(
         id=head.id.replace("-", "_", 1),
         created_at=head.created,
         status="in_progress",
-        instructions=request.instructions,
+        instructions=_encoded(request.instructions),
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
         model=head.model,
@@ -58,15 +62,19 @@ def begun_response(
         temperature=_given(request.temperature, sampling.get("temperature", 1.0)),
         presence_penalty=_given(request.presence_penalty, sampling.get("presence_penalty", 0.0)),
         frequency_penalty=_given(request.frequency_penalty, sampling.get("frequency_penalty", 0.0)),
-        text=_text(request),
-        tool_choice=shown_choice(request.tool_choice),
-        tools=shown_tools(request),
+        text=_encoded(_text(request)),
+        tool_choice=_encoded(shown_choice(request.tool_choice)),
+        tools=_encoded(shown_tools(request)),
         top_logprobs=request.top_logprobs or 0,
         top_p=_given(request.top_p, sampling.get("top_p", 1.0)),
         truncation=request.truncation or "disabled",
         user=request.user,
-        metadata=request.metadata or {},
+        metadata=_encoded(request.metadata or {}),
     )
+
+
+def _encoded(value: Any) -> Any:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _given(value: float | None, default: Any) -> float:

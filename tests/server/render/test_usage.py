@@ -21,6 +21,12 @@ def test_later_totals_replace_earlier_ones():
     assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
+def test_an_error_changes_no_total():
+    usage = counted(1, (0, totals(7, 3, 5)), (0, out(error="It broke.", num_prompt_tokens=7)))
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (7, 5, 12)
+    assert usage.prompt_tokens_details.cached_tokens == 3
+
+
 def test_a_prompt_counts_once_and_tokens_of_all_choices_count():
     usage = counted(
         2,

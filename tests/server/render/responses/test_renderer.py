@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
+from server.answers import HEAVY
 from server.render.responses.output import ItemOptions
 from server.sse import COMMENT
 from tests.support.each import each
-from tests.support.engines import out
+from tests.support.engines import last, out
 from tests.support.responses import checked_response, events_of, without_ids
 
 THOUGHT = "I need, é 🙂, the < weather."
@@ -259,6 +260,36 @@ class TestFailure:
         assert response["output"][0]["type"] == "message"
         assert renderer.kept == []
 
+    @each(
+        ("text", "kind"),
+        [
+            ("Hello, you!", "message"),
+            (CALL[:-30], "function_call"),
+            (f"<think>{THOUGHT}", "reasoning"),
+        ],
+    )
+    @pytest.mark.parametrize("has_tools", [False, True])
+    def test_what_was_streamed_stays(self, make, generate, text, kind, has_tools):
+        renderer = make(has_tools=has_tools)
+        outputs = generate(text=text)[:-1]
+        data = renderer.begin()
+        for output in outputs:
+            data += renderer.feed(0, output)
+        data += renderer.feed(0, out(error="It broke.", num_prompt_tokens=5))
+        events = events_of(data + renderer.error("It broke."))
+        [item] = events[-1]["response"]["output"]
+        assert item["type"] == (kind if has_tools or kind == "reasoning" else "message")
+        assert item["status"] == "incomplete"
+        assert [text_of(item)] == [found["text"] for found in rebuilt(events)]
+        assert text_of(item)
+        usage = events[-1]["response"]["usage"]
+        assert usage["output_tokens"] == outputs[-1].num_output_tokens > 2
+
+    def test_before_any_item_there_is_none(self, make):
+        renderer = make()
+        events = events_of(renderer.begin() + renderer.error("It broke."))
+        assert events[-1]["response"]["output"] == []
+
     def test_only_ended_responses_are_kept(self, make, generate, whole_of):
         for finish_reason in ("stop", "length"):
             renderer = make()
@@ -276,6 +307,7 @@ def test_it_is_kept_alive_by_comments(make):
 
 def test_the_end_weighs_what_all_outputs_do(make, generate):
     renderer = make(num_top=2)
+    renderer.begin()
     *outputs, end = generate(text="Hello there, how are you?", logprobs=True)
     weights = []
     for output in outputs:
@@ -283,6 +315,15 @@ def test_the_end_weighs_what_all_outputs_do(make, generate):
         renderer.feed(0, output)
     assert renderer.weight(0, outputs[-1]) == weights[-1]
     assert renderer.weight(0, end) >= sum(weights) > 50
+
+
+def test_the_beginning_and_the_end_weigh_what_they_repeat(make):
+    tools = [{"type": "function", "name": f"f{i}", "description": "x" * 10**6} for i in range(5)]
+    renderer = make(tools=tools)
+    assert renderer.weight(0, out(text="x")) > HEAVY
+    renderer.begin()
+    assert renderer.weight(0, out(text="x")) < 10
+    assert renderer.weight(0, last(text="x")) > HEAVY
 
 
 @pytest.mark.parametrize("text", ["", "a" * 1000])
