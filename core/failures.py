@@ -37,7 +37,7 @@ class FailureHandler:
 
     def launch_failed(self, error: BaseException) -> None:
         """A step, or a part of one, failed. Raises ``error`` if the device is lost."""
-        if _is_fatal(error):
+        if is_fatal(error):
             self.has_given_up = True
             raise error
         if isinstance(error, torch.OutOfMemoryError):
@@ -94,7 +94,7 @@ class FailureHandler:
         return not_finite
 
 
-def _is_fatal(error: BaseException) -> bool:
+def is_fatal(error: BaseException) -> bool:
     """Whether the device is lost: after a CUDA error every later call fails too."""
     return isinstance(error, torch.AcceleratorError) and not isinstance(
         error, torch.OutOfMemoryError

@@ -10,22 +10,27 @@ import torch
 
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.params import SamplingParams
+from core.engine import ENGINE_FAILED, failed_with
+from core.failures import MAX_FAILED_STEPS, is_fatal
 from core.pooling.runner import Runner
 from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
 
 NOT_FINITE = "The model computed no numbers for this request: its vector is NaN."
-MAX_FAILED_STEPS = 8
-"""Steps in a row of which no request succeeds, after which the engine gives up."""
+_CANARY = EngineRequest(
+    request_id="canary", prompt_token_ids=(0,), params=SamplingParams(max_tokens=0)
+)
 
 
 class PoolingEngine:
     """A ``SteppingEngine``. A step computes whole texts, padded to the longest of them.
 
     Tenants take turns; of one tenant, lower priorities go first, equal ones in order of arrival. A
-    failed step is repeated text by text, and only those that fail alone end with an error.
-    Core thread only.
+    failed step is repeated text by text, and only those that fail alone end with an error. If none
+    has succeeded before, a canary decides whether the text is to blame or the engine, which gives
+    up after ``MAX_FAILED_STEPS`` failures of its own in a row. Core thread only.
     """
 
     def __init__(self, runner: Runner, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
@@ -60,7 +65,11 @@ class PoolingEngine:
         self.timer.start()
         batch = self._take()
         self.timer.lap("schedule")
-        outputs = self._run(batch)
+        outputs = self._launch(batch)
+        if isinstance(outputs, BaseException):
+            outputs = self._one_by_one(batch, outputs)
+        else:
+            self._num_failed_in_a_row = 0
         self.timer.lap("forward")
         self._num_steps += 1
         self._num_prompt_tokens += sum(len(request.prompt_token_ids) for request in batch)
@@ -99,24 +108,46 @@ class PoolingEngine:
                 del self._tenants[tenant]
         return batch
 
-    def _run(self, batch: Sequence[EngineRequest]) -> list[StepOutput]:
+    def _launch(self, batch: Sequence[EngineRequest]) -> list[StepOutput] | BaseException:
+        """The outputs, or why there are none. Raises if the device is lost."""
         try:
             vectors = self._runner.run(batch)
         except BaseException as error:
-            if not is_survivable(error):
+            if is_fatal(error) or not is_survivable(error):
                 raise
-            self._num_failed_steps += 1
-            if len(batch) > 1:
-                logger.exception("a step failed; it is repeated text by text")
-                return [output for request in batch for output in self._run([request])]
-            self._num_failed_in_a_row += 1
-            if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
-                raise
-            logger.exception("request %s failed", batch[0].request_id)
-            message = f"The server failed on this request: {type(error).__name__}."
-            return [StepOutput(request_id=batch[0].request_id, error=message)]
-        self._num_failed_in_a_row = 0
+            if isinstance(error, torch.OutOfMemoryError):
+                torch.cuda.empty_cache()
+            return error
         return [_output(request, vector) for request, vector in zip(batch, vectors, strict=True)]
+
+    def _one_by_one(self, batch: Sequence[EngineRequest], error: BaseException) -> list[StepOutput]:
+        """Compute the texts of a failed batch alone. Raises ``error`` if the engine gives up."""
+        is_batch = len(batch) > 1
+        if is_batch:
+            self._num_failed_steps += 1
+            logger.error("a step failed; it is repeated text by text", exc_info=error)
+        works: bool | None = None
+        outputs: list[StepOutput] = []
+        for request in batch:
+            found = self._launch([request]) if is_batch else error
+            if not isinstance(found, BaseException):
+                works = True
+                outputs += found
+                continue
+            self._num_failed_steps += 1
+            logger.error("request %s failed", request.request_id, exc_info=found)
+            if works is None:
+                works = not isinstance(self._launch([_CANARY]), BaseException)
+            outputs.append(_failed(request, found, is_blameless=not works))
+        self._num_failed_in_a_row = 0 if works else self._num_failed_in_a_row + 1
+        if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
+            raise error
+        return outputs
+
+
+def _failed(request: EngineRequest, error: BaseException, *, is_blameless: bool) -> StepOutput:
+    message = ENGINE_FAILED if is_blameless else failed_with(error)
+    return StepOutput(request_id=request.request_id, error=message, is_retryable=is_blameless)
 
 
 def _output(request: EngineRequest, vector: torch.Tensor) -> StepOutput:

@@ -5,7 +5,9 @@ import torch
 
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.pooling.engine import MAX_FAILED_STEPS, PoolingEngine
+from core.engine import ENGINE_FAILED, failed_with
+from core.failures import MAX_FAILED_STEPS
+from core.pooling.engine import PoolingEngine
 
 
 class Runner:
@@ -96,13 +98,57 @@ def test_a_vector_that_is_not_finite_is_an_error():
     assert outputs["b"].finish_reason == "stop"
 
 
-def test_it_gives_up_after_many_failures():
-    driven = engine(Runner(fails={str(i) for i in range(20)}), max_num_seqs=1)
+def test_it_gives_up_after_many_failures_of_its_own():
+    driven = engine(Runner(fails={"canary", *map(str, range(20))}), max_num_seqs=1)
     for i in range(20):
         driven.add(request(str(i)))
     for _ in range(MAX_FAILED_STEPS - 1):
-        assert driven.step()[0].error
+        [output] = driven.step()
+        assert (output.error, output.is_retryable) == (ENGINE_FAILED, True)
     with pytest.raises(RuntimeError):
+        driven.step()
+
+
+@pytest.mark.parametrize("max_num_seqs", [1, 8, 30])
+def test_texts_at_fault_do_not_end_the_engine(max_num_seqs):
+    runner = Runner(fails=map(str, range(30)))
+    driven = engine(runner, max_num_seqs=max_num_seqs)
+    for i in range(30):
+        driven.add(request(str(i)))
+    outputs = finished(driven)
+    assert {output.error for output in outputs.values()} == {failed_with(RuntimeError())}
+    assert not any(output.is_retryable for output in outputs.values())
+    assert runner.batches.count(["canary"]) == -(-30 // max_num_seqs)
+
+
+def test_a_canary_that_succeeds_ends_the_count():
+    runner = Runner(fails={"bad"})
+    driven = engine(runner)
+    for _ in range(2 * MAX_FAILED_STEPS):
+        runner.fails ^= {"canary"}
+        driven.add(request("bad"))
+        [output] = driven.step()
+        assert output.is_retryable is ("canary" in runner.fails)
+
+
+def test_a_batch_counts_once():
+    runner = Runner(fails={"canary", *"abcdefgh"})
+    driven = engine(runner)
+    for _ in range(MAX_FAILED_STEPS - 1):
+        for name in "abcdefgh":
+            driven.add(request(name))
+        assert {output.error for output in driven.step()} == {ENGINE_FAILED}
+    assert runner.batches.count(["canary"]) == MAX_FAILED_STEPS - 1
+
+
+def test_a_lost_device_is_the_end():
+    class Lost(Runner):
+        def run(self, batch):
+            raise torch.AcceleratorError("CUDA error: illegal memory access", 700)
+
+    driven = engine(Lost())
+    driven.add(request("a"))
+    with pytest.raises(torch.AcceleratorError):
         driven.step()
 
 
