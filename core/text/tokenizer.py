@@ -13,6 +13,7 @@ from core.contract.errors import InvalidRequest
 from core.text.bytes_per_token import max_bytes_per_token
 from core.text.chat_templates import TEMPLATE_NAMES, TURN_ENDS
 from core.text.detokenizer import Detokenizer, detokenizer_for
+from core.text.pairs import FirstOfPairs, joins_encodings
 from core.text.special_text import SpecialText, new_mark
 from core.text.tokenizer_files import first_line, load_tokenizer
 from core.text.vocabulary import Vocabulary
@@ -125,19 +126,21 @@ class Tokenizer:
         return frozenset(ids) if len(ids) == 1 else frozenset()
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
-        """Turn two texts into the ids of a pair, and where the second one starts.
+        """One pair; see FirstOfPairs. Raises InvalidRequest."""
+        return self.first_of_pairs(first).with_second(second)
 
-        That is the number of ids if the model does not tell the two apart. Raises InvalidRequest.
-        """
+    def first_of_pairs(self, text: str) -> FirstOfPairs:
+        """Tokenize the first text of pairs. Raises InvalidRequest."""
         if self._backend is None:
             raise InvalidRequest("This model's tokenizer takes no pairs of texts.")
-        try:
-            batch = self._backend.encode_batch_fast([(first, second)], add_special_tokens=True)
-        except (TypeError, UnicodeError) as error:
-            raise InvalidRequest("The text is not valid Unicode: a lone surrogate.") from error
         has_types = "token_type_ids" in self._tokenizer.model_input_names
-        ids: list[int] = batch[0].ids
-        return ids, batch[0].type_ids.count(0) if has_types else len(ids)
+        return FirstOfPairs(
+            self._backend, text, has_types=has_types, joins_encodings=self._joins_encodings
+        )
+
+    @cached_property
+    def _joins_encodings(self) -> bool:
+        return joins_encodings(self._backend)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Turn ids into text as a detokenizer does."""

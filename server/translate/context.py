@@ -53,4 +53,4 @@ def _prompt_error(most: int, what: str, param: str) -> ContextLengthExceeded:
 
 def _noun(param: str) -> str:
     name = param.partition("[")[0]
-    return name if name in ("messages", "suffix", "input", "documents") else "prompt"
+    return name if name in ("messages", "suffix", "input", "documents", "query") else "prompt"

@@ -111,7 +111,7 @@ def _tokens(
         text = checked_size(text, model, truncate, param=param)
         item = model.tokenizer.encode(text, add_special_tokens=True)
     ids = fitting(item, model, truncate, param=param)
-    if not ids or not 0 <= min(ids) <= max(ids) < info.num_token_ids:
+    if not 0 <= min(ids) <= max(ids) < info.num_token_ids:
         raise InvalidRequest(
             f"{param} must hold token ids below {info.num_token_ids}.",
             param=param,

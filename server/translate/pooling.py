@@ -36,10 +36,21 @@ def checked_size(text: str, model: ServedModel, truncate: int | None, *, param: 
 
 
 def fitting(ids: list[int], model: ServedModel, truncate: int | None, *, param: str) -> list[int]:
-    """The ids, or as many as ``truncate_prompt_tokens`` says. Raises ContextLengthExceeded.
+    """The ids, or as many as ``truncate_prompt_tokens`` says. Raises InvalidRequest.
 
-    The tokens that the tokenizer puts at the end of every text stay at the end.
+    The tokens that the tokenizer puts at the end of every text stay at the end. A prompt has one
+    token at least: a model computes nothing of none.
     """
+    if truncate == 0:
+        raise InvalidRequest(
+            "truncate_prompt_tokens must be -1 or above 0.",
+            param="truncate_prompt_tokens",
+            code="integer_below_min_value",
+        )
+    if not ids:
+        raise InvalidRequest(
+            f"{param} is a text without tokens.", param=param, code="invalid_value"
+        )
     most = model.info.max_model_len
     kept = most if truncate == -1 else len(ids) if truncate is None else truncate
     if min(kept, len(ids)) > most:

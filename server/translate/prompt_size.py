@@ -64,18 +64,38 @@ def _check_bytes(text: str, tokenizer: Tokenizer, most: int, param: str) -> None
 
 def _check_beginnings(text: str, tokenizer: Tokenizer, most: int, param: str) -> None:
     """Tokenize longer and longer beginnings, until one is too long or the rest is not much."""
+    if (found := _long_part(text, tokenizer, most)) is not None:
+        raise beginning_exceeds(most, *found, param=param)
+
+
+def _long_part(
+    text: str, tokenizer: Tokenizer, most: int, *, keeps_start: bool = True
+) -> tuple[int, int] | None:
+    """The characters and tokens of a beginning, or an end, with many more tokens than fit.
+
+    None if there is none that is much shorter than the text.
+    """
     size = CHARACTERS_PER_TOKEN * most
     while size < len(text):
-        count = len(tokenizer.encode(text[:size], add_special_tokens=False))
+        part = text[:size] if keeps_start else text[-size:]
+        count = len(tokenizer.encode(part, add_special_tokens=False))
         checkpoint()
         if count > SURPLUS * most:
-            raise beginning_exceeds(most, size, count, param=param)
+            return size, count
         size *= 2
+    return None
 
 
 def _cut(text: str, tokenizer: Tokenizer, most: int, *, keeps_start: bool) -> slice:
-    """The part with twice as many characters as the longest tokens of the context have bytes."""
+    """The part with twice as many characters as the longest tokens of the context have bytes.
+
+    If no token is the longest, the part is found by tokenizing.
+    """
     checkpoint()
     longest = tokenizer.max_bytes_per_token
-    size = len(text) if longest is None else SURPLUS * most * longest
+    if longest is not None:
+        size = SURPLUS * most * longest
+    else:
+        found = _long_part(text, tokenizer, most, keeps_start=keeps_start)
+        size = len(text) if found is None else found[0]
     return slice(0, size) if keeps_start else slice(max(len(text) - size, 0), len(text))

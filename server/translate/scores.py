@@ -21,7 +21,8 @@ from server.render.vectors import ToScores, Vectors
 from server.served_model import ServedModel
 from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of
 
-Pair = tuple[str, str]
+Texts = tuple[str, list[str]]
+"""A field of the request, and its texts."""
 
 
 def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
@@ -36,8 +37,8 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
         top_n=request.top_n or len(documents),
         shows_documents=request.return_documents is not False,
     )
-    pairs = [(request.query, document) for document in documents]
-    return _job(pairs, request, model, pooling, renderer, "documents", is_one_to_many=True)
+    texts = ("query", [request.query]), ("documents", documents)
+    return _job(*texts, request, model, pooling, renderer)
 
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
@@ -51,49 +52,28 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
             param="text_1",
             code="invalid_value",
         )
-    is_one_to_many = len(first) == 1
-    pairs = [(first[0] if is_one_to_many else first[i], text) for i, text in enumerate(second)]
     renderer = ScoreRenderer(
         id=f"score-{uuid4().hex}",
         model=model.name,
-        to_scores=_to_scores(pooling, len(pairs), is_one_to_many=is_one_to_many),
+        to_scores=_to_scores(pooling, len(second), is_one_to_many=len(first) == 1),
     )
-    return _job(pairs, request, model, pooling, renderer, "text_2", is_one_to_many=is_one_to_many)
+    return _job(("text_1", first), ("text_2", second), request, model, pooling, renderer)
 
 
 def _job(
-    pairs: list[Pair],
+    first: Texts,
+    second: Texts,
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
     pooling: PoolingInfo,
     renderer: RankingRenderer | ScoreRenderer,
-    param: str,
-    *,
-    is_one_to_many: bool,
 ) -> Job:
-    truncate, most = request.truncate_prompt_tokens, model.info.max_model_len
+    truncate = request.truncate_prompt_tokens
     starts: list[int] = []
-    prompts: list[list[int]] = []
     if pooling.task == "score":
-        for first, second in pairs:
-            checkpoint()
-            texts = [checked_size(text, model, truncate, param=param) for text in (first, second)]
-            ids, start = model.tokenizer.encode_pair(texts[0], texts[1])
-            prompts.append(fitting(ids, model, truncate, param=param))
-            starts.append(min(start, most))
+        prompts, starts = _pairs(first, second, model, truncate)
     else:
-        firsts = [pairs[0][0]] if is_one_to_many else [first for first, _ in pairs]
-        for text in [*firsts, *(second for _, second in pairs)]:
-            checkpoint()
-            text = checked_size(text.strip(), model, truncate, param=param)  # noqa: PLW2901
-            ids = model.tokenizer.encode(text, add_special_tokens=True)
-            prompts.append(fitting(ids, model, truncate, param=param))
-    if len(prompts) > MAX_PROMPTS + 1:
-        raise InvalidRequest(
-            f"There are {len(prompts)} texts; the limit is {MAX_PROMPTS + 1}.",
-            param=param,
-            code="array_above_max_length",
-        )
+        prompts = _single_texts(first, second, model, truncate)
     return pooling_job(
         prompts,
         renderer,
@@ -101,6 +81,69 @@ def _job(
         priority=request.priority,
         second_text_starts=starts,
     )
+
+
+def _pairs(
+    first: Texts, second: Texts, model: ServedModel, truncate: int | None
+) -> tuple[list[list[int]], list[int]]:
+    """The ids of each pair, and where its second text starts.
+
+    The first text of all pairs is tokenized once.
+    """
+    prompts: list[list[int]] = []
+    starts: list[int] = []
+    for i, text in enumerate(second[1]):
+        checkpoint()
+        if i < len(first[1]):
+            param = _param(first, i)
+            part = checked_size(first[1][i], model, truncate, param=param)
+            beginning = model.tokenizer.first_of_pairs(part)
+            num_copies = len(second[1]) if len(first[1]) == 1 else 1
+            _check_copies(len(beginning), num_copies, model, param)
+        param = _param(second, i)
+        ids, start = beginning.with_second(checked_size(text, model, truncate, param=param))
+        prompts.append(fitting(ids, model, truncate, param=param))
+        starts.append(min(start, model.info.max_model_len))
+    return prompts, starts
+
+
+def _check_copies(num_tokens: int, num_copies: int, model: ServedModel, param: str) -> None:
+    """Refuse a text whose copies have more tokens than all prompts may have."""
+    most = model.settings.max_queued_prompt_tokens
+    if num_tokens * num_copies > most:
+        raise InvalidRequest(
+            f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server takes at "
+            f"most {most} together.",
+            param=param,
+            code="invalid_value",
+        )
+
+
+def _single_texts(
+    first: Texts, second: Texts, model: ServedModel, truncate: int | None
+) -> list[list[int]]:
+    """The ids of each text, the first ones first."""
+    num_texts = len(first[1]) + len(second[1])
+    if num_texts > MAX_PROMPTS + 1:
+        raise InvalidRequest(
+            f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}.",
+            param=second[0],
+            code="array_above_max_length",
+        )
+    prompts: list[list[int]] = []
+    for texts in (first, second):
+        for i, text in enumerate(texts[1]):
+            checkpoint()
+            param = _param(texts, i)
+            part = checked_size(text.strip(), model, truncate, param=param)
+            ids = model.tokenizer.encode(part, add_special_tokens=True)
+            prompts.append(fitting(ids, model, truncate, param=param))
+    return prompts
+
+
+def _param(texts: Texts, index: int) -> str:
+    """The place of a text in the request."""
+    return texts[0] if len(texts[1]) == 1 else f"{texts[0]}[{index}]"
 
 
 def _to_scores(pooling: PoolingInfo, num_pairs: int, *, is_one_to_many: bool) -> ToScores:

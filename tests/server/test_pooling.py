@@ -12,6 +12,7 @@ from openai.types import CreateEmbeddingResponse
 
 from core.contract.config import EngineConfig, ModelConfig
 from core.load import load
+from core.text import pairs
 from server.app import create_app
 from server.edge import with_edge
 from server.settings import Settings
@@ -38,7 +39,14 @@ def folders(tmp_path_factory):
     embedder, scorer = tmp_path_factory.mktemp("embedder"), tmp_path_factory.mktemp("scorer")
     model = save_encoder(embedder, matryoshka_dimensions=[8, WIDTH])
     describe(embedder, pooling={"pooling_mode": "mean"}, normalizes=True, prompts=PROMPTS)
-    return {"embed": (embedder, model), "score": (scorer, save_cross_encoder(scorer))}
+    found = {"embed": (embedder, model), "score": (scorer, save_cross_encoder(scorer))}
+    bare = bert_tokenizer()
+    bare.backend_tokenizer.post_processor = None
+    for task, save in (("bare embed", save_encoder), ("bare score", save_cross_encoder)):
+        folder = tmp_path_factory.mktemp(task)
+        found[task] = (folder, save(folder))
+        bare.save_pretrained(folder)
+    return found
 
 
 @pytest.fixture
@@ -175,6 +183,76 @@ async def test_too_long_inputs(embedder, folders):
 
 
 @pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (EMBEDDINGS, {"input": ["b"] * 10}),
+        (RERANK, {"query": "a", "documents": ["b"] * 10}),
+        (SCORE, {"text_1": "a", "text_2": ["b"] * 10}),
+    ],
+)
+async def test_nothing_is_cut_to_no_tokens(serve, path, body):
+    body |= {"truncate_prompt_tokens": 0}
+    for task in ("embed",) if path == EMBEDDINGS else ("embed", "score"):
+        error = await refused(await serve(task), path, body)
+        assert (error["param"], error["code"]) == (
+            "truncate_prompt_tokens",
+            "integer_below_min_value",
+        )
+
+
+async def test_texts_without_tokens_are_refused_by_name(serve):
+    """This tokenizer puts no tokens around a text."""
+    app = await serve("bare embed")
+    for path, body, param in (
+        (EMBEDDINGS, {"input": " "}, "input"),
+        (EMBEDDINGS, {"input": ["a", " "]}, "input[1]"),
+        (RERANK, {"query": " ", "documents": ["a"]}, "query"),
+        (RERANK, {"query": "a", "documents": ["a", " ", "b"]}, "documents[1]"),
+        (RERANK, {"query": "a", "documents": [""]}, "documents"),
+        (SCORE, {"text_1": "a", "text_2": " "}, "text_2"),
+        (SCORE, {"text_1": ["a", ""], "text_2": ["a", "b"]}, "text_1[1]"),
+    ):
+        error = await refused(app, path, body)
+        assert (error["param"], error["message"]) == (param, f"{param} is a text without tokens.")
+    for path, body in (("/api/embed", {"input": " "}), ("/api/embeddings", {"prompt": " "})):
+        assert await refused(app, path, body) == "input is a text without tokens."
+    scorer = await serve("bare score")
+    body = {"query": "", "documents": [" "] * 10}
+    assert (await refused(scorer, RERANK, body))["param"] == "documents[0]"
+    body |= {"query": "a"}
+    assert (await ask(scorer, "POST", RERANK, body)).status == 200
+
+
+async def test_a_query_is_tokenized_once_and_no_longer_than_needed(scorer, monkeypatch):
+    sizes, encode = [], pairs._encoded
+
+    def noting(backend, given, **options):
+        sizes.append(len(given))
+        return encode(backend, given, **options)
+
+    monkeypatch.setattr(pairs, "_encoded", noting)
+    body = {"query": "a " * 15_000, "documents": ["b"] * 200, "truncate_prompt_tokens": -1}
+    answer = await ask(scorer, "POST", RERANK, body)
+    assert answer.status == 200
+    assert answer.json["usage"]["prompt_tokens"] == 200 * CONTEXT
+    assert sizes.count(8 * CONTEXT) == 1
+    assert sum(sizes) < 8 * CONTEXT + 300
+
+
+async def test_the_copies_of_a_query_fit_into_the_budget(serve):
+    app = await serve("score", max_queued_prompt_tokens=100)
+    body = {"query": "abcde", "documents": ["b"] * 10, "truncate_prompt_tokens": 5}
+    assert (await ask(app, "POST", RERANK, body)).status == 200
+    for path, more, param in (
+        (RERANK, body | {"query": "abcde" * 3}, "query"),
+        (SCORE, {"text_1": "abcde" * 3, "text_2": ["b"] * 10}, "text_1"),
+    ):
+        error = await refused(app, path, more)
+        assert (error["param"], error["code"]) == (param, "invalid_value")
+        assert "15 tokens in each of 10 pairs; the server takes at most 100" in error["message"]
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"input": ""}, "input"),
@@ -214,6 +292,8 @@ async def test_other_doors_say_what_the_model_does(embedder, scorer, start_app):
     ):
         assert "/v1/embeddings" in (await refused(embedder, path, body))["message"]
         assert "/v1/rerank" in (await refused(scorer, path, body))["message"]
+    counted = await refused(embedder, "/v1/messages/count_tokens", chat)
+    assert "/v1/embeddings" in counted["message"]
     assert (await refused(scorer, EMBEDDINGS, {"input": "a"}))["code"] == "unsupported_task"
     generator = await start_app()
     for path, body in (

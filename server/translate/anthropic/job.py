@@ -41,6 +41,7 @@ def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
 
     A conversation that does not fit into the context is counted too. Raises InvalidRequest.
     """
+    model.check_generates()
     chat = chat_request(request, model)
     check_nesting(chat)
     size = len(msgspec.json.encode(chat.messages))

@@ -18,6 +18,7 @@ from server.settings import Settings
 from server.translate.chat import translate_chat
 from server.translate.completions import translate_completion
 from tests.support.engines import loaded
+from tests.support.tokenizers import word_piece
 
 CONTEXT = 512
 DIGITS = "".join(f"{i:05}" for i in range(10_000))
@@ -138,6 +139,31 @@ def test_a_prompt_that_is_to_be_cut_is_cut_before_it_is_tokenized(model, encoded
     assert max(map(len, encoded)) <= most < len(DIGITS)
     short = DIGITS[:1000] if side == "right" else DIGITS[-1000:]
     assert found == ask(model, short, **options)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_prompt_is_cut_before_it_is_tokenized_without_a_longest_token(model, encoded, side):
+    tokenizer = Tokenizer(word_piece())
+    assert tokenizer.max_bytes_per_token is None
+    unbounded = dataclasses.replace(model, tokenizer=tokenizer)
+    options = {"truncate_prompt_tokens": 5, "truncation_side": side}
+    text = "fox the walking, " * 10_000
+    found = complete(unbounded, text, **options)
+    assert max(map(len, encoded)) == 8 * CONTEXT
+    assert (
+        found
+        == tokenizer.encode(text, add_special_tokens=True)[
+            slice(5) if side == "right" else slice(-5, None)
+        ]
+    )
+
+
+def test_blanks_are_no_tokens(model, encoded):
+    """More and more of the text is tokenized until there is enough."""
+    unbounded = dataclasses.replace(model, tokenizer=Tokenizer(word_piece()))
+    options = {"truncate_prompt_tokens": 5, "truncation_side": "right"}
+    assert len(complete(unbounded, " " * 9 * CONTEXT + "fox " * 4000, **options)) == 5
+    assert max(map(len, encoded)) == 32 * CONTEXT
 
 
 def test_a_text_with_marks_is_cut_in_the_same_place(model):
