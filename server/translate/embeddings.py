@@ -19,8 +19,12 @@ def translate_embeddings(
     model: ServedModel,
     *,
     new_renderer: type[EmbeddingRenderer] = EmbeddingRenderer,
+    field: str = "input",
 ) -> Job:
-    """Tokenize the inputs and check their lengths. Raises InvalidRequest."""
+    """Tokenize the inputs and check their lengths. Raises InvalidRequest.
+
+    ``field`` is the name of the inputs on the wire.
+    """
     pooling = pooling_of(model)
     if pooling.task != "embed":
         raise InvalidRequest(
@@ -30,9 +34,9 @@ def translate_embeddings(
         )
     _check_size(request.dimensions, pooling)
     before = _prompt_text(request.prompt_name, pooling)
-    items = _items(request.input)
+    items = _items(request.input, field)
     prompts = [
-        _tokens(item, before, request, model, f"input[{i}]" if len(items) > 1 else "input")
+        _tokens(item, before, request, model, f"{field}[{i}]" if len(items) > 1 else field)
         for i, item in enumerate(items)
     ]
     renderer = new_renderer(
@@ -78,21 +82,21 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
     return pooling.prompts[name]
 
 
-def _items(given: Prompt) -> list[str | list[int]]:
+def _items(given: Prompt, field: str) -> list[str | list[int]]:
     """The inputs, each a text or a list of ids."""
     items = [given] if isinstance(given, str) else given
     if not items or "" in items or [] in items:
-        raise InvalidRequest("input must not be empty.", param="input", code="empty_array")
+        raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
     if all(isinstance(item, int) for item in items):
         return [items]  # type: ignore[list-item]
     if len({type(item) for item in items}) > 1:
         raise InvalidRequest(
-            "input must not mix texts and token ids.", param="input", code="invalid_value"
+            f"{field} must not mix texts and token ids.", param=field, code="invalid_value"
         )
     if len(items) > MAX_PROMPTS:
         raise InvalidRequest(
-            f"input must hold at most {MAX_PROMPTS} inputs, not {len(items)}.",
-            param="input",
+            f"{field} must hold at most {MAX_PROMPTS} inputs, not {len(items)}.",
+            param=field,
             code="array_above_max_length",
         )
     return items  # type: ignore[return-value]

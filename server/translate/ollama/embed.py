@@ -27,4 +27,4 @@ def translate_embed(request: EmbedRequest, model: ServedModel) -> Job:
 def translate_old_embed(request: OldEmbedRequest, model: ServedModel) -> Job:
     """The job of one text. Raises InvalidRequest."""
     same = EmbeddingRequest(input=request.prompt, truncate_prompt_tokens=CUT)
-    return translate_embeddings(same, model, new_renderer=OllamaEmbeddingRenderer)
+    return translate_embeddings(same, model, new_renderer=OllamaEmbeddingRenderer, field="prompt")
