@@ -158,9 +158,10 @@ A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and 
 {limits.MAX_COMMAS:,} commas. It has at most {limits.MAX_KEYS:,} colons or twice as many quotation
 marks. One with unknown fields has at most {limits.MAX_COLONS:,} colons. Characters inside of texts
 count. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
-and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The JSON of a top-level field has at
-most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `system`, `prompt`, `suffix`
-and `tokens`, which only `--max-body-size` limits, and these:
+and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The signatures of a Messages request
+carry at most {limits.MAX_UNPACKED:,} bytes of thinking together. The JSON of a top-level field
+has at most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `system`, `prompt`,
+`suffix` and `tokens`, which only `--max-body-size` limits, and these:
 
 | field | bytes |
 |---|---|

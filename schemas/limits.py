@@ -19,6 +19,9 @@ MAX_TEXT = 2**25
 MAX_TOKENIZED = 2**22
 """Characters of a text of /tokenize: a tokenizer takes some hundred bytes for each token."""
 
+MAX_UNPACKED = 2**22
+"""Bytes of thinking that all signatures of a Messages request carry together."""
+
 MAX_DESCRIPTION = 2**20
 """Characters of a description, a grammar, a regular expression or a schema as text."""
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import binascii
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from schemas.limits import MAX_TEXT
+from schemas.limits import MAX_UNPACKED
 
 SHOWN = "roseinfer"
 """The signature of thinking that is shown. Nobody checks it, but clients require one."""
 
 _PREFIX = "roseinfer:"
+
+_MAX_RATIO = 1032
+"""Bytes that one byte of deflate's format stands for at most (zlib, technical details)."""
+
+
+class TooMuchThinking(Exception):
+    """The signatures of a request carry more than MAX_UNPACKED bytes."""
 
 
 def signature_of(thinking: str) -> str:
@@ -19,12 +25,36 @@ def signature_of(thinking: str) -> str:
     return _PREFIX + urlsafe_b64encode(zlib.compress(thinking.encode(), 1)).decode()
 
 
-def thinking_in(signature: str) -> str:
-    """The thinking that a signature carries. Signatures of other servers carry none."""
-    if not signature.startswith(_PREFIX):
-        return ""
-    try:
-        packed = urlsafe_b64decode(signature.removeprefix(_PREFIX))
-        return zlib.decompressobj().decompress(packed, MAX_TEXT).decode()
-    except (binascii.Error, zlib.error, ValueError):
-        return ""
+class Unpacker:
+    """Unpacks the signatures of one request, to MAX_UNPACKED bytes together."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_UNPACKED
+
+    def thinking_in(self, signature: str) -> str:
+        """The thinking that a signature carries. Signatures of other servers carry none.
+
+        Raises TooMuchThinking, also if an earlier signature could not be unpacked and may have
+        taken the rest.
+        """
+        if not signature.startswith(_PREFIX):
+            return ""
+        try:
+            return self._unpacked(urlsafe_b64decode(signature.removeprefix(_PREFIX))).decode()
+        except (ValueError, zlib.error):
+            return ""
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        if self._left < 0:
+            raise TooMuchThinking
+        try:
+            data = zlib.decompressobj().decompress(packed, self._left + 1)  # 0: without limit
+        except zlib.error:
+            self._left -= min(len(packed) * _MAX_RATIO, self._left + 1)
+            raise
+        self._left -= len(data)
+        if self._left < 0:
+            raise TooMuchThinking
+        return data

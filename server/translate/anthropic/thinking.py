@@ -10,7 +10,9 @@ from schemas.anthropic import (
     ThinkingDisabled,
     ThinkingEnabled,
 )
-from server.thinking_signatures import thinking_in
+from schemas.limits import MAX_UNPACKED
+from server.thinking_signatures import TooMuchThinking, Unpacker
+from server.translate.anthropic.refusals import invalid
 
 OMITTED = "omitted"
 
@@ -36,6 +38,19 @@ def omits_thinking(request: ConversationFields) -> bool:
     return getattr(request.thinking, "display", None) == OMITTED
 
 
-def thinking_of(block: ThinkingBlock) -> str:
-    """The text of an earlier turn's thinking; a client that got none sends its signature back."""
-    return block.thinking or thinking_in(block.signature or "")
+def thinking_of(block: ThinkingBlock, path: str, unpacker: Unpacker) -> str:
+    """The text of an earlier turn's thinking; a client that got none sends its signature back.
+
+    Raises InvalidRequest naming the block at which the signatures of the request carry too much.
+    """
+    if block.thinking:
+        return block.thinking
+    try:
+        return unpacker.thinking_in(block.signature or "")
+    except TooMuchThinking:
+        param = f"{path}.signature"
+        raise invalid(
+            f"'{param}': the signatures of a request carry at most {MAX_UNPACKED} bytes of "
+            "thinking together.",
+            param,
+        ) from None

@@ -29,6 +29,8 @@ from schemas.messages import (
     ToolMessage,
     UserMessage,
 )
+from server.admission.checkpoint import checkpoint
+from server.thinking_signatures import Unpacker
 from server.translate.anthropic.refusals import invalid, unsupported
 from server.translate.anthropic.thinking import thinking_of
 
@@ -53,11 +55,12 @@ def chat_messages(
         return "user" if is_user else placed[1].role
 
     names: dict[str, str] = {}
+    unpacker = Unpacker()
     for kind, group in groupby(enumerate(turns), role):
         blocks = [block for i, turn in group for block in _blocks(turn, f"messages[{i}].content")]
         match kind:
             case "assistant":
-                messages.append(_assistant(blocks, names))
+                messages.append(_assistant(blocks, names, unpacker))
             case "system":
                 messages.append(SystemMessage(content=_content(map(_text, blocks))))
             case _:
@@ -94,14 +97,15 @@ def _user(blocks: Sequence[Placed], names: dict[str, str]) -> list[Message]:
     return messages
 
 
-def _assistant(blocks: Sequence[Placed], names: dict[str, str]) -> Message:
+def _assistant(blocks: Sequence[Placed], names: dict[str, str], unpacker: Unpacker) -> Message:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[RequestToolCall] = []
     for path, block in blocks:
+        checkpoint()
         match block:
             case ThinkingBlock():
-                thoughts.append(thinking_of(block))
+                thoughts.append(thinking_of(block, path, unpacker))
             case RedactedThinkingBlock():
                 continue
             case ToolUseBlock():

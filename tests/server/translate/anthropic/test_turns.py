@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
-from core.contract.errors import InvalidRequest
+from core.contract.errors import InvalidRequest, RequestCancelled
 from schemas.anthropic import Turn
+from schemas.limits import MAX_UNPACKED
+from server.admission.checkpoint import is_abandoned
 from server.thinking_signatures import signature_of
 from server.translate.anthropic.turns import chat_messages
 from server.translate.messages import template_messages
@@ -117,6 +119,35 @@ def test_a_result_of_an_unknown_call_has_no_name():
 def test_thinking_is_reasoning(block):
     [message] = rendered(("assistant", [block, use("1", "f", {})]))
     assert message["reasoning_content"] == "hm"
+
+
+def omitted(thinking):
+    return {"type": "thinking", "thinking": "", "signature": signature_of(thinking)}
+
+
+def test_all_omitted_thinking_of_a_request_has_one_limit():
+    half = omitted("a" * (MAX_UNPACKED // 2))
+    rendered(("assistant", [half]), ("user", "q"), ("assistant", [half]))
+    error = refused(("assistant", [half]), ("user", "q"), ("assistant", [half, omitted("b")]))
+    assert (error.param, error.code) == ("messages[2].content[1].signature", "invalid_value")
+    assert "messages[2].content[1].signature" in error.message
+
+
+def test_a_client_that_has_left_ends_the_work_between_blocks():
+    num_asked = 0
+
+    def has_left():
+        nonlocal num_asked
+        num_asked += 1
+        return num_asked == 3
+
+    token = is_abandoned.set(has_left)
+    try:
+        with pytest.raises(RequestCancelled):
+            rendered(("assistant", [omitted("a")] * 5))
+    finally:
+        is_abandoned.reset(token)
+    assert num_asked == 3
 
 
 def test_thinking_of_other_servers_is_left_out():
