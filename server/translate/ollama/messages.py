@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from core.contract.errors import InvalidRequest
@@ -15,6 +16,7 @@ from schemas.messages import (
     UserMessage,
 )
 from schemas.ollama import OllamaMessage
+from server.admission.checkpoint import checkpoint
 from server.translate.ollama.fields import refused
 
 
@@ -24,9 +26,10 @@ def chat_messages(messages: Sequence[OllamaMessage]) -> list[Message]:
     Calls and results that have no ids get some: a result belongs to the first call of its tool
     that has none yet.
     """
-    pending: list[RequestToolCall] = []
+    pending = _Pending()
     result: list[Message] = []
     for i, message in enumerate(messages):
+        checkpoint()
         if message.images:
             raise refused(f"messages[{i}].images", "is not supported; this model reads text only.")
         content = message.content or ""
@@ -37,7 +40,7 @@ def chat_messages(messages: Sequence[OllamaMessage]) -> list[Message]:
                 result.append(UserMessage(content=content))
             case "assistant":
                 calls = _calls(message, i)
-                pending += calls
+                pending.add(calls)
                 result.append(
                     AssistantMessage(
                         content=content,
@@ -46,7 +49,7 @@ def chat_messages(messages: Sequence[OllamaMessage]) -> list[Message]:
                     )
                 )
             case "tool":
-                call_id = message.tool_call_id or _take(pending, message.tool_name)
+                call_id = message.tool_call_id or pending.take(message.tool_name)
                 name = message.tool_name
                 result.append(ToolMessage(content=content, tool_call_id=call_id, name=name))
     return result
@@ -64,10 +67,29 @@ def _calls(message: OllamaMessage, index: int) -> list[RequestToolCall]:
     return calls
 
 
-def _take(pending: list[RequestToolCall], name: str | None) -> str:
-    """The id of the call that a result belongs to; empty if there is none."""
-    for call in pending:
-        if name is None or call.function.name == name:
-            pending.remove(call)
-            return call.id
-    return ""
+class _Pending:
+    """The calls without results, in order. A call takes constant time, and so does a result."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []  # of all calls
+        self._is_taken: list[bool] = []
+        self._all: deque[int] = deque()  # positions in ``_ids``, some of them taken
+        self._by_name: defaultdict[str, deque[int]] = defaultdict(deque)
+
+    def add(self, calls: Sequence[RequestToolCall]) -> None:
+        for call in calls:
+            position = len(self._ids)
+            self._ids.append(call.id)
+            self._is_taken.append(False)
+            self._all.append(position)
+            self._by_name[call.function.name].append(position)
+
+    def take(self, name: str | None) -> str:
+        """The id of the call that a result belongs to; empty if there is none."""
+        queue = self._all if name is None else self._by_name[name]
+        while queue:
+            position = queue.popleft()
+            if not self._is_taken[position]:
+                self._is_taken[position] = True
+                return self._ids[position]
+        return ""

@@ -5,10 +5,17 @@ import copy
 import msgspec
 import pytest
 
-from core.contract.errors import InvalidRequest
+from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.grammar import json_object, json_schema
 from schemas.chat import ChatCompletionRequest
-from schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
+from schemas.ollama import (
+    OllamaChatRequest,
+    OllamaFunctionCall,
+    OllamaGenerateRequest,
+    OllamaMessage,
+    OllamaToolCall,
+)
+from server.admission.checkpoint import is_abandoned
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.translate.chat import translate_chat as translate_openai
@@ -177,6 +184,57 @@ def test_results_belong_to_calls():
     ids = [call.id for call in found[0].tool_calls]
     assert len(set(ids)) == 3
     assert [message.tool_call_id for message in found[1:]] == [ids[1], ids[0], ids[2], ""]
+
+
+def test_results_without_a_name_belong_to_the_first_calls_left():
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "f", "g")]
+    names = ("g", None, None, "f", "g", None)
+    results = [{"role": "tool", "content": ""} | ({"tool_name": n} if n else {}) for n in names]
+    turns = [{"role": "assistant", "tool_calls": calls}, *results]
+    found = chat_messages(decoded(OllamaChatRequest, messages=turns).messages)
+    ids = [call.id for call in found[0].tool_calls]
+    wanted = [ids[1], ids[0], ids[2], "", ids[3], ""]
+    assert [message.tool_call_id for message in found[1:]] == wanted
+
+
+class CountingName(str):
+    """A name that counts its comparisons."""
+
+    __slots__ = ()
+    num_compared = 0
+
+    def __eq__(self, other):
+        CountingName.num_compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_result_is_not_compared_with_every_call():
+    function = OllamaFunctionCall(name=CountingName("f"), arguments=msgspec.Raw(b"{}"))
+    calls = [OllamaToolCall(function=function)] * 100
+    turn = OllamaMessage(role="assistant", tool_calls=calls)
+    result = OllamaMessage(role="tool", content="", tool_name=CountingName("g"))
+    found = chat_messages([turn, *[result] * 100])
+    assert [message.tool_call_id for message in found[1:]] == [""] * 100
+    assert CountingName.num_compared <= 2 * 100, "the product is 10,000"
+
+
+def test_a_client_that_has_left_ends_the_work_between_messages():
+    num_asked = 0
+
+    def has_left():
+        nonlocal num_asked
+        num_asked += 1
+        return num_asked == 3
+
+    token = is_abandoned.set(has_left)
+    try:
+        with pytest.raises(RequestCancelled):
+            chat_messages([OllamaMessage(role="user", content="q")] * 5)
+    finally:
+        is_abandoned.reset(token)
+    assert num_asked == 3
 
 
 class TestGenerate:
