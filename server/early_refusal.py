@@ -15,7 +15,7 @@ from litestar import Litestar
 from core.contract.errors import Unavailable
 from server.connections.refusal import raw_response
 from server.connections.turn_away import EarlyAnswer, Headers
-from server.controllers.ticketed import ticketed_paths
+from server.controllers.ticketed import ticketed_urls
 from server.errors import APIError, retry_headers, to_api_error
 from server.hosts import HostPolicy
 from server.request_id import id_headers, id_of, log_access
@@ -48,15 +48,15 @@ class EarlyRefusal:
         self._passed: Counter[str] = Counter()
         self._hosts = HostPolicy.of(serving.settings)
         self._has_proxy = serving.settings.forwarded_allow_ips is not None
-        self._paths = frozenset(path.encode() for path in ticketed_paths(app))
+        self._paths = ticketed_urls(app)
 
     def __call__(
         self, method: bytes, url: bytes, headers: Headers, client: tuple[str, int] | None
     ) -> EarlyAnswer | None:
         """The answer to a request for which there is no room, else None."""
         admission = self._serving.admission
-        path = url.partition(b"?")[0]
-        if method != b"POST" or path not in self._paths or self._has_proxy or admission.rates:
+        path = self._paths.get(url.partition(b"?")[0])
+        if method != b"POST" or path is None or self._has_proxy or admission.rates:
             return None
         tenant = self._tenant(headers, client)
         if tenant is None:
@@ -71,7 +71,7 @@ class EarlyRefusal:
             return None
         admission.num_refused += 1
         error = to_api_error(admission.choices.refusal(1))
-        return partial(_answer, error, path.decode(), tenant, id_of(headers))
+        return partial(_answer, error, path, tenant, id_of(headers))
 
     def _pass(self, tenant: str) -> None:
         """Count a request until it has begun, or waits for its turn."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -15,13 +17,7 @@ def with_short_paths(app: ASGIApp, routed: Litestar) -> ASGIApp:
     Some clients append the names of OpenAI's routes to a base URL without ``/v1``. A path stays as
     it is if its first name is that of another route of ``routed``.
     """
-    below, others = set(), set()
-    for route in routed.routes:
-        if route.path.startswith(PREFIX + "/"):
-            below.add(_first_name(route.path.removeprefix(PREFIX)))
-        else:
-            others.add(_first_name(route.path))
-    short = below - others
+    short = _short_names(routed)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP and _first_name(scope["path"]) in short:
@@ -30,6 +26,25 @@ def with_short_paths(app: ASGIApp, routed: Litestar) -> ASGIApp:
         await app(scope, receive, send)
 
     return wrapped
+
+
+def short_forms(paths: Iterable[str], routed: Litestar) -> dict[str, str]:
+    """The short forms of those ``paths`` of ``routed`` that have one, with their path."""
+    short = _short_names(routed)
+    below = [path for path in paths if path.startswith(PREFIX + "/")]
+    forms = {path.removeprefix(PREFIX): path for path in below}
+    return {form: path for form, path in forms.items() if _first_name(form) in short}
+
+
+def _short_names(routed: Litestar) -> set[str]:
+    """The first names of paths below the prefix that are of no other route."""
+    below, others = set(), set()
+    for route in routed.routes:
+        if route.path.startswith(PREFIX + "/"):
+            below.add(_first_name(route.path.removeprefix(PREFIX)))
+        else:
+            others.add(_first_name(route.path))
+    return below - others
 
 
 def _first_name(path: str) -> str:

@@ -13,6 +13,7 @@ from server.admission.ticket import SCOPE_KEY, Ticket
 from server.admission.watched import Watched
 from server.errors import send_error, to_api_error
 from server.serving import Serving
+from server.short_paths import short_forms
 from server.tenants.tenant import tenant_of
 
 
@@ -65,6 +66,13 @@ def ticketed_paths(app: Litestar) -> frozenset[str]:
         for handler in getattr(route, "route_handlers", ())
         if with_ticket in handler.resolve_middleware()
     )
+
+
+def ticketed_urls(app: Litestar) -> dict[bytes, str]:
+    """Where clients find these routes, short forms included, with the paths of the routes."""
+    paths = ticketed_paths(app)
+    forms = {path: path for path in paths} | short_forms(paths, app)
+    return {form.encode(): path for form, path in forms.items()}
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

@@ -10,6 +10,7 @@ import pytest
 from server.admission.rates import Rates
 from server.admission.turns import PER_TURN
 from server.bridge import State
+from server.controllers.ticketed import ticketed_paths
 from server.early_refusal import EarlyRefusal
 from server.settings import Settings
 from tests.support.asgi import Exchange
@@ -49,12 +50,14 @@ def parsed(answer):
     return int(first.split()[1]), headers, json.loads(body)
 
 
-@pytest.mark.parametrize("path", TICKETED)
+@pytest.mark.parametrize("path", [*TICKETED, "/chat/completions", "/messages", "/responses"])
 async def test_says_what_the_application_says(start, path):
     app, turn_away = await start()
-    upload = Exchange("POST", path, chunks=[], headers={"content-type": "application/json"})
+    headers = {"content-type": "application/json", "x-request-id": "mine"}
+    upload = Exchange("POST", path, chunks=[], headers=headers)
     await upload.run(app)
-    status, headers, body = parsed(ask(turn_away, url=path.encode())(is_last=False))
+    answer = ask(turn_away, (b"x-request-id", b"mine"), url=path.encode())
+    status, headers, body = parsed(answer(is_last=False))
     assert status == upload.status == 429
     assert body == upload.json
     for name in upload.headers.keys() - {"x-request-id", "openai-processing-ms"}:
@@ -76,6 +79,20 @@ async def test_the_head_decides(start):
     assert ask(turn_away, KEY)
     assert ask(turn_away, KEY, KEY) is None
     assert ask(turn_away, client=("127.0.0.2", 5)) is None, "another tenant has its share"
+
+
+async def test_every_path_of_a_ticket_is_known_in_its_short_form_too(start, caplog):
+    caplog.set_level(logging.INFO, logger="roseinfer.access")
+    app, turn_away = await start()
+    paths = ticketed_paths(app.litestar)
+    below = {path.removeprefix("/v1"): path for path in paths if path.startswith("/v1/")}
+    assert len(below) > 5
+    for form, path in below.items():
+        caplog.clear()
+        ask(turn_away, url=form.encode())(is_last=False)
+        found = form if form in paths else path
+        assert caplog.messages[0].startswith(f"POST {found} 429 "), "as the application's line"
+    assert ask(turn_away, url=b"/v1/generate") is None
 
 
 async def test_with_room_nobody_is_refused(start):
