@@ -192,9 +192,9 @@ class StreamAnswer(OwningAnswer):
             weight += self._renderer.weight(index, output)
         return weight
 
-    def _end_with(self, message: str) -> bytes:
+    def _end_with(self, message: str, cause: Exception | None = None) -> bytes:
         """The last bytes of a stream that ends with an error."""
-        error = self._renderer.error(message)
+        error = self._renderer.error(message, cause)
         self._is_over, self._is_cut = True, error is None
         return error or b""
 
@@ -206,7 +206,8 @@ class StreamAnswer(OwningAnswer):
         for index, output in outputs:
             pieces.append(self._renderer.feed(index, output))
             if output.error is not None:
-                return b"".join([*pieces, self._end_with(output.error)])
+                cause = self._stream.failure(output)
+                return b"".join([*pieces, self._end_with(output.error, cause)])
         if self._stream.is_finished:
             self._is_over = True
             pieces.append(self._renderer.end())

@@ -62,8 +62,12 @@ class StreamRenderer(Protocol):
     def end(self) -> bytes:
         """Bytes after the last choice has finished."""
 
-    def error(self, message: str) -> bytes | None:
-        """Bytes that end the stream with an error. None: the format cannot express one."""
+    def error(self, message: str, cause: Exception | None = None) -> bytes | None:
+        """Bytes that end the stream with an error. None: the format cannot express one.
+
+        ``cause`` is the exception that a response without a status yet would end with. None: the
+        server has failed.
+        """
 
 
 class WholeRenderer(Protocol):

@@ -74,7 +74,7 @@ class EventRenderer:
             return sse.DONE
         return sse.frame(self._new_chunk(choices=[], usage=self._counter.usage())) + sse.DONE
 
-    def error(self, message: str) -> bytes:
+    def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """An error event and the end marker."""
         return sse.error_frame(stream_error(message)) + sse.DONE
 

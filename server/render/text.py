@@ -33,7 +33,7 @@ class TextRenderer:
     def end(self) -> bytes:
         return b""
 
-    def error(self, _message: str) -> None:
+    def error(self, _message: str, _cause: Exception | None = None) -> None:
         """Raw text cannot express an error. The connection is cut: the text is incomplete."""
         return
 

@@ -34,7 +34,7 @@ class WholeOnly(ABC):
     def end(self) -> bytes:
         return b""
 
-    def error(self, _message: str) -> None:
+    def error(self, _message: str, _cause: Exception | None = None) -> None:
         return
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:

@@ -44,7 +44,7 @@ class LineRenderer:
     def end(self):
         return b">"
 
-    def error(self, message):
+    def error(self, message, _cause=None):
         return f"!{message}".encode()
 
     def whole(self, outputs):

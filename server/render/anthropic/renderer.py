@@ -23,7 +23,7 @@ from schemas.anthropic_answer import (
 )
 from server import sse
 from server.anthropic_errors import anthropic_error
-from server.errors import stream_error
+from server.errors import stream_error, to_api_error
 from server.render.anthropic.blocks import BlockStream, whole_blocks
 from server.render.anthropic.events import event, event_of
 from server.render.base import weight_of
@@ -84,9 +84,10 @@ class MessageRenderer:
     def end(self) -> bytes:
         return event(MessageStop())
 
-    def error(self, message: str) -> bytes:
-        """The event that ends a stream with an error."""
-        return event_of("error", anthropic_error(500, stream_error(message)))
+    def error(self, message: str, cause: Exception | None = None) -> bytes:
+        """The event that ends a stream with an error. Its type is that of the cause's status."""
+        status = 500 if cause is None else to_api_error(cause).status
+        return event_of("error", anthropic_error(status, stream_error(message)))
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs

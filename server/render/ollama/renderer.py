@@ -71,7 +71,7 @@ class OllamaRenderer:
     def end(self) -> bytes:
         return b""
 
-    def error(self, message: str) -> bytes:
+    def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """The line that ends a stream with an error."""
         return self._encoded(OllamaError(error=message))
 

@@ -85,7 +85,7 @@ class ResponsesRenderer:
     def end(self) -> bytes:
         return sse.DONE
 
-    def error(self, message: str) -> bytes:
+    def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """The events that end an open item and the response, which has failed; the end marker."""
         data = _frames(self._output.fail())
         response = states.failed(self._response, self._output.items, self._counter.usage(), message)

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from anthropic.types import Message
 
+from core.contract.errors import DeadlineExceeded, Unavailable
 from server.admission.rates import Rates
 from server.early_refusal import EarlyRefusal
 from tests.support.asgi import Exchange, ask
@@ -181,6 +182,45 @@ async def test_a_failure_before_and_in_a_stream(start_app):
     name, data = event.split(b"\n")
     assert name == b"event: error"
     assert json.loads(data[6:])["error"] == {"type": "api_error", "message": "broken"}
+
+
+@pytest.mark.parametrize(
+    ("error", "type_"),
+    [
+        (DeadlineExceeded("The time is over."), "timeout_error"),
+        (Unavailable("The server is shutting down."), "overloaded_error"),
+    ],
+)
+async def test_what_ends_a_stream_is_the_type_of_its_error(start_app, engine, error, type_):
+    app = await start_app(engine)
+    exchange = Exchange("POST", MESSAGES, chunks=[json.dumps(BODY | {"stream": True}).encode()])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, app)
+        await engine.admit(1)
+        await engine.say(out(engine.added[0].request_id, "half"))
+        [stream] = app.bridge._streams
+        app.bridge.fail(stream, error)
+        await exchange.done()
+    *_, event, _ = exchange.body.split(b"\n\n")
+    found = json.loads(event.partition(b"data: ")[2])["error"]
+    assert found == {"type": type_, "message": str(error)}
+    engine.step_with()
+    await engine.until(lambda e: not e.live)
+
+
+async def test_a_stream_that_the_shutdown_ends(start_app, engine):
+    app = await start_app(engine)
+    exchange = Exchange("POST", MESSAGES, chunks=[json.dumps(BODY | {"stream": True}).encode()])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, app)
+        await engine.admit(1)
+        await engine.say(out(engine.added[0].request_id, "half"))
+        await app.bridge.drain(0)
+        await exchange.done()
+    *_, event, _ = exchange.body.split(b"\n\n")
+    assert json.loads(event.partition(b"data: ")[2])["error"]["type"] == "overloaded_error"
+    engine.step_with()
+    await engine.until(lambda e: not e.live)
 
 
 async def test_threads(start_app):

@@ -8,6 +8,12 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
+from core.contract.errors import (
+    DeadlineExceeded,
+    GenerationFailed,
+    InvalidRequest,
+    Unavailable,
+)
 from core.contract.messages import TokenLogprob
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
@@ -240,6 +246,20 @@ def test_an_error_ends_the_stream(make):
         "error": {"type": "api_error", "message": "no"},
         "request_id": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("cause", "type_"),
+    [
+        (DeadlineExceeded("no"), "timeout_error"),
+        (Unavailable("no"), "overloaded_error"),
+        (InvalidRequest("no"), "invalid_request_error"),
+        (GenerationFailed("no"), "api_error"),
+    ],
+)
+def test_the_cause_of_an_error_is_its_type(make, cause, type_):
+    _, data = make().error("no", cause).split(b"\ndata: ")
+    assert msgspec.json.decode(data)["error"] == {"type": type_, "message": "no"}
 
 
 def test_keep_alive_is_a_ping(make):
