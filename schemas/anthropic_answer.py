@@ -198,12 +198,12 @@ class AnthropicErrorObject(ResponseModel, frozen=True, kw_only=True):
 class AnthropicErrorResponse(ResponseModel, frozen=True, kw_only=True):
     """The body of an error response, and the data of an error event.
 
-    The id of the request is in the header `request-id`.
+    The id of the request is in the header `request-id` too. An event has none.
     """
 
     type: Literal["error"] = "error"
     error: AnthropicErrorObject
-    request_id: None = None
+    request_id: str | None = None
 
 
 class TokenCount(ResponseModel, frozen=True, kw_only=True):

@@ -40,12 +40,14 @@ _TOOL_FIELDS = (
 )
 
 
-def anthropic_shape(status: int, error: ErrorObject) -> bytes:
+def anthropic_shape(status: int, error: ErrorObject, request_id: str | None = None) -> bytes:
     """``{"type": "error", "error": {...}}``. ``param`` and ``code`` are among the details."""
-    return msgspec.json.encode(anthropic_error(status, error))
+    return msgspec.json.encode(anthropic_error(status, error, request_id))
 
 
-def anthropic_error(status: int, error: ErrorObject) -> AnthropicErrorResponse:
+def anthropic_error(
+    status: int, error: ErrorObject, request_id: str | None = None
+) -> AnthropicErrorResponse:
     """The body of an error response, and the data of an error event."""
     param, message = _client_param(error.param), error.message
     if error.code == "context_length_exceeded":
@@ -58,7 +60,8 @@ def anthropic_error(status: int, error: ErrorObject) -> AnthropicErrorResponse:
             type=_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error"),
             message=message,
             details=UNSET if error.code is None and param is None else details,
-        )
+        ),
+        request_id=request_id,
     )
 
 

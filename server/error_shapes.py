@@ -11,11 +11,15 @@ from schemas.errors import ErrorObject, ErrorResponse
 from server.anthropic_errors import anthropic_shape
 from server.ollama_errors import ollama_shape
 
-Shape: TypeAlias = Callable[[int, ErrorObject], bytes]
-"""Encodes an error with its HTTP status as the body of a response."""
+Shape: TypeAlias = Callable[[int, ErrorObject, str | None], bytes]
+"""Encodes an error with its HTTP status, and the request's id if it is known, as the body of a
+response."""
+
+ID_KEY = "request_id"
+"""Key in the ``state`` of an ASGI scope: the request's id."""
 
 
-def openai_shape(_status: int, error: ErrorObject) -> bytes:
+def openai_shape(_status: int, error: ErrorObject, _request_id: str | None = None) -> bytes:
     """``{"error": {...}}``."""
     return msgspec.json.encode(ErrorResponse(error=error))
 

@@ -29,7 +29,7 @@ from core.contract.errors import (
     Unavailable,
 )
 from schemas.errors import ErrorObject
-from server.error_shapes import shape_at
+from server.error_shapes import ID_KEY, shape_at
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -110,7 +110,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
     return Response(
-        shape_at(request.scope["path"])(api_error.status, api_error.error),
+        _body(request.scope, api_error),
         status_code=api_error.status,
         headers=retry_headers(api_error),
         media_type="application/json",
@@ -119,7 +119,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
 
 async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
-    body = shape_at(scope["path"])(error.status, error.error)
+    body = _body(scope, error)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     headers |= retry_headers(error)
     await send(
@@ -130,6 +130,11 @@ async def send_error(scope: Scope, send: Send, error: APIError) -> None:
         }
     )
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _body(scope: Any, error: APIError) -> bytes:
+    request_id = scope.get("state", {}).get(ID_KEY)
+    return shape_at(scope["path"])(error.status, error.error, request_id)
 
 
 def retry_headers(error: APIError) -> dict[str, str]:

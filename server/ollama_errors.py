@@ -8,7 +8,7 @@ from schemas.errors import ErrorObject
 from schemas.ollama_answer import OllamaError
 
 
-def ollama_shape(_status: int, error: ErrorObject) -> bytes:
+def ollama_shape(_status: int, error: ErrorObject, _request_id: str | None = None) -> bytes:
     """``{"error": "..."}``. The message begins with the field at fault if it does not name it."""
     param = "format" if error.param == "response_format" else error.param
     is_named = param is None or param in error.message

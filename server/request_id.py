@@ -13,7 +13,7 @@ from uuid import uuid4
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.error_shapes import is_anthropic
+from server.error_shapes import ID_KEY, is_anthropic
 from server.ignored_fields import ignored_header
 from server.tenants.tenant import Tenant, tenant_of
 
@@ -34,6 +34,7 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         request_id = id_of(scope["headers"])
+        scope.setdefault("state", {})[ID_KEY] = request_id.decode()  # for bodies of errors
         start = time.perf_counter()
         status = 499  # unless a response starts, the client has disconnected
 

@@ -44,9 +44,9 @@ def raw_response(
 ) -> bytes:
     """A whole HTTP/1.1 response. ``is_last`` says that the connection ends after it.
 
-    ``path`` is the request's, empty if it is not known.
+    ``path`` is the request's, empty if it is not known. ``headers`` may contain its id.
     """
-    body = shape_at(path)(error.status, error.error)
+    body = shape_at(path)(error.status, error.error, headers.get("x-request-id"))
     lines = [
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
         f"date: {formatdate(usegmt=True)}",
