@@ -28,7 +28,7 @@ commas; for a flag without a value it is `1` or `0`. The command line takes prec
 {flag_table(SERVE_GROUPS)}
 ## roseinfer quantize
 
-It writes a model as a GGUF file that roseinfer and llama.cpp read; see
+It writes a model as a GGUF file; see
 [quantised models](quantised-models.md#make-a-file).
 
 {flag_table(QUANTIZE_GROUPS)}

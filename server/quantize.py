@@ -60,7 +60,7 @@ def add_quantize_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "quantize",
         help="write a model as a quantised GGUF file",
-        description="Write a model as a GGUF file that roseinfer and llama.cpp read, with its "
+        description="Write a model as a GGUF file, with its "
         "configuration, tokenizer and chat template.",
     )
 
