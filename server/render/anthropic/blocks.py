@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
 from schemas.anthropic_answer import (
     AnswerBlock,
     AnswerText,
@@ -24,6 +22,7 @@ from schemas.anthropic_answer import (
 from server import sse
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
 from server.render.anthropic.events import event
+from server.render.arguments import arguments_object
 from server.thinking_signatures import SHOWN, signature_of
 
 Kind: TypeAlias = Literal["thinking", "text", "call"]
@@ -119,7 +118,7 @@ def _block(first: Delta, text: str, *, omits_thinking: bool) -> AnswerBlock:
                 return AnswerThinking(thinking="", signature=signature_of(text))
             return AnswerThinking(thinking=text, signature=SHOWN)
         case CallBegin():
-            return _call(first, _input(text))
+            return _call(first, arguments_object(text))
         case _:
             return AnswerText(text=text)
 
@@ -128,12 +127,3 @@ def _call(begin: CallBegin, arguments: Any) -> AnswerToolUse:
     """A call whose id has Anthropic's form."""
     call_id = "toolu_" + begin.id.removeprefix("call_")
     return AnswerToolUse(id=call_id, name=begin.name, input=arguments)
-
-
-def _input(arguments: str) -> Any:
-    """The arguments as they were generated; those that the limit of tokens has cut become {}."""
-    try:
-        is_object = isinstance(msgspec.json.decode(arguments), dict)
-    except (msgspec.DecodeError, RecursionError):
-        is_object = False
-    return msgspec.Raw(arguments.encode() if is_object else b"{}")

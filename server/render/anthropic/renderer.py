@@ -25,7 +25,7 @@ from server import sse
 from server.anthropic_errors import anthropic_error
 from server.errors import stream_error, to_api_error
 from server.render.anthropic.blocks import BlockStream, whole_blocks
-from server.render.anthropic.events import event, event_of
+from server.render.anthropic.events import event
 from server.render.base import weight_of
 from server.render.chat_options import ChatOptions
 from server.render.deltas import ChoiceDeltas
@@ -87,7 +87,7 @@ class MessageRenderer:
     def error(self, message: str, cause: Exception | None = None) -> bytes:
         """The event that ends a stream with an error. Its type is that of the cause's status."""
         status = 500 if cause is None else to_api_error(cause).status
-        return event_of("error", anthropic_error(status, stream_error(message)))
+        return sse.named_frame("error", anthropic_error(status, stream_error(message)))
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs

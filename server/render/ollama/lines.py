@@ -18,6 +18,7 @@ from schemas.ollama_answer import (
     OllamaGenerateAnswer,
 )
 from server.parsers.message import Call, Message
+from server.render.arguments import arguments_object
 
 NewLine: TypeAlias = Callable[..., OllamaAnswer]
 """Makes an answer, or a line of one, from a message or a part of one, the number of calls before
@@ -61,17 +62,8 @@ def _calls(calls: Iterable[Call], num_before: int) -> list[OllamaAnswerCall]:
         OllamaAnswerCall(
             id=call.id,
             function=OllamaCalledFunction(
-                index=index, name=call.name, arguments=_arguments(call.arguments)
+                index=index, name=call.name, arguments=arguments_object(call.arguments)
             ),
         )
         for index, call in enumerate(calls, start=num_before)
     ]
-
-
-def _arguments(text: str) -> Any:
-    """The arguments as they were generated; those that the limit of tokens has cut become {}."""
-    try:
-        is_object = isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.DecodeError, RecursionError):
-        is_object = False
-    return msgspec.Raw(text.encode() if is_object else b"{}")
