@@ -186,7 +186,7 @@ class EngineBridge:
     def _take(self, outputs: Sequence[StepOutput]) -> None:
         """Get the outputs of a step. Called on the core thread.
 
-        The loop gets a core until it has sent them: it takes it from no thread that computes.
+        The loop is lent a core until it has sent them, so that it delays no compute thread.
         """
         self._core.lend_core()
         self._post(self._deliver_step, outputs)

@@ -19,7 +19,7 @@ class StoredResponse:
     items: tuple[bytes, ...]
     num_inputs: int
     output_ids: tuple[str, ...]
-    """Ids of the last items."""
+    """Ids of the output's items, which are the last of ``items``."""
 
     num_item_bytes: int = field(init=False)
     """Bytes of all items."""

@@ -36,8 +36,8 @@ class Unpacker:
     def thinking_in(self, signature: str) -> str:
         """The thinking that a signature carries. Signatures of other servers carry none.
 
-        Raises TooMuchThinking, also if an earlier signature could not be unpacked and may have
-        taken the rest.
+        Raises TooMuchThinking. A signature that cannot be unpacked counts with the most bytes that
+        one of its length could hold.
         """
         if not signature.startswith(_PREFIX):
             return ""

@@ -11,7 +11,7 @@ from server.errors import APIError
 
 MINUTE = 60.0
 MAX_TENANTS = 4096
-"""Fewest tenants at which those whose buckets are full again are forgotten."""
+"""Tenants whose buckets are full again are forgotten, never while there are fewer than this."""
 
 Headers = dict[str, str]
 

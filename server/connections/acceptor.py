@@ -134,7 +134,7 @@ class Acceptor:
 def _has_left(connection: socket.socket) -> bool:
     """Whether the client has ended the connection without a byte.
 
-    It costs a tenth of a protocol, and others wait behind it in the backlog.
+    To look costs a tenth of what a protocol costs, and others wait in the backlog meanwhile.
     """
     try:
         return not connection.recv(1, socket.MSG_PEEK)

@@ -63,13 +63,13 @@ class OpenItem(ABC):
         return self._delta(text)
 
     def end(self, item: OutputItem) -> Iterator[ResponseEvent]:
-        """Complete the item, which ``item`` has returned."""
+        """The events of its end. ``item`` is the complete item, from ``self.item``."""
         yield from self._end_part(item)
         yield self._item_event(events.ItemDone, item)
 
     @abstractmethod
     def _announced(self) -> OutputItem:
-        """The item without anything."""
+        """The item as its first event shows it, empty."""
 
     @abstractmethod
     def _delta(self, text: str) -> ResponseEvent:
@@ -80,7 +80,7 @@ class OpenItem(ABC):
 
     @abstractmethod
     def _end_part(self, _item: OutputItem) -> Iterator[ResponseEvent]:
-        """The events in front of the item's last one."""
+        """The events before ``ItemDone``."""
 
     @property
     def _text(self) -> str:
@@ -126,7 +126,7 @@ class OpenMessage(OpenItem):
         )
 
     def end_of(self, text: str, entries: list[TokenLogprob]) -> int:
-        """Where the message would end with this text, in the generated text."""
+        """Where the message would end with this text: an offset in the generated text."""
         first = (self._entries or entries)[0]
         return first.text_offset + sum(map(len, self._pieces)) + len(text)
 
@@ -142,7 +142,7 @@ class OpenMessage(OpenItem):
         return MessageItem(id=self.id, status="in_progress", role="assistant", content=[])
 
     def _delta(self, text: str) -> ResponseEvent:
-        return self._event(events.OutputTextDelta, delta=text)
+        return self.delta(self._next_number(), text)
 
     def _begin_part(self) -> Iterator[ResponseEvent]:
         yield self._event(events.PartAdded, part=OutputText(text=""))

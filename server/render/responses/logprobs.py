@@ -27,7 +27,7 @@ class AnswerLogprobs:
         return output.logprobs[num_thinking:]
 
     def wire(self, entries: Sequence[TokenLogprob]) -> list[WireLogprob]:
-        """As they are sent."""
+        """The entries in the form of the API; [] if the request wants none."""
         if self._num_top is None or not entries:
             return []
         return chat_logprobs(entries, self._tokenizer, self._name, self._num_top).content or []

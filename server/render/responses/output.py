@@ -67,7 +67,7 @@ class Output:
         self._frames: TextFrames | None = None
         self._has_calls = False
         self._entries: list[TokenLogprob] = []
-        """Of tokens whose text has not been added. After a call there are none."""
+        """Log-probabilities of tokens whose text no message has yet. Empty after a call."""
 
     def feed(
         self, deltas: Sequence[Delta], entries: Sequence[TokenLogprob]

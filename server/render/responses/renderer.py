@@ -21,7 +21,7 @@ from server.render.responses.output import ItemOptions, Output
 from server.render.usage import UsageCounter
 
 ECHO_SPEED = 500
-"""Bytes of the encoded echo that go into an event in a microsecond: they are copied."""
+"""Bytes of the encoded response that are copied into an event in a microsecond."""
 
 
 class ResponsesRenderer:
