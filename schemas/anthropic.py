@@ -18,18 +18,21 @@ from schemas.limits import (
     MAX_STOP,
     MAX_TOOLS,
 )
-from schemas.scalars import Description, Int64, JsonObject, Label, Priority, StopString, Text
+from schemas.messages import BaseMessage, Part
+from schemas.scalars import (
+    Description,
+    FunctionName,
+    Int64,
+    JsonObject,
+    Label,
+    Priority,
+    StopString,
+    Text,
+)
 
-ToolName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,256}$(?!\n)", max_length=256)]
 
-
-class Block(RequestModel, tag_field="type", frozen=True, kw_only=True):
+class Block(Part, frozen=True, kw_only=True):
     """Base of content blocks."""
-
-    @property
-    def type(self) -> str:
-        """The block's `type` on the wire."""
-        return str(self.__struct_config__.tag)
 
 
 class TextBlock(Block, tag="text", frozen=True, kw_only=True):
@@ -112,15 +115,10 @@ ContentBlock: TypeAlias = (
 Blocks: TypeAlias = Annotated[list[ContentBlock], Meta(max_length=MAX_PARTS)]
 
 
-class MessageTurn(RequestModel, tag_field="role", frozen=True, kw_only=True):
+class MessageTurn(BaseMessage, frozen=True, kw_only=True):
     """Base of messages."""
 
     content: Text | Blocks
-
-    @property
-    def role(self) -> str:
-        """The message's `role` on the wire."""
-        return str(self.__struct_config__.tag)
 
 
 class UserTurn(MessageTurn, tag="user", frozen=True, kw_only=True):
@@ -145,7 +143,7 @@ class ToolDefinition(RequestModel, frozen=True, kw_only=True):
     """
 
     type: Label | None = None
-    name: ToolName
+    name: FunctionName
     description: Description | None = None
     input_schema: JsonObject | None = None
     strict: bool | None = None

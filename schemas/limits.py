@@ -17,7 +17,8 @@ MAX_TEXT = 2**25
 """Characters of a prompt, of a content, of arguments."""
 
 MAX_TOKENIZED = 2**22
-"""Characters of a text of /tokenize: a tokenizer takes some hundred bytes for each token."""
+"""Characters of a text, and bytes of messages, that are only tokenized or counted: a tokenizer
+takes some hundred bytes for each token."""
 
 MAX_UNPACKED = 2**22
 """Bytes of thinking that all signatures of a Messages request carry together."""

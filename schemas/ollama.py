@@ -8,14 +8,11 @@ from schemas.base import RequestModel
 from schemas.limits import (
     INT32_MAX,
     INT64_MAX,
-    INT64_MIN,
     MAX_CALLS,
     MAX_MESSAGES,
     MAX_PROMPTS,
-    MAX_STOP,
-    MAX_STOP_LENGTH,
 )
-from schemas.scalars import Int64, JsonObject, Label, Number, StopString, Text
+from schemas.scalars import Int64, JsonObject, Label, Number, StopStrings, Text
 from schemas.tools import Tools
 
 Format: TypeAlias = Literal["", "json"] | JsonObject
@@ -37,18 +34,14 @@ class OllamaOptions(RequestModel, frozen=True, kw_only=True, forbid_unknown_fiel
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    seed: Int64 | None = None
     num_predict: (
         Annotated[
             int, Meta(ge=-2, le=INT64_MAX, description="Maximum of tokens; below 1: no limit.")
         ]
         | None
     ) = None
-    stop: (
-        Annotated[str, Meta(max_length=MAX_STOP_LENGTH)]
-        | Annotated[list[StopString], Meta(max_length=MAX_STOP)]
-        | None
-    ) = None
+    stop: StopStrings | None = None
     repeat_penalty: Annotated[float, Meta(ge=0.001, le=1000, description="1: off.")] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None

@@ -10,22 +10,20 @@ from schemas.formats import JsonObjectFormat, TextFormat
 from schemas.limits import (
     INT32_MAX,
     INT64_MAX,
-    INT64_MIN,
     MAX_ITEMS,
-    MAX_STOP,
-    MAX_STOP_LENGTH,
     MAX_TOOLS,
 )
 from schemas.responses_input import Input
 from schemas.scalars import (
     Description,
     FunctionName,
+    Int64,
     JsonObject,
     JsonObjectList,
     Label,
     Name,
     Priority,
-    StopString,
+    StopStrings,
     Text,
 )
 
@@ -180,12 +178,8 @@ class ResponsesRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_f
     moderation: Any = None
 
     # Extensions, with the meaning they have in chat completions.
-    seed: Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
-    stop: (
-        Annotated[str, Meta(max_length=MAX_STOP_LENGTH)]
-        | Annotated[list[StopString], Meta(max_length=MAX_STOP)]
-        | None
-    ) = None
+    seed: Int64 | None = None
+    stop: StopStrings | None = None
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(ge=0.001, le=1000)] | None = None

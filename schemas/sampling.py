@@ -16,10 +16,8 @@ from schemas.limits import (
     MAX_CHOICES,
     MAX_ITEMS,
     MAX_LOGIT_BIAS,
-    MAX_STOP,
-    MAX_STOP_LENGTH,
 )
-from schemas.scalars import Label, LabelList, Number, Priority, StopString, TokenId, TokenIdList
+from schemas.scalars import Label, LabelList, Number, Priority, StopStrings, TokenId, TokenIdList
 
 BadWord = Annotated[str, Meta(min_length=1, max_length=MAX_BAD_WORD_LENGTH)]
 
@@ -52,14 +50,9 @@ class SamplingFields(ConstraintFields, frozen=True, kw_only=True):
         | None
     ) = None
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES, description="Choices per prompt.")] | None = None
-    stop: (
-        Annotated[
-            Annotated[str, Meta(max_length=MAX_STOP_LENGTH)]
-            | Annotated[list[StopString], Meta(max_length=MAX_STOP)],
-            Meta(description="Stop string, or up to 64 of them."),
-        ]
-        | None
-    ) = None
+    stop: Annotated[StopStrings, Meta(description="Stop string, or up to 64 of them.")] | None = (
+        None
+    )
     seed: (
         Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX, description="Signed 64 bits; -1: random.")]
         | None

@@ -14,6 +14,7 @@ from schemas.limits import (
     MAX_LABEL,
     MAX_NUMBER,
     MAX_PRIORITY,
+    MAX_STOP,
     MAX_STOP_LENGTH,
     MAX_TEXT,
     MAX_TOKEN_IDS,
@@ -52,6 +53,12 @@ Priority = Annotated[
 ]
 
 StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
+
+StopStrings: TypeAlias = (
+    Annotated[str, Meta(max_length=MAX_STOP_LENGTH)]
+    | Annotated[list[StopString], Meta(max_length=MAX_STOP)]
+)
+"""One, which may be empty, or several."""
 
 # Python's `$` also matches before a final newline. The look-ahead prevents that. It has no effect
 # in ECMA regular expressions, which readers of the OpenAPI document use.
