@@ -12,7 +12,7 @@ from schemas.chat import ChatCompletion, ChatCompletionRequest
 from schemas.chat_chunk import ChatCompletionChunk
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.chat import translate_chat
@@ -25,9 +25,7 @@ class ChatController(Controller):
 
     @post(
         status_code=200,
-        responses=returns_or_streams(
-            ChatCompletion, ChatCompletionChunk, 400, 404, 408, 413, 415, 429, 500, 503, 504
-        ),
+        responses=returns_or_streams(ChatCompletion, ChatCompletionChunk, *TICKETED_ERRORS),
     )
     async def create(
         self,

@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 from schemas.completions import Completion, CompletionRequest
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.completions import translate_completion
@@ -25,9 +25,7 @@ class CompletionController(Controller):
 
     @post(
         status_code=200,
-        responses=returns_or_streams(
-            Completion, Completion, 400, 404, 408, 413, 415, 429, 500, 503, 504
-        ),
+        responses=returns_or_streams(Completion, Completion, *TICKETED_ERRORS),
     )
     async def create(
         self,

@@ -18,12 +18,10 @@ from schemas.anthropic_answer import (
 from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns, returns_or_streams
 from server.serving import Serving
 from server.translate.anthropic.job import count_tokens, translate_messages
-
-ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 class MessagesController(Controller):
@@ -36,7 +34,7 @@ class MessagesController(Controller):
         responses=returns_or_streams(
             AnthropicMessage,
             ANTHROPIC_EVENTS,
-            *ERRORS,
+            *TICKETED_ERRORS,
             error=AnthropicErrorResponse,
             last=None,
         ),
@@ -54,7 +52,7 @@ class MessagesController(Controller):
     @post(
         "/count_tokens",
         status_code=200,
-        responses=returns(TokenCount, *ERRORS, error=AnthropicErrorResponse),
+        responses=returns(TokenCount, *TICKETED_ERRORS, error=AnthropicErrorResponse),
     )
     async def count(
         self,

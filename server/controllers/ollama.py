@@ -12,14 +12,12 @@ from schemas.ollama import GenerationFields, OllamaChatRequest, OllamaGenerateRe
 from schemas.ollama_answer import OllamaChatAnswer, OllamaError, OllamaGenerateAnswer
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import NDJSON, returns_or_streams
 from server.render.ollama.lines import NewLine, chat_line, generate_line, loaded_line
 from server.serving import Serving
 from server.translate.ollama.job import translate_chat, translate_generate
 from server.translate.ollama.models import served_name
-
-ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 class OllamaController(Controller):
@@ -34,7 +32,7 @@ class OllamaController(Controller):
         responses=returns_or_streams(
             OllamaChatAnswer,
             OllamaChatAnswer,
-            *ERRORS,
+            *TICKETED_ERRORS,
             error=OllamaError,
             last=None,
             stream_type=NDJSON,
@@ -58,7 +56,7 @@ class OllamaController(Controller):
         responses=returns_or_streams(
             OllamaGenerateAnswer,
             OllamaGenerateAnswer,
-            *ERRORS,
+            *TICKETED_ERRORS,
             error=OllamaError,
             last=None,
             stream_type=NDJSON,

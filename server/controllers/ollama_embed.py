@@ -12,13 +12,11 @@ from schemas.ollama import EmbedRequest, OldEmbedRequest
 from schemas.ollama_answer import OllamaEmbedding, OllamaEmbeddings, OllamaError
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns
 from server.serving import Serving
 from server.translate.ollama.embed import translate_embed, translate_old_embed
 from server.translate.ollama.models import served_name
-
-_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 class OllamaEmbedController(Controller):
@@ -28,7 +26,9 @@ class OllamaEmbedController(Controller):
     middleware = (with_ticket,)
 
     @post(
-        "/embed", status_code=200, responses=returns(OllamaEmbeddings, *_ERRORS, error=OllamaError)
+        "/embed",
+        status_code=200,
+        responses=returns(OllamaEmbeddings, *TICKETED_ERRORS, error=OllamaError),
     )
     async def embed(
         self,
@@ -43,7 +43,7 @@ class OllamaEmbedController(Controller):
     @post(
         "/embeddings",
         status_code=200,
-        responses=returns(OllamaEmbedding, *_ERRORS, error=OllamaError),
+        responses=returns(OllamaEmbedding, *TICKETED_ERRORS, error=OllamaError),
     )
     async def embed_one(
         self,

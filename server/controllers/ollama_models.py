@@ -14,7 +14,7 @@ from schemas.ollama_answer import (
     RunningModels,
     ShownModel,
 )
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.errors import APIError
 from server.openapi.responses import returns
 from server.serving import Serving
@@ -60,9 +60,7 @@ class OllamaModelController(Controller):
         status_code=200,
         middleware=(with_ticket,),
         sync_to_thread=False,
-        responses=returns(
-            ShownModel, 400, 404, 408, 413, 415, 429, 500, 503, 504, error=OllamaError
-        ),
+        responses=returns(ShownModel, *TICKETED_ERRORS, error=OllamaError),
     )
     def show(self, data: JSONBody[ShowRequest], serving: NamedDependency[Serving]) -> ShownModel:
         """Describe the served model, in Ollama's format."""
@@ -77,16 +75,17 @@ class OllamaModelController(Controller):
     )
     def change(self) -> None:
         """Refuse: the operator chooses the model."""
-        raise _refusal(_FIXED)
+        raise _refusal()
 
     @delete("/delete", status_code=200, sync_to_thread=False, include_in_schema=False)
     def remove(self) -> None:
         """Refuse: the operator chooses the model."""
-        raise _refusal(_FIXED)
+        raise _refusal()
 
 
-_FIXED = "This server serves one model, which its operator chose; it pulls, makes and deletes none."
-
-
-def _refusal(message: str) -> APIError:
-    return APIError(400, message, code="unsupported_parameter")
+def _refusal() -> APIError:
+    return APIError(
+        400,
+        "This server serves one model, which its operator chose; it pulls, makes and deletes none.",
+        code="unsupported_parameter",
+    )

@@ -12,13 +12,11 @@ from schemas.embeddings import EmbeddingList, EmbeddingRequest
 from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns
 from server.serving import Serving
 from server.translate.embeddings import translate_embeddings
 from server.translate.scores import translate_rerank, translate_score
-
-_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 class PoolingController(Controller):
@@ -26,7 +24,7 @@ class PoolingController(Controller):
     tags = ("Embeddings",)
     middleware = (with_ticket,)
 
-    @post("/embeddings", status_code=200, responses=returns(EmbeddingList, *_ERRORS))
+    @post("/embeddings", status_code=200, responses=returns(EmbeddingList, *TICKETED_ERRORS))
     async def embed(
         self,
         data: JSONBody[EmbeddingRequest],
@@ -37,7 +35,7 @@ class PoolingController(Controller):
         serving.check_accepting(data.model)
         return await answer(serving, ticket, translate_embeddings, data, priority=data.priority)
 
-    @post("/rerank", status_code=200, responses=returns(Ranking, *_ERRORS))
+    @post("/rerank", status_code=200, responses=returns(Ranking, *TICKETED_ERRORS))
     async def rerank(
         self,
         data: JSONBody[RerankRequest],
@@ -48,7 +46,7 @@ class PoolingController(Controller):
         serving.check_accepting(data.model)
         return await answer(serving, ticket, translate_rerank, data, priority=data.priority)
 
-    @post("/score", status_code=200, responses=returns(ScoreList, *_ERRORS))
+    @post("/score", status_code=200, responses=returns(ScoreList, *TICKETED_ERRORS))
     async def score(
         self,
         data: JSONBody[ScoreRequest],

@@ -14,7 +14,7 @@ from schemas.responses_events import ALL_EVENTS
 from schemas.responses_request import ResponsesRequest
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns_or_streams
 from server.serving import Serving
 from server.translate.responses.job import translate_response
@@ -28,9 +28,7 @@ class ResponsesController(Controller):
 
     @post(
         status_code=200,
-        responses=returns_or_streams(
-            responses.Response, ALL_EVENTS, 400, 404, 408, 413, 415, 429, 500, 503, 504
-        ),
+        responses=returns_or_streams(responses.Response, ALL_EVENTS, *TICKETED_ERRORS),
     )
     async def create(
         self,

@@ -16,6 +16,9 @@ from server.serving import Serving
 from server.short_paths import short_forms
 from server.tenants.tenant import tenant_of
 
+TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
+"""Statuses of the errors of a route that names a model, takes a ticket and reads a body."""
+
 
 def with_ticket(app: ASGIApp) -> ASGIApp:
     """Wrap a route: it runs with a ticket, which is taken before the body is read.

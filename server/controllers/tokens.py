@@ -14,7 +14,7 @@ from schemas.tokenize import (
 )
 from server.admission.lane import Turn
 from server.admission.ticket import Ticket
-from server.controllers.ticketed import with_ticket
+from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns
 from server.serving import Serving
 from server.translate.tokens import detokenize, tokenize
@@ -28,7 +28,7 @@ class TokenController(Controller):
     @post(
         ["/tokenize", "/v1/tokenize"],
         status_code=200,
-        responses=returns(TokenizeResponse, 400, 404, 408, 413, 415, 429, 500, 503, 504),
+        responses=returns(TokenizeResponse, *TICKETED_ERRORS),
     )
     async def tokenize(
         self,
@@ -46,7 +46,7 @@ class TokenController(Controller):
     @post(
         ["/detokenize", "/v1/detokenize"],
         status_code=200,
-        responses=returns(DetokenizeResponse, 400, 404, 408, 413, 415, 429, 500, 503, 504),
+        responses=returns(DetokenizeResponse, *TICKETED_ERRORS),
     )
     async def detokenize(
         self,
