@@ -2,6 +2,7 @@ import pytest
 
 from core.contract.info import EngineInfo
 from core.text.tokenizer import Tokenizer
+from server.admission.checkpoint import is_abandoned
 from tests.support.tokenizers import byte_level
 
 
@@ -25,3 +26,12 @@ def info():
         return EngineInfo(**(defaults | facts))
 
     return make
+
+
+@pytest.fixture
+def leave():
+    """Let the client leave when a condition is true."""
+    tokens = []
+    yield lambda condition: tokens.append(is_abandoned.set(condition))
+    for token in tokens:
+        is_abandoned.reset(token)

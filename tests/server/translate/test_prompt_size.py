@@ -12,7 +12,6 @@ from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.limits import MAX_PROMPTS
-from server.admission.checkpoint import is_abandoned
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.translate.chat import translate_chat
@@ -120,13 +119,10 @@ def test_the_suffixes_of_all_prompts_fit_into_the_budget(model, encoded):
     assert encoded == ["0123"]
 
 
-def test_a_client_that_has_left_ends_the_work_between_prompts_with_a_suffix(model, encoded):
-    token = is_abandoned.set(lambda: len(encoded) > 1)
-    try:
-        with pytest.raises(RequestCancelled):
-            prompts_of(model, ["a"] * MAX_PROMPTS, suffix="b")
-    finally:
-        is_abandoned.reset(token)
+def test_a_client_that_has_left_ends_the_work_between_prompts_with_a_suffix(model, encoded, leave):
+    leave(lambda: len(encoded) > 1)
+    with pytest.raises(RequestCancelled):
+        prompts_of(model, ["a"] * MAX_PROMPTS, suffix="b")
     assert encoded == ["b", "a"]
 
 
@@ -175,11 +171,8 @@ def test_a_text_with_marks_is_cut_in_the_same_place(model):
     assert model.tokenizer.eos_token_id not in chat(model, text, **options)
 
 
-def test_a_client_that_has_left_ends_the_work_between_two_calls(model, encoded):
-    token = is_abandoned.set(lambda: bool(encoded))
-    try:
-        with pytest.raises(RequestCancelled):
-            complete(model, DIGITS[: CONTEXT * model.tokenizer.max_bytes_per_token - 100])
-    finally:
-        is_abandoned.reset(token)
+def test_a_client_that_has_left_ends_the_work_between_two_calls(model, encoded, leave):
+    leave(lambda: bool(encoded))
+    with pytest.raises(RequestCancelled):
+        complete(model, DIGITS[: CONTEXT * model.tokenizer.max_bytes_per_token - 100])
     assert len(encoded) == 1

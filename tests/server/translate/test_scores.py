@@ -10,7 +10,6 @@ from core.contract.info import PoolingInfo
 from core.text import pairs
 from core.text.tokenizer import Tokenizer
 from schemas.scores import RerankRequest
-from server.admission.checkpoint import is_abandoned
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.translate.scores import translate_rerank
@@ -18,7 +17,7 @@ from tests.support.engines import loaded
 from tests.support.pooling_models import bert_tokenizer
 
 
-def test_a_client_that_has_left_ends_the_work_between_two_documents(monkeypatch):
+def test_a_client_that_has_left_ends_the_work_between_two_documents(monkeypatch, leave):
     served = ServedModel.of(Settings(), loaded(object()))
     info = msgspec.structs.replace(served.info, pooling=PoolingInfo(task="score", size=1))
     tokenizer = Tokenizer(bert_tokenizer())
@@ -32,10 +31,7 @@ def test_a_client_that_has_left_ends_the_work_between_two_documents(monkeypatch)
 
     monkeypatch.setattr(pairs, "_encoded", noting)
     request = RerankRequest(query="query", documents=[f"document {i}" for i in range(9)])
-    token = is_abandoned.set(lambda: "document 1" in encoded)
-    try:
-        with pytest.raises(RequestCancelled):
-            translate_rerank(request, model)
-    finally:
-        is_abandoned.reset(token)
+    leave(lambda: "document 1" in encoded)
+    with pytest.raises(RequestCancelled):
+        translate_rerank(request, model)
     assert encoded == ["query", "document 0", "document 1"]

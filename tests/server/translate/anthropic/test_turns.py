@@ -6,7 +6,6 @@ import pytest
 from core.contract.errors import InvalidRequest, RequestCancelled
 from schemas.anthropic import Turn
 from schemas.limits import MAX_UNPACKED
-from server.admission.checkpoint import is_abandoned
 from server.thinking_signatures import signature_of
 from server.translate.anthropic.turns import chat_messages
 from server.translate.messages import template_messages
@@ -133,7 +132,7 @@ def test_all_omitted_thinking_of_a_request_has_one_limit():
     assert "messages[2].content[1].signature" in error.message
 
 
-def test_a_client_that_has_left_ends_the_work_between_blocks():
+def test_a_client_that_has_left_ends_the_work_between_blocks(leave):
     num_asked = 0
 
     def has_left():
@@ -141,12 +140,9 @@ def test_a_client_that_has_left_ends_the_work_between_blocks():
         num_asked += 1
         return num_asked == 3
 
-    token = is_abandoned.set(has_left)
-    try:
-        with pytest.raises(RequestCancelled):
-            rendered(("assistant", [omitted("a")] * 5))
-    finally:
-        is_abandoned.reset(token)
+    leave(has_left)
+    with pytest.raises(RequestCancelled):
+        rendered(("assistant", [omitted("a")] * 5))
     assert num_asked == 3
 
 

@@ -15,7 +15,6 @@ from schemas.ollama import (
     OllamaMessage,
     OllamaToolCall,
 )
-from server.admission.checkpoint import is_abandoned
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.translate.chat import translate_chat as translate_openai
@@ -220,7 +219,7 @@ def test_a_result_is_not_compared_with_every_call():
     assert CountingName.num_compared <= 2 * 100, "the product is 10,000"
 
 
-def test_a_client_that_has_left_ends_the_work_between_messages():
+def test_a_client_that_has_left_ends_the_work_between_messages(leave):
     num_asked = 0
 
     def has_left():
@@ -228,12 +227,9 @@ def test_a_client_that_has_left_ends_the_work_between_messages():
         num_asked += 1
         return num_asked == 3
 
-    token = is_abandoned.set(has_left)
-    try:
-        with pytest.raises(RequestCancelled):
-            chat_messages([OllamaMessage(role="user", content="q")] * 5)
-    finally:
-        is_abandoned.reset(token)
+    leave(has_left)
+    with pytest.raises(RequestCancelled):
+        chat_messages([OllamaMessage(role="user", content="q")] * 5)
     assert num_asked == 3
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from core.contract.errors import InvalidRequest, RequestCancelled
-from server.admission.checkpoint import is_abandoned
 from server.translate.responses import kept
 
 
@@ -20,15 +19,6 @@ def decoded(monkeypatch):
     read_item = kept.read_item
     monkeypatch.setattr(kept, "read_item", lambda data: found.append(data) or read_item(data))
     return found
-
-
-@pytest.fixture
-def leave():
-    """Let the client leave when a condition is true."""
-    tokens = []
-    yield lambda condition: tokens.append(is_abandoned.set(condition))
-    for token in tokens:
-        is_abandoned.reset(token)
 
 
 def reference(response, index=0):
