@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
+from core.contract.errors import InvalidRequest
 from core.text.tokenizer import Tokenizer
+from schemas.limits import MAX_TOKENIZED
+from schemas.messages import Message
 from schemas.sampling import SamplingFields
 from server.admission.checkpoint import checkpoint
 from server.served_model import ServedModel
@@ -29,6 +34,20 @@ tokenizer may join the last tokens of the beginning with what follows, but not h
 def no_check(text: str) -> slice:
     """Accept every size."""
     return slice(0, len(text))
+
+
+def check_messages_size(messages: Sequence[Message] | None) -> None:
+    """Refuse a conversation that is too large to be tokenized only to be counted.
+
+    Such requests may exceed the context. Raises InvalidRequest.
+    """
+    size = len(msgspec.json.encode(messages))
+    if size > MAX_TOKENIZED:
+        raise InvalidRequest(
+            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
+            param="messages",
+            code="string_above_max_length",
+        )
 
 
 def size_check(request: SamplingFields, model: ServedModel, *, param: str) -> CheckSize:

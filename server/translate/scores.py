@@ -32,7 +32,7 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
     renderer = RankingRenderer(
         id=f"rerank-{uuid4().hex}",
         model=model.name,
-        to_scores=_to_scores(pooling, len(documents), is_one_to_many=True),
+        to_scores=_to_scores(pooling, num_first=1),
         documents=documents,
         top_n=request.top_n or len(documents),
         shows_documents=request.return_documents is not False,
@@ -55,7 +55,7 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
     renderer = ScoreRenderer(
         id=f"score-{uuid4().hex}",
         model=model.name,
-        to_scores=_to_scores(pooling, len(second), is_one_to_many=len(first) == 1),
+        to_scores=_to_scores(pooling, num_first=len(first)),
     )
     return _job(("text_1", first), ("text_2", second), request, model, pooling, renderer)
 
@@ -146,14 +146,19 @@ def _param(texts: Texts, index: int) -> str:
     return texts[0] if len(texts[1]) == 1 else f"{texts[0]}[{index}]"
 
 
-def _to_scores(pooling: PoolingInfo, num_pairs: int, *, is_one_to_many: bool) -> ToScores:
+def _to_scores(pooling: PoolingInfo, *, num_first: int) -> ToScores:
+    """From ``vectors``, [num_prompts, size], to a score for each pair.
+
+    A cross-encoder's vector is the score of a pair. An embedding model's are those of
+    ``_single_texts``: ``num_first`` first texts, one for all of the others or one for each.
+    """
+
     def own(vectors: Vectors) -> list[float]:
         scores: list[float] = vectors[:, 0].tolist()
         return scores
 
     def cosines(vectors: Vectors) -> list[float]:
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        num_first = 1 if is_one_to_many else num_pairs
         scores: list[float] = (unit[:num_first] * unit[num_first:]).sum(axis=1).tolist()
         return scores
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from core.contract.errors import InvalidRequest
-from schemas.limits import MAX_TOKENIZED
 from schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -15,6 +14,7 @@ from schemas.tokenize import (
 from server.render.sliced import encoded_list
 from server.served_model import ServedModel
 from server.translate.nesting import check_nesting
+from server.translate.prompt_size import check_messages_size
 from server.translate.prompts import chat_prompt
 
 
@@ -58,13 +58,7 @@ def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
             request.prompt, add_special_tokens=request.add_special_tokens is not False
         )
     check_nesting(request)
-    size = len(msgspec.json.encode(request.messages))
-    if size > MAX_TOKENIZED:
-        raise InvalidRequest(
-            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
-            param="messages",
-            code="string_above_max_length",
-        )
+    check_messages_size(request.messages)
     return chat_prompt(
         request,
         model.tokenizer,

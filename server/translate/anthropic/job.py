@@ -6,10 +6,8 @@ from functools import partial
 
 import msgspec
 
-from core.contract.errors import InvalidRequest
 from schemas.anthropic import CountTokensRequest, MessagesRequest
 from schemas.anthropic_answer import TokenCount
-from schemas.limits import MAX_TOKENIZED
 from server.job import Job
 from server.render.anthropic.renderer import MessageForm, MessageRenderer
 from server.served_model import ServedModel
@@ -17,6 +15,7 @@ from server.translate.anthropic.request import chat_request
 from server.translate.anthropic.thinking import omits_thinking
 from server.translate.chat_job import chat_job
 from server.translate.nesting import check_nesting
+from server.translate.prompt_size import check_messages_size
 from server.translate.prompts import chat_prompt
 from server.translate.tools import select_tools
 
@@ -44,13 +43,7 @@ def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
     model.check_generates()
     chat = chat_request(request, model)
     check_nesting(chat)
-    size = len(msgspec.json.encode(chat.messages))
-    if size > MAX_TOKENIZED:
-        raise InvalidRequest(
-            f"messages have {size} bytes; the limit is {MAX_TOKENIZED}.",
-            param="messages",
-            code="string_above_max_length",
-        )
+    check_messages_size(chat.messages)
     tokens = chat_prompt(
         chat,
         model.tokenizer,

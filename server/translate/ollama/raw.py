@@ -36,7 +36,7 @@ def raw_job(request: CompletionRequest, model: ServedModel) -> Job:
     if grammar is not None:
         new_grammars.note(grammar, param=format_param)
     max_tokens = answer_length(
-        prompt.token_ids, None, model.info, param="prompt", default=request.max_tokens
+        prompt.token_ids, request.max_tokens, model.info, param="prompt", is_clamped=True
     )
     params = sampling_params(
         request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
 
@@ -29,7 +29,7 @@ class Origins:
     """Where the messages and tools of a chat request come from, as paths of the client's body."""
 
     messages: Sequence[str] = ()
-    tools: Sequence[str] = field(default_factory=tuple)
+    tools: Sequence[str] = ()
 
     def path(self, param: str) -> str:
         """The client's name of a field of the chat request."""

@@ -41,7 +41,7 @@ class PlacedItem:
 
 
 @dataclass(slots=True)
-class Conversation:
+class PlacedMessages:
     """Chat messages, and the path of each."""
 
     messages: list[Message] = field(default_factory=list)
@@ -73,7 +73,7 @@ class _Builder:
     """Collects messages. ``names``: from namespace and function to the name in the prompt."""
 
     def __init__(self, names: Mapping[tuple[str, str], str]) -> None:
-        self.conversation = Conversation()
+        self.conversation = PlacedMessages()
         self._names = names
         self._turn: _Turn | None = None
 
@@ -143,7 +143,7 @@ class _Builder:
 
 def conversation_of(
     items: Sequence[PlacedItem], names: Mapping[tuple[str, str], str]
-) -> Conversation:
+) -> PlacedMessages:
     """The messages of these items. Raises InvalidRequest naming the field.
 
     A message of the assistant consists of the reasoning in front of its text, the text, and the

@@ -68,8 +68,9 @@ class Tools:
         namespace = _name(tool, path)
         for j, inner in enumerate(tool.tools or ()):
             own = f"{path}.tools[{j}]"
-            joined = namespace.removesuffix(SEPARATOR) + SEPARATOR + _name(inner, own)
-            self.names[namespace, _name(inner, own)] = joined
+            name = _name(inner, own)
+            joined = namespace.removesuffix(SEPARATOR) + SEPARATOR + name
+            self.names[namespace, name] = joined
             self._add(inner, own, joined)
 
     def _add(self, tool: NamespacedTool, path: str, name: str | None = None) -> None:
@@ -134,8 +135,12 @@ def shown_choice(
 
 
 def _shown(tool: NamespacedTool) -> ResponseFunction:
-    fields = ("description", "parameters", "strict")
-    return ResponseFunction(name=tool.name or "", **{name: getattr(tool, name) for name in fields})
+    return ResponseFunction(
+        name=tool.name or "",
+        description=tool.description,
+        parameters=tool.parameters,
+        strict=tool.strict,
+    )
 
 
 def _function(tool: ToolReference, path: str, tools: Tools) -> FunctionToolChoice:
