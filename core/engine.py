@@ -108,7 +108,7 @@ class Engine:
             if not is_survivable(error):
                 raise
             logger.exception("request %s failed", request.request_id)
-            output = _failed(request.request_id, error)
+            output = failed_output(request.request_id, error)
         if output is not None:  # there is nothing to generate
             self._ready.append(output)
             return
@@ -191,7 +191,7 @@ class Engine:
             [item] = step.scheduled
             self._failures.distrust(item)
             request_id = item.sequence.request_id
-            output = _failed(request_id, step.error, is_blameless=step.is_blameless)
+            output = failed_output(request_id, step.error, is_blameless=step.is_blameless)
             self._fail(self._generations[request_id], output)
         self.timer.lap("commit")
         num_tokens = sum(item.num_tokens for item in step.scheduled)
@@ -231,7 +231,7 @@ class Engine:
             if not is_survivable(error):
                 raise
             logger.exception("request %s failed", item.sequence.request_id)
-            self._fail(generation, _failed(item.sequence.request_id, error))
+            self._fail(generation, failed_output(item.sequence.request_id, error))
             return
         if output is not None:
             self._ready.append(output)
@@ -251,7 +251,7 @@ class Engine:
         guilty = self._failures.restart(live, error)
         for sequence, (cause, is_blameless) in guilty.items():
             del self._generations[sequence.request_id]
-            self._ready.append(_failed(sequence.request_id, cause, is_blameless=is_blameless))
+            self._ready.append(failed_output(sequence.request_id, cause, is_blameless=is_blameless))
 
     def _fail(self, generation: Generation, output: StepOutput) -> None:
         """End a request with an error."""
@@ -268,8 +268,10 @@ class Engine:
         self._scheduler.finish(sequence)
 
 
-def _failed(request_id: str, error: BaseException, *, is_blameless: bool = False) -> StepOutput:
-    """The last output of a request that ends with an internal failure; the log has the details."""
+def failed_output(
+    request_id: str, error: BaseException, *, is_blameless: bool = False
+) -> StepOutput:
+    """Return the last output of a request that failed in the engine; the log has the details."""
     message = ENGINE_FAILED if is_blameless else failed_with(error)
     return StepOutput(request_id=request_id, error=message, is_retryable=is_blameless)
 

@@ -74,6 +74,11 @@ class ModelLoadError(RoseInferError):
     """The model cannot be served; the message is one line for the operator."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def is_survivable(error: BaseException) -> bool:
     """Whether a failure may end one request only: any Exception, and a panic in Rust.
 

@@ -10,7 +10,7 @@ import torch
 
 from core import builtin_model
 from core.contract.config import ModelConfig
-from core.contract.errors import ModelLoadError
+from core.contract.errors import ModelLoadError, first_line
 from core.model.checkpoint import STATE_DICT_SUFFIXES, load_pretrained, load_state_dict
 from core.model.devices import pick_device
 from core.model.gguf import find_gguf, load_gguf
@@ -79,5 +79,4 @@ def _one_line_errors(name: str) -> Iterator[None]:
     except ModelLoadError:
         raise
     except Exception as error:  # any error that a broken checkpoint may cause in the libraries
-        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ModelLoadError(f"cannot load {name}: {first_line}") from error
+        raise ModelLoadError(f"cannot load {name}: {first_line(error)}") from error

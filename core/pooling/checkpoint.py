@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from core.contract.config import ModelConfig
-from core.contract.errors import ModelLoadError
+from core.contract.errors import ModelLoadError, first_line
 from core.model.devices import pick_dtype
 from core.model.loaded_model import context_length
 from core.pooling.recipe import Recipe
@@ -35,8 +35,7 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
             recipe.source, config=hf_config, dtype=dtype, trust_remote_code=trust
         )
     except Exception as error:  # any error that a broken checkpoint may cause in the library
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ModelLoadError(f"cannot load {recipe.source}: {line}") from error
+        raise ModelLoadError(f"cannot load {recipe.source}: {first_line(error)}") from error
     return module.to(device).eval().requires_grad_(requires_grad=False)
 
 

@@ -11,7 +11,7 @@ import torch
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.contract.params import SamplingParams
-from core.engine import ENGINE_FAILED, failed_with
+from core.engine import failed_output
 from core.failures import MAX_FAILED_STEPS, is_fatal
 from core.pooling.runner import Runner
 from core.step_timer import StepTimer
@@ -138,16 +138,11 @@ class PoolingEngine:
             logger.error("request %s failed", request.request_id, exc_info=found)
             if works is None:
                 works = not isinstance(self._launch([_CANARY]), BaseException)
-            outputs.append(_failed(request, found, is_blameless=not works))
+            outputs.append(failed_output(request.request_id, found, is_blameless=not works))
         self._num_failed_in_a_row = 0 if works else self._num_failed_in_a_row + 1
         if self._num_failed_in_a_row >= MAX_FAILED_STEPS:
             raise error
         return outputs
-
-
-def _failed(request: EngineRequest, error: BaseException, *, is_blameless: bool) -> StepOutput:
-    message = ENGINE_FAILED if is_blameless else failed_with(error)
-    return StepOutput(request_id=request.request_id, error=message, is_retryable=is_blameless)
 
 
 def _output(request: EngineRequest, vector: torch.Tensor) -> StepOutput:

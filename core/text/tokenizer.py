@@ -9,13 +9,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import InvalidRequest
+from core.contract.errors import InvalidRequest, first_line
 from core.text.bytes_per_token import max_bytes_per_token
 from core.text.chat_templates import TEMPLATE_NAMES, TURN_ENDS
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.pairs import FirstOfPairs, joins_encodings
 from core.text.special_text import SpecialText, new_mark
-from core.text.tokenizer_files import first_line, load_tokenizer
+from core.text.tokenizer_files import load_tokenizer
 from core.text.vocabulary import Vocabulary
 
 _UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
@@ -124,10 +124,6 @@ class Tokenizer:
         """The id of the text, if it is one token."""
         ids = self.encode(text, add_special_tokens=False) if text else []
         return frozenset(ids) if len(ids) == 1 else frozenset()
-
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
-        """One pair; see FirstOfPairs. Raises InvalidRequest."""
-        return self.first_of_pairs(first).with_second(second)
 
     def first_of_pairs(self, text: str) -> FirstOfPairs:
         """Tokenize the first text of pairs. Raises InvalidRequest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import ModelLoadError
+from core.contract.errors import ModelLoadError, first_line
 from core.gguf.file import SUFFIX, GgufFile
 from core.text.chat_templates import TEMPLATE_NAMES, named_template
 
@@ -90,8 +90,3 @@ def _check_template(tokenizer: Any) -> None:
         ) from error
     except Exception:  # noqa: BLE001, S110 - a template may refuse this conversation
         pass
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its name."""
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -139,7 +139,7 @@ def test_scores_of_pairs(tmp_path, fields, function):
     pairs = [("who", text) for text in TEXTS] + [("a b c", "")]
     requests, expected = [], []
     for i, (first, second) in enumerate(pairs):
-        ids, start = pooler.tokenizer.encode_pair(first, second)
+        ids, start = pooler.tokenizer.first_of_pairs(first).with_second(second)
         inputs = bert_tokenizer()([first], [second], return_tensors="pt")
         assert ids == inputs["input_ids"][0].tolist()
         assert start == inputs["token_type_ids"][0].tolist().count(0)

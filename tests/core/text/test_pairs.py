@@ -56,7 +56,7 @@ def test_pairs_are_the_tokenizers(name, first):
 
 def test_the_first_text_is_tokenized_once(monkeypatch):
     tokenizer = Tokenizer(bert_tokenizer())
-    tokenizer.encode_pair("a", "b")
+    tokenizer.first_of_pairs("a").with_second("b")
     encoded, encode = [], pairs._encoded
 
     def noting(backend, given, **options):
@@ -74,7 +74,7 @@ def test_text_that_is_not_unicode_is_refused():
     tokenizer = Tokenizer(bert_tokenizer())
     for first, second in (("\ud800", "a"), ("a", "\ud800")):
         with pytest.raises(InvalidRequest, match="lone surrogate"):
-            tokenizer.encode_pair(first, second)
+            tokenizer.first_of_pairs(first).with_second(second)
 
 
 def test_a_tokenizer_in_python_takes_no_pairs():

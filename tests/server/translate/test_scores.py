@@ -22,7 +22,7 @@ def test_a_client_that_has_left_ends_the_work_between_two_documents(monkeypatch,
     info = msgspec.structs.replace(served.info, pooling=PoolingInfo(task="score", size=1))
     tokenizer = Tokenizer(bert_tokenizer())
     model = dataclasses.replace(served, info=info, tokenizer=tokenizer)
-    tokenizer.encode_pair("a", "b")
+    tokenizer.first_of_pairs("a").with_second("b")
     encoded, encode = [], pairs._encoded
 
     def noting(backend, given, **options):
