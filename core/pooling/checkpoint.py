@@ -10,12 +10,14 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError, first_line
 from core.model.devices import pick_dtype
 from core.model.loaded_model import context_length
+from core.model.modelling_import import import_modelling
 from core.pooling.recipe import Recipe
 from core.text.tokenizer import Tokenizer
 
 
 def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
     """Load the transformer to the device, in float32 on a CPU. Raises ModelLoadError."""
+    import_modelling()
     from transformers import (  # noqa: PLC0415 - slow to import
         AutoConfig,
         AutoModel,

@@ -12,6 +12,7 @@ import transformers
 from transformers.utils import import_utils
 
 from core.model.modelling_import import _by_folder, _on_the_end
+from tests.support.pooling_models import save_cross_encoder
 
 HEAVY = (
     "pandas",
@@ -33,11 +34,18 @@ import_modelling()
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 """
 
+SCORER = """
+import sys
+from core.contract.config import EngineConfig, ModelConfig
+from core.load import load
+load(ModelConfig(model={folder!r}, device="cpu"), EngineConfig())
+"""
 
-def run(program: str) -> list[str]:
+
+def run(program: str, before: str = IMPORT) -> list[str]:
     """The words that a program in a new interpreter prints after the import."""
     done = subprocess.run(  # noqa: S603 - this interpreter
-        [sys.executable, "-W", "ignore", "-c", IMPORT + program],
+        [sys.executable, "-W", "ignore", "-c", before + program],
         capture_output=True,
         text=True,
         check=False,
@@ -48,6 +56,12 @@ def run(program: str) -> list[str]:
 
 def test_no_heavy_module_is_imported_with_the_modelling_code():
     assert run(f"print(*(set({HEAVY}) & set(sys.modules)))") == []
+
+
+def test_no_heavy_module_is_imported_for_a_model_that_scores(tmp_path):
+    save_cross_encoder(tmp_path)
+    before = SCORER.format(folder=str(tmp_path))
+    assert run(f"print(*(set({HEAVY}) & set(sys.modules)))", before) == []
 
 
 @pytest.mark.slow
