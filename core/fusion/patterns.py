@@ -132,7 +132,7 @@ def activation(module: Any) -> Activation | None:
 
 
 class GateKind(NamedTuple):
-    """What a gate computes of the columns of one product."""
+    """Which gate a function computes, and which columns of its input are gate and up."""
 
     gate: Gate
     alternates: bool
@@ -148,9 +148,9 @@ class GateKind(NamedTuple):
 
 
 def gate_kind(gate: Callable[[torch.Tensor], torch.Tensor]) -> GateKind | None:
-    """Which known gate a function is, found by calling it with large values too.
+    """Which known gate a function is, found by calling it.
 
-    A limit must show.
+    Some of the values are large, so that a gate with a limit differs from one without.
     """
     x = torch.linspace(-50, 50, 481)
     both = torch.stack([torch.cat([x, x.flip(0)]), torch.cat([x, x.roll(97)])])

@@ -52,7 +52,7 @@ Attention = Sequence[tuple[nn.Module, LayerSpec]]
 
 
 class Candidate(Protocol):
-    """A change to a model, installed only if the results of the model are proved to stay."""
+    """A change to a model. It is installed only if a proof finds the results unchanged."""
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """How values are stored: a block of ``nbytes`` bytes holds ``size`` values of one row."""
+    """A format of blocks: ``size`` consecutive values of a row are stored in ``nbytes`` bytes."""
 
     name: str
     code: int  # ggml's number
@@ -81,10 +81,11 @@ OTHER_TYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockMatrix:
-    """A matrix ``[rows, columns]`` in the blocks of its file: ``y = x @ matrix.T``.
+    """A matrix ``[rows, columns]`` whose values stay as the blocks that a file stores.
 
-    ``data`` is C-contiguous ``[rows, bytes of a row]``, often a view of a mapped file. Nobody
-    writes to it. Two layers that share a weight share the object.
+    As the weight of a linear layer it gives ``y = x @ matrix.T``. ``data`` is C-contiguous
+    ``[rows, bytes of a row]``, often a view of a mapped file, and must not be written to. Two
+    layers that share a weight share the object.
     """
 
     type: BlockType

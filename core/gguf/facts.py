@@ -17,6 +17,13 @@ ROPE_FACTORS = frozenset(
 )
 """Tensors that become fields of the configuration."""
 
+YARN_KEYS = {
+    "attention_factor": "rope.scaling.yarn_attn_factor",
+    "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow",
+}
+"""Optional keys of YaRN, by their fields in transformers' ``rope_parameters``."""
+
 _MAX_LAYERS = 1024
 
 
@@ -58,7 +65,10 @@ class Facts:
         return self._file.tensors[name]
 
     def check_all_used(self) -> None:
-        """Refuse a model that is not causal, and RoPE factors that nobody asked for."""
+        """Refuse a model that is not causal, and RoPE factors that ``factors`` has not read.
+
+        Call it when the configuration is complete.
+        """
         key = self.prefix + "attention.causal"
         if not self._file.metadata.flag(key, default=True):
             raise ModelLoadError(f"{key} is false: only causal attention is supported")
@@ -173,12 +183,7 @@ class Facts:
                 "rope.scaling.original_context_length", least=1
             ),
         }
-        names = {
-            "attention_factor": "rope.scaling.yarn_attn_factor",
-            "beta_fast": "rope.scaling.yarn_beta_fast",
-            "beta_slow": "rope.scaling.yarn_beta_slow",
-        }
-        return rope | {name: self.number(key) for name, key in names.items() if self.has(key)}
+        return rope | {name: self.number(key) for name, key in YARN_KEYS.items() if self.has(key)}
 
 
 def longrope(
@@ -197,6 +202,9 @@ def longrope(
 
 
 def longrope_scale(context: int, original: int) -> float:
-    """What a longrope multiplies attention by if no other factor is given (Phi-3's formula)."""
+    """The default ``attention_factor`` of a longrope, which scales cosines and sines (Phi-3's).
+
+    ``context`` and ``original`` are numbers of tokens: the model's, and those it was trained with.
+    """
     scale = context / original
     return math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0

@@ -22,7 +22,7 @@ _MAX_SPLITS = 9999
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a file. ``data`` is a flat view of the mapped file; nobody writes to it."""
+    """A tensor of a file. ``data`` is ``[nbytes]``, a view of the mapping; nobody writes to it."""
 
     info: TensorInfo
     data: Bytes

@@ -14,21 +14,26 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.gguf.export.writer import Writable
-from core.gguf.facts import longrope_scale
+from core.gguf.facts import YARN_KEYS, longrope_scale
 from core.gguf.families import FAMILIES, MIXTRAL, Family
 
 Keys: TypeAlias = dict[str, Writable]
 """Metadata without the prefix of the architecture."""
 
+Factors: TypeAlias = dict[str, np.ndarray]
+"""RoPE's factors, one for each pair of rotated dimensions, by the name of their tensor; float32."""
+
+Describe: TypeAlias = Callable[[Any], tuple[Keys, Factors]]
+
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a file says of a configuration. ``factors`` are tensors of F32 that belong to RoPE."""
+    """A configuration as a file holds it: architecture, metadata, and tensors for RoPE."""
 
     architecture: str
     family: Family
     keys: Keys
-    factors: dict[str, np.ndarray] = field(default_factory=dict)
+    factors: Factors = field(default_factory=dict)
 
     @property
     def metadata(self) -> Keys:
@@ -51,10 +56,6 @@ def describe_config(config: Any) -> Described:
     family = MIXTRAL if config.model_type == "mixtral" else FAMILIES[architecture]
     keys, factors = describe(config)
     return Described(architecture, family, keys, factors)
-
-
-Factors: TypeAlias = dict[str, np.ndarray]
-Describe: TypeAlias = Callable[[Any], tuple[Keys, Factors]]
 
 
 def _decoder(config: Any) -> Keys:
@@ -95,17 +96,16 @@ def _yarn(rope: dict[str, Any]) -> Keys:
         "rope.scaling.factor": float(rope["factor"]),
         "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
     }
-    names = {
-        "attention_factor": "rope.scaling.yarn_attn_factor",
-        "beta_fast": "rope.scaling.yarn_beta_fast",
-        "beta_slow": "rope.scaling.yarn_beta_slow",
-    }
-    given = {name: rope.get(name) for name in names}
-    return keys | {names[n]: float(value) for n, value in given.items() if value is not None}
+    given = {key: rope.get(name) for name, key in YARN_KEYS.items()}
+    return keys | {key: float(value) for key, value in given.items() if value is not None}
 
 
 def _llama3_factors(rope: dict[str, Any], rotated: int) -> np.ndarray:
-    """What Llama 3 divides each frequency by: 1 for high ones, ``factor`` for low ones."""
+    """The divisors of RoPE's frequencies in Llama 3's scaling: ``[rotated // 2]``, float32.
+
+    High frequencies stay (1), low ones are divided by ``factor``, and those between become a
+    weighted mean of the two.
+    """
     exponents = torch.arange(0, rotated, 2, dtype=torch.float64) / rotated
     turns = rope["original_max_position_embeddings"] / (
         2 * torch.pi * float(rope["rope_theta"]) ** exponents

@@ -60,7 +60,7 @@ def write_gguf(path: Path, metadata: Mapping[str, Writable], tensors: Sequence[N
             file.flush()
             _give_usual_mode(file.fileno())
             Path(file.name).replace(path)
-        except BaseException:
+        except BaseException:  # an interrupt too must leave no part of a file
             Path(file.name).unlink(missing_ok=True)
             raise
 
