@@ -121,15 +121,20 @@ class Scenario:
         return replace(self, num_requests=num_requests, max_tokens=min(max_tokens, self.max_tokens))
 
 
-_S1 = Scenario(
-    name="s1",
-    kind="closed",
-    num_requests=4,
-    concurrency=1,
-    prompt_words=(32, 32),
-    max_tokens=128,
-)
-_S2 = Scenario(
+def closed(name: str, num_requests: int, concurrency: int, words: int, max_tokens: int) -> Scenario:
+    """A closed load of equal requests with prompts of ``words`` words."""
+    return Scenario(
+        name=name,
+        kind="closed",
+        num_requests=num_requests,
+        concurrency=concurrency,
+        prompt_words=(words, words),
+        max_tokens=max_tokens,
+    )
+
+
+_S1 = closed("s1", num_requests=4, concurrency=1, words=32, max_tokens=128)
+S2 = Scenario(
     name="s2",
     kind="open",
     num_requests=64,
@@ -138,21 +143,9 @@ _S2 = Scenario(
     prompt_words=(1, 8),
     max_tokens=128,
 )
-_S3 = Scenario(
-    name="s3",
-    kind="closed",
-    num_requests=64,
-    concurrency=32,
-    prompt_words=(256, 256),
-    max_tokens=128,
-)
-_S4 = Scenario(
-    name="s4",
-    kind="closed",
-    num_requests=32,
-    concurrency=8,
-    prompt_words=(32, 32),
-    max_tokens=32,
+_S3 = closed("s3", num_requests=64, concurrency=32, words=256, max_tokens=128)
+_S4 = replace(
+    closed("s4", num_requests=32, concurrency=8, words=32, max_tokens=32),
     prefix_words=LONG_PREFIX,
     shares_prefix=True,
 )
@@ -166,40 +159,23 @@ _S5 = Scenario(
     start_after=16,
     long_words=900,
 )
-
-_LONG = Scenario(
-    name="long",
-    kind="closed",
-    num_requests=1,
-    concurrency=1,
-    prompt_words=(6000, 6000),
-    max_tokens=32,
+_LONG = replace(
+    closed("long", num_requests=1, concurrency=1, words=6000, max_tokens=32),
     slots=LONG_SLOTS,
     slot_context=LONG_CONTEXT,
 )
-_STREAMS = Scenario(
-    name="streams",
-    kind="closed",
-    num_requests=1,
-    concurrency=1,
-    prompt_words=(32, 32),
-    max_tokens=64,
-)
 
 _ALL = (
-    replace(_S1, name=WARM_UP, num_requests=1, prompt_words=(16, 16), max_tokens=8),
+    closed(WARM_UP, num_requests=1, concurrency=1, words=16, max_tokens=8),
     _S1,
-    _S2,
-    replace(_S2, name="s2-sampled", is_sampled=True),
+    S2,
+    replace(S2, name="s2-sampled", is_sampled=True),
     replace(_S3, name="s3-16", num_requests=32, concurrency=16),
     _S3,
     _S4,
     replace(_S4, name="s4-unshared", num_requests=16, shares_prefix=False),
     _S5,
-    *(
-        replace(_STREAMS, name=f"streams-{number}", num_requests=number, concurrency=number)
-        for number in STREAMS
-    ),
+    *(closed(f"streams-{number}", number, number, words=32, max_tokens=64) for number in STREAMS),
     _LONG,
 )
 

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.scenarios import Scenario
+from benchmarks.scenarios import S2, Scenario, closed
 
 CONCURRENCIES = (1, 8, 32, 128)
 
-
-def closed(name: str, num_requests: int, concurrency: int, words: int, out: int) -> Scenario:
-    """A closed load of equal requests."""
-    return Scenario(
-        name=name,
-        kind="closed",
-        num_requests=num_requests,
-        concurrency=concurrency,
-        prompt_words=(words, words),
-        max_tokens=out,
-    )
-
-
 SINGLE = closed("single", 3, 1, 128, 128)
 
-STAGGERED = Scenario(
-    name="staggered",
-    kind="open",
-    num_requests=64,
-    concurrency=64,
-    interval=0.02,
-    prompt_words=(1, 8),
-    max_tokens=128,
-)
+STAGGERED = replace(S2, name="staggered")
 
 OFFLINE = closed("offline", 128, 128, 256, 64)
 
