@@ -31,6 +31,7 @@ from statistics import median
 import msgspec
 
 from bench.over_http.connection import ConnectionFailed, Endpoint, exchange
+from benchmarks import host
 from benchmarks.process import ServerProcess
 
 START_TIMEOUT = 600.0
@@ -90,12 +91,6 @@ class Load:
         await asyncio.gather(*tasks)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def _measure(options: argparse.Namespace, server: ServerProcess) -> None:
     endpoint = Endpoint(server.url)
     body = msgspec.json.encode(
@@ -104,15 +99,15 @@ async def _measure(options: argparse.Namespace, server: ServerProcess) -> None:
     request = endpoint.request("POST", "/v1/completions", body)
 
     async def run(name: str, rate: float | None) -> float:
-        start, cpu, own = time.perf_counter(), cpu_seconds(server.pid), sum(os.times()[:2])
-        load = Load(endpoint, request, options.deadline, end=start + options.seconds)
+        before = host.usage(server.pid)
+        load = Load(endpoint, request, options.deadline, end=before.at + options.seconds)
         if rate is None:
             await load.closed(options.sequences, options.seconds)
         else:
             await load.open(rate, options.seconds)
-        cpu = cpu_seconds(server.pid) - cpu
-        own = sum(os.times()[:2]) - own
-        share = own / (time.perf_counter() - start) / (os.cpu_count() or 1)
+        after = host.usage(server.pid)
+        cpu = after.tree - before.tree
+        share = (after.own - before.own) / (after.at - before.at) / (os.cpu_count() or 1)
         goodput = load.num_good / options.seconds
         refused = f"{1000 * median(load.refusals):.0f} ms" if load.refusals else "none"
         print(

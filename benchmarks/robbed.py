@@ -30,6 +30,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before
 from benchmarks.decoding import step_times
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
+from server.process import SWITCH_INTERVAL
 
 PERIOD = 0.01
 """Seconds in which a thief computes once."""
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quantization", default="none")
     options = parser.parse_args()
-    sys.setswitchinterval(0.0005)  # as the server sets it
+    sys.setswitchinterval(SWITCH_INTERVAL)
     model = ModelConfig(model=options.directory, device="cpu", quantization=options.quantization)
     config = EngineConfig(max_model_len=512, enable_prefix_caching=False)
     loaded = load_engine(model, config)
