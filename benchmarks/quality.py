@@ -1,4 +1,4 @@
-"""How far quantised models are from a reference, over 20,000 tokens of text.
+"""Compares quantised models with a float32 reference, token by token, over 20,000 tokens of text.
 
     python -m benchmarks.quality FILE... [--reference MODEL] [--llama PROGRAM] [--tokens 20480]
 
@@ -32,7 +32,7 @@ from core.model.loader import load_model
 from core.model_input import ModelInput
 
 SHOWN = 8
-"""Sequences after which the figures so far are printed."""
+"""Sequences after which the figures so far are printed, as they are at the end."""
 
 PIECE = 64
 """Rows of log-probabilities that exist at a time."""
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=40 * WINDOW)
     options = parser.parse_args()
     ours = [Ours(file) for file in options.files]
-    reference = Reference(options.reference or options.files[0])
+    reference = Reference(options.reference or options.files[0].partition("=")[0])
     tokenizer = ours[0].tokenizer
     contenders: list[Contender] = [*ours]
     peers = []
@@ -171,7 +171,7 @@ def main() -> None:
         wanted = reference.logits(ids)
         for contender, distance in zip(contenders, distances, strict=True):
             distance.add(wanted, contender.logits(ids), ids)
-        if number % SHOWN == 0:
+        if number % SHOWN == 0 or number * WINDOW >= options.tokens:
             print(f"{number * WINDOW} tokens", flush=True)
             for contender, distance in zip(contenders, distances, strict=True):
                 print(f"{contender.name:40} {distance}", flush=True)
