@@ -10,7 +10,6 @@ from types import SimpleNamespace
 class GenerationStatus(enum.Enum):
     RUNNING = 0
     FINISHED = 1
-    CANCEL = 2
 
 
 class SchedulerConfig(SimpleNamespace):

@@ -28,7 +28,6 @@ from tests.support.gguf_blocks import random_matrix
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
 TYPES = [kind for kind in BLOCK_TYPES.values() if not kind.is_plain]
-NARROW = [kind for kind in TYPES if kind.size == 32]
 
 
 @pytest.fixture(params=BUILDS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
+
 import pytest
 import torch
 
@@ -9,6 +12,8 @@ from core.kernels.cpu.library import kernels
 from core.sampling.processors import bias, penalties
 from core.sampling.processors.bias import Bias
 from core.sampling.processors.penalties import Penalties
+from core.sampling.processors.protocol import LogitsProcessor
+from core.sequence import Sequence
 from tests.core.sampling.builders import make_logits, make_sequence
 from tests.support.each import each
 
@@ -17,6 +22,23 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 VOCAB_SIZE = 500
 ROWS = [0, 2, 3]
 """Of four: those between are other requests'."""
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    make: Callable[[], LogitsProcessor],
+    sequences: list[Sequence],
+) -> None:
+    """New processors of ``module`` change logits, with the kernel exactly as without."""
+    own = make_logits(4, VOCAB_SIZE)
+    expected = own.clone()
+    make().apply(own, ROWS, sequences)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "kernels", lambda: None)
+        make().apply(expected, ROWS, sequences)
+    assert torch.equal(own, expected)
+    assert not torch.equal(own, make_logits(4, VOCAB_SIZE))
 
 
 @each("repetition, frequency, presence", [(1.3, 0.7, -0.3), (0.9, 0.0, 0.0), (1.0, -0.1, 1.9)])
@@ -33,14 +55,7 @@ def test_penalties(
         )
         for row in ROWS
     ]
-    own = make_logits(4, VOCAB_SIZE)
-    expected = own.clone()
-    Penalties().apply(own, ROWS, sequences)
-    with monkeypatch.context() as patch:
-        patch.setattr(penalties, "kernels", lambda: None)
-        Penalties().apply(expected, ROWS, sequences)
-    assert torch.equal(own, expected)
-    assert not torch.equal(own, make_logits(4, VOCAB_SIZE))
+    check(monkeypatch, penalties, Penalties, sequences)
 
 
 def test_bias(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,11 +63,4 @@ def test_bias(monkeypatch: pytest.MonkeyPatch) -> None:
         make_sequence(logit_bias={row: 1.7, 44: -100.0, 499: 0.1, 500: 5.0, 10**12: 5.0})
         for row in ROWS
     ]
-    own = make_logits(4, VOCAB_SIZE)
-    expected = own.clone()
-    Bias().apply(own, ROWS, sequences)
-    with monkeypatch.context() as patch:
-        patch.setattr(bias, "kernels", lambda: None)
-        Bias().apply(expected, ROWS, sequences)
-    assert torch.equal(own, expected)
-    assert not torch.equal(own, make_logits(4, VOCAB_SIZE))
+    check(monkeypatch, bias, Bias, sequences)
