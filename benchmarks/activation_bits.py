@@ -1,4 +1,4 @@
-"""How far a model's output moves if its weights and activations are rounded, computed in torch.
+"""Rounds a model's weights and activations in torch and measures how far its output moves.
 
     python -m benchmarks.activation_bits MODEL_DIRECTORY TEXT_FILE [--tokens 400]
 

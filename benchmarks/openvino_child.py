@@ -101,7 +101,7 @@ class OpenVinoClient:
                 self._pipeline.step()
                 self._read()
                 await asyncio.sleep(0)  # the load sends and counts between two steps
-        except Exception as error:  # noqa: BLE001 - it becomes the error of every request
+        except Exception as error:  # noqa: BLE001 - without it the waiting requests never end
             for live in self._live:
                 live.record.error = f"{type(error).__name__}: {error}"
                 self._end(live)

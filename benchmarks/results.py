@@ -194,7 +194,7 @@ class Results:
         return [name for name in self.contenders if name.startswith(US) and name != IN_PROCESS]
 
     def num_runs(self, contender: str) -> str:
-        """How many runs the figures of a contender are medians of, for example ``1 to 3``."""
+        """The fewest and the most runs behind any of its medians: ``1 to 3``, or ``3`` if equal."""
         cells = [self.cell(contender, figure) for figure in self.figures if figure.scenario != ANY]
         counts = sorted({cell.num_runs for cell in cells if cell})
         return " to ".join(str(count) for count in dict.fromkeys([*counts[:1], *counts[-1:]]))

@@ -8,7 +8,10 @@ from core.kernels.cpu.library import Kernels
 
 
 class LentCore:
-    """See ``Lender``. The last thread of a team waits for its core; ``source/team.h`` says how."""
+    """A ``Lender`` (core/hand_over.py).
+
+    The last thread of a team waits for its core; ``source/team.h`` says how.
+    """
 
     def __init__(self, kernels: Kernels) -> None:
         self._word = ctypes.c_int32()

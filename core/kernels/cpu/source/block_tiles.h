@@ -147,7 +147,8 @@ class NarrowTiles {
     _tile_stored(1, cells + W, CELL_ROW * 4);
   }
 
-  // With other tiles, so that neither waits for the other.
+  // With other tiles, so that neither waits for the other. They cannot be a parameter: GCC's intrinsics are macros that
+  // take a tile as a literal number.
   static void second_product(const int8_t* x, int64_t ldx, const char* w, int32_t* cells) {
     _tile_zero(2);
     _tile_zero(3);

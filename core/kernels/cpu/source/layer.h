@@ -24,9 +24,10 @@ struct Matrices {
   int64_t bytes, columns;  // of a matrix; columns of whole panels
 };
 
-// The feed-forward block of a mixture: a router chooses experts for each token.
+// The feed-forward block of a mixture: a router chooses experts for each token. `router` and `shared_gate` are float32:
+// mixture.cpp has no memory for rows of x in the form of other formats.
 struct Mixture {
-  Matrix router;  // its rows are experts
+  Matrix router;                  // a row for each expert
   int64_t per_token, normalises;  // experts of a token; whether their weights add up to 1
   Matrices up, down;              // of the experts
   Matrix shared_up, shared_down;  // an expert of all tokens; without data if there is none
