@@ -31,11 +31,13 @@ def test_a_response_is_found_by_its_tenant_only(store):
 
 def test_output_items_are_found_by_id(store):
     store.put("a", stored("r1", items=("msg_1", "fc_1")))
+    store.put("a", stored("r2", items=("msg_2",)))
     assert store.item("a", "fc_1") == b"fc_1"
     assert store.item("b", "fc_1") is None
     assert store.item("a", "fc_2") is None
     store.delete("a", "r1")
     assert store.item("a", "fc_1") is None
+    assert store.item("a", "msg_2") == b"msg_2"
 
 
 def test_the_oldest_goes_first(store):
@@ -64,6 +66,17 @@ def test_the_largest_tenant_gives_way(store):
         store.put("large", stored(f"r{i}", size=OVERHEAD))
     assert store.get("small", "r0") is not None
     assert store.get("large", "r8") is not None
+
+
+def test_of_too_many_bytes_the_tenant_with_the_most_bytes_gives_way():
+    store = ResponseStore(max_responses=10, max_bytes=10 * OVERHEAD)
+    for i in range(3):
+        store.put("many", stored(f"r{i}"))
+    for i in range(3, 5):
+        store.put("large", stored(f"r{i}", size=4 * OVERHEAD))
+    assert all(store.get("many", f"r{i}") for i in range(3))
+    assert store.get("large", "r3") is None
+    assert store.get("large", "r4") is not None
 
 
 def test_many_small_responses_evict_nobody_elses(store):
