@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from benchmarks.scenarios import S2
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
@@ -181,7 +182,11 @@ def long_prompt(machine: Machine) -> tuple[Machine, list[Request]]:
 def many_prompts(machine: Machine) -> tuple[Machine, list[Request]]:
     """S2 of benchmarks/scenarios.py: 64 short prompts, 20 ms apart."""
     rng = random.Random(0)
-    return machine, [Request(rng.randint(1, 8), 128, 128, arrival=0.02 * i) for i in range(64)]
+    lengths = [rng.randint(*S2.prompt_words) for _ in range(S2.num_requests)]
+    return machine, [
+        Request(length, S2.max_tokens, S2.max_tokens, arrival=S2.interval * i)
+        for i, length in enumerate(lengths)
+    ]
 
 
 PRESSURE = {
