@@ -6,14 +6,13 @@ import numpy as np
 import torch
 
 from core.contract.errors import ModelLoadError
-from core.gguf.blocks import BF16, F16, F32, BlockMatrix, BlockType, Bytes
+from core.gguf.blocks import BlockMatrix, BlockType, Bytes
+from core.gguf.values import PLAIN_TYPES
 from core.kernels.cpu.blocks import BlockFormat, quantise
 from core.kernels.cpu.library import Kernels
 
 _PIECE = 1 << 22
 """Values that exist in float32 at a time."""
-
-_PLAIN = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}
 
 
 def quantised(kernels: Kernels, kind: BlockType, weight: torch.Tensor, name: str) -> BlockMatrix:
@@ -40,7 +39,7 @@ def plain(kind: BlockType, weight: torch.Tensor, name: str) -> BlockMatrix:
 
     Raises ModelLoadError that names the matrix if a finite value becomes infinite.
     """
-    values = weight.to(_PLAIN[kind]).contiguous()
+    values = weight.to(PLAIN_TYPES[kind]).contiguous()
     if not torch.equal(values.isinf(), weight.isinf()):
         raise ModelLoadError(f"{name} has weights that are too large for {kind.name}")
     num_rows, num_columns = weight.shape

@@ -32,7 +32,8 @@ Blocks: TypeAlias = torch.Tensor
 _PIECE = 1 << 20
 """Values that are computed at a time: what is in between stays in the cache."""
 
-_PLAIN = {F32.code: torch.float32, F16.code: torch.float16, BF16.code: torch.bfloat16}
+PLAIN_TYPES = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}
+"""torch's types of the values of plain blocks."""
 
 _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
@@ -57,7 +58,7 @@ def values_of(matrix: BlockMatrix, dtype: torch.dtype = torch.float32) -> torch.
 
 def plain_values(matrix: BlockMatrix) -> torch.Tensor:
     """Return a view of a plain matrix in its own type."""
-    return torch.from_numpy(matrix.data).view(_PLAIN[matrix.type.code])
+    return torch.from_numpy(matrix.data).view(PLAIN_TYPES[matrix.type])
 
 
 def narrowest(matrix: BlockMatrix) -> BlockMatrix:
