@@ -17,6 +17,7 @@ from core.gguf.families import family_of
 from core.gguf.file import GgufFile, Tensor
 from core.gguf.metadata import Metadata
 from core.gguf.reader import TensorInfo, read_header
+from core.model.loaded_model import LoadedModel
 
 _INDIFFERENT = frozenset(
     {
@@ -49,7 +50,7 @@ _TOLERANCE = 1e-6
 
 
 def check_config(
-    model: Any, metadata: Mapping[str, Writable], tensors: Sequence[NewTensor]
+    loaded: LoadedModel, metadata: Mapping[str, Writable], tensors: Sequence[NewTensor]
 ) -> None:
     """Raise ModelLoadError if a reader of the file would build another model, and say which."""
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
@@ -57,6 +58,7 @@ def check_config(
     file = _file_of(metadata, tensors)
     family, fields = family_of(file)
     found = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    model: Any = loaded.module
     wanted = model.config.to_dict()
     if wanted.get("head_dim", 0) is None:
         wanted["head_dim"] = wanted["hidden_size"] // wanted["num_attention_heads"]
@@ -68,8 +70,7 @@ def check_config(
     other += _other_rope(model, found)
     if other:
         raise ModelLoadError(f"a GGUF file cannot say what its configuration does: {other[0]}")
-    ends = model.generation_config.eos_token_id
-    missing = {*([ends] if isinstance(ends, int) else ends or [])} - end_token_ids(file.metadata)
+    missing = loaded.eos_token_ids - end_token_ids(file.metadata)
     if missing:
         raise ModelLoadError(f"a GGUF file has no room for all its end tokens: {sorted(missing)}")
 

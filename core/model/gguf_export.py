@@ -16,7 +16,7 @@ from core.gguf.export.writer import Writable, write_gguf
 from core.gguf.file import SUFFIX
 from core.gguf.mixes import MIXES, Mix
 from core.model.export_check import check_config
-from core.model.loader import load_model, source_of
+from core.model.loader import LoadedModel, load_model, source_of
 from core.model.prequantised import is_quantised
 from core.text.tokenizer_files import load_tokenizer
 
@@ -32,13 +32,14 @@ def export_gguf(config: ModelConfig, path: Path, mix_name: GgufMix) -> None:
     """
     _check(config, path)
     mix = MIXES[mix_name]
-    model: Any = load_model(config).module
+    loaded = load_model(config)
+    model: Any = loaded.module
     if is_quantised(model):
         raise ModelLoadError(f"{config.model} is quantised already")
     described = describe_config(model.config)
     tensors = new_tensors(model, described, mix)
-    metadata = _metadata(config, model, described, mix)
-    check_config(model, metadata, tensors)
+    metadata = _metadata(config, loaded, described, mix)
+    check_config(loaded, metadata, tensors)
     try:
         write_gguf(path, metadata, tensors)
     except OSError as error:
@@ -59,16 +60,15 @@ def _check(config: ModelConfig, path: Path) -> None:
 
 
 def _metadata(
-    config: ModelConfig, model: Any, described: Described, mix: Mix
+    config: ModelConfig, loaded: LoadedModel, described: Described, mix: Mix
 ) -> dict[str, Writable]:
     tokenizer = load_tokenizer(
         config.tokenizer or source_of(config),
         trust_remote_code=config.trust_remote_code,
         chat_template=config.chat_template,
     )
+    model: Any = loaded.module
     num_rows = len(model.get_input_embeddings().weight)
-    ends = model.generation_config.eos_token_id
-    end_ids = [ends] if isinstance(ends, int) else ends or []
     return {
         "general.architecture": described.architecture,
         "general.type": "model",
@@ -76,5 +76,5 @@ def _metadata(
         "general.file_type": mix.code,
         "general.quantization_version": _QUANTIZATION_VERSION,
         **described.metadata,
-        **describe_tokenizer(tokenizer, described.architecture, num_rows, end_ids),
+        **describe_tokenizer(tokenizer, described.architecture, num_rows, loaded.eos_token_ids),
     }

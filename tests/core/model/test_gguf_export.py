@@ -163,6 +163,13 @@ def test_tokenizer_template_and_end_tokens_are_the_models(tmp_path):
         assert tokenizer.decode(ids) == wanted.decode(ids)
 
 
+def test_end_tokens_that_only_the_configuration_names_are_written(tmp_path):
+    model = random_model(LlamaConfig(**(SMALL | {"eos_token_id": [5, 6]})))
+    model.generation_config.eos_token_id = None
+    path = exported(tmp_path, model, "f32")
+    assert {5, 6} <= set(read(path).generation_config.eos_token_id)
+
+
 def refused(tmp_path: Path, model: Any, mix: GgufMix = "f32", **choices: Any) -> str:
     (tmp_path / "m.gguf").write_text("earlier")
     with pytest.raises(ModelLoadError) as raised:
