@@ -265,6 +265,23 @@ class TestInvalidBodies:
         assert "regex" not in error.message
 
     @each(
+        ("fields", "rule"),
+        [
+            (
+                {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+                "It must be of letters, digits, _, . and -, at most 256.",
+            ),
+            (
+                {"response_format": {"type": "json_schema", "json_schema": {"name": "a.b"}}},
+                "It must be of letters, digits, _ and -, at most 64.",
+            ),
+        ],
+    )
+    def test_names_say_what_they_may_contain(self, fields, rule):
+        error = decode_error(msgspec.json.encode({"messages": USER} | fields))
+        assert error.message.endswith(rule)
+
+    @each(
         ("body", "says"),
         [
             (b"{", "The body is not valid JSON: Input data was truncated"),
