@@ -105,3 +105,21 @@ EXPORT int64_t microseconds_without_core(int64_t microseconds_lent, int64_t most
   other.join();
   return std::chrono::duration_cast<std::chrono::microseconds>(end - start).count();
 }
+
+// A team of two, whose first thread computes for longer than the second may wait for its core. Returns the microseconds
+// after which the second began, or -1 if the core is still lent at the end.
+EXPORT int64_t microseconds_until_the_last_thread() {
+  using Clock = std::chrono::steady_clock;
+  int threads = omp_get_max_threads();
+  omp_set_num_threads(2);
+  int32_t word = 1;
+  int64_t waited = 0;
+  auto start = Clock::now();
+  auto body = [&](team::Member& member) {
+    if (member.index == 0) std::this_thread::sleep_for(std::chrono::microseconds(2 * team::LENT_MICROSECONDS));
+    else waited = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+  };
+  team::run(false, body, &word);
+  omp_set_num_threads(threads);
+  return word ? -1 : waited;
+}

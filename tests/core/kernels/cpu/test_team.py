@@ -22,14 +22,14 @@ PROGRAM = Path(__file__).with_name("team.cpp")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("team")
     target = folder / "team.so"
-    flags = [flag for flag in FLAGS if flag != "-fopenmp"]
-    command = [find_compiler(), *flags, f"-I{SOURCES}", "-shared", "-pthread"]
+    command = [find_compiler(), *FLAGS, f"-I{SOURCES}", "-shared", "-pthread"]
     subprocess.run([*command, str(PROGRAM), "-o", str(target)], check=True)  # noqa: S603 - ours
     library = ctypes.CDLL(str(target))
     library.wrong_tiles.restype = ctypes.c_int64
     library.tiles_of_a_late_thread.restype = ctypes.c_int64
     library.microseconds_without_core.restype = ctypes.c_int64
     library.microseconds_without_core.argtypes = (ctypes.c_int64, ctypes.c_int64)
+    library.microseconds_until_the_last_thread.restype = ctypes.c_int64
     library.keeps_runs.restype = ctypes.c_bool
     library.keeps_runs.argtypes = (ctypes.c_int, ctypes.c_int64)
     return library
@@ -81,3 +81,9 @@ def test_a_thread_waits_for_its_core_until_it_is_returned(library: ctypes.CDLL) 
 def test_a_thread_does_not_wait_for_ever(library: ctypes.CDLL) -> None:
     """The core is never returned, or this test does not end."""
     assert library.microseconds_without_core(-1, 3_000) >= 3_000
+
+
+def test_the_last_thread_of_a_team_leaves_its_core_which_is_returned_at_the_end(
+    library: ctypes.CDLL,
+) -> None:
+    assert library.microseconds_until_the_last_thread() >= 4_000
