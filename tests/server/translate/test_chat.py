@@ -291,3 +291,9 @@ def test_max_tokens():
     assert model.translate(max_tokens=-1).params.max_tokens == 512 - len(job.prompt)
     for name in ("max_tokens", "max_completion_tokens"):
         assert "at least 1, or -1" in model.refused(name, **{name: 0})
+
+
+def test_no_stop_string_cuts_a_call_that_must_come():
+    model = Model(HERMES)
+    assert model.translate(tools=[TOOL], stop="x").params.stop == ("x",)
+    assert model.translate(**REQUIRED, stop="x").params.stop == ()

@@ -7,6 +7,7 @@ from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import json_schema
 from schemas.anthropic import CountTokensRequest
 from schemas.chat import ChatCompletionRequest
+from schemas.limits import MAX_DEPTH
 from server.translate.anthropic.job import count_tokens, translate_messages
 from server.translate.chat import translate_chat
 from tests.support.tokenizers import CHATML
@@ -229,3 +230,11 @@ class TestCount:
         with pytest.raises(InvalidRequest) as caught:
             count(messages=[{"role": "user", "content": "x" * 100}])
         assert caught.value.param == "messages"
+
+    def test_schemas_that_are_nested_too_deeply_are_refused(self, count):
+        schema = {}
+        for _ in range(MAX_DEPTH):
+            schema = {"not": schema}
+        with pytest.raises(InvalidRequest, match="levels deep") as caught:
+            count(tools=[TOOL | {"input_schema": schema}])
+        assert caught.value.param == "tools"

@@ -98,6 +98,10 @@ def test_a_round_of_calls():
     ]
 
 
+def test_a_turn_without_blocks_is_empty():
+    assert rendered(("user", [])) == [said("user", "")]
+
+
 def test_results_without_content_are_empty():
     found = rendered(("assistant", [use("1", "f", {})]), ("user", [result("1"), result("1", [])]))
     assert [message["content"] for message in found[1:]] == ["", ""]

@@ -244,6 +244,10 @@ class TestGenerate:
             "The quick", add_special_tokens=True
         )
 
+    def test_a_raw_answer_has_as_many_tokens_as_fit(self):
+        found = generate(prompt="a", raw=True, options={"num_predict": 10**6})
+        assert found.params[0].max_tokens == 512 - len(found.prompts[0])
+
     def test_a_suffix_fills_in_the_middle(self):
         text = model().tokenizer.decode(
             generate(prompt="a", suffix="b").prompts[0], skip_special_tokens=False
