@@ -80,11 +80,14 @@ def test_sentencepiece_gets_scores_in_the_order_of_merges():
 def test_tokenizers_that_a_file_cannot_hold_are_refused():
     odd = pre.Sequence([pre.Split(Regex("[aeiou]"), "isolated"), pre.ByteLevel(use_regex=False)])
     upper = normalizers.Lowercase()
+    padded = changed()
+    padded.add_tokens(["[PAD511]"])
     for tokenizer, size, message in (
         (changed(pre_tokenizer=odd), 512, "splits text as none of the pre-tokenizers"),
         (changed(normalizer=upper), 512, "would read 'Hello world' otherwise"),
         (changed(decoder=decoders.Fuse()), 512, "would read"),
         (byte_level(), 300, "beyond 300 rows of embeddings"),
+        (padded, 512, "a token that looks like padding"),
         (object(), 300, "object has no fast tokenizer"),
     ):
         with pytest.raises(ModelLoadError, match=message):
