@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from core.contract.errors import is_survivable
-from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.failures import FailureHandler
 from core.generation import Generation
 from core.kv.manager import KVCacheManager
@@ -129,6 +129,11 @@ class Engine:
         elif self._ready:
             self._ready = [output for output in self._ready if output.request_id != request_id]
 
+    def work(self, request_id: str) -> Work | None:
+        """What was done so far for a request that has not ended. Any thread."""
+        generation = self._generations.get(request_id)
+        return None if generation is None else generation.sequence.work()
+
     def step(self) -> list[StepOutput]:
         """Schedule, launch, collect, commit. Raises only if the engine cannot continue."""
         self.timer.start()
@@ -199,6 +204,7 @@ class Engine:
 
     def _advance(self, step: CollectedStep) -> None:
         """Append what a step sampled, and gather the outputs."""
+        num_rows = len(step.scheduled)
         for item, result in zip(step.scheduled, step.results, strict=True):
             failure = None if result.sampled is None else result.sampled.failure
             if failure is RowFailure.NAN:
@@ -207,6 +213,10 @@ class Engine:
                 continue
             item.land()
             sequence = item.sequence
+            history = sequence.history
+            history.num_steps += 1
+            history.num_rows += num_rows
+            history.max_rows = max(history.max_rows, num_rows)
             generation = self._generations[sequence.request_id]
             if failure is RowFailure.NAN:
                 error = StepOutput(request_id=sequence.request_id, error=LOGITS_NOT_FINITE)
@@ -224,6 +234,8 @@ class Engine:
         self, generation: Generation, item: ScheduledSequence, result: SequenceResult
     ) -> None:
         """Append the result of one sequence, and end it if that was its last token."""
+        if result.sampled is not None and item.sequence.history.first_token_at is None:
+            item.sequence.history.first_token()
         try:
             generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
             output = generation.report()
@@ -251,11 +263,13 @@ class Engine:
         guilty = self._failures.restart(live, error)
         for sequence, (cause, is_blameless) in guilty.items():
             del self._generations[sequence.request_id]
-            self._ready.append(failed_output(sequence.request_id, cause, is_blameless=is_blameless))
+            output = failed_output(sequence.request_id, cause, is_blameless=is_blameless)
+            self._ready.append(output.after(sequence.work()))
 
     def _fail(self, generation: Generation, output: StepOutput) -> None:
         """End a request with an error."""
-        self._ready.append(output)  # first: it must not be lost if its end fails
+        # first: it must not be lost if its end fails
+        self._ready.append(output.after(generation.sequence.work()))
         self._finish(generation)
 
     def _finish(self, generation: Generation) -> None:

@@ -112,6 +112,7 @@ class Generation:
             num_thinking_tokens=num_thinking_tokens,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
+            work=None if self.finish_reason is None else sequence.work(),
         )
 
     def _append(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import time
 
 from core.block_table import BlockTable
-from core.contract.messages import EngineRequest
+from core.contract.messages import EngineRequest, Work
 from core.contract.params import SamplingParams
+from core.history import History
 
 
 class Status(enum.Enum):
@@ -38,6 +40,7 @@ class Sequence:
         "block_tables",
         "epoch",
         "failure",
+        "history",
         "must_end_thinking",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -74,6 +77,7 @@ class Sequence:
         self.must_end_thinking = False  # whether its thinking budget is used up
         self.block_tables = [BlockTable() for _ in range(num_groups)]  # of the layer groups
         self.block_hashes: list[bytes] = []  # of the full blocks; see core.kv.prefix
+        self.history = History()
         self.status = Status.WAITING
 
     @property
@@ -124,6 +128,30 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_preemptions += self.status is Status.RUNNING
         self.status = Status.WAITING
+        self.history.wait()
+
+    def work(self) -> Work:
+        """What was done for it so far. Any thread; counts may be of different steps then."""
+        history, now = self.history, time.perf_counter()
+        waiting_since, waited = history.waiting_since, history.waited
+        if waiting_since is not None and history.started_at is not None:
+            waited += now - waiting_since
+        has_first = history.first_token_at is not None
+        return Work(
+            started_at=history.started_at,
+            first_token_at=history.first_token_at,
+            until=now,
+            waited=waited,
+            waited_before_first=history.waited_before_first if has_first else waited,
+            num_steps=history.num_steps,
+            num_rows=history.num_rows,
+            max_rows=history.max_rows,
+            num_preemptions=self.num_preemptions,
+            num_prompt_tokens=self.num_prompt_tokens,
+            num_cached_tokens=self.num_cached_tokens,
+            num_output_tokens=self.num_output_tokens,
+            miss=history.miss,
+        )
 
     def __repr__(self) -> str:
         return (

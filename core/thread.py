@@ -11,7 +11,16 @@ from typing import Protocol, TypeAlias, assert_never
 import msgspec
 
 from core.contract.errors import ModelLoadError
-from core.contract.messages import Abort, Add, Command, EngineRequest, EngineStats, StepOutput, Stop
+from core.contract.messages import (
+    Abort,
+    Add,
+    Command,
+    EngineRequest,
+    EngineStats,
+    StepOutput,
+    Stop,
+    Work,
+)
 from core.hand_over import HandOver
 from core.progress import Progress
 from core.step_timer import StepTimer
@@ -37,6 +46,9 @@ class SteppingEngine(Protocol):
         """End every request with an error."""
 
     def stats(self) -> EngineStats: ...
+
+    def work(self, request_id: str) -> Work | None:
+        """What was done so far for a request that has not ended. Any thread, at any time."""
 
     @property
     def timer(self) -> StepTimer:
@@ -86,6 +98,7 @@ class CoreThread:
         self._wake = threading.Event()
         self._stopping = False
         self._stats = EngineStats()
+        self._engine: SteppingEngine | None = None  # for what any thread may call
         self._hand_over = HandOver()
         self.progress = Progress()
         """Of each step with the commands before it. Any thread."""
@@ -95,6 +108,13 @@ class CoreThread:
     def stats(self) -> EngineStats:
         """The counters as of the last step. Any thread."""
         return self._stats
+
+    def work(self, request_id: str) -> Work | None:
+        """What was done so far for a request that has not ended. Any thread.
+
+        None if the engine does not have it, or has done nothing to report.
+        """
+        return None if self._engine is None else self._engine.work(request_id)
 
     @property
     def is_alive(self) -> bool:
@@ -145,6 +165,7 @@ class CoreThread:
             return
         try:
             self._stats = engine.stats()
+            self._engine = engine
             self._hand_over = engine.timer.hand_over
             if not self._stopping:
                 self._on_event(Ready())

@@ -76,7 +76,7 @@ CORE_LAYERS = (
     },
     {"core.kernels", "core.pinned"},
     {"core.contract"},
-    {"core.sequence", "core.block_table", "core.gguf"},
+    {"core.history", "core.sequence", "core.block_table", "core.gguf"},
     {"core.kv", "core.sampling", "core.text", "core.attention", "core.model_input"},
     {"core.model", "core.scheduler", "core.grammar"},
     {"core.fusion"},

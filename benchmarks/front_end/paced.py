@@ -11,7 +11,7 @@ from benchmarks.front_end.counters import ThreadCounters
 from core.build import LoadedEngine
 from core.builtin_model import path as builtin_path
 from core.contract.info import EngineInfo
-from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.generation import Generation
 from core.grammar.compiler import GrammarCompiler
 from core.sampling.result import SampledTokens, SequenceResult
@@ -61,6 +61,10 @@ class PacedEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats(num_running=len(self._live), num_steps=self._num_steps)
+
+    def work(self, request_id: str) -> Work | None:
+        generation = self._live.get(request_id)
+        return None if generation is None else generation.sequence.work()
 
     def step(self) -> list[StepOutput]:
         """Sleep until the next step is due, then generate one token per stream."""

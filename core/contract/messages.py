@@ -122,6 +122,55 @@ def whole_prompt(first_token_id: int, parts: Sequence[PromptLogprobs]) -> Prompt
     )
 
 
+CacheMissReason: TypeAlias = Literal[
+    "never_seen",
+    "evicted",
+    "other_salt",
+    "last_block",
+    "window",
+    "prompt_logprobs",
+    "disabled",
+]
+"""Why a block of a prompt was not found in the prefix cache.
+
+``never_seen``: no such block is known (or its eviction was long ago). ``other_salt``: one with the
+same content is cached for requests of another ``cache_salt``. ``last_block``: all full blocks
+before the last token were found. ``window``: layers with a sliding window have released what a
+query needs. ``prompt_logprobs``: the request needs the logits of its whole prompt.
+"""
+
+
+class CacheMiss(msgspec.Struct, frozen=True, gc=False):
+    """The first block of a prompt that was not found in the prefix cache, and why."""
+
+    reason: CacheMissReason
+    block: int
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine did for one request until it ended, was dropped, or was asked about.
+
+    Times are seconds of ``time.perf_counter()`` on this machine. ``until`` is the time of this
+    message. ``waited`` are seconds between preemptions and the starts after them,
+    ``waited_before_first`` those before the first token. ``num_rows`` is the sum of the sequences
+    in the ``num_steps`` steps that it was in, ``max_rows`` the most of them.
+    """
+
+    started_at: float | None = None
+    first_token_at: float | None = None
+    until: float
+    waited: float = 0.0
+    waited_before_first: float = 0.0
+    num_steps: int = 0
+    num_rows: int = 0
+    max_rows: int = 0
+    num_preemptions: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    miss: CacheMiss | None = None
+
+
 class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Output of one request since its last StepOutput.
 
@@ -132,7 +181,7 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     stop string or stop token id that ended the request, None for the model's own EOS token.
     ``vector`` is what a model makes of the whole prompt if it does not generate: little-endian
     float32. ``is_invalid`` says that the error is the request's own and a repetition would fail
-    too, ``is_retryable`` that it is not the request's own.
+    too, ``is_retryable`` that it is not the request's own. ``work`` comes with the last output.
     """
 
     request_id: str
@@ -151,10 +200,15 @@ class StepOutput(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     is_invalid: bool = False
     is_retryable: bool = False
+    work: Work | None = None
 
     @property
     def is_last(self) -> bool:
         return self.finish_reason is not None or self.error is not None
+
+    def after(self, work: Work | None) -> StepOutput:
+        """The same output with the work that it ends."""
+        return msgspec.structs.replace(self, work=work)
 
 
 def merge(first: StepOutput, second: StepOutput) -> StepOutput:
@@ -180,6 +234,7 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
         error=second.error,
         is_invalid=second.is_invalid,
         is_retryable=second.is_retryable,
+        work=second.work,
     )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
+
+from core.kv.prefix import content_of
+
+MAX_EVICTED = 2**14
+"""Hashes of evicted blocks that are remembered."""
 
 
 class BlockPool:
     """Counts references to ``num_blocks`` blocks and finds cached blocks by content hash.
 
     A block without references is free. A free block keeps its content and its hash until it is
-    allocated again, least recently freed first. Core thread only.
+    allocated again, least recently freed first. What the last evicted blocks were is remembered.
+    Core thread only.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -18,6 +24,8 @@ class BlockPool:
         self._num_refs = [0] * num_blocks
         self._hashes: list[bytes | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
+        self._contents: dict[bytes, int] = {}  # how many cached blocks have it, by any salt
+        self._evicted: OrderedDict[bytes, None] = OrderedDict()
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
 
     @property
@@ -35,6 +43,14 @@ class BlockPool:
     def is_cached(self, block_hash: bytes) -> bool:
         """Whether a block with this content is cached."""
         return block_hash in self._index
+
+    def was_evicted(self, block_hash: bytes) -> bool:
+        """Whether a block with this content was cached, and gave way not too long ago."""
+        return block_hash in self._evicted
+
+    def has_content(self, block_hash: bytes) -> bool:
+        """Whether a block with this content is cached for any salt."""
+        return content_of(block_hash) in self._contents
 
     def is_cached_in_use(self, block_hash: bytes) -> bool:
         """Whether a block with this content is cached and not free."""
@@ -64,6 +80,8 @@ class BlockPool:
         if self._hashes[block_id] is None and block_hash not in self._index:
             self._hashes[block_id] = block_hash
             self._index[block_hash] = block_id
+            content = content_of(block_hash)
+            self._contents[content] = self._contents.get(content, 0) + 1
 
     def release(self, block_ids: Iterable[int]) -> None:
         """Remove one reference to each block. Blocks released first are allocated first."""
@@ -85,6 +103,18 @@ class BlockPool:
         if block_hash is not None:
             del self._index[block_hash]
             self._hashes[block_id] = None
+            self._forget(block_hash)
+
+    def _forget(self, block_hash: bytes) -> None:
+        content = content_of(block_hash)
+        if self._contents[content] == 1:
+            del self._contents[content]
+        else:
+            self._contents[content] -= 1
+        self._evicted[block_hash] = None
+        self._evicted.move_to_end(block_hash)
+        if len(self._evicted) > MAX_EVICTED:
+            self._evicted.popitem(last=False)
 
     def check(self, tables: Iterable[Iterable[int]]) -> None:
         """Assert that these block tables hold all references."""
@@ -95,3 +125,5 @@ class BlockPool:
         assert expected == self._num_refs
         assert {b for b, refs in enumerate(expected) if refs == 0} == set(self._free)
         assert self._index == {h: b for b, h in enumerate(self._hashes) if h is not None}
+        assert self._contents == Counter(map(content_of, self._index))
+        assert len(self._evicted) <= MAX_EVICTED

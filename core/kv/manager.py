@@ -8,6 +8,7 @@ from collections.abc import Sequence as ReadOnly
 from itertools import accumulate, takewhile
 
 from core.block_table import BlockTable
+from core.contract.messages import CacheMiss, CacheMissReason
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
 from core.kv.window_group import WindowGroup, WindowSize
@@ -105,6 +106,25 @@ class KVCacheManager:
                 if missing is not None:
                     end, is_hit = missing, False
         return end
+
+    def miss_of(self, sequence: Sequence) -> CacheMiss:
+        """Why ``reuse_cached`` has found no more of a waiting sequence. Before ``allocate``."""
+        index = sequence.num_computed_tokens // self.block_size
+        return CacheMiss(self._why_missing(sequence, index), index)
+
+    def _why_missing(self, sequence: Sequence, index: int) -> CacheMissReason:
+        if not self._enable_prefix_caching:
+            return "disabled"
+        if not self._uses_prefix_cache(sequence):
+            return "prompt_logprobs"
+        if index >= _num_shareable_blocks(sequence, self.block_size):
+            return "last_block"
+        hashed = self._hash_of(sequence, index)
+        if self._pool.is_cached(hashed):
+            return "window"
+        if self._pool.was_evicted(hashed):
+            return "evicted"
+        return "other_salt" if self._pool.has_content(hashed) else "never_seen"
 
     def allocate(self, sequence: Sequence) -> bool:
         """Allocate blocks for all pending tokens, or none and return False if too few are free.

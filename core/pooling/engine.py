@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 
 from core.contract.errors import is_survivable
-from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.engine import failed_output
 from core.failures import MAX_FAILED_STEPS, is_fatal
@@ -40,6 +41,8 @@ class PoolingEngine:
         self._max_num_seqs = max_num_seqs
         self._max_num_tokens = max_num_batched_tokens
         self._tenants: OrderedDict[str, dict[str, EngineRequest]] = OrderedDict()
+        self._running: dict[str, EngineRequest] = {}
+        self._started_at = 0.0
         self._num_steps = 0
         self._num_failed_steps = 0
         self._num_failed_in_a_row = 0
@@ -64,6 +67,8 @@ class PoolingEngine:
         """Compute a batch. Raises only if the engine cannot continue."""
         self.timer.start()
         batch = self._take()
+        self._started_at = time.perf_counter()
+        self._running = {request.request_id: request for request in batch}
         self.timer.lap("schedule")
         outputs = self._launch(batch)
         if isinstance(outputs, BaseException):
@@ -73,7 +78,24 @@ class PoolingEngine:
         self.timer.lap("forward")
         self._num_steps += 1
         self._num_prompt_tokens += sum(len(request.prompt_token_ids) for request in batch)
+        outputs = [output.after(self.work(output.request_id)) for output in outputs]
+        self._running = {}
         return outputs
+
+    def work(self, request_id: str) -> Work | None:
+        """What was done so far for a request of the step under way. Any thread."""
+        running = self._running
+        request = running.get(request_id)
+        if request is None:
+            return None
+        return Work(
+            started_at=self._started_at,
+            until=time.perf_counter(),
+            num_steps=1,
+            num_rows=len(running),
+            max_rows=len(running),
+            num_prompt_tokens=len(request.prompt_token_ids),
+        )
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""

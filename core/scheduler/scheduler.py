@@ -167,11 +167,13 @@ class Scheduler:
         """Run a sequence if its blocks can be allocated."""
         num_cached_tokens = sequence.num_cached_tokens
         self._reuse_cached(sequence)
+        miss = self._kv.miss_of(sequence)
         if not self._kv.allocate(sequence):
             self._kv.free(sequence)
             sequence.num_cached_tokens = num_cached_tokens
             return False
         sequence.status = Status.RUNNING
+        sequence.history.start(miss)
         self._running.append(sequence)
         return True
 
@@ -257,6 +259,7 @@ class Scheduler:
         sequence.num_in_flight = 0  # the step in flight is stale: its token is sampled again
         self._admission.put_back(sequence, is_short=is_short)
         sequence.status = Status.WAITING
+        sequence.history.wait()
         sequence.num_preemptions += 1
         self.num_preemptions += 1
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 import pytest
 
 from core.contract.errors import ModelLoadError
-from core.contract.messages import Abort, Add, EngineStats, StepOutput, Stop
+from core.contract.messages import Abort, Add, EngineStats, StepOutput, Stop, Work
 from core.step_timer import StepTimer
 from core.thread import CoreThread, Died, Ready
 from tests.support.builders import make_request
@@ -83,6 +83,9 @@ class TinyEngine:
 
     def stats(self):
         return EngineStats(num_running=len(self.live), num_steps=self.num_steps)
+
+    def work(self, request_id):
+        return Work(until=float(self.num_steps)) if request_id in self.live else None
 
 
 class Listener:
@@ -659,3 +662,17 @@ def test_submit_to_a_dead_engine_does_nothing():
         core.submit(add("b"))
         assert core.close(PATIENCE)
         assert set(listener.ends) == {"a"}
+
+
+def test_the_work_of_a_request_can_be_asked_for_at_any_time():
+    engine = TinyEngine()
+    with core_thread(engine) as (core, listener):
+        listener.wait_for_event(Ready)
+        engine.gate.clear()
+        core.submit(add("a"))
+        assert engine.in_step.wait(5)
+        assert core.work("a") is not None
+        assert core.work("b") is None
+        engine.gate.set()
+    idle = CoreThread(TinyEngine, on_outputs=lambda _: None, on_event=lambda _: None)
+    assert idle.work("a") is None, "nothing is loaded"

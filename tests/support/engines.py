@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from core.build import LoadedEngine
 from core.contract.info import EngineInfo
-from core.contract.messages import EngineRequest, EngineStats, StepOutput
+from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
 from core.step_timer import StepTimer
@@ -67,6 +67,8 @@ class GatedEngine:
         self.live: dict[str, EngineRequest] = {}
         self.added: list[EngineRequest] = []
         self.aborted: list[str] = []
+        self.works: dict[str, Work] = {}
+        """What ``work`` says of requests."""
         self.num_steps = 0
         self.thread_names: set[str] = set()
         self.on_add: Callable[[EngineRequest], None] = lambda _request: None
@@ -155,6 +157,9 @@ class GatedEngine:
     def stats(self) -> EngineStats:
         return EngineStats(num_running=len(self.live), num_steps=self.num_steps)
 
+    def work(self, request_id: str) -> Work | None:
+        return self.works.get(request_id)
+
     def _notify(self) -> None:
         def wake() -> None:
             changed, self._changed = self._changed, anyio.Event()
@@ -196,6 +201,9 @@ class AnsweringEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats(num_running=len(self._live))
+
+    def work(self, _request_id: str) -> Work | None:
+        return None
 
 
 def words(*texts: str) -> Callable[[EngineRequest], list[StepOutput]]:

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from core.kv.block_pool import BlockPool
+from core.kv.block_pool import MAX_EVICTED, BlockPool
+from core.kv.prefix import block_hash, root_hash
 
 
 def names(*letters):
@@ -11,8 +12,8 @@ def names(*letters):
 
 def allocate_and_cache(pool, *hashes):
     blocks = [pool.allocate() for _ in hashes]
-    for block, block_hash in zip(blocks, hashes, strict=True):
-        pool.cache(block, block_hash)
+    for block, hashed in zip(blocks, hashes, strict=True):
+        pool.cache(block, hashed)
     return blocks
 
 
@@ -135,6 +136,39 @@ def test_drop_cached_keeps_other_blocks_cached():
     pool.drop_cached([a])
     assert pool.acquire_cached(b"a") is None
     assert pool.acquire_cached(b"b") == b
+
+
+def test_an_evicted_block_is_remembered():
+    pool = BlockPool(1)
+    [block] = allocate_and_cache(pool, b"a")
+    assert not pool.was_evicted(b"a")
+    pool.release([block])
+    pool.allocate()
+    assert pool.was_evicted(b"a")
+    assert not pool.was_evicted(b"b")
+
+
+def test_the_oldest_evictions_are_forgotten():
+    pool = BlockPool(1)
+    for number in range(MAX_EVICTED + 2):
+        block = pool.allocate()
+        pool.cache(block, str(number).encode())
+        pool.release([block])
+    assert not pool.was_evicted(b"0")
+    assert pool.was_evicted(b"1")
+    assert pool.was_evicted(str(MAX_EVICTED).encode())
+
+
+def test_a_content_is_known_while_a_block_of_any_salt_has_it():
+    one, other = (block_hash(root_hash(salt), [1, 2]) for salt in ("one", "other"))
+    pool = BlockPool(3)
+    first, second = allocate_and_cache(pool, one, other)
+    assert pool.has_content(block_hash(root_hash("third"), [1, 2]))
+    assert not pool.has_content(block_hash(root_hash("one"), [1, 3]))
+    pool.drop_cached([first])
+    assert pool.has_content(one)
+    pool.drop_cached([second])
+    assert not pool.has_content(one)
 
 
 def test_check_finds_a_leak_and_a_double_release():

@@ -287,3 +287,51 @@ def test_has_room_implies_admission_and_changes_nothing():
             num_missed += 1  # blocks in use after a block that is not
     assert 50 < sum(answers) < 250
     assert num_missed <= 3
+
+
+# Why a prompt was not found
+
+
+def miss_of(kv, prompt, **fields):
+    sequence = make_sequence(prompt, **fields)
+    kv.reuse_cached(sequence)
+    miss = kv.miss_of(sequence)
+    kv.free(sequence)
+    return miss.reason, miss.block
+
+
+def test_a_prompt_that_differs_is_never_seen_from_its_first_other_block():
+    kv = make_kv()
+    computed(kv, range(12))
+    assert miss_of(kv, [9] * 12) == ("never_seen", 0)
+    assert miss_of(kv, [*range(7), 9, *range(8, 12)]) == ("never_seen", 1)
+
+
+@pytest.mark.parametrize(("length", "block"), [(3, 0), (8, 1), (9, 2), (11, 2)])
+def test_of_an_equal_prompt_only_the_last_block_is_missing(length, block):
+    kv = make_kv()
+    computed(kv, range(length))
+    assert miss_of(kv, range(length)) == ("last_block", block)
+
+
+def test_a_block_that_gave_way_is_evicted():
+    kv = make_kv(num_blocks=3)
+    kv.free(computed(kv, range(12)))
+    kv.free(computed(kv, [7] * 8))  # the last blocks of the first go first
+    assert miss_of(kv, range(12)) == ("evicted", 1)
+
+
+def test_another_salt_hides_a_block():
+    kv = make_kv()
+    computed(kv, range(12), cache_salt="one")
+    computed(kv, range(4), cache_salt="other")
+    assert miss_of(kv, range(12), cache_salt="third") == ("other_salt", 0)
+    assert miss_of(kv, range(12), cache_salt="other") == ("other_salt", 1)
+    assert miss_of(kv, range(12), cache_salt="one") == ("last_block", 2)
+
+
+def test_what_needs_the_whole_prompt_reuses_nothing():
+    kv = make_kv()
+    computed(kv, range(12))
+    assert miss_of(kv, range(12), prompt_logprobs=0) == ("prompt_logprobs", 0)
+    assert miss_of(make_kv(enable_prefix_caching=False), range(12)) == ("disabled", 0)

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.kv.prefix import DIGEST_SIZE, block_hash, root_hash
+from core.kv.prefix import HASH_SIZE, block_hash, content_of, root_hash
 
 
 def chain(tokens, *, size=2, salt=""):
@@ -15,7 +15,7 @@ def chain(tokens, *, size=2, salt=""):
 
 def test_a_hash_has_a_fixed_size_and_is_repeatable():
     assert chain([1, 2]) == chain([1, 2])
-    assert len(chain([1, 2])) == len(root_hash("")) == DIGEST_SIZE
+    assert len(chain([1, 2])) == len(root_hash("")) == HASH_SIZE
 
 
 def test_a_hash_depends_on_every_token_before_it():
@@ -38,6 +38,12 @@ def test_token_ids_of_any_size_have_different_hashes():
 
 def test_different_salts_give_different_hashes():
     assert len({chain([1, 2, 3, 4], salt=salt) for salt in ("", "a", "b", "a ", "ä")}) == 5
+
+
+def test_the_content_of_a_hash_does_not_depend_on_the_salt():
+    tokens = [1, 2, 3, 4]
+    assert len({content_of(chain(tokens, salt=salt)) for salt in ("", "a", "b")}) == 1
+    assert content_of(chain([1, 2, 3, 5])) != content_of(chain(tokens))
 
 
 @given(

@@ -164,3 +164,24 @@ def test_abort_and_fail_all():
     assert {output.error for output in driven.fail_all("over")} == {"over"}
     assert not driven.has_work
     assert runner.batches == []
+
+
+def test_the_work_of_a_text_is_its_step():
+    runner = Runner(fails=["b"])
+    driven = engine(runner, max_num_seqs=2)
+    live = []
+    run = runner.run
+    runner.run = lambda batch: (live.append((driven.work("a"), driven.work("c"))), run(batch))[1]
+    for name in ("a", "b", "c"):
+        driven.add(request(name, length=3))
+    assert driven.work("a") is None, "it waits"
+    outputs = finished(driven)
+    assert live[0][0].num_rows == 2
+    assert live[0][1] is None
+    for name, num_rows in (("a", 2), ("b", 2), ("c", 1)):
+        work = outputs[name].work
+        assert (work.num_steps, work.num_rows, work.max_rows) == (1, num_rows, num_rows)
+        assert work.started_at <= work.until
+        assert work.num_prompt_tokens == 3
+    assert outputs["b"].error
+    assert driven.work("c") is None, "it has ended"
