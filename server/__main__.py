@@ -57,7 +57,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
-    _set_up(settings.log_level)
+    _set_up(settings.log_level, settings.log_format)
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)
@@ -81,9 +81,9 @@ def run_quantize(settings: quantize.QuantizeSettings) -> int:
     return quantize.run(settings)
 
 
-def _set_up(log_level: str) -> None:
+def _set_up(log_level: str, log_format: str = "text") -> None:
     heap.collect_rarely()
-    logs.log_to_stderr(log_level)
+    logs.log_to_stderr(log_level, log_format)
 
     # Read when torch is imported. Its own default counts simultaneous threads and ignores quotas.
     os.environ.setdefault("OMP_NUM_THREADS", str(num_cores()))

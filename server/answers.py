@@ -139,6 +139,8 @@ class StreamAnswer(OwningAnswer):
             headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
             await _start(send, self._renderer.media_type, headers)
             await self._write(send, first)
+            if outputs:
+                self._stream.first_sent()
             self._writer = body_writer(scope)
             if self._writer is not None:
                 self._stream.relay_with(self._relay)
@@ -194,6 +196,7 @@ class StreamAnswer(OwningAnswer):
 
     def _end_with(self, message: str, cause: Exception | None = None) -> bytes:
         """The last bytes of a stream that ends with an error."""
+        self._stream.failed(message, cause)
         error = self._renderer.error(message, cause)
         self._is_over, self._is_cut = True, error is None
         return error or b""

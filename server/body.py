@@ -8,7 +8,6 @@ from typing import Any
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from server.admission.lane import Turn
 from server.admission.lanes import LARGE_BODY
 from server.admission.ticket import ticket_of
 from server.decoding import Decoded, decode_request
@@ -51,7 +50,7 @@ class StrictRequest(Request[Any, Any, Any]):
         decode = partial(decode_request, body, type_, is_strict=serving.settings.strict_fields)
         if len(body) <= LARGE_BODY:
             return decode()
-        turn = Turn(ticket_of(self.scope).tenant.name, len(body))  # its priority is not known yet
+        turn = ticket_of(self.scope).turn()  # its priority is not known yet
         decoded: Decoded[Any] = await serving.lanes.large.run(turn, decode)
         return decoded
 

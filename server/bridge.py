@@ -109,6 +109,7 @@ class EngineBridge:
             on_close=self.forget,
             on_end=on_end,
             is_engine_ready=lambda: self.state is State.READY,
+            work_of=self._core.work,
         )
         self._streams.add(stream)
         self._all_closed.clear()
@@ -167,8 +168,9 @@ class EngineBridge:
 
     def _end(self, request_id: str, message: str) -> None:
         """End a request with an error."""
+        work = self._core.work(request_id)
         self._core.submit(Abort(request_id))
-        self._deliver([StepOutput(request_id=request_id, error=message)])
+        self._deliver([StepOutput(request_id=request_id, error=message, work=work)])
 
     async def _wait_closed(self, timeout: float) -> bool:  # noqa: ASYNC109 - returns on timeout
         if self._streams:
@@ -216,7 +218,7 @@ class EngineBridge:
                 logger.exception("cannot deliver to request %s", output.request_id)
                 stream.fail(DELIVERY_FAILED)  # its end aborts the requests
             if output.is_last:
-                stream.on_end()
+                stream.ended(index, output)
                 self._seats.end(stream)
         for stream in streams:
             try:

@@ -18,7 +18,7 @@ from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_urls
 from server.errors import APIError, retry_headers, to_api_error
 from server.hosts import HostPolicy
-from server.request_id import id_headers, id_of, log_access
+from server.request_id import id_headers, id_of, log_refusal
 from server.serving import Serving
 from server.tenants.address import tenant_at
 from server.tenants.keys import KEY_HEADERS, Keys, token_in
@@ -71,7 +71,7 @@ class EarlyRefusal:
             return None
         admission.num_refused += 1
         error = to_api_error(admission.choices.refusal(1))
-        return partial(_answer, error, path, tenant, id_of(headers))
+        return partial(_answer, self._serving, error, path, tenant, id_of(headers))
 
     def _pass(self, tenant: str) -> None:
         """Count a request until it has begun, or waits for its turn."""
@@ -98,9 +98,15 @@ class EarlyRefusal:
 
 
 def _answer(
-    error: APIError, path: str, tenant: Tenant, request_id: bytes, *, is_last: bool
+    serving: Serving,
+    error: APIError,
+    path: str,
+    tenant: Tenant,
+    request_id: bytes,
+    *,
+    is_last: bool,
 ) -> bytes:
-    log_access(f"POST {path}", error.status, 0.0, tenant, request_id)
+    log_refusal(serving.records, path, tenant, request_id, error)
     ids = {name.decode(): value.decode() for name, value in id_headers(path, request_id)}
     headers = {**ids, "openai-processing-ms": "0"}
     return raw_response(error, headers | retry_headers(error), is_last=is_last, path=path)

@@ -39,6 +39,9 @@ RETRY_AFTER_SECONDS = 1
 
 INVALID = "invalid_request_error"
 
+ERROR_KEY = "error"
+"""Key in the ``state`` of an ASGI scope: the APIError that the request was answered with."""
+
 
 class APIError(Exception):
     """An error response."""
@@ -109,6 +112,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
     ):
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
+    request.scope.setdefault("state", {})[ERROR_KEY] = api_error
     return Response(
         _body(request.scope, api_error),
         status_code=api_error.status,
@@ -119,6 +123,7 @@ def error_response(request: Request[Any, Any, Any], error: Exception) -> Respons
 
 async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
+    scope.setdefault("state", {})[ERROR_KEY] = error
     body = _body(scope, error)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     headers |= retry_headers(error)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+from typing import Any, Protocol, runtime_checkable
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -27,10 +30,36 @@ class SafeFormatter(logging.Formatter):
         return "\n".join(f"  {line.translate(_CONTROLS)}" for line in text.split("\n"))
 
 
-def log_to_stderr(level: str) -> None:
-    """Send log records of ``level`` and above to stderr."""
+@runtime_checkable
+class HasFields(Protocol):
+    """A message that is more than its text."""
+
+    def fields(self) -> dict[str, Any]:
+        """JSON's values."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, in ASCII. Fields of a message stand beside time, level and logger."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if isinstance(record.msg, HasFields):
+            line |= record.msg.fields()
+        else:
+            line["message"] = record.getMessage()
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, separators=(",", ":"))
+
+
+def log_to_stderr(level: str, log_format: str = "text") -> None:
+    """Send log records of ``level`` and above to stderr, as ``text`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(SafeFormatter(FORMAT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else SafeFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     for noisy in ("httpx", "urllib3", "filelock", "uvicorn"):

@@ -1,30 +1,30 @@
-"""ASGI middleware: x-request-id and x-roseinfer-ignored on responses, and the access log."""
+"""ASGI middleware: x-request-id and x-roseinfer-ignored on responses, traces, the access log."""
 
 from __future__ import annotations
 
-import logging
 import re
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.error_shapes import ID_KEY, is_anthropic
+from server.errors import ERROR_KEY, APIError
 from server.ignored_fields import ignored_header
+from server.records.line import write_line
+from server.records.log import RequestLog
+from server.records.trace import SCOPE_KEY, Trace
 from server.tenants.tenant import Tenant, tenant_of
-
-logger = logging.getLogger("roseinfer.access")
 
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids of clients that are safe in a header and in a log."""
 
 
-def with_request_id(app: ASGIApp) -> ASGIApp:
-    """Wrap ``app``, inside ``with_tenant``.
+def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
+    """Wrap ``app``, inside ``with_tenant``. ``clock`` times the requests.
 
     A client's own id is used if it is safe. 404s of no route get an id too.
     """
@@ -34,30 +34,42 @@ def with_request_id(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         request_id = id_of(scope["headers"])
-        scope.setdefault("state", {})[ID_KEY] = request_id.decode()  # for bodies of errors
-        start = time.perf_counter()
-        status = 499  # unless a response starts, the client has disconnected
+        trace = Trace(
+            method=scope["method"],
+            path=scope["path"],
+            key=tenant_of(scope).name,
+            request_id=request_id.decode(),
+            clock=clock,
+        )
+        state = scope.setdefault("state", {})
+        state[ID_KEY] = trace.request_id  # for bodies of errors
+        state[SCOPE_KEY] = trace
 
         def send_with_id(message: Message) -> Awaitable[None]:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                trace.responds(message["status"])
                 headers: list[Any] = list(message.get("headers", []))
-                elapsed_ms = int((time.perf_counter() - start) * 1000)
+                elapsed_ms = int((trace.now - trace.start) * 1000)
                 headers += id_headers(scope["path"], request_id)
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
                 headers += ignored_header(scope)
                 message["headers"] = headers
+            elif not message.get("more_body"):
+                return _send_last(send, message, trace)
             return send(message)
 
         try:
             await app(scope, receive, send_with_id)
         finally:
-            seconds = time.perf_counter() - start
-            request = f"{scope['method']} {quote(scope['path'])}"  # a path may contain a line end
-            log_access(request, status, seconds, tenant_of(scope), request_id)
+            trace.error = state.get(ERROR_KEY)
+            write_line(trace, trace.end())
 
     return wrapped
+
+
+async def _send_last(send: Send, message: Message, trace: Trace) -> None:
+    await send(message)
+    trace.is_complete = True
 
 
 def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -74,10 +86,11 @@ def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, request_id) for name in names]
 
 
-def log_access(
-    request: str, status: int, seconds: float, tenant: Tenant, request_id: bytes
+def log_refusal(
+    records: RequestLog, path: str, tenant: Tenant, request_id: bytes, error: APIError
 ) -> None:
-    """Write a line of the access log. ``request`` is a method and a quoted path."""
-    logger.info(
-        "%s %d %.1f ms %s %s", request, status, seconds * 1000, tenant.name, request_id.decode()
-    )
+    """Record a POST that is refused from its head, without the application."""
+    trace = Trace(method="POST", path=path, key=tenant.name, request_id=request_id.decode())
+    trace.responds(error.status)
+    trace.error, trace.is_complete = error, True
+    write_line(trace, records.end(trace))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -11,7 +13,7 @@ import anyio
 from anyio import WouldBlock
 
 from core.contract.errors import GenerationFailed, InvalidRequest, RoseInferError, Unavailable
-from core.contract.messages import EngineRequest, StepOutput, merge
+from core.contract.messages import EngineRequest, FinishReason, StepOutput, Work, merge
 
 BUFFERED_OUTPUTS = 32
 """Outputs that a slow reader may fall behind before its pending outputs are merged."""
@@ -21,6 +23,15 @@ ChoiceOutput: TypeAlias = tuple[int, StepOutput]
 
 Relay: TypeAlias = Callable[[list[ChoiceOutput]], bool]
 """Takes outputs in place of the waiting reader. False: it has done nothing, the reader must."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    """How a choice ended, and what the engine did for it. No reason: it did not end by itself."""
+
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    work: Work | None = None
 
 
 class ResponseStream:
@@ -36,11 +47,21 @@ class ResponseStream:
         on_close: Callable[[ResponseStream], None],
         on_end: Callable[[], None] = lambda: None,
         is_engine_ready: Callable[[], bool],
+        work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
+        """``on_end`` is called when a request has ended by itself.
+
+        ``work_of`` says what the engine has done so far for a request that has not ended.
+        """
         self.cause: RoseInferError | None = None
         """What ended the response, if not the engine."""
-        self.on_end = on_end
-        """Called when a request has ended by itself."""
+        self.failed_with: Exception | None = None
+        """The error that its body ended with."""
+        self.first_sent_at: float | None = None
+        """When the first output was sent, in ``time.perf_counter()``."""
+        self._on_end = on_end
+        self._work_of = work_of
+        self._ends: list[ChoiceEnd | None] = [None] * len(requests)
         self._requests = requests
         self._on_close = on_close
         self._is_engine_ready = is_engine_ready
@@ -90,9 +111,44 @@ class ResponseStream:
 
     def close(self) -> None:
         """Abort the unfinished requests. Idempotent."""
+        for index, end in enumerate(self._ends):
+            if end is None:  # before the engine forgets it
+                self._ends[index] = ChoiceEnd(work=self._live_work(index))
         self._on_close(self)
         self._send.close()
         self._receive.close()
+
+    def ended(self, index: int, output: StepOutput) -> None:
+        """A choice has ended by itself or with an error: this is its last output."""
+        self._ends[index] = ChoiceEnd(output.finish_reason, output.stop_reason, output.work)
+        self._on_end()
+
+    def first_sent(self) -> None:
+        """Its first output was sent."""
+        self.first_sent_at = time.perf_counter()
+
+    def failed(self, message: str, cause: Exception | None) -> None:
+        """Its body ends with an error. Without a cause, the server has failed."""
+        self.failed_with = cause or GenerationFailed(message)
+
+    def works(self) -> list[Work | None]:
+        """What the engine has done so far for each choice."""
+        return [
+            self._live_work(index) if end is None else end.work
+            for index, end in enumerate(self._ends)
+        ]
+
+    def finish_reasons(self) -> list[FinishReason | None]:
+        """Of each choice; None if it did not end by itself, or has not ended."""
+        return [None if end is None else end.finish_reason for end in self._ends]
+
+    def ending(self) -> tuple[FinishReason | None, str | int | None]:
+        """Finish reason and stop reason of the first choice."""
+        end = self._ends[0]
+        return (None, None) if end is None else (end.finish_reason, end.stop_reason)
+
+    def _live_work(self, index: int) -> Work | None:
+        return self._work_of(self._requests[index].request_id)
 
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""

@@ -12,6 +12,7 @@ from server.admission.limits import Limits
 from server.admission.turns import Turns
 from server.bridge import EngineBridge
 from server.errors import APIError
+from server.records.log import RequestLog
 from server.response_store import ResponseStore
 from server.served_model import ServedModel
 from server.settings import Settings
@@ -39,6 +40,7 @@ class Serving:
     stalls: StallWatch
     created: int
     responses: ResponseStore
+    records: RequestLog
     loaded_model: ServedModel | None = None
     trimmer: Trimmer = field(default_factory=Trimmer)
     turns: Turns = field(default_factory=Turns)
@@ -63,6 +65,7 @@ class Serving:
             responses=ResponseStore(
                 settings.max_stored_responses, settings.max_stored_response_bytes
             ),
+            records=RequestLog(settings.model_name, settings.request_log),
         )
 
     @property

@@ -20,7 +20,7 @@ from server.engine_flags import (
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
 )
-from server.flag_types import Choice, port, seconds
+from server.flag_types import Choice, not_negative, port, seconds
 from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
 from server.load_flags import LOAD_FLAGS
 from server.model_names import default_name
@@ -28,6 +28,7 @@ from server.parser_flags import AUTO, PARSER_FLAGS
 from server.tenants.key_file import KeyFile
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_parser: str = AUTO
     reasoning_parser: str = AUTO
     log_level: str = "info"
+    log_format: str = "text"
+    request_log: int = 1000
+    log_prompts: bool = False
 
     @property
     def model_name(self) -> str:
@@ -129,6 +133,13 @@ _SERVER_FLAGS = (
     ),
     *PARSER_FLAGS,
     Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),
+    Flag(name="log-format", help="form of a line of the log", convert=Choice(LOG_FORMATS)),
+    Flag(
+        name="request-log",
+        help="records of ended requests that are kept for GET /requests; 0: none",
+        convert=not_negative,
+    ),
+    Switch(name="log-prompts", help="keep prompts and answers in the records of requests"),
 )
 
 _TASK = Flag(

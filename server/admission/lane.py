@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from server.admission.checkpoint import is_abandoned
@@ -17,11 +17,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose work it is, how much, and its place among the tenant's own: the lowest is first."""
+    """Whose work it is, how much, and its place among the tenant's own: the lowest is first.
+
+    ``on_start`` is called on the event loop when a worker takes it.
+    """
 
     tenant: str
     num_bytes: int
     priority: int = 0
+    on_start: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 class Lane:
@@ -54,6 +58,7 @@ class Lane:
     ) -> T:
         """Call a function in a worker. ``turn`` is of the tenant's request, for fair turns."""
         await self._worker(turn)
+        turn.on_start()
         job = _Job(lambda: function(*args, **kwargs))
         done = self._executor.submit(job)
         done.add_done_callback(lambda _done: self._post_end(job))

@@ -10,6 +10,8 @@ from typing import Any, Self
 from core.contract.errors import QueueFull, RoseInferError
 from server.admission.admission import Admission
 from server.admission.budget import Budget
+from server.admission.lane import Turn
+from server.records.trace import Trace
 from server.response_stream import ResponseStream
 from server.tenants.tenant import Tenant
 
@@ -25,13 +27,20 @@ class Ticket:
     """
 
     def __init__(
-        self, admission: Admission, tenant: Tenant, *, declared_bytes: int | None = None
+        self,
+        admission: Admission,
+        tenant: Tenant,
+        *,
+        declared_bytes: int | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """Admit a request by its headers. Raises QueueFull.
 
         ``declared_bytes`` is the Content-Length. Without one, bytes count as they arrive.
         """
         self.tenant = tenant
+        self.trace = Trace() if trace is None else trace
+        """What becomes of the request."""
         self.num_body_bytes = 0
         """Bytes of the body that have arrived, and of stored items that it refers to."""
         self._admission = admission
@@ -67,6 +76,11 @@ class Ticket:
         self.num_body_bytes += num_bytes
         if not self._is_declared:
             self._take(self._admission.body_bytes, num_bytes)
+
+    def turn(self, priority: int = 0) -> Turn:
+        """The place of the request in a worker's line, in which it waits from now on."""
+        self.trace.waits()
+        return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
 
     def stored_found(self, num_bytes: int) -> None:
         """Count stored items that the body refers to, as if it contained them."""

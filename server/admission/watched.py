@@ -24,6 +24,8 @@ class Watched:
         """``on_body`` gets the size of each piece of the body. It may raise to refuse the rest."""
         self.is_uploaded = False
         """Whether the whole body has arrived."""
+        self.was_left = False
+        """Whether the client has left while the application ran, after the end of the body."""
         self._receive = receive
         self._on_body = on_body
         self._has_left = anyio.Event()
@@ -61,5 +63,6 @@ class Watched:
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self.was_left = True
         self._has_left.set()
         self.cancel()

@@ -14,6 +14,7 @@ from server.controllers.ollama import OllamaController
 from server.controllers.ollama_embed import OllamaEmbedController
 from server.controllers.ollama_models import OllamaModelController
 from server.controllers.pooling import PoolingController
+from server.controllers.requests import RequestController
 from server.controllers.responses import ResponsesController
 from server.controllers.stored_responses import StoredResponseController
 from server.controllers.tokens import TokenController
@@ -25,6 +26,7 @@ CONTROLLERS: list[type[Controller]] = [
     HealthController,
     MessagesController,
     ModelController,
+    RequestController,
     ResponsesController,
     StoredResponseController,
     OllamaController,

@@ -8,10 +8,13 @@ from typing import Any, TypeVar
 
 from litestar import Response
 
-from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.answers import StreamAnswer, WholeAnswer
+from server.effective import effective_parameters
 from server.job import Job
+from server.records.texts import HeardRenderer, Texts
+from server.records.trace import Trace
+from server.render.base import Renderer
 from server.served_model import ServedModel
 from server.serving import Serving
 
@@ -35,19 +38,41 @@ async def answer(
     After this no 4xx is possible.
     """
     ticket.decoded(num_generations)
-    turn = Turn(ticket.tenant.name, ticket.num_body_bytes, priority or 0)
+    texts = Texts() if serving.settings.log_prompts else None
+    turn = ticket.turn(priority or 0)
     lane = serving.lanes.of_size(ticket.num_body_bytes)
-    job = await lane.run(turn, translate, request, serving.model)
+    job = await lane.run(turn, _translated, translate, request, serving.model, texts)
+    _note(ticket.trace, job, serving.model, texts)
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
     )
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
     if grammars is not None and not grammars.are_compiled(salt):
         with ticket.compiling():
-            await serving.lanes.grammars.run(turn, grammars.compile, salt)
+            await serving.lanes.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
+    ticket.trace.submitted(stream)
+    renderer: Renderer = job.renderer if texts is None else HeardRenderer(job.renderer, texts)
     if not job.is_streamed:
-        return WholeAnswer(stream, job.renderer, ignored=job.ignored)
+        return WholeAnswer(stream, renderer, ignored=job.ignored)
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(stream, job.renderer, keep_alive_interval=interval, ignored=job.ignored)
+    return StreamAnswer(stream, renderer, keep_alive_interval=interval, ignored=job.ignored)
+
+
+def _translated(
+    translate: Callable[[R, ServedModel], Job], request: R, model: ServedModel, texts: Texts | None
+) -> Job:
+    """Translate in a worker; with ``texts``, also keep the prompts as the model sees them."""
+    job = translate(request, model)
+    if texts is not None:
+        texts.take_prompts(job.prompts, model.tokenizer)
+    return job
+
+
+def _note(trace: Trace, job: Job, model: ServedModel, texts: Texts | None) -> None:
+    """What the record says of a translated request."""
+    trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
+    trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
+    if model.info.pooling is None:
+        trace.parameters = effective_parameters(job, with_texts=texts is not None)

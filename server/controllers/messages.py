@@ -15,7 +15,6 @@ from schemas.anthropic_answer import (
     AnthropicMessage,
     TokenCount,
 )
-from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.controllers.answer import answer
 from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
@@ -62,6 +61,6 @@ class MessagesController(Controller):
     ) -> Response[bytes]:
         """Number of tokens of the prompt that a conversation becomes, in Anthropic's format."""
         serving.check_accepting(data.model)
-        turn = Turn(ticket.tenant.name, ticket.num_body_bytes)
+        turn = ticket.turn()
         body = await serving.lanes.tokens.run(turn, count_tokens, data, serving.model)
         return Response(body, media_type=MediaType.JSON)

@@ -12,6 +12,7 @@ from server.admission.deadline import run_until_deadline, seconds_given
 from server.admission.ticket import SCOPE_KEY, Ticket
 from server.admission.watched import Watched
 from server.errors import send_error, to_api_error
+from server.records.trace import trace_of
 from server.serving import Serving
 from server.short_paths import short_forms
 from server.tenants.tenant import tenant_of
@@ -32,6 +33,8 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         serving: Serving = scope["litestar_app"].state.serving
+        trace = trace_of(scope)
+        serving.records.begin(trace)
         serving.bridge.check_accepting()
         declared = _content_length(scope)
         if declared is not None:  # a larger body is a 413, not a 429
@@ -42,13 +45,14 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
             admission.rates.admit(tenant.name)
             send = _with_headers(send, lambda: admission.rates.headers(tenant.name))
         try:
-            ticket = Ticket(admission, tenant, declared_bytes=declared)
+            ticket = Ticket(admission, tenant, declared_bytes=declared, trace=trace)
         except QueueFull as full:  # raised, it would cost twice as much
             await send_error(scope, send, to_api_error(full))
             return
         with ticket:
             scope["state"][SCOPE_KEY] = ticket
             watched = Watched(receive, on_body=ticket.body_arrived)
+            trace.enter("upload")
             serving.trimmer.request_started()
             try:
                 if seconds is None:
@@ -57,6 +61,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
                     await run_until_deadline(seconds, watched, ticket, app, scope, send)
             finally:
                 serving.trimmer.request_ended()
+                trace.has_left = watched.was_left
 
     return wrapped
 

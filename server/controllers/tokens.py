@@ -12,7 +12,6 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from server.admission.lane import Turn
 from server.admission.ticket import Ticket
 from server.controllers.ticketed import TICKETED_ERRORS, with_ticket
 from server.openapi.responses import returns
@@ -38,9 +37,7 @@ class TokenController(Controller):
     ) -> Response[bytes]:
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
-        body = await serving.lanes.tokens.run(
-            Turn(ticket.tenant.name, ticket.num_body_bytes), tokenize, data, serving.model
-        )
+        body = await serving.lanes.tokens.run(ticket.turn(), tokenize, data, serving.model)
         return Response(body, media_type=MediaType.JSON)
 
     @post(
@@ -56,7 +53,5 @@ class TokenController(Controller):
     ) -> Response[bytes]:
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
-        body = await serving.lanes.tokens.run(
-            Turn(ticket.tenant.name, ticket.num_body_bytes), detokenize, data, serving.model
-        )
+        body = await serving.lanes.tokens.run(ticket.turn(), detokenize, data, serving.model)
         return Response(body, media_type=MediaType.JSON)

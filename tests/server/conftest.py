@@ -1,5 +1,6 @@
 import contextlib
 import gc
+import time
 
 import anyio
 import pytest
@@ -66,7 +67,9 @@ async def start_app(soon):
     """Start applications. The default engine generates ``Hi there!`` in two tokens."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(engine=None, *, tokenizer=None, info=None, **settings):
+        async def start(
+            engine=None, *, tokenizer=None, info=None, clock=time.perf_counter, **settings
+        ):
             ready = anyio.Event()
             engine = engine or AnsweringEngine(words("Hi", " there!"))
             chosen = Settings(**settings)
@@ -80,7 +83,7 @@ async def start_app(soon):
                 stack.callback(engine.free)
             with soon():
                 await ready.wait()
-            wrapped = with_edge(app, chosen)
+            wrapped = with_edge(app, chosen, clock=clock)
             wrapped.litestar, wrapped.bridge = app, app.state.serving.bridge
             return wrapped
 

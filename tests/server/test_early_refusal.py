@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import anyio
 import anyio.lowlevel
@@ -159,7 +160,11 @@ async def test_refusals_are_counted_and_logged(start, caplog):
     _, headers, _ = parsed(answer)
     assert (headers["x-request-id"], headers["connection"]) == ("mine", "close")
     assert admission.num_refused == before + 1
-    assert caplog.messages == [f"POST {CHAT} 429 0.0 ms 127.0.0.1 mine"]
+    [line] = caplog.messages
+    pattern = rf"POST {CHAT} 429 [0-9.]+ ms 127\.0\.0\.1 mine refused rate_limit_exceeded"
+    assert re.match(pattern, line)
+    records = app.litestar.state.serving.records.latest("127.0.0.1", 9)
+    assert [(one.status, one.error_code) for one in records] == [(429, "rate_limit_exceeded")]
 
 
 def test_settings_have_no_proxy_by_default():

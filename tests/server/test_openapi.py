@@ -39,6 +39,8 @@ ROUTES = {
     "/livez": "get",
     "/readyz": "get",
     "/stats": "get",
+    "/requests": "get",
+    "/requests/{request_id}": "get",
 }
 REFUSED = ("pull", "push", "create", "copy")
 PUBLIC = {"/health", "/v1/health", "/livez", "/readyz"}
@@ -171,6 +173,8 @@ def test_responses_have_their_types(document):
     assert name("/generate") == "GenerateResponse"
     assert name("/v1/models") == "ModelList"
     assert name("/stats") == "ServerStats"
+    assert name("/requests") == "RequestList"
+    assert name("/requests/{request_id}") == "RequestRecord"
     assert set(content("/v1/chat/completions")) == {"application/json", "text/event-stream"}
     assert set(content("/v1/completions")) == {"application/json", "text/event-stream"}
     assert set(content("/generate")) == {"application/json", "text/plain"}

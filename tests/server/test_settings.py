@@ -83,6 +83,9 @@ GIVEN = {
     "strict_fields": ("--strict-fields", None, True),
     "keep_billing_header": ("--keep-billing-header", None, True),
     "log_level": ("--log-level", "debug", "debug"),
+    "log_format": ("--log-format", "json", "json"),
+    "request_log": ("--request-log", "5", 5),
+    "log_prompts": ("--log-prompts", None, True),
 }
 """For every field: its flag, the text of a value, and the value."""
 
@@ -146,9 +149,13 @@ def test_an_environment_variable_sets_its_field(field):
 @each("field", [field for field in GIVEN if GIVEN[field][1] is not None])
 def test_a_flag_overrides_the_environment(field):
     flag, text, value = GIVEN[field]
-    other = {"task": "score", "device": "cuda", "dtype": "float16", "log_level": "error"}.get(
-        field, "77"
-    )
+    other = {
+        "task": "score",
+        "device": "cuda",
+        "dtype": "float16",
+        "log_level": "error",
+        "log_format": "text",
+    }.get(field, "77")
     assert value_of(parse(flag, text, **{variable(flag): other}), field) == value
 
 

@@ -1,0 +1,43 @@
+"""The parameters of a request after defaults."""
+
+from core.contract.grammar import Regex
+from core.contract.params import SamplingParams, Thinking
+from server.effective import effective_parameters
+from server.job import Job
+
+
+def job(num_choices=1, **params):
+    return Job(
+        id="x",
+        prompts=[[1, 2]],
+        params=[SamplingParams(**({"max_tokens": 5} | params))],
+        num_choices=num_choices,
+        is_streamed=False,
+        stream_interval=1,
+        renderer=None,
+        priority=3,
+    )
+
+
+def test_defaults_are_shown():
+    found = effective_parameters(job(2), with_texts=False)
+    assert (found["n"], found["max_tokens"], found["temperature"]) == (2, 5, 1.0)
+    assert found["seed"] is found["grammar"] is found["thinking_token_budget"] is None
+    assert found["priority"] == 3
+    assert "stop" not in found
+
+
+def test_texts_and_tokens_are_counted():
+    params = {
+        "stop": ("a", "b"),
+        "stop_token_ids": (7,),
+        "logit_bias": {3: 1.0},
+        "bad_words_ids": ((1, 2),),
+        "grammar": Regex("secret"),
+        "thinking": Thinking(begin="<", end=">", end_token_ids=(9,), budget=4),
+    }
+    found = effective_parameters(job(**params), with_texts=False)
+    assert (found["num_stop"], found["num_logit_bias"], found["num_bad_words"]) == (3, 1, 1)
+    assert (found["grammar"], found["thinking_token_budget"]) == ("regex", 4)
+    assert "secret" not in str(found)
+    assert effective_parameters(job(**params), with_texts=True)["stop"] == ["a", "b"]

@@ -1,0 +1,68 @@
+"""Traces of requests as they stand at their end, and records of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.contract.messages import StepOutput, Work
+from schemas.records import RequestRecord
+from server.records.record import record_of
+from server.records.trace import Trace
+from server.response_stream import ResponseStream
+from tests.support.clock import Clock
+from tests.support.engines import request
+
+
+def trace_with(
+    *,
+    start: float = 100.0,
+    status: int | None = 200,
+    is_complete: bool = True,
+    **facts: Any,
+) -> Trace:
+    """A trace that begins at ``start``; its clock stands still."""
+    trace = Trace(
+        method="POST", path="/v1/chat/completions", key="k", request_id="rid", clock=Clock(start)
+    )
+    trace.status, trace.is_complete = status, is_complete
+    for name, value in facts.items():
+        setattr(trace, name, value)
+    return trace
+
+
+def stream_of(*lasts: StepOutput | Work | None) -> ResponseStream:
+    """A stream of so many choices: their last outputs, or what was done for them so far.
+
+    Only on an event loop.
+    """
+    live = {str(i): last for i, last in enumerate(lasts) if isinstance(last, Work)}
+    requests = [request(str(i)) for i in range(len(lasts))]
+    stream = ResponseStream(
+        requests, on_close=lambda _: None, is_engine_ready=lambda: True, work_of=live.get
+    )
+    for i, last in enumerate(lasts):
+        if isinstance(last, StepOutput):
+            stream.push(i, last)
+            stream.ended(i, last)
+    return stream
+
+
+def submit(trace: Trace, stream: ResponseStream, *, at: float) -> None:
+    """The engine gets the stream's requests at this time."""
+    trace.submitted(stream)
+    trace.submitted_at = at
+
+
+def record_at(trace: Trace, now: float, *, has_ended: bool = True) -> RequestRecord:
+    return record_of(trace, "model", now=now, has_ended=has_ended)
+
+
+def attributed(times: dict[str, float] | Any) -> float:
+    """Milliseconds that have a place."""
+    values = times if isinstance(times, dict) else {n: getattr(times, n) for n in names(times)}
+    return sum(value for name, value in values.items() if name != "other")
+
+
+def names(times: Any) -> Sequence[str]:
+    return times.__struct_fields__
