@@ -8,7 +8,12 @@ r"""Runs roseinfer and its peers under the same loads, in turn, on this machine.
 In each round every contender has one turn: wait until the machine is quiet, probe its memory, start
 the server, send one short request, run every scenario (``benchmarks/scenarios.py``), stop the
 server. Every other round goes in the opposite order. The model is a random one of a known shape,
-the same directory for all contenders. ``benchmarks/peers.md`` says how to get the peers.
+the same directory for all contenders. Or it is a GGUF file, which roseinfer and llama.cpp serve:
+
+    python -m benchmarks.compare --models FILE.gguf --scenarios s1,streams-16,prefill \
+        --llama-server PATH --out results.jsonl
+
+``benchmarks/peers.md`` says how to get the peers.
 
 A run in which other processes used more than ``--max-other`` percent of a core is marked as
 disturbed and repeated up to ``--retries`` times. A run that takes longer than ``--limit`` seconds
@@ -37,7 +42,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import host
-from benchmarks.contenders import find_contenders, find_model
+from benchmarks.contenders import find_contenders, find_contenders_of_file, find_model, is_file
 from benchmarks.rounds import run_rounds
 from benchmarks.scenarios import DEFAULT, scenarios
 from benchmarks.session import Session, strip_paths
@@ -54,8 +59,12 @@ def main() -> None:
     session = Session(options=options, gemm=_gemm_rates())
     if options.resume:
         session.resume()
-    models = [find_model(name, options) for name in options.models]
-    contenders = find_contenders(options, session.gemm)
+    of_file, of_shape = find_contenders_of_file(options), find_contenders(options, session.gemm)
+    turns = [
+        (find_model(name, options), of_file if is_file(name) else of_shape)
+        for name in options.models
+    ]
+    contenders = {c.name: c for _, found in turns for c in found}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     session.write(
         "session",
@@ -64,12 +73,12 @@ def main() -> None:
         gemm_gflops=session.gemm,
         scale=options.scale,
         limit_s=options.limit,
-        contenders={contender.name: contender.versions() for contender in contenders},
+        contenders={name: contender.versions() for name, contender in contenders.items()},
     )
-    print(f"{', '.join(c.name for c in contenders)}; {options.rounds} rounds", flush=True)
+    print(f"{', '.join(contenders)}; {options.rounds} rounds", flush=True)
     with tempfile.TemporaryDirectory(prefix="roseinfer-compare-") as logs:
-        for model in models:
-            run_rounds(session, model, contenders, Path(logs))
+        for model, found in turns:
+            run_rounds(session, model, found, Path(logs))
     print(f"{session.elapsed / 60:.1f} minutes; results are in {options.out}")
     if session.num_left:
         print(f"{session.num_left} runs are left; repeat the command with --resume")
@@ -111,7 +120,12 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--models", type=_names, default=["gpt2", "qwen3-0.6b"], help="shapes or directories")
+    add(
+        "--models",
+        type=_names,
+        default=["gpt2", "qwen3-0.6b"],
+        help="shapes, directories or GGUF files",
+    )
     add("--scenarios", type=_scenario_names, default=list(DEFAULT))
     add("--variant-scenarios", type=_scenario_names, default=["s1", "s2"])
     add("--contenders", type=_names, help="only these, by their names in the results")

@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.random_model import cached_random_model
 from benchmarks.openvino import OpenVino
 from benchmarks.peers import (
+    OWN_FILE,
     BenchModel,
     Contender,
     LlamaServer,
@@ -18,7 +19,8 @@ from benchmarks.peers import (
     TransformersServe,
     Vllm,
 )
-from benchmarks.shapes import shape_of
+from benchmarks.shapes import shape_of, shape_of_file
+from core.gguf.file import SUFFIX
 
 CONVERT = Path(__file__).with_name("to_gguf.py")
 
@@ -29,7 +31,7 @@ GGUF_KINDS = ("bf16", "q8_0")
 def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list[Contender]:
     """Roseinfer, then the peers that are given or on the path, then the variants."""
     found: list[Contender] = [Roseinfer(dtype=options.dtype)]
-    llama = options.llama_server or _on_path("llama-server")
+    llama = _llama_server(options)
     vllm = options.vllm_bin or _on_path("vllm")
     if llama is not None:
         found.append(LlamaServer(program=llama))
@@ -53,12 +55,40 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
             found.append(LlamaServer(program=llama, kind="q4_k_m"))
     if options.openvino_python is not None:
         found.append(OpenVino(python=options.openvino_python, kind="int8"))
+    return _chosen(found, options)
+
+
+def find_contenders_of_file(options: argparse.Namespace) -> list[Contender]:
+    """Those for a model that is a GGUF file: roseinfer and llama.cpp, on this very file."""
+    found: list[Contender] = [Roseinfer(gguf=OWN_FILE)]
+    llama = _llama_server(options)
+    if llama is not None:
+        found.append(LlamaServer(program=llama, kind=OWN_FILE))
+    return _chosen(found, options)
+
+
+def _chosen(found: list[Contender], options: argparse.Namespace) -> list[Contender]:
     chosen = options.contenders
     return [contender for contender in found if not chosen or contender.name in chosen]
 
 
+def _llama_server(options: argparse.Namespace) -> Path | None:
+    return options.llama_server or _on_path("llama-server")
+
+
+def is_file(name: str) -> bool:
+    """Whether the name of a model is the path of a GGUF file."""
+    return name.endswith(SUFFIX)
+
+
 def find_model(name: str, options: argparse.Namespace) -> BenchModel:
-    """A model by its shape or directory. Makes missing GGUF files if ``--llama-tree`` is given."""
+    """A model by its shape, directory or GGUF file.
+
+    Makes missing GGUF files of a shape or directory if ``--llama-tree`` is given.
+    """
+    if is_file(name):
+        path = Path(name)
+        return BenchModel(name=path.stem, directory=path, shape=shape_of_file(path))
     directory = Path(name) if (Path(name) / "config.json").is_file() else cached_random_model(name)
     model = BenchModel(
         name=Path(name).name,

@@ -30,6 +30,9 @@ mix several; ``cost_of`` takes their mean from the size of the file."""
 WHOLE = {"ignore_eos": True}
 """Every answer has its ``max_tokens``."""
 
+OWN_FILE = "gguf"
+"""The type of a model that is a GGUF file itself."""
+
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
 
 
@@ -37,8 +40,9 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "
 class BenchModel:
     """A model on disk, and the room that a server must have for its requests.
 
-    ``gguf`` is the folder of its ``NAME-TYPE.gguf`` files, ``openvino`` that of ``NAME-TYPE``
-    folders. ``slots``: concurrent requests; ``slot_context``: tokens of the longest one.
+    ``directory`` is the GGUF file of a model that is one. ``gguf`` is the folder of the
+    ``NAME-TYPE.gguf`` files of the others, ``openvino`` that of ``NAME-TYPE`` folders.
+    ``slots``: concurrent requests; ``slot_context``: tokens of the longest one.
     """
 
     name: str
@@ -61,12 +65,14 @@ class BenchModel:
 
     def gguf_file(self, kind: str) -> Path:
         """The path of the file of this type, which may not exist."""
+        if kind == OWN_FILE:
+            return self.directory
         assert self.gguf is not None
         return self.gguf / f"{self.name}-{kind}.gguf"
 
     def missing_gguf(self, kind: str) -> str | None:
         """The reason why there is no such file, or None."""
-        if self.gguf is None:
+        if self.gguf is None and kind != OWN_FILE:
             return "--gguf is not given"
         file = self.gguf_file(kind)
         return None if file.is_file() else f"{file} does not exist"
@@ -146,7 +152,7 @@ class Roseinfer:
 
     @property
     def is_variant(self) -> bool:
-        return self.weights != self.dtype or self.is_in_process
+        return self.weights not in (self.dtype, OWN_FILE) or self.is_in_process
 
     def missing(self, model: BenchModel) -> str | None:
         return self.gguf and model.missing_gguf(self.gguf)
@@ -197,7 +203,7 @@ class LlamaServer:
 
     @property
     def is_variant(self) -> bool:
-        return self.kind != "bf16"
+        return self.kind not in ("bf16", OWN_FILE)
 
     def missing(self, model: BenchModel) -> str | None:
         return model.missing_gguf(self.kind)

@@ -70,6 +70,7 @@ FIGURES = (
     Figure(scenario="s5", key="long_ttft_ms", title="long TTFT"),
     Figure(scenario="s5", key="gap_quiet_p50_ms", title="quiet gap p50", is_compared=False),
     Figure(scenario="s5", key="gap_max_ms", title="worst gap"),
+    Figure(scenario="prefill", key="ttft_p50_ms", title="TTFT"),
     Figure(scenario="long", key="ttft_p50_ms", title="TTFT"),
     Figure(scenario="long", key="tpot_p50_ms", title="TPOT"),
     Figure(scenario=ANY, key="start_s", title="start, s", is_compared=False),

@@ -28,6 +28,7 @@ PRINTED = {
     "s4": ("tok_s", "ttft_p50_ms", "ttft_p99_ms"),
     "s5": ("long_ttft_ms", "gap_quiet_p50_ms", "gap_max_ms"),
     "streams": ("tok_s", "tpot_p50_ms"),
+    "prefill": ("ttft_p50_ms",),
     "long": ("ttft_p50_ms", "tpot_p50_ms"),
 }
 """Figures of the line that is printed for each run."""

@@ -9,6 +9,7 @@ S5  8 streams, 32 in, 256 out; a prompt of 900 tokens arrives once each stream h
 
 ``s2-sampled``  S2 with ``SAMPLED`` instead of greedy decoding
 ``long``        one request: 6,000 in, 32 out; only models whose context has room for it
+``prefill``     4 requests, one at a time: 1,024 in, 16 out
 ``streams-N``   N requests at once: 32 in, 64 out; N is 1, 2, 4, 8, 16, 32 or 64
 
 Requests are greedy unless noted, and run to their ``max_tokens``. Prompts consist of words of the
@@ -175,6 +176,7 @@ _ALL = (
     _S4,
     replace(_S4, name="s4-unshared", num_requests=16, shares_prefix=False),
     _S5,
+    closed("prefill", num_requests=4, concurrency=1, words=1024, max_tokens=16),
     *(closed(f"streams-{number}", number, number, words=32, max_tokens=64) for number in STREAMS),
     _LONG,
 )

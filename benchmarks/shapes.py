@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.gguf.families import family_of
+from core.gguf.file import GgufFile
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -54,6 +57,12 @@ def shape_of(model: Path) -> Shape:
     """Read the shape from a model directory's config.json. Raises KeyError for other families."""
     config: dict[str, Any] = json.loads((model / "config.json").read_text("utf-8"))
     return _gpt2(config) if config["model_type"] == "gpt2" else _gated(config)
+
+
+def shape_of_file(path: Path) -> Shape:
+    """Read the shape from a GGUF file. Raises ModelLoadError, or KeyError for other families."""
+    family, fields = family_of(GgufFile.open(path))
+    return _gpt2(fields) if family.model_type == "gpt2" else _gated(fields)
 
 
 def _gpt2(config: dict[str, Any]) -> Shape:

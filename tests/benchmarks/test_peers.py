@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import make_parser
-from benchmarks.contenders import find_contenders
+from benchmarks.contenders import find_contenders, find_contenders_of_file, find_model
 from benchmarks.openvino import OpenVino
 from benchmarks.peers import (
     BenchModel,
@@ -21,8 +21,10 @@ from benchmarks.process import clean_environment
 from benchmarks.rounds import order_of_round
 from benchmarks.scenarios import SLOTS, scenarios
 from benchmarks.session import strip_paths
+from benchmarks.shapes import shape_of, shape_of_file
 from server.settings import parse_settings
 from tests.benchmarks.test_floors import TINY
+from tests.support.gguf_models import tiny_model, write_tiny
 
 CORES = str(num_cores())
 
@@ -88,6 +90,31 @@ def test_gguf_files_are_served_by_both(model):
     assert "--dtype" not in ours.command(model, 7)
     assert ours.model_name(model) == "gpt2-q4_k_m"
     assert cost_of(ours, model).weight_bytes == pytest.approx(4200 / 7000)
+
+
+def test_a_gguf_file_is_a_model_of_two_contenders(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    file = write_tiny(tmp_path / "real-Q4_1.gguf", "llama")
+    options = make_parser().parse_args(["--models", str(file), "--llama-server", "x"])
+    model = find_model(str(file), options)
+    ours, llama = find_contenders_of_file(options)
+    assert model.name == "real-Q4_1"
+    assert (ours.name, llama.name) == ("roseinfer gguf", "llama.cpp gguf")
+    for contender in (ours, llama):
+        assert contender.missing(model) is None
+        assert not contender.is_variant
+        assert str(file) in contender.command(model, 7)
+        matrices = model.shape.layer_params + model.shape.head_params
+        assert cost_of(contender, model).weight_bytes == file.stat().st_size / matrices
+    assert ours.model_name(model) == "real-Q4_1"
+    assert "--dtype" not in ours.command(model, 7)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt2"])
+def test_the_shape_of_a_gguf_file_is_that_of_its_model(family, tmp_path):
+    tiny_model(family).config.save_pretrained(tmp_path)
+    file = write_tiny(tmp_path / "m.gguf", family)
+    assert shape_of_file(file) == shape_of(tmp_path)
 
 
 def test_openvino_runs_in_a_process_of_jobs(model, tmp_path):

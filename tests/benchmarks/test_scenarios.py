@@ -20,6 +20,7 @@ def test_requests_concurrency_and_tokens_of_each_scenario():
         "s4-unshared": (16, 8, 32),
         "s5": (8, 8, 256),
         "s2-sampled": (64, 64, 128),
+        "prefill": (4, 1, 16),
         "long": (1, 1, 32),
         **{f"streams-{number}": (number, number, 64) for number in STREAMS},
     }
