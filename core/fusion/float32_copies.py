@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
+
+from core.model.plain import is_plain
+
+_LARGE = 1 << 24
+"""Values of a linear layer's weight from which there is no copy of all of it."""
+
+_PIECE = 1 << 18
+"""Values of such a weight that are copied at a time: they stay in the second-level cache."""
 
 
 class Float32Copies:
@@ -20,7 +28,13 @@ class Float32Copies:
         self._memory = torch.empty(0)
 
     def of(self, modules: Sequence[nn.Module]) -> list[Any]:
-        """Return a module with float32 parameters and buffers for each of ``modules``."""
+        """Return a module that computes in float32 for each of ``modules``."""
+        copied = [module for module in modules if not _is_large(module)]
+        copies = iter(self._copies(copied))
+        return [Widened(module) if _is_large(module) else next(copies) for module in modules]
+
+    def _copies(self, modules: Sequence[nn.Module]) -> list[Any]:
+        """Copies with float32 parameters and buffers."""
         tensors = {id(t): t for m in modules for t in (*m.parameters(), *m.buffers())}
         narrow = {key: tensor for key, tensor in tensors.items() if _can_convert(tensor)}
         num_values = sum(tensor.numel() for tensor in narrow.values())
@@ -35,6 +49,35 @@ class Float32Copies:
             start += tensor.numel()
         # deepcopy takes what it finds in the memo as the copy
         return [copy.deepcopy(module, dict(converted)).float() for module in modules]
+
+
+class Widened(nn.Module):
+    """A linear layer with a weight of 16 bits, computed in float32 piece by piece."""
+
+    def __init__(self, original: nn.Linear) -> None:
+        super().__init__()
+        self._original = original
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply ``[..., in_features]`` of float32."""
+        weight, bias = self._original.weight, self._original.bias
+        step = max(1, _PIECE // weight.shape[1])
+        piece = torch.empty(step, weight.shape[1])
+        parts = [
+            nn.functional.linear(x, piece[: len(rows)].copy_(rows)) for rows in weight.split(step)
+        ]
+        y = torch.cat(parts, dim=-1)
+        return y if bias is None else y + bias.float()
+
+
+def _is_large(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether this is an ordinary linear layer, such as a head, that should not be copied."""
+    return (
+        type(module) is nn.Linear
+        and is_plain(module)
+        and _can_convert(module.weight)
+        and module.weight.numel() >= _LARGE
+    )
 
 
 def _can_convert(tensor: torch.Tensor) -> bool:

@@ -11,12 +11,32 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from core.gguf.blocks import BlockMatrix
-from core.gguf.values import rows_of, values_of
+from core.gguf.values import put_values, rows_of, values_of
 
-_PIECE = 1 << 22
-"""Values of a weight that exist in float32 at a time."""
+_PIECE = 1 << 18
+"""Values of a weight that exist in float32 at a time: they stay in the second-level cache."""
+
+
+def product(x: torch.Tensor, weight: BlockMatrix) -> torch.Tensor:
+    """``x @ weight.T`` in float32; ``x`` is ``[..., columns]``.
+
+    torch's function modes see the call, so that one which needs no products can leave it out.
+    """
+    if has_torch_function_unary(x):
+        result: torch.Tensor = handle_torch_function(product, (x,), x, weight)
+        return result
+    x = x.float()
+    step = max(1, _PIECE // weight.columns)
+    piece = torch.empty(min(step, weight.rows), weight.columns)
+    parts = []
+    for start in range(0, weight.rows, step):
+        part = weight.part(start, start + step)
+        put_values(part, piece[: part.rows])
+        parts.append(nn.functional.linear(x, piece[: part.rows]))
+    return torch.cat(parts, dim=-1)
 
 
 class BlockLinear(nn.Module):
@@ -31,13 +51,8 @@ class BlockLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply ``[..., columns]``."""
-        step = max(1, _PIECE // self.weight.columns)
-        parts = [
-            nn.functional.linear(x.float(), values_of(self.weight.part(start, start + step)))
-            for start in range(0, self.weight.rows, step)
-        ]
-        product = torch.cat(parts, dim=-1)
-        return (product if self.bias is None else product + self.bias).to(x.dtype)
+        y = product(x, self.weight)
+        return (y if self.bias is None else y + self.bias).to(x.dtype)
 
 
 class BlockEmbedding(nn.Module):

@@ -23,7 +23,7 @@ from core.gguf.blocks import (
     Q8_0,
     BlockMatrix,
 )
-from core.kernels.cpu.blocks import BlockFormat, values
+from core.kernels.cpu.blocks import BlockFormat, write_values
 from core.kernels.cpu.library import kernels
 
 Blocks: TypeAlias = torch.Tensor
@@ -39,21 +39,32 @@ _IQ4_NL_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 6
 
 
 def values_of(matrix: BlockMatrix, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return the matrix ``[rows, columns]``; ``dtype`` rounds the float32 values.
+    """Return the matrix ``[rows, columns]``; ``dtype`` rounds the float32 values."""
+    result = torch.empty(matrix.shape, dtype=dtype)
+    if dtype is torch.float32:
+        put_values(matrix, result)
+        return result
+    step = max(1, _PIECE // matrix.columns)
+    piece = torch.empty(min(step, matrix.rows), matrix.columns)
+    for start in range(0, matrix.rows, step):
+        part = matrix.part(start, start + step)
+        put_values(part, piece[: part.rows])
+        result[start : start + step] = piece[: part.rows]
+    return result
+
+
+def put_values(matrix: BlockMatrix, out: torch.Tensor) -> None:
+    """Write the values to ``out``, contiguous float32 ``[rows, columns]``.
 
     The compiled kernels compute them if there are any.
     """
     compiled, fmt = kernels(), BlockFormat.of(matrix.type.code)
-    result = torch.empty(matrix.shape, dtype=dtype)
+    if compiled is not None and fmt is not None:
+        write_values(compiled, fmt, matrix.data, matrix.columns, out)
+        return
     step = max(1, _PIECE // matrix.columns)
     for start in range(0, matrix.rows, step):
-        rows = matrix.data[start : start + step]
-        result[start : start + step] = (
-            reference_values(matrix.part(start, start + step))
-            if compiled is None or fmt is None
-            else values(compiled, fmt, rows, matrix.columns)
-        )
-    return result
+        out[start : start + step] = reference_values(matrix.part(start, start + step))
 
 
 def plain_values(matrix: BlockMatrix) -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from core.contract.errors import ModelLoadError
+from core.gguf.modules import product
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import MASKED_ATTENTION_NAME, routed
 from core.model.windows import SMALLEST, Windows
@@ -130,4 +131,7 @@ class _WithoutProducts(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:
             return args[0].new_zeros(*args[0].shape[:-1], len(args[1]))
+        if func is product:
+            x, weight = args
+            return x.new_zeros(*x.shape[:-1], weight.rows, dtype=torch.float32)
         return func(*args, **(kwargs or {}))

@@ -38,6 +38,13 @@ USER_DEFINED = 4
 
 CONVERT = Path(__file__).with_name("convert_with_llama_cpp.py")
 
+CHANGES = {"gpt2": {"n_inner": None}}
+"""The converter writes 4 times the width of every GPT-2, whatever its configuration says."""
+
+NUM_TRAINED = 292
+"""Tokens of the tokenizer's model. The converter counts special tokens twice, and cuts Gemma 3's
+embedding after so many rows, though it names a token for each row: with these, none is cut."""
+
 OURS_ALONE = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"}
 """Keys that the converter leaves to the reader's defaults."""
 
@@ -52,8 +59,8 @@ def converter() -> Path:
 
 def converted(converter: Path, family: str, folder: Path) -> tuple[Path, Path]:
     """The files that the converter and we write of a family's tiny model, in F32."""
-    tiny_model(family).save_pretrained(folder / "source")
-    byte_level(280).save_pretrained(folder / "source")
+    tiny_model(family, **CHANGES.get(family, {})).save_pretrained(folder / "source")
+    byte_level(NUM_TRAINED).save_pretrained(folder / "source")
     theirs, ours = folder / "theirs.gguf", folder / "ours.gguf"
     command = [sys.executable, str(CONVERT), str(converter), str(folder / "source"), str(theirs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -67,7 +74,8 @@ def test_files_of_the_converter_are_read_and_ours_are_the_same(converter, family
     theirs, ours = converted(converter, family, tmp_path)
     model = load_gguf(ModelConfig(model=str(theirs), dtype="float32"), theirs, CPU).eval()
     with torch.no_grad():
-        logits, wanted = model(IDS).logits, tiny_model(family)(IDS).logits
+        logits = model(IDS).logits
+        wanted = tiny_model(family, **CHANGES.get(family, {}))(IDS).logits
     assert (logits - wanted).abs().max() < 1e-4 * wanted.std()
     first, second = GgufFile.open(theirs), GgufFile.open(ours)
     assert first.tensors.keys() == second.tensors.keys()

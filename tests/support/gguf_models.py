@@ -158,10 +158,14 @@ def architecture_of(family: str) -> str:
 
 
 @functools.cache
-def tiny_model(family: str) -> torch.nn.Module:
+def tiny_model(family: str, **changes: Any) -> torch.nn.Module:
+    """A family's random model; ``changes`` are fields of its configuration."""
+    config = MODELS[family][0]()
+    for name, value in changes.items():
+        setattr(config, name, value)
     with torch.random.fork_rng():
         torch.manual_seed(11)
-        model = AutoModelForCausalLM.from_config(MODELS[family][0]())
+        model = AutoModelForCausalLM.from_config(config)
         for parameter in model.parameters():
             parameter.data += torch.randn_like(parameter) * (0.1 if parameter.dim() > 1 else 0.2)
     return model.eval().requires_grad_(False)

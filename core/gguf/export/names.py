@@ -73,8 +73,6 @@ def _tensors(name: str, value: torch.Tensor, family: Family, config: Any) -> Ite
     num_heads = getattr(config, _PERMUTED[leaves[0]]) if is_permuted else None
     if family.is_transposed and value.dim() == 2 and prefix:
         value = value.t()
-    if leaves[0] == "ffn_gate_inp_shexp":  # one row, which is a vector in a file
-        value = value.reshape(-1)
     parts = value.chunk(len(leaves), dim=1) if len(leaves) > 1 else (value,)
     for leaf, part in zip(leaves, parts, strict=True):
         yield NamedTensor(f"{prefix}{leaf}.{suffix}", module, part, num_heads)

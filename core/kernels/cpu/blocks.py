@@ -86,12 +86,15 @@ def pack_block_groups(
     return GroupedWeight(kernels, fmt, num_groups, num_rows, num_columns, data, None, None)
 
 
-def values(kernels: Kernels, fmt: BlockFormat, rows: Bytes, num_columns: int) -> torch.Tensor:
-    """Return the values of ``rows``, which are as in a file: float32 [num_rows, num_columns]."""
+def write_values(
+    kernels: Kernels, fmt: BlockFormat, rows: Bytes, num_columns: int, out: torch.Tensor
+) -> None:
+    """Write the values of ``rows``, which are as in a file, to float32 [num_rows, num_columns]."""
     num_blocks = _check(kernels, fmt, rows, num_columns)
-    found = torch.empty(len(rows), num_columns)
-    kernels.dequantise_blocks(fmt, rows.ctypes.data, num_blocks, found.data_ptr())
-    return found
+    assert out.shape == (len(rows), num_columns), (out.shape, num_columns)
+    assert out.dtype is torch.float32
+    assert out.is_contiguous()
+    kernels.dequantise_blocks(fmt, rows.ctypes.data, num_blocks, out.data_ptr())
 
 
 def quantise(kernels: Kernels, fmt: BlockFormat, weight: torch.Tensor) -> Bytes:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from core.fusion import float32_copies
 from core.fusion.float32_copies import Float32Copies
 
 
@@ -45,3 +46,19 @@ def test_the_memory_is_used_again():
     [other] = copies.of([second])
     assert other.weight.data_ptr() == address
     assert torch.equal(other.weight, second.weight.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_large_linear_layer_is_widened_without_a_copy(monkeypatch, dtype, has_bias):
+    monkeypatch.setattr(float32_copies, "_LARGE", 24 * 40)
+    monkeypatch.setattr(float32_copies, "_PIECE", 5 * 40)
+    large, small = (nn.Linear(40, rows, bias=has_bias).to(dtype) for rows in (24, 23))
+    copies = Float32Copies()
+    first, second, third = copies.of([small, large, small])
+    assert len(copies._memory) == small.weight.numel() + (23 if has_bias else 0)
+    x = torch.randn(2, 3, 40)
+    for original, wide in ((small, first), (large, second), (small, third)):
+        bias = None if original.bias is None else original.bias.float()
+        wanted = nn.functional.linear(x, original.weight.float(), bias)
+        assert torch.allclose(wide(x), wanted, rtol=0, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from core.gguf.values import narrowest, values_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
 from core.model.gguf import find_gguf
+from core.model.hook import AttentionHook
 from core.model.loader import load_model
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
@@ -203,6 +205,18 @@ def test_a_quantised_file_is_served_from_its_blocks(tmp_path, caplog):
     assert "Q8_0 weights in compiled kernels" in caplog.text
     answers = run_prompts(engine, [[5, 80, 7], list(range(30, 60))], 6)
     assert [len(answer) for answer in answers] == [6, 6]
+
+
+def test_the_recording_of_attention_reads_no_weight_in_blocks(tmp_path):
+    """A pass that only looks at shapes would else compute the values of all blocks."""
+    tensors = in_blocks(tensors_of_file("llama"))
+    model = loaded(write_gguf(tmp_path / "m.gguf", values_of_file("llama"), tensors))
+    layers = [module for module in model.modules() if isinstance(module, BlockLinear)]
+    for layer in layers:
+        layer.weight = SimpleNamespace(rows=layer.weight.rows, columns=layer.weight.columns)
+    assert len(AttentionHook(model).layers) == 3
+    with pytest.raises(AttributeError):
+        layers[0](torch.zeros(1, layers[0].in_features))
 
 
 def test_a_configuration_of_ones_own_is_refused(tmp_path):

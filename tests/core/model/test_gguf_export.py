@@ -87,8 +87,7 @@ def test_keys_and_tensors_are_those_of_llama_cpps_converter(tmp_path, family):
             assert found == (pytest.approx(value, rel=1e-6) if type(value) is float else value), key
     raws = tensors_of_file(family)
     assert {name: t.shape for name, t in file.tensors.items()} == {
-        name: tuple(raw.shape) if raw.shape[0] > 1 else (raw.shape[-1],)
-        for name, raw in raws.items()
+        name: tuple(raw.shape) for name, raw in raws.items()
     }
     assert all(file.tensors[name].data.tobytes() == raw.data for name, raw in raws.items())
 
