@@ -1,0 +1,95 @@
+"""Resident memory of a served model, beside the size of its file.
+
+    python -m benchmarks.resident FILE.gguf ... [-- flags of serve]
+
+Serves the built-in model (3 MB), then each FILE, with the same flags and a KV cache of 16 MiB, and
+asks each for a short answer. A file's share is what its server's resident memory exceeds that of
+the built-in model's by, less nothing: cache, tokenizer and workspaces count. Prints it in MB and
+as a ratio to the size of the file, and what the server holds in memory of its own and in mapped
+files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.process import ServerProcess
+from core import builtin_model
+
+CACHE = ("--kv-cache-memory", "16MiB", "--max-model-len", "512")
+
+START_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resident:
+    """Resident bytes of a process: all, and those of memory that is no file's."""
+
+    total: int
+    anonymous: int
+
+    @classmethod
+    def of(cls, pid: int) -> Resident:
+        """Read them from Linux."""
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
+        sizes = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines}
+        return cls(total=sizes["Rss"], anonymous=sizes["Anonymous"])
+
+
+def measure(model: str | None, flags: Sequence[str] = ()) -> Resident:
+    """Serve a model, None for the built-in one, and measure its server after an answer."""
+
+    def command(port: int) -> list[str]:
+        named = [] if model is None else [model]
+        serve = [sys.executable, "-m", "server", "serve", *named, "--port", str(port)]
+        return [*serve, "--device", "cpu", *CACHE, "--log-level", "warning", *flags]
+
+    with tempfile.TemporaryDirectory(prefix="roseinfer-resident-") as folder:
+        with ServerProcess(command, Path(folder) / "log") as server:
+            server.wait_ready(START_TIMEOUT)
+            body = json.dumps({"prompt": "A short", "max_tokens": 8}).encode()
+            request = urllib.request.Request(
+                f"{server.url}/v1/completions", body, {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request) as answer:
+                assert answer.status == 200
+            return Resident.of(server.pid)
+
+
+def ratio(model: Resident, base: Resident, size: int) -> float:
+    """What a model takes beyond the built-in one, as a share of ``size`` bytes."""
+    return (model.total - base.total) / size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", type=Path)
+    own, flags = sys.argv[1:], []
+    if "--" in own:
+        own, flags = own[: own.index("--")], own[own.index("--") + 1 :]
+    options = parser.parse_args(own)
+    base = measure(None, flags)
+    weights = sum(file.stat().st_size for file in builtin_model.path().glob("*.safetensors"))
+    print(f"built-in model ({weights / 1e6:.0f} MB): {base.total / 1e6:.0f} MB resident")
+    for file in options.files:
+        found, size = measure(str(file), flags), file.stat().st_size
+        more = (found.total - base.total) / 1e6
+        print(
+            f"{file.name} ({size / 1e6:.0f} MB): {found.total / 1e6:.0f} MB resident, "
+            f"{found.anonymous / 1e6:.0f} MB of them in no file; {more:.0f} MB more than the "
+            f"built-in model: {ratio(found, base, size):.2f} of the file",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
