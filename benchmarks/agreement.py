@@ -60,10 +60,12 @@ def ask_llama(url: str, prompt: list[int], num_tokens: int) -> list[int]:
 
 def answers_of(command: Sequence[str], ask: Ask, prompts: list[list[int]], count: int) -> Answers:
     """Start a server and let it continue the prompts. ``command`` lacks the port."""
-    with tempfile.TemporaryDirectory(prefix="roseinfer-agreement-") as folder:
-        with ServerProcess(lambda p: [*command, "--port", str(p)], Path(folder) / "log") as server:
-            server.wait_ready(START_TIMEOUT)
-            return [ask(server.url, prompt, count) for prompt in prompts]
+    with (
+        tempfile.TemporaryDirectory(prefix="roseinfer-agreement-") as folder,
+        ServerProcess(lambda p: [*command, "--port", str(p)], Path(folder) / "log") as server,
+    ):
+        server.wait_ready(START_TIMEOUT)
+        return [ask(server.url, prompt, count) for prompt in prompts]
 
 
 def agreement(first: Answers, second: Answers) -> tuple[float, int, float]:

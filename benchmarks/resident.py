@@ -51,16 +51,18 @@ def measure(model: str | None, flags: Sequence[str] = ()) -> Resident:
         serve = [sys.executable, "-m", "server", "serve", *named, "--port", str(port)]
         return [*serve, "--device", "cpu", *CACHE, "--log-level", "warning", *flags]
 
-    with tempfile.TemporaryDirectory(prefix="roseinfer-resident-") as folder:
-        with ServerProcess(command, Path(folder) / "log") as server:
-            server.wait_ready(START_TIMEOUT)
-            body = json.dumps({"prompt": "A short", "max_tokens": 8}).encode()
-            request = urllib.request.Request(
-                f"{server.url}/v1/completions", body, {"Content-Type": "application/json"}
-            )
-            with urllib.request.urlopen(request) as answer:
-                assert answer.status == 200
-            return Resident.of(server.pid)
+    with (
+        tempfile.TemporaryDirectory(prefix="roseinfer-resident-") as folder,
+        ServerProcess(command, Path(folder) / "log") as server,
+    ):
+        server.wait_ready(START_TIMEOUT)
+        body = json.dumps({"prompt": "A short", "max_tokens": 8}).encode()
+        request = urllib.request.Request(
+            f"{server.url}/v1/completions", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 200
+        return Resident.of(server.pid)
 
 
 def ratio(model: Resident, base: Resident, size: int) -> float:
