@@ -103,6 +103,9 @@ class Facts:
         values = self.integer("attention.value_length", keys)
         if keys != values:
             raise ModelLoadError(f"keys of {keys} and values of {values} are not supported")
+        widest = max(max(t.shape, default=1) for t in self._file.tensors.values())
+        if keys > widest:  # RoPE allocates as much before shapes are compared
+            raise ModelLoadError(f"heads of {keys} are wider than its tensors")
         return keys
 
     @property

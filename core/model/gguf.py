@@ -1,7 +1,7 @@
 """Load a GGUF file into transformers' modules.
 
-The model is first built without memory, so that every size the metadata claims is compared with
-the tensors of the file before anything is allocated.
+The model is built without memory for its parameters, so that every size that the metadata claims is
+compared with the tensors of the file before anything is allocated.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
@@ -24,6 +25,9 @@ from core.model.devices import pick_dtype
 
 _GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
 """The parameters of a module of stacked experts."""
+
+_MAKERS = {torch.empty, torch.ones, torch.zeros}
+"""What modules make their parameters with, before they are initialised."""
 
 _SIDECAR = "mmproj"
 """How the names of files begin that hold a vision encoder beside a model."""
@@ -80,20 +84,33 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     family, fields = family_of(file)
     hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
     _check_vocabulary(file, hf_config.vocab_size)
-    with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+    with no_init_weights(), _WithoutMemory():
+        module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     head_dim = getattr(hf_config, "head_dim", None) or (
         hf_config.hidden_size // hf_config.num_attention_heads
     )
-    weights = weights_of(file, family, head_dim, _shapes(skeleton))
-    with no_init_weights():  # parameters get no memory until they are written
-        module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+    weights = weights_of(file, family, head_dim, _shapes(module))
     if keeps_blocks and dtype is torch.float32:  # else every matrix has the type of the model
         _put_blocks(module, weights)
     _fill(module, weights, dtype)
     _tie(module)
+    assert not any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
     module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
     return module
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Give no memory to parameters: what is made without values, or with one, is on "meta".
+
+    ``torch.device("meta")`` would put the angles of RoPE there too. They would have to be made
+    again, and their arithmetic imports a package for symbolic algebra.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _MAKERS:
+            kwargs = kwargs | {"device": "meta"}
+        return func(*args, **kwargs)
 
 
 def _check_vocabulary(file: GgufFile, num_rows: int) -> None:
@@ -103,10 +120,10 @@ def _check_vocabulary(file: GgufFile, num_rows: int) -> None:
         raise ModelLoadError(f"it has {num_tokens} tokens and {num_rows} rows of embeddings")
 
 
-def _shapes(skeleton: Any) -> dict[str, torch.Size]:
+def _shapes(module: Any) -> dict[str, torch.Size]:
     """Shapes of the parameters that a checkpoint must have."""
-    tied = set(skeleton.all_tied_weights_keys) if skeleton.config.tie_word_embeddings else set()
-    return {name: p.shape for name, p in skeleton.named_parameters() if name not in tied}
+    tied = set(module.all_tied_weights_keys) if module.config.tie_word_embeddings else set()
+    return {name: p.shape for name, p in module.named_parameters() if name not in tied}
 
 
 def _put_blocks(module: nn.Module, weights: dict[str, Weight]) -> None:
