@@ -103,7 +103,7 @@ class Facts:
         values = self.integer("attention.value_length", keys)
         if keys != values:
             raise ModelLoadError(f"keys of {keys} and values of {values} are not supported")
-        widest = max(max(t.shape, default=1) for t in self._file.tensors.values())
+        widest = max((max(t.shape, default=1) for t in self._file.tensors.values()), default=0)
         if keys > widest:  # RoPE allocates as much before shapes are compared
             raise ModelLoadError(f"heads of {keys} are wider than its tensors")
         return keys
