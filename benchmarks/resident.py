@@ -2,11 +2,10 @@
 
     python -m benchmarks.resident FILE.gguf ... [-- flags of serve]
 
-Serves the built-in model (3 MB), then each FILE, with the same flags and a KV cache of 16 MiB, and
-asks each for a short answer. A file's share is what its server's resident memory exceeds that of
-the built-in model's by, less nothing: cache, tokenizer and workspaces count. Prints it in MB and
-as a ratio to the size of the file, and what the server holds in memory of its own and in mapped
-files.
+Serves the built-in model, then each FILE, with the same flags and a KV cache of 16 MiB, asks each for
+a short answer, and waits until freed memory has been returned (server/trimmer.py). Python, torch and
+the server are in both. What a file's server holds more is what the file costs: weights, tokenizer,
+cache and workspaces. Prints it in MB and as a ratio to the size of the file.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.process import ServerProcess
 from core import builtin_model
+from server.trimmer import DELAY
 
 CACHE = ("--kv-cache-memory", "16MiB", "--max-model-len", "512")
 
@@ -62,6 +63,7 @@ def measure(model: str | None, flags: Sequence[str] = ()) -> Resident:
         )
         with urllib.request.urlopen(request) as answer:
             assert answer.status == 200
+        time.sleep(10 * DELAY)
         return Resident.of(server.pid)
 
 
