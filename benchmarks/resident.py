@@ -2,10 +2,10 @@
 
     python -m benchmarks.resident FILE.gguf ... [-- flags of serve]
 
-Serves the built-in model, then each FILE, with the same flags and a KV cache of 16 MiB, asks each for
-a short answer, and waits until freed memory has been returned (server/trimmer.py). Python, torch and
-the server are in both. What a file's server holds more is what the file costs: weights, tokenizer,
-cache and workspaces. Prints it in MB and as a ratio to the size of the file.
+Serves the built-in model, then each FILE, with the same flags and a KV cache of 16 MiB, asks each
+for a short answer, and waits until freed memory has been returned (server/trimmer.py). Python,
+torch and the server are in both. What a file's server holds more is what the file costs: weights,
+tokenizer, cache and workspaces. Prints it in MB and as a ratio to the size of the file.
 """
 
 from __future__ import annotations
