@@ -136,6 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="leave out the runs that --out already holds")
     add("--dtype", default="bfloat16", help="of roseinfer's weights")
     add("--llama-server", type=Path, help="llama.cpp's server (default: on the path)")
+    add("--llama-flags", default="", help="further flags of llama.cpp's server")
     add("--gguf", type=Path, help="the folder of NAME-bf16.gguf and NAME-q8_0.gguf")
     add("--llama-tree", type=Path, help="llama.cpp's sources; makes missing GGUF files")
     add("--convert-python", help="an interpreter with torch, transformers and sentencepiece")

@@ -31,10 +31,10 @@ GGUF_KINDS = ("bf16", "q8_0")
 def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list[Contender]:
     """Roseinfer, then the peers that are given or on the path, then the variants."""
     found: list[Contender] = [Roseinfer(dtype=options.dtype)]
-    llama = _llama_server(options)
+    llama, flags = _llama_server(options), tuple(options.llama_flags.split())
     vllm = options.vllm_bin or _on_path("vllm")
     if llama is not None:
-        found.append(LlamaServer(program=llama))
+        found.append(LlamaServer(program=llama, flags=flags))
     if vllm is not None:
         found.append(Vllm(program=vllm))
     if options.openvino_python is not None:
@@ -49,10 +49,10 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
         Roseinfer(dtype=options.dtype, is_in_process=True),
     ]
     if llama is not None:
-        found.append(LlamaServer(program=llama, kind="q8_0"))
+        found.append(LlamaServer(program=llama, kind="q8_0", flags=flags))
         if options.gguf is not None and any(options.gguf.glob("*-q4_k_m.gguf")):
             found.append(Roseinfer(dtype=options.dtype, gguf="q4_k_m"))
-            found.append(LlamaServer(program=llama, kind="q4_k_m"))
+            found.append(LlamaServer(program=llama, kind="q4_k_m", flags=flags))
     if options.openvino_python is not None:
         found.append(OpenVino(python=options.openvino_python, kind="int8"))
     return _chosen(found, options)
@@ -61,9 +61,9 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
 def find_contenders_of_file(options: argparse.Namespace) -> list[Contender]:
     """Those for a model that is a GGUF file: roseinfer and llama.cpp, on this very file."""
     found: list[Contender] = [Roseinfer(gguf=OWN_FILE)]
-    llama = _llama_server(options)
+    llama, flags = _llama_server(options), tuple(options.llama_flags.split())
     if llama is not None:
-        found.append(LlamaServer(program=llama, kind=OWN_FILE))
+        found.append(LlamaServer(program=llama, kind=OWN_FILE, flags=flags))
     return _chosen(found, options)
 
 

@@ -184,13 +184,14 @@ class Roseinfer:
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaServer:
-    """llama.cpp's server with default settings except threads and slots.
+    """llama.cpp's server with default settings except threads, slots and ``flags``.
 
     ``kind`` is the type of its GGUF file.
     """
 
     program: Path
     kind: str = "bf16"
+    flags: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=lambda: dict(WHOLE))
 
     @property
@@ -215,7 +216,7 @@ class LlamaServer:
         return [
             *(str(self.program), "-m", str(model.gguf_file(self.kind))),
             *("--host", "127.0.0.1", "--port", str(port)),
-            *("-t", threads, "-tb", threads, *slots, "--no-ui", "--offline"),
+            *("-t", threads, "-tb", threads, *slots, "--no-ui", "--offline", *self.flags),
         ]
 
     def environment(self, model: BenchModel) -> dict[str, str]:  # noqa: ARG002

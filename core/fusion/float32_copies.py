@@ -63,9 +63,10 @@ class Widened(nn.Module):
         weight, bias = self._original.weight, self._original.bias
         step = max(1, _PIECE // weight.shape[1])
         piece = torch.empty(step, weight.shape[1])
-        parts = [
-            nn.functional.linear(x, piece[: len(rows)].copy_(rows)) for rows in weight.split(step)
-        ]
+        parts = []
+        for start in range(0, len(weight), step):
+            rows = weight[start : start + step]
+            parts.append(nn.functional.linear(x, piece[: len(rows)].copy_(rows)))
         y = torch.cat(parts, dim=-1)
         return y if bias is None else y + bias.float()
 

@@ -95,7 +95,7 @@ def test_gguf_files_are_served_by_both(model):
 def test_a_gguf_file_is_a_model_of_two_contenders(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     file = write_tiny(tmp_path / "real-Q4_1.gguf", "llama")
-    options = make_parser().parse_args(["--models", str(file), "--llama-server", "x"])
+    options = make_parser().parse_args(["--llama-server", "x", "--llama-flags=--no-repack"])
     model = find_model(str(file), options)
     ours, llama = find_contenders_of_file(options)
     assert model.name == "real-Q4_1"
@@ -107,6 +107,7 @@ def test_a_gguf_file_is_a_model_of_two_contenders(tmp_path, monkeypatch):
         matrices = model.shape.layer_params + model.shape.head_params
         assert cost_of(contender, model).weight_bytes == file.stat().st_size / matrices
     assert ours.model_name(model) == "real-Q4_1"
+    assert llama.command(model, 7)[-1] == "--no-repack"
     assert "--dtype" not in ours.command(model, 7)
 
 
