@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
@@ -99,7 +98,7 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     return module
 
 
-class _WithoutMemory(TorchFunctionMode):
+class _WithoutMemory(torch.overrides.TorchFunctionMode):
     """Give no memory to parameters: what is made without values, or with one, is on "meta".
 
     ``torch.device("meta")`` would put the angles of RoPE there too. They would have to be made
