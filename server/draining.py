@@ -8,6 +8,7 @@ only then lets uvicorn exit.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from types import FrameType
 from typing import cast
@@ -17,6 +18,8 @@ from litestar import Litestar
 
 from server.connections.front import Front
 from server.early_refusal import EarlyRefusal
+from server.notify import Notifier
+from server.probes import liveness
 from server.serving import Serving
 
 FAILURE_TIMEOUT = 1.0
@@ -24,7 +27,10 @@ FAILURE_TIMEOUT = 1.0
 
 
 class DrainingServer(uvicorn.Server):
-    """Drains on the first signal and exits at once on the second. Accepts through ``front``."""
+    """Drains on the first signal and exits at once on the second. Accepts through ``front``.
+
+    A service manager is told when a drain begins, and that the process works, as ``/livez`` says.
+    """
 
     def __init__(
         self, config: uvicorn.Config, app: Litestar, front: Front, drain_timeout: float
@@ -33,6 +39,7 @@ class DrainingServer(uvicorn.Server):
         self._app = app
         self._front = front
         self._drain_timeout = drain_timeout
+        self._notifier = Notifier.from_environ(os.environ)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._failing: asyncio.Task[None] | None = None
@@ -46,6 +53,7 @@ class DrainingServer(uvicorn.Server):
             self.config, self.server_state, self.lifespan.state, EarlyRefusal(self._app)
         )
         self.servers = [cast("asyncio.Server", acceptor)]
+        self._notifier.watch(lambda: liveness(self._serving.bridge).status == "ok")
         if self._has_signal:
             self._begin_drain()
 
@@ -62,6 +70,10 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None and self.started:
             self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
+
+    def announce_ready(self) -> None:
+        """Tell the service manager that requests are accepted. Event loop only."""
+        self._notifier.ready()
 
     def end_failed(self) -> None:
         """Let every open response end with its error, then exit. Event loop only.
@@ -83,5 +95,6 @@ class DrainingServer(uvicorn.Server):
 
     async def _drain(self, seconds: float) -> None:
         """Let responses end for so long, then exit."""
+        self._notifier.stopping()
         await self._serving.bridge.drain(seconds)
         self.should_exit = True

@@ -41,6 +41,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
         match event:
             case Ready():
                 heap.freeze()
+                server.announce_ready()
                 _announce_ready(settings, front, app.state.serving)
             case Died(message, is_load_error):
                 print(f"roseinfer: {_line(message)}", file=sys.stderr, flush=True)
