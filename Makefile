@@ -1,7 +1,7 @@
 # make serve   install roseinfer the way users do, and serve the built-in model
 # make check   lint, types and unit tests: under a minute on two cores
-# make test    every test but those of test-zoo, test-real and soak; Triton's kernels run in its
-#              interpreter where there is no GPU
+# make test    every test but those of test-zoo, test-real, test-deploy, test-docs and soak; Triton's
+#              kernels run in its interpreter where there is no GPU
 #
 # Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
 # The README gives the plain commands behind serve and test.
@@ -17,10 +17,10 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton and not real and not zoo and not soak
+UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
-.PHONY: soak lint types format clean
+.PHONY: test-deploy test-docs site soak lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
@@ -65,6 +65,29 @@ test-real: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
 	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py tests/core/gguf/test_values.py
 
+# Installs into empty environments, checks deploy/ against schemas, and drains and kills servers
+# behind HAProxy. A test whose program is missing is skipped: apt-get install haproxy.
+test-deploy: $(VENV)/.installed-dev
+	$(PIP) install ".[deploy]" pipx
+	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
+
+# The site, and the programs of the documentation that need more packages or minutes.
+test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
+	$(PIP) install ".[docs]"
+	$(PYTEST) --numprocesses=0 tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
+
+$(VENV)-frameworks/.installed: docs/frameworks.txt
+	$(PYTHON) -m venv $(VENV)-frameworks
+	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check -r docs/frameworks.txt
+	npm install --silent --no-fund --no-audit --prefix $(VENV)-frameworks \
+		openai ai @ai-sdk/openai-compatible
+	touch $@
+
+# The documentation as a site, in site/. Fails on a link that leads nowhere.
+site: $(VENV)/.installed-dev
+	$(PIP) install ".[docs]"
+	$(BIN)/python -m docs.make_site $(ARGS)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -77,7 +100,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-frameworks site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # setuptools packages whatever it finds in build/, so every installation removes it first.
 

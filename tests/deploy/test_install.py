@@ -1,0 +1,49 @@
+"""``pip wheel``, and the wheel as a program of its own, as docs/getting-started.md says it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.deploy.serving import check_serves
+from tests.docs.markdown import ROOT, page
+
+pytestmark = pytest.mark.deploy
+
+COMMANDS = list(page(ROOT / "docs" / "getting-started.md").shell_commands())
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the repository with the wheel that the documented command makes."""
+    folder = tmp_path_factory.mktemp("checkout") / "source"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "site", "*.egg-info")
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    (command,) = (command for command in COMMANDS if command.startswith("pip wheel"))
+    subprocess.run([sys.executable, "-m", *command.split()], cwd=folder, check=True)
+    return folder
+
+
+def test_pipx_makes_a_program_that_serves(checkout, tmp_path):
+    if importlib.util.find_spec("pipx") is None:
+        pytest.skip("needs pipx")
+    (command,) = (command for command in COMMANDS if command.startswith("pipx install"))
+    environ = {
+        k: v for k, v in os.environ.items() if not k.startswith(("ROSEINFER_", "PYTHONPATH"))
+    }
+    environ |= {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    subprocess.run([sys.executable, "-m", *command.split()], cwd=checkout, env=environ, check=True)
+    check_serves([str(tmp_path / "bin" / "roseinfer"), "serve"], tmp_path)
+
+
+def test_the_wheel_serves_in_an_empty_environment(checkout, tmp_path):
+    (wheel,) = (checkout / "dist").glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], cwd=tmp_path, check=True)
+    check_serves([str(python.with_name("roseinfer")), "serve"], tmp_path)
