@@ -18,9 +18,13 @@ PAGES = (
     ROOT / "benchmarks" / "peers.md",
     ROOT / "compat_tests" / "README.md",
     ROOT / "core" / "builtin_model" / "README.md",
+    ROOT / "examples" / "README.md",
 )
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]*) -->\n\n?)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
@@ -28,10 +32,12 @@ _HEADING = re.compile(r"^#{1,6} +(.+?)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced code block."""
+    """A fenced code block. ``mark`` is the comment right above it, ``line`` that of its text."""
 
     language: str
     text: str
+    mark: str = ""
+    line: int = 0
 
     @property
     def commands(self) -> list[str]:
@@ -53,7 +59,15 @@ class Page:
 
     @property
     def blocks(self) -> list[Block]:
-        return [Block(language, text) for language, text in _FENCE.findall(self.text)]
+        return [
+            Block(
+                found["language"],
+                found["text"],
+                found["mark"] or "",
+                self.text.count("\n", 0, found.start("text")) + 1,
+            )
+            for found in _FENCE.finditer(self.text)
+        ]
 
     @property
     def prose(self) -> str:

@@ -3,6 +3,8 @@
 import argparse
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -75,3 +77,37 @@ def test_scripts_named_in_shell_blocks_exist() -> None:
                 script = ROOT / module.replace(".", "/")
                 files = script.with_suffix(".py"), script / "__main__.py"
                 assert any(file.is_file() for file in files), command
+
+
+PARSE_ONLY = """
+import argparse, runpy, sys
+
+def parse_only(parser, *arguments, parse=argparse.ArgumentParser.parse_args, **options):
+    parse(parser, *arguments, **options)
+    raise SystemExit(0)
+
+argparse.ArgumentParser.parse_args = parse_only
+module, *sys.argv[1:] = sys.argv[1:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+raise SystemExit("no arguments were parsed")
+"""
+
+
+def module_commands() -> list[tuple[str, ...]]:
+    """Command lines of the scripts of benchmarks/ in shell blocks: module and arguments."""
+    found = {
+        tuple(shlex.split(line, comments=True))
+        for path in DOCUMENTED
+        for command in page(path).shell_commands()
+        for line in re.findall(r"-m (benchmarks\.\w+.*)", command)
+    }
+    return sorted(found)
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("command", module_commands(), ids=" ".join)
+def test_arguments_of_scripts_in_shell_blocks_parse(command: tuple[str, ...]) -> None:
+    """The scripts themselves take minutes and more, so they only parse their arguments."""
+    program = [sys.executable, "-c", PARSE_ONLY, *command]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr

@@ -49,7 +49,9 @@ def test_images_are_well_formed_and_scale() -> None:
 
 
 def test_paths_named_in_code_spans_exist() -> None:
-    folders = r"(?:bench|benchmarks|compat_tests|core|docs|schemas|server|tests|training)"
+    folders = (
+        r"(?:bench|benchmarks|compat_tests|core|deploy|docs|examples|schemas|server|tests|training)"
+    )
     missing = [
         f"{page(path).name}: {span}"
         for path in PAGES

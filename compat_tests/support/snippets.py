@@ -1,0 +1,209 @@
+"""Runs commands and programs of the documentation, as they stand, against a live server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from compat_tests.support.process import ROOT, ServerProcess
+from tests.docs.markdown import PAGES, Block, page
+
+DEFAULT = "127.0.0.1:8000"
+"""The address in the documentation. It is replaced by that of the test's server."""
+
+FRAMEWORKS = ROOT / ".venv-frameworks"
+"""What ``make test-docs`` installs the packages of docs/frameworks.txt into."""
+
+NOT_RUN = re.compile(r"not run: (.+)")
+RUN_WITH = re.compile(r"run with: (.+)")
+LANGUAGES = {"sh", "python", "js"}
+WEIGHTS = ROOT / "core" / "builtin_model" / "weights"
+HUB_IDS = ("Qwen/Qwen3-0.6B",)
+COMMIT = "0" * 40
+
+RECORDS = {"CHANGELOG.md", "RESULTS.md", "peers.md"}
+"""Pages that say what was run, on other machines, not what to run."""
+
+TIMEOUT = 120.0
+
+Snippet = tuple[str, Block]
+
+
+def snippets() -> Iterator[Snippet]:
+    """Every block that can be run, with the name of its place."""
+    for path in PAGES:
+        if path.name not in RECORDS:
+            for block in page(path).blocks:
+                if block.language in LANGUAGES:
+                    yield f"{page(path).name}:{block.line}", block
+
+
+def examples() -> list[Path]:
+    """The files of examples/."""
+    suffixes = {".py", ".sh", ".mjs"}
+    return sorted(file for file in (ROOT / "examples").iterdir() if file.suffix in suffixes)
+
+
+def is_program(block: Block) -> bool:
+    """Whether a shell block does more than to ask a server."""
+    return block.language == "sh" and not all(
+        command.startswith("curl ") for command in block.commands
+    )
+
+
+def parameters() -> list:
+    """Parameters of a test, one for each block. Marks become skips with their reasons."""
+    made = []
+    for name, block in snippets():
+        marks: list[pytest.MarkDecorator] = []
+        if reason := NOT_RUN.fullmatch(block.mark):
+            marks.append(pytest.mark.skip(reason=f"not run: {reason[1]}"))
+        elif is_program(block) or RUN_WITH.fullmatch(block.mark):
+            marks.append(pytest.mark.docs)
+        made.append(pytest.param(block, id=name, marks=marks))
+    return made
+
+
+def add_models(folder: Path) -> None:
+    """Make what commands of the documentation name: the built-in model in all forms.
+
+    That of a hub is in the cache of a hub, where a download would put it.
+    """
+    model = folder / "my-model"
+    shutil.copytree(WEIGHTS, model)
+    config = json.loads((model / "config.json").read_text())
+    config["max_position_embeddings"] = 1 << 15
+    (model / "config.json").write_text(json.dumps(config))
+    torch.save(safetensors.torch.load_file(model / "model.safetensors"), folder / "weights.pt")
+    for name in HUB_IDS:
+        cached = folder / "hub" / f"models--{name.replace('/', '--')}"
+        (cached / "refs").mkdir(parents=True)
+        (cached / "refs" / "main").write_text(COMMIT)
+        (cached / "snapshots").mkdir()
+        (cached / "snapshots" / COMMIT).symlink_to(model)
+    file = folder / "model-Q4_K_M.gguf"
+    command = [sys.executable, "-m", "server", "quantize", str(model), str(file)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (folder / "gguf-files").mkdir()
+    for place in ("model.gguf", "gguf-files/some.gguf", f"my-model/{file.name}"):
+        (folder / place).symlink_to(file)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder in which the commands of a user run, and the server that they mean."""
+
+    folder: Path
+    server: ServerProcess
+
+    @property
+    def address(self) -> str:
+        return f"{self.server.host}:{self.server.port}"
+
+    def prepare(self) -> Workplace:
+        """Make the programs that a user has on the path."""
+        programs = {
+            "roseinfer": f'exec "{sys.executable}" -m server "$@"',
+            "python": f'exec "{sys.executable}" "$@"',
+            "curl": f'exec "{shutil.which("curl")}" --silent --show-error --fail-with-body "$@"',
+        }
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir()
+        for name, line in programs.items():
+            (bin_folder / name).write_text(f"#!/bin/sh\n{line}\n")
+            (bin_folder / name).chmod(0o755)
+        return self
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("ROSEINFER_")}
+        return clean | {
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}{clean['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "OPENAI_BASE_URL": f"http://{self.address}/v1",
+            "OPENAI_API_KEY": "none",
+            "HF_HUB_CACHE": str(self.folder / "hub"),
+            "ROSEINFER_PORT": "0",  # for servers that a snippet starts
+        }
+
+    def run(self, block: Block) -> str:
+        """What a block prints. Fails if it fails."""
+        text = block.text.replace(DEFAULT, self.address)
+        if is_program(block):
+            commands = Block("sh", text).commands
+            return "".join(self._command(command) for command in commands)
+        suffix = {"python": ".py", "js": ".mjs", "sh": ".sh"}[block.language]
+        file = self.folder / f"snippet{suffix}"
+        file.write_text(text, encoding="utf-8")
+        return self._program(file, needs_more=bool(RUN_WITH.fullmatch(block.mark)))
+
+    def run_file(self, file: Path) -> str:
+        """What a program prints. The file runs as it is: it asks ``OPENAI_BASE_URL``."""
+        return self._program(Path(shutil.copy(file, self.folder)), needs_more=file.suffix == ".mjs")
+
+    def _program(self, file: Path, *, needs_more: bool) -> str:
+        """Run a file, with the packages of FRAMEWORKS if it needs them."""
+        if needs_more and not FRAMEWORKS.exists():
+            pytest.skip(f"{FRAMEWORKS.name} is missing; make test-docs makes it")
+        if file.suffix == ".mjs":
+            (self.folder / "node_modules").symlink_to(FRAMEWORKS / "node_modules")
+        python = FRAMEWORKS / "bin" / "python" if needs_more else sys.executable
+        program = {".py": str(python), ".mjs": "node", ".sh": "sh"}[file.suffix]
+        options = ["-e"] if program == "sh" else []
+        return self._finish([program, *options, str(file)])
+
+    def _command(self, command: str) -> str:
+        """Run one line of a block. A server is stopped once it serves."""
+        if not re.match(r"roseinfer serve\b", command):
+            return self._finish(["sh", "-ec", command])
+        process = subprocess.Popen(
+            ["sh", "-ec", f"exec {command}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        timer = threading.Timer(TIMEOUT, process.kill)
+        timer.start()
+        with process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            printed = ""
+            for line in process.stdout:
+                printed += line
+                if line.startswith("Serving "):
+                    process.send_signal(signal.SIGINT)
+            errors = process.stderr.read()
+            timer.cancel()
+            assert process.wait() == 0, f"{command}\n{printed}\n{errors}"
+            assert "Serving " in printed, errors
+        return printed
+
+    def _finish(self, command: list[str]) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done.stdout

@@ -1,0 +1,76 @@
+"""Every command and program in README, docs/ and examples/ runs against a live server.
+
+A comment right above a block says what else it needs: ``<!-- not run: REASON -->`` is skipped with
+that reason, ``<!-- run with: PACKAGES -->`` and shell blocks that do more than to call curl are run
+by ``make test-docs``. Everything else is run here.
+"""
+
+import re
+
+import pytest
+
+from compat_tests.support.snippets import (
+    DEFAULT,
+    LANGUAGES,
+    NOT_RUN,
+    RECORDS,
+    RUN_WITH,
+    Workplace,
+    add_models,
+    examples,
+    is_program,
+    parameters,
+    snippets,
+)
+from tests.docs.markdown import PAGES, Block, page
+
+
+@pytest.fixture
+def workplace(server, tmp_path) -> Workplace:
+    return Workplace(tmp_path, server).prepare()
+
+
+@pytest.mark.parametrize("block", parameters())
+def test_a_snippet_runs_and_prints(workplace, block) -> None:
+    if is_program(block):
+        add_models(workplace.folder)
+    assert workplace.run(block).strip()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.name, marks=[pytest.mark.docs] * (file.suffix == ".mjs"))
+        for file in examples()
+    ],
+)
+def test_an_example_runs_and_prints(workplace, file) -> None:
+    assert workplace.run_file(file).strip()
+
+
+def test_every_mark_is_one_that_the_runner_knows() -> None:
+    marks = [block.mark for _, block in snippets() if block.mark]
+    assert marks
+    assert [
+        mark for mark in marks if not (NOT_RUN.fullmatch(mark) or RUN_WITH.fullmatch(mark))
+    ] == []
+
+
+def test_no_command_hides_in_a_block_that_is_not_run() -> None:
+    """Commands of other languages than sh would be run by nothing."""
+    for path in PAGES:
+        for block in page(path).blocks:
+            if block.language not in LANGUAGES and path.name not in RECORDS:
+                first = re.match(
+                    r"\s*(roseinfer|curl|python3?|pip|make|docker|kubectl)\b", block.text
+                )
+                assert not first, f"{page(path).name}:{block.line}"
+
+
+def test_a_snippet_that_fails_is_noticed(workplace) -> None:
+    for broken in (
+        Block("python", "raise SystemExit(3)"),
+        Block("sh", f"curl http://{DEFAULT}/v1/nothing"),
+    ):
+        with pytest.raises(AssertionError):
+            workplace.run(broken)
