@@ -1,7 +1,7 @@
 # make serve   install roseinfer the way users do, and serve the built-in model
 # make check   lint, types and unit tests: under a minute on two cores
-# make test    every test but those of test-zoo, test-real, test-deploy, test-docs and soak; Triton's
-#              kernels run in its interpreter where there is no GPU
+# make test    every test but those of test-zoo, test-real, test-deploy, test-docs, test-browser and soak;
+#              Triton's kernels run in its interpreter where there is no GPU
 #
 # Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
 # The README gives the plain commands behind serve and test.
@@ -17,10 +17,10 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy
+UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy and not browser
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
-.PHONY: test-deploy test-docs site soak lint types format clean
+.PHONY: test-deploy test-docs test-browser site soak lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
@@ -47,6 +47,11 @@ test-compat: $(VENV)/.installed-dev
 # Every model family of transformers, tiny, beside `generate`.
 test-zoo: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 -m zoo $(ARGS)
+
+# The page in headless Chromium, which must be installed (Debian: apt-get install chromium).
+test-browser: $(VENV)/.installed-dev
+	$(PIP) install ".[browser]"
+	$(PYTEST) --numprocesses=0 tests/browser -m browser $(ARGS)
 
 # Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
 # docs/reliability.md. The machine must be otherwise quiet.

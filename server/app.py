@@ -10,12 +10,11 @@ from litestar.config.cors import CORSConfig
 from core.thread import Event
 from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
-from server.controllers import CONTROLLERS
 from server.dependencies import DEPENDENCIES
 from server.errors import error_response
 from server.lifespan import engine_lifespan
 from server.loaded import Loaded
-from server.openapi.route import openapi_route
+from server.routes import route_handlers
 from server.settings import Settings
 from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
@@ -35,10 +34,7 @@ def create_app(
     """
     keys = keys_of(settings)
     app = Litestar(
-        route_handlers=[
-            *CONTROLLERS,
-            openapi_route(CONTROLLERS, has_keys=bool(keys)),
-        ],
+        route_handlers=route_handlers(settings, has_keys=bool(keys)),
         lifespan=[keys_lifespan(settings, keys), engine_lifespan(settings, load, on_event)],
         dependencies=DEPENDENCIES,
         middleware=[watch_stalls, key_guard(keys)],

@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     request_log: int = 1000
     log_prompts: bool = False
+    ui: bool = True
 
     @property
     def model_name(self) -> str:
@@ -132,6 +133,7 @@ _SERVER_FLAGS = (
         "/v1/messages, which differs in every request, so that no prefix is found in the cache",
     ),
     *PARSER_FLAGS,
+    Switch(name="no-ui", field="ui", help="serve no page at /"),
     Flag(name="log-level", help="least severity that is logged", convert=Choice(LOG_LEVELS)),
     Flag(name="log-format", help="form of a line of the log", convert=Choice(LOG_FORMATS)),
     Flag(

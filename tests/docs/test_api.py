@@ -13,7 +13,7 @@ from server.translate.unsupported import refused_fields
 from tests.docs.markdown import ROOT, page
 
 API = page(ROOT / "docs" / "api.md")
-ROUTE = re.compile(r"^(GET|POST|DELETE) (/\S+)$")
+ROUTE = re.compile(r"^(GET|POST|DELETE) (/\S*)$")
 
 REFUSED_LIKE_OTHERS = {"guided_decoding_backend"}
 

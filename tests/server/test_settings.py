@@ -86,6 +86,7 @@ GIVEN = {
     "log_format": ("--log-format", "json", "json"),
     "request_log": ("--request-log", "5", 5),
     "log_prompts": ("--log-prompts", None, True),
+    "ui": ("--no-ui", None, False),
 }
 """For every field: its flag, the text of a value, and the value."""
 

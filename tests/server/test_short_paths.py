@@ -25,7 +25,7 @@ async def test_other_routes_stay(start_app):
     app = await start_app()
     assert (await ask(app, "POST", "/generate", {"prompt": "x"})).json["text"] == "xHi there!"
     assert (await ask(app, "GET", "/health")).json["status"] == "ok"
-    for path in ("/", "/v1", "/chat", "/chat/nowhere", "/v1/v1/models", "/nowhere"):
+    for path in ("/v1", "/chat", "/chat/nowhere", "/v1/v1/models", "/nowhere"):
         refused = await ask(app, "GET", path)
         assert (refused.status, refused.json["error"]["code"]) == (404, "unknown_url")
 
