@@ -6,5 +6,5 @@ Imports inside core go one way; tests/test_imports.py holds the layers::
         <- kv, sampling, text, attention, model_input <- scheduler, model, grammar
         <- generation, pipeline, fusion <- engine, failures <- assembly <- build
 
-``thread`` imports only messages, errors and the step timer.
+``thread`` imports only messages, errors, the step timer and its histograms.
 """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.failures import FailureHandler
-from core.generation import Generation
+from core.generation import Generation, TokenCounter
 from core.kv.manager import KVCacheManager
 from core.pipeline import CollectedStep, Runner, StepPipeline
 from core.retry import StepRetry
@@ -68,15 +68,11 @@ class Engine:
         self._pipeline = StepPipeline(runner, self.timer, async_scheduling=async_scheduling)
         self._failures = FailureHandler(runner, scheduler, kv)
         self._retry = StepRetry(self._pipeline, self._failures, kv)
+        self._tokens = TokenCounter(self.timer.histograms.inter_token)
         self._generations: dict[str, Generation] = {}
         self._ready: list[StepOutput] = []  # returned by the next step
         self._on_schedule: Callable[[SchedulerOutput], None] | None = None
-        self._counters = {
-            "num_steps": 0,
-            "num_prompt_tokens": 0,
-            "num_cached_tokens": 0,
-            "num_output_tokens": 0,
-        }
+        self._num_steps = self._num_aborts = 0
 
     @property
     def has_work(self) -> bool:
@@ -122,6 +118,7 @@ class Engine:
         """Drop a request and free its blocks; nothing more is reported about it."""
         generation = self._generations.get(request_id)
         if generation is not None:
+            self._num_aborts += 1
             try:
                 self._finish(generation)
             except BaseException as error:  # noqa: BLE001 - as in ``step``
@@ -161,9 +158,13 @@ class Engine:
             num_waiting=self._scheduler.num_waiting,
             num_free_blocks=self._kv.num_free_blocks,
             num_blocks=self._kv.num_blocks,
+            num_steps=self._num_steps,
             num_preemptions=self._scheduler.num_preemptions,
+            num_aborts=self._num_aborts,
             num_failed_steps=self._failures.num_failed_steps,
-            **self._counters,
+            num_prompt_tokens=self._tokens.num_prompt_tokens,
+            num_cached_tokens=self._tokens.num_cached_tokens,
+            num_output_tokens=self._tokens.num_output_tokens,
         )
 
     def check(self) -> None:
@@ -189,9 +190,13 @@ class Engine:
 
     def _commit(self, step: CollectedStep) -> None:
         """Move the sequences of a step on, or end the guilty one."""
+        num_tokens = sum(item.num_tokens for item in step.scheduled)
         if step.error is None:
-            self._counters["num_steps"] += 1
+            self._num_steps += 1
+            self.timer.computed(len(step.scheduled), num_tokens)
+            self._tokens.begin(self.timer.now)
             self._advance(step)
+            self._tokens.end()
         else:
             [item] = step.scheduled
             self._failures.distrust(item)
@@ -199,7 +204,6 @@ class Engine:
             output = failed_output(request_id, step.error, is_blameless=step.is_blameless)
             self._fail(self._generations[request_id], output)
         self.timer.lap("commit")
-        num_tokens = sum(item.num_tokens for item in step.scheduled)
         self._scheduler.observe(num_tokens, len(step.scheduled), self.timer.step_seconds)
 
     def _advance(self, step: CollectedStep) -> None:
@@ -234,20 +238,26 @@ class Engine:
         self, generation: Generation, item: ScheduledSequence, result: SequenceResult
     ) -> None:
         """Append the result of one sequence, and end it if that was its last token."""
-        if result.sampled is not None and item.sequence.history.first_token_at is None:
-            item.sequence.history.first_token()
+        sequence = item.sequence
+        num_before = len(sequence.token_ids)
+        if result.sampled is not None and sequence.history.first_token_at is None:
+            sequence.history.first_token()
         try:
             generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
             output = generation.report()
         except BaseException as error:  # the text of one request must not end the others
             if not is_survivable(error):
                 raise
-            logger.exception("request %s failed", item.sequence.request_id)
-            self._fail(generation, failed_output(item.sequence.request_id, error))
+            logger.exception("request %s failed", sequence.request_id)
+            self._fail(generation, failed_output(sequence.request_id, error))
             return
+        if num_new := len(sequence.token_ids) - num_before:
+            self._tokens.got_tokens(sequence, num_new)
         if output is not None:
             self._ready.append(output)
         if generation.finish_reason is not None:
+            if sequence.last_token_at is None:
+                self._tokens.prompt_computed(sequence)
             self._finish(generation)
 
     def _recover(self, error: BaseException) -> None:
@@ -273,12 +283,9 @@ class Engine:
         self._finish(generation)
 
     def _finish(self, generation: Generation) -> None:
-        """Drop a request that ended in any way, and count its tokens."""
+        """Drop a request that ended in any way."""
         sequence = generation.sequence
         del self._generations[sequence.request_id]
-        self._counters["num_prompt_tokens"] += sequence.num_prompt_tokens
-        self._counters["num_cached_tokens"] += sequence.num_cached_tokens
-        self._counters["num_output_tokens"] += sequence.num_output_tokens
         self._scheduler.finish(sequence)
 
 

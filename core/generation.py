@@ -9,6 +9,7 @@ from core.contract.messages import (
     TokenLogprob,
     whole_prompt,
 )
+from core.histogram import Histogram
 from core.sampling.result import SequenceResult
 from core.sequence import Sequence
 from core.text.output import OutputText
@@ -150,3 +151,52 @@ class Generation:
             num_known = 1 + sum(map(len, self._prompt_logprobs)) - (end - len(scores))
             if num_known < len(scores):
                 self._prompt_logprobs.append(scores.after(num_known))
+
+
+class TokenCounter:
+    """Counts tokens, and the time from each sampled token to the next of its sequence.
+
+    Sequences that are in every step get their tokens together, so their gaps are equal: they count
+    as one value that occurred many times. Only a sequence that missed a step (preempted, mask late,
+    repeated alone) is observed by itself. So sums and counts are exact, and a token costs a
+    comparison. Core thread only.
+    """
+
+    def __init__(self, gaps: Histogram) -> None:
+        """``gaps`` are in seconds."""
+        self.num_prompt_tokens = 0
+        """Of the prompts that were computed."""
+        self.num_cached_tokens = 0
+        """Those of them that came from the prefix cache."""
+        self.num_output_tokens = 0
+        self._gaps = gaps
+        self._previous = self._now = 0
+        self._num_together = 0
+
+    def begin(self, now: int) -> None:
+        """A step has sampled what follows, at this time in nanoseconds."""
+        self._previous, self._now = self._now, now
+        self._num_together = 0
+
+    def got_tokens(self, sequence: Sequence, num_tokens: int) -> None:
+        """A sequence got its next tokens. They come together: the gaps between them are 0."""
+        last, sequence.last_token_at = sequence.last_token_at, self._now
+        self.num_output_tokens += num_tokens
+        if num_tokens > 1:
+            self._gaps.observe(0.0, num_tokens - 1)
+        if last == self._previous:
+            self._num_together += 1
+        elif last is None:
+            self.prompt_computed(sequence)
+        else:
+            self._gaps.observe((self._now - last) / 1e9)
+
+    def prompt_computed(self, sequence: Sequence) -> None:
+        """The prompt of a sequence was computed; its first token may follow."""
+        self.num_prompt_tokens += sequence.num_prompt_tokens
+        self.num_cached_tokens += sequence.num_cached_tokens
+
+    def end(self) -> None:
+        """The step is over: count the gaps that were equal."""
+        if self._num_together:
+            self._gaps.observe((self._now - self._previous) / 1e9, self._num_together)

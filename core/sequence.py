@@ -41,6 +41,7 @@ class Sequence:
         "epoch",
         "failure",
         "history",
+        "last_token_at",
         "must_end_thinking",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -72,6 +73,7 @@ class Sequence:
         self.num_preemptions = 0
         self.awaits_mask = False  # whether the last step had to leave it out: its mask was late
         self.failure: str | None = None  # why a logits processor allows no token, for the client
+        self.last_token_at: int | None = None  # nanoseconds; see core.generation
         self.arrival = 0  # place in the order of arrival
         self.num_passed_tokens = 0  # expected tokens of later ones that were admitted before it
         self.must_end_thinking = False  # whether its thinking budget is used up

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 from core.hand_over import HandOver
+from core.step_histograms import StepHistograms
 
 Stage: TypeAlias = Literal[
     "schedule", "masks", "inputs", "forward", "sampling", "results", "commit", "delivery"
@@ -19,13 +20,23 @@ the outputs to their consumer."""
 
 
 class StepTimer:
-    """Sums the time of each stage over all steps. Core thread only, except ``seconds``.
+    """Sums the time of each stage over all steps, and counts the steps by their times.
 
-    It is always on: a stage costs one reading of the clock. Times are those of the host: on CUDA
-    the device computes a step while the host is in later stages.
+    Core thread only, except ``seconds`` and ``histograms``.
+    It is always on: a stage costs one reading of the clock, a step one count per stage. Times are
+    those of the host: on CUDA the device computes a step while the host is in later stages.
     """
 
-    __slots__ = ("_last", "_start", "clock", "hand_over", "nanoseconds")
+    __slots__ = (
+        "_before",
+        "_computed",
+        "_last",
+        "_start",
+        "clock",
+        "hand_over",
+        "histograms",
+        "nanoseconds",
+    )
 
     def __init__(self) -> None:
         self.clock: Callable[[], int] = time.perf_counter_ns
@@ -33,7 +44,11 @@ class StepTimer:
         self.nanoseconds: dict[Stage, int] = dict.fromkeys(STAGES, 0)
         self.hand_over = HandOver()
         """Keeps the outputs of a step until the stage of the next one that computes."""
+        self.histograms = StepHistograms(STAGES)
+        """Of the steps that computed something. Any thread reads."""
         self._start = self._last = 0
+        self._before = dict(self.nanoseconds)  # at the end of the step before
+        self._computed = False
 
     def start(self) -> None:
         """Begin a step: the time since the last lap belongs to no stage."""
@@ -43,6 +58,30 @@ class StepTimer:
     def step_seconds(self) -> float:
         """Seconds from the start of the step to its last lap."""
         return (self._last - self._start) / 1e9
+
+    @property
+    def now(self) -> int:
+        """Nanoseconds of the clock at the last lap."""
+        return self._last
+
+    def computed(self, num_sequences: int, num_tokens: int) -> None:
+        """The step, or a part of it, computed so many tokens of so many sequences."""
+        self.histograms.num_sequences.observe(num_sequences)
+        self.histograms.num_tokens.observe(num_tokens)
+        self._computed = True
+
+    def end(self) -> None:
+        """The outputs of the step were handed over: count its stages, if it computed anything."""
+        self.lap("delivery")
+        if self._computed:
+            self._computed = False
+            nanoseconds, before, total = self.nanoseconds, self._before, 0
+            for stage, histogram in zip(STAGES, self.histograms.stages.values(), strict=True):
+                spent = nanoseconds[stage] - before[stage]
+                total += spent
+                histogram.observe(spent / 1e9)
+            self.histograms.step.observe(total / 1e9)
+        self._before.update(self.nanoseconds)
 
     def lap(self, stage: Stage) -> None:
         """Charge the time since the last call to ``stage``."""

@@ -23,6 +23,7 @@ from core.contract.messages import (
 )
 from core.hand_over import HandOver
 from core.progress import Progress
+from core.step_histograms import StepHistograms
 from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
@@ -99,6 +100,7 @@ class CoreThread:
         self._stopping = False
         self._stats = EngineStats()
         self._engine: SteppingEngine | None = None  # for what any thread may call
+        self._timer = StepTimer()  # the engine's, once it is loaded
         self._hand_over = HandOver()
         self.progress = Progress()
         """Of each step with the commands before it. Any thread."""
@@ -115,6 +117,11 @@ class CoreThread:
         None if the engine does not have it, or has done nothing to report.
         """
         return None if self._engine is None else self._engine.work(request_id)
+
+    @property
+    def histograms(self) -> StepHistograms:
+        """Distributions over the steps. Any thread."""
+        return self._timer.histograms
 
     @property
     def is_alive(self) -> bool:
@@ -166,6 +173,7 @@ class CoreThread:
         try:
             self._stats = engine.stats()
             self._engine = engine
+            self._timer = engine.timer
             self._hand_over = engine.timer.hand_over
             if not self._stopping:
                 self._on_event(Ready())
@@ -202,7 +210,7 @@ class CoreThread:
                     self._hand_over.keep(self._on_outputs, outputs)
                 else:
                     self._post(outputs)
-                engine.timer.lap("delivery")
+                engine.timer.end()
             else:
                 self._hand_over.release()  # what was left was aborted
                 self._stats = engine.stats()

@@ -6,8 +6,9 @@ from schemas.base import ResponseModel
 class EngineStats(ResponseModel, frozen=True, kw_only=True):
     """Gauges (running, waiting, free blocks) and totals since the start.
 
-    A block holds a fixed number of KV cache slots. `num_cached_tokens` is the part of
-    `num_prompt_tokens` that came from the prefix cache.
+    A block holds a fixed number of KV cache slots. `num_prompt_tokens` counts prompts when they
+    have been computed; `num_cached_tokens` is the part of it that came from the prefix cache.
+    `num_aborts` sequences were dropped before their end.
     """
 
     num_running: int
@@ -16,6 +17,7 @@ class EngineStats(ResponseModel, frozen=True, kw_only=True):
     num_blocks: int
     num_steps: int
     num_preemptions: int
+    num_aborts: int
     num_failed_steps: int
     num_prompt_tokens: int
     num_cached_tokens: int

@@ -13,6 +13,7 @@ import anyio
 from core.contract.errors import RoseInferError, Unavailable, is_survivable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
 from core.progress import Progress
+from core.step_histograms import StepHistograms
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
 from server.admission.seats import Seats
 from server.response_stream import ResponseStream
@@ -66,6 +67,11 @@ class EngineBridge:
     def stats(self) -> EngineStats:
         """The engine's counters after its last step."""
         return self._core.stats
+
+    @property
+    def histograms(self) -> StepHistograms:
+        """Distributions over the engine's steps."""
+        return self._core.histograms
 
     @property
     def progress(self) -> Progress:

@@ -69,7 +69,7 @@ class EarlyRefusal:
             self._serving.bridge.check_accepting()
         except Unavailable:
             return None
-        admission.num_refused += 1
+        admission.refuse(admission.choices)
         error = to_api_error(admission.choices.refusal(1))
         return partial(_answer, self._serving, error, path, tenant, id_of(headers))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from core.histogram import GAP_SECONDS, Histogram
 from schemas.stats import LoopStats
 
 BEAT = 0.02
@@ -41,6 +42,8 @@ class StallWatch:
         self._due = self._cpu_before = 0.0
         self._num_stalls = self._num_busy_stalls = 0
         self._longest = self._longest_busy = 0.0
+        self.lateness = Histogram(GAP_SECONDS)
+        """Seconds by which the beats were late."""
 
     @property
     def stats(self) -> LoopStats:
@@ -69,6 +72,7 @@ class StallWatch:
 
     def _beat(self) -> None:
         lateness = self._loop.time() - self._due
+        self.lateness.observe(max(lateness, 0.0))
         if lateness > LIMIT:
             self._num_stalls += 1
             self._longest = max(self._longest, lateness)

@@ -69,6 +69,8 @@ CORE_LAYERS = (
         "core.layer_spec",
         "core.builtin_model",
         "core.stages",
+        "core.histogram",
+        "core.step_histograms",
         "core.step_timer",
         "core.hand_over",
         "core.progress",
@@ -95,6 +97,7 @@ THREAD_IMPORTS = {
     "core.contract.errors",
     "core.hand_over",
     "core.progress",
+    "core.step_histograms",
     "core.step_timer",
 }
 

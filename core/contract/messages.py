@@ -239,7 +239,12 @@ def merge(first: StepOutput, second: StepOutput) -> StepOutput:
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of the engine after a step. The core thread replaces it; any thread reads it."""
+    """Counters of the engine after a step. The core thread replaces it; any thread reads it.
+
+    Totals never go down. Prompt tokens, and the cached ones among them, count when the prompt has
+    been computed; output tokens when they are sampled. ``num_aborts`` counts requests that were
+    dropped before their end.
+    """
 
     num_running: int = 0
     num_waiting: int = 0
@@ -247,6 +252,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int = 0
     num_steps: int = 0
     num_preemptions: int = 0
+    num_aborts: int = 0
     num_failed_steps: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0

@@ -16,8 +16,8 @@ from core.contract.grammar import Grammar
 from core.grammar.cache import CompiledGrammar, GrammarCache
 from core.grammar.deep_stack import on_deep_stack
 from core.grammar.matchers import MatcherFactory, TokenTable
+from core.grammar.times import GrammarTimes
 from core.grammar.trial.pool import IS_SUPPORTED, TrialPool
-from core.grammar.trial.process import POLL_SECONDS
 from core.text.vocabulary import Vocabulary
 
 logger = logging.getLogger("roseinfer.core")
@@ -34,6 +34,10 @@ BASE_BYTES = 64 * 1024
 
 BYTES_PER_BYTE = 16
 """Bytes of a compiled grammar per byte of its text, where nothing was measured."""
+
+
+WAIT_SECONDS = 0.05
+"""A request that waits for the compilation of another looks this often whether it is cancelled."""
 
 
 def _never() -> bool:
@@ -67,6 +71,7 @@ class GrammarCompiler:
         """
         self.vocab_size = vocab_size
         self.end_ids = tuple(sorted(end_ids))
+        self.times = GrammarTimes()
         self._vocabulary = vocabulary
         self._limits = limits
         self._changed = threading.Condition()
@@ -157,11 +162,12 @@ class GrammarCompiler:
                 if key not in self._being_compiled:
                     self._being_compiled.add(key)
                     break
-                self._changed.wait(POLL_SECONDS)
+                self._changed.wait(WAIT_SECONDS)
             if is_cancelled():
                 raise RequestCancelled
         try:
-            compiled = self._compile(grammar, is_cancelled)
+            with self.times.compiling():
+                compiled = self._compile(grammar, is_cancelled)
         except InvalidRequest as error:
             with self._changed:
                 self._cache.refuse(key, error)

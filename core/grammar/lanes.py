@@ -55,6 +55,7 @@ class MaskLanes:
                 device,
                 new_idle=compiler.failed_matcher,
                 num_threads=num_threads,
+                times=compiler.times.mask_histogram(),
             )
 
         self._filled = threading.Condition()
@@ -115,6 +116,7 @@ class MaskLanes:
                 self._advance_and_fill([(job, job.progress.restart())], masks)
 
     def _advance_and_fill(self, begun: list[tuple[MaskJob, list[int]]], masks: Masks) -> None:
+        begin = time.monotonic()
         again = masks.consume([(job.progress, token_ids) for job, token_ids in begun])
         for row in again:
             self._again.submit([begun[row][0]])
@@ -129,7 +131,9 @@ class MaskLanes:
                 words[0] = 0
         for row in failed:
             self._again.submit([jobs[row]])
-        self._finish(jobs, masks.packed(words), without=frozenset(failed))
+        packed = masks.packed(words)
+        masks.times.observe(time.monotonic() - begin)
+        self._finish(jobs, packed, without=frozenset(failed))
 
     def _finish(
         self, jobs: list[MaskJob], filled: FilledMasks, without: frozenset[int] = frozenset()

@@ -16,6 +16,7 @@ import torch
 from core.contract.errors import is_survivable
 from core.grammar.jobs import Addends, FilledMasks
 from core.grammar.progress import NotCompiled, Progress
+from core.histogram import SECONDS, Histogram
 from core.pinned import upload
 
 _BITS = 32
@@ -48,11 +49,14 @@ class Masks:
         *,
         new_idle: Callable[[], llguidance.LLMatcher],
         num_threads: int = 1,
+        times: Histogram | None = None,
     ) -> None:
         """``device`` is that of the logits.
 
         ``new_idle`` makes a matcher that consumes nothing. ``num_threads`` may be more than CPUs.
+        ``times`` are the seconds in which masks were filled; the grammar thread counts them.
         """
+        self.times = times or Histogram(SECONDS)
         self._new_idle = new_idle
         self._device = device
         self._num_threads = min(os.cpu_count() or 1, num_threads)

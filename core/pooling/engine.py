@@ -47,6 +47,7 @@ class PoolingEngine:
         self._num_failed_steps = 0
         self._num_failed_in_a_row = 0
         self._num_prompt_tokens = 0
+        self._num_aborts = 0
 
     @property
     def has_work(self) -> bool:
@@ -60,8 +61,10 @@ class PoolingEngine:
     def abort(self, request_id: str) -> None:
         """Drop a request; nothing more is reported about it."""
         for tenant, waiting in list(self._tenants.items()):
-            if waiting.pop(request_id, None) is not None and not waiting:
-                del self._tenants[tenant]
+            if waiting.pop(request_id, None) is not None:
+                self._num_aborts += 1
+                if not waiting:
+                    del self._tenants[tenant]
 
     def step(self) -> list[StepOutput]:
         """Compute a batch. Raises only if the engine cannot continue."""
@@ -77,7 +80,9 @@ class PoolingEngine:
             self._num_failed_in_a_row = 0
         self.timer.lap("forward")
         self._num_steps += 1
-        self._num_prompt_tokens += sum(len(request.prompt_token_ids) for request in batch)
+        num_tokens = sum(len(request.prompt_token_ids) for request in batch)
+        self._num_prompt_tokens += num_tokens
+        self.timer.computed(len(batch), num_tokens)
         outputs = [output.after(self.work(output.request_id)) for output in outputs]
         self._running = {}
         return outputs
@@ -108,6 +113,7 @@ class PoolingEngine:
         return EngineStats(
             num_waiting=sum(map(len, self._tenants.values())),
             num_steps=self._num_steps,
+            num_aborts=self._num_aborts,
             num_failed_steps=self._num_failed_steps,
             num_prompt_tokens=self._num_prompt_tokens,
         )

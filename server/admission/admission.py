@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from server.admission.budget import Budget
@@ -25,10 +26,9 @@ class Admission:
         self.rates = RateLimiter(rates or Rates(), clock=clock)
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
-        self.num_refused = 0
-        """Requests that were refused because a budget was used up."""
         self.choices = Budget(
             limits.choices,
+            name="choices",
             full="Too many requests are waiting.",
             never="This asks for {} generations at once; the server takes at most {}.",
             param="n",
@@ -36,12 +36,14 @@ class Admission:
         )
         self.body_bytes = Budget(
             limits.body_bytes,
+            name="body_bytes",
             full="Too many bytes of requests are waiting.",
             never="The body has {} bytes; the server takes at most {}.",
             clock=clock,
         )
         self.prompt_tokens = Budget(
             limits.prompt_tokens,
+            name="prompt_tokens",
             full="Too many prompt tokens are waiting.",
             never="The prompts have {} tokens together; the server takes at most {}.",
             param="prompt",
@@ -49,6 +51,7 @@ class Admission:
         )
         self.output_tokens = Budget(
             limits.output_tokens,
+            name="output_tokens",
             full="Too many tokens are waiting to be generated.",
             never="This asks for up to {} tokens in all choices; the server takes at most {}.",
             param="max_tokens",
@@ -56,7 +59,30 @@ class Admission:
         )
         self.compilations = Budget(
             limits.compilations,
+            name="compilations",
             full="Too many grammars are waiting to be compiled.",
             never="This asks for {} grammars to be compiled; the server takes at most {}.",
             clock=clock,
         )
+        budgets = (
+            self.choices,
+            self.body_bytes,
+            self.prompt_tokens,
+            self.output_tokens,
+            self.compilations,
+        )
+        self._refused_by_budget = Counter({budget.name: 0 for budget in budgets})
+
+    def refuse(self, budget: Budget) -> None:
+        """Count a request that is refused because a budget is used up."""
+        self._refused_by_budget[budget.name] += 1
+
+    @property
+    def num_refused(self) -> int:
+        """Requests that were refused because a budget was used up."""
+        return self._refused_by_budget.total()
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """Requests that were answered 429, by the budget or the rate that was used up."""
+        return {**self._refused_by_budget, **self.rates.refusals}

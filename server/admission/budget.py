@@ -27,12 +27,17 @@ class Budget:
         self,
         limit: int,
         *,
+        name: str = "",
         full: str,
         never: str,
         param: str | None = None,
         clock: Callable[[], float],
     ) -> None:
-        """``full`` is the message of a 429. ``never``, formatted with both numbers, of a 400."""
+        """``name`` says what is counted.
+
+        ``full`` is the message of a 429. ``never``, formatted with both numbers, of a 400.
+        """
+        self.name = name
         self.limit = limit
         self.held = 0
         self._full = full

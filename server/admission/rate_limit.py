@@ -52,6 +52,8 @@ class RateLimiter:
             for name, limit in (("requests", rates.requests), ("tokens", rates.tokens))
             if limit
         }
+        self.refusals = {"request_rate": 0, "token_rate": 0}
+        """Requests that were refused, by what they had too much of."""
         self._clock = clock
         self._buckets: dict[str, dict[str, _Bucket]] = {}
         self._most_tenants = MAX_TENANTS
@@ -66,6 +68,7 @@ class RateLimiter:
         buckets = self._of(tenant)
         for name, bucket in buckets.items():
             if bucket.level < 1:
+                self.refusals[f"{name.removesuffix('s')}_rate"] += 1
                 wait = max(math.ceil(bucket.seconds_until(1)), 1)
                 raise APIError(
                     429,

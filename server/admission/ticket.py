@@ -138,7 +138,7 @@ class Ticket:
             try:
                 budget.take(self.tenant.name, amount)
             except QueueFull:
-                self._admission.num_refused += 1
+                self._admission.refuse(budget)
                 raise
             self._held[budget] = self._held.get(budget, 0) + amount
 

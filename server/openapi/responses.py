@@ -76,6 +76,12 @@ def returns_or_streams(
     return {200: spec, **_errors(errors, error)}
 
 
+def returns_text(description: str, *errors: int) -> dict[int, ResponseSpec]:
+    """Declare a response that is plain text."""
+    text = ResponseSpec(None, generate_examples=False, description=description)
+    return {200: text, **_errors(errors, ErrorResponse)}
+
+
 def also_returns(
     status: int, type_: type[msgspec.Struct], description: str
 ) -> dict[int, ResponseSpec]:

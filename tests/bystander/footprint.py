@@ -11,7 +11,7 @@ from compat_tests.support.process import ServerProcess
 
 MIB = 2**20
 
-TOTALS = ("num_steps", "num_preemptions", "num_failed_steps", "num_refused")
+TOTALS = ("num_steps", "num_preemptions", "num_aborts", "num_failed_steps", "num_refused")
 """Counters of /stats that only grow; so do names that end in ``_tokens`` and ``event_loop``."""
 
 

@@ -676,3 +676,17 @@ def test_the_work_of_a_request_can_be_asked_for_at_any_time():
         engine.gate.set()
     idle = CoreThread(TinyEngine, on_outputs=lambda _: None, on_event=lambda _: None)
     assert idle.work("a") is None, "nothing is loaded"
+
+
+def test_the_histograms_of_the_engine_can_be_read_from_any_thread():
+    rig, listener = Rig(), Listener()
+    core = CoreThread(
+        lambda: rig.engine, on_outputs=listener.on_outputs, on_event=listener.on_event
+    )
+    assert core.histograms.step.read().num_values == 0  # before there is an engine
+    core.start()
+    core.submit(Add(make_request(request_id="r", max_tokens=3)))
+    listener.wait_for_ends("r")
+    assert core.close(PATIENCE)
+    assert core.histograms.step.read().num_values == 3
+    assert core.histograms.inter_token.read().num_values == 2

@@ -535,7 +535,7 @@ async def test_stats_have_exactly_these_bytes(start_app, engine):
     assert exchange.json["num_steps"] == 1
     assert exchange.body == (
         b'{"num_running":0,"num_waiting":0,"num_free_blocks":0,"num_blocks":0,"num_steps":1,'
-        b'"num_preemptions":0,"num_failed_steps":0,"num_prompt_tokens":0,"num_cached_tokens":0,'
+        b'"num_preemptions":0,"num_aborts":0,"num_failed_steps":0,"num_prompt_tokens":0,"num_cached_tokens":0,'
         b'"num_output_tokens":0,"num_refused":0,"event_loop":'
         + msgspec.json.encode(exchange.json["event_loop"])
         + b',"admission":{"num_tickets":0,"num_choices":0,"num_body_bytes":0,'

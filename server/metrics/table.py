@@ -1,0 +1,15 @@
+"""METRICS: all metrics, in the order of the page."""
+
+from __future__ import annotations
+
+from server.metrics.definitions import Metric, MetricValues
+from server.metrics.engine import ENGINE_METRICS
+from server.metrics.front import FRONT_METRICS
+from server.serving import Serving
+
+METRICS: tuple[Metric, ...] = (*ENGINE_METRICS, *FRONT_METRICS)
+
+
+def read_all(serving: Serving) -> MetricValues:
+    """The values of all metrics now. Event loop only."""
+    return [(metric, metric.values(serving)) for metric in METRICS]
