@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.flags import BENCH_GROUPS
 from server.flag_table import flag_table
 from server.quantize import QUANTIZE_GROUPS
+from server.route.settings import ROUTE_GROUPS
 from server.settings import SERVE_GROUPS
 
 PAGE = Path(__file__).with_name("flags.md")
@@ -26,6 +27,12 @@ Every flag can also be set as an environment variable: `--max-num-seqs` as
 commas; for a flag without a value it is `1` or `0`. The command line takes precedence.
 
 {flag_table(SERVE_GROUPS)}
+## roseinfer route
+
+It serves many models at one address; see [several models](routing.md). Every flag can also be set
+as an environment variable.
+
+{flag_table(ROUTE_GROUPS)}
 ## roseinfer quantize
 
 It writes a model as a GGUF file; see

@@ -1,4 +1,4 @@
-"""The command line: ``roseinfer serve``, ``quantize`` and ``bench``.
+"""The command line: ``roseinfer serve``, ``route``, ``quantize`` and ``bench``.
 
 Also as ``python -m server serve``.
 """
@@ -9,19 +9,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench.flags import BenchSettings, add_bench_command
-from core.machine import num_cores
-from server import heap, logs, quantize
+from server import quantize
 from server.flags import Parser, new_program
+from server.program import exit_process, set_up
+from server.route.settings import RouteSettings, add_route_command
 from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
     from server.loaded import Loaded
 
 
-AnySettings: TypeAlias = Settings | BenchSettings | quantize.QuantizeSettings
+AnySettings: TypeAlias = Settings | RouteSettings | BenchSettings | quantize.QuantizeSettings
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             exit_process(run_bench(settings))
         case quantize.QuantizeSettings():
             exit_process(run_quantize(settings))
+        case RouteSettings():
+            exit_process(run_route(settings))
         case Settings():
             exit_process(run(settings))
 
@@ -50,6 +53,7 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
     """Return the parser of the whole command line."""
     program, commands = new_program()
     add_serve_command(commands, environ)
+    add_route_command(commands, environ)
     quantize.add_quantize_command(commands)
     add_bench_command(commands)
     return program
@@ -57,17 +61,25 @@ def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
-    _set_up(settings.log_level, settings.log_format)
+    set_up(settings.log_level, settings.log_format)
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)
+
+
+def run_route(settings: RouteSettings) -> int:
+    """Route; return the exit code."""
+    set_up(settings.server.log_level, settings.server.log_format, computes=False)
+    from server.route import run as router  # noqa: PLC0415 - imports an HTTP server
+
+    return router.run(settings)
 
 
 def run_bench(settings: BenchSettings) -> int:
     """Benchmark; return the exit code. A signal ends it with 128 plus the signal's number."""
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
-    _set_up("warning")
+    set_up("warning")
     from bench import command  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return command.run(settings)
@@ -77,33 +89,8 @@ def run_quantize(settings: quantize.QuantizeSettings) -> int:
     """Write a quantised file; return the exit code."""
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
-    _set_up("info")
+    set_up("info")
     return quantize.run(settings)
-
-
-def _set_up(log_level: str, log_format: str = "text") -> None:
-    heap.collect_rarely()
-    logs.log_to_stderr(log_level, log_format)
-
-    # Read when torch is imported. Its own default counts simultaneous threads and ignores quotas.
-    os.environ.setdefault("OMP_NUM_THREADS", str(num_cores()))
-
-    # OpenMP threads spin while they wait for each other. GNU's default spins so long that steps
-    # get far slower on a machine with other work; not spinning is slow on an idle one.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "5000")
-
-
-def exit_process(code: int) -> NoReturn:
-    """Exit without finalizing the interpreter.
-
-    Everything has been stopped by now, or is stuck in a long call. Finalizing would wait for a
-    core thread that is still in a step, and let libraries that leak at exit print warnings.
-    """
-    logs.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _exit_cleanly(_sig: int, _frame: object) -> None:

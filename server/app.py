@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from litestar import Litestar
-from litestar.config.cors import CORSConfig
 
 from core.thread import Event
 from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
+from server.cors import cors_config
 from server.dependencies import DEPENDENCIES
 from server.errors import error_response
 from server.lifespan import engine_lifespan
@@ -39,7 +39,7 @@ def create_app(
         dependencies=DEPENDENCIES,
         middleware=[watch_stalls, key_guard(keys)],
         exception_handlers={Exception: error_response},
-        cors_config=_cors(settings),
+        cors_config=cors_config(settings),
         request_class=StrictRequest,
         request_max_body_size=settings.max_body_size,
         openapi_config=None,  # server.openapi serves the document, without Litestar's pages
@@ -47,15 +47,3 @@ def create_app(
     )
     app.state.api_keys = keys
     return app
-
-
-def _cors(settings: Settings) -> CORSConfig | None:
-    if not settings.allowed_origins:
-        return None
-    return CORSConfig(
-        allow_origins=list(settings.allowed_origins),
-        allow_methods=["GET", "POST", "OPTIONS"],
-        allow_headers=["*"],
-        expose_headers=["x-request-id", "x-roseinfer-ignored", "retry-after"],
-        max_age=86400,
-    )

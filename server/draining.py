@@ -11,19 +11,49 @@ import asyncio
 import os
 import socket
 from types import FrameType
-from typing import cast
+from typing import Any, Protocol, cast
 
 import uvicorn
-from litestar import Litestar
+from litestar.types import ASGIApp
 
 from server.connections.front import Front
-from server.early_refusal import EarlyRefusal
+from server.connections.turn_away import TurnAway
 from server.notify import Notifier
-from server.probes import liveness
-from server.serving import Serving
+from server.settings import Settings
 
 FAILURE_TIMEOUT = 1.0
 """Seconds in which responses may end with their error after the engine died."""
+
+
+class Work(Protocol):
+    """The requests of an application, once its lifespan has begun. Event loop only."""
+
+    def turn_away(self) -> TurnAway:
+        """What answers requests from their heads."""
+
+    def is_alive(self) -> bool:
+        """Whether the process works, as ``/livez`` says."""
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new requests and wait for open ones; after so many seconds end them."""
+
+    def cancel_all(self) -> None:
+        """End every open request."""
+
+
+def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """uvicorn's configuration for an application."""
+    return uvicorn.Config(
+        cast("Any", app),
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        proxy_headers=settings.forwarded_allow_ips is not None,
+        forwarded_allow_ips=settings.forwarded_allow_ips,
+        timeout_graceful_shutdown=1,
+    )
 
 
 class DrainingServer(uvicorn.Server):
@@ -33,10 +63,10 @@ class DrainingServer(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, app: Litestar, front: Front, drain_timeout: float
+        self, config: uvicorn.Config, front: Front, drain_timeout: float, work: Work
     ) -> None:
         super().__init__(config)
-        self._app = app
+        self._work = work
         self._front = front
         self._drain_timeout = drain_timeout
         self._notifier = Notifier.from_environ(os.environ)
@@ -50,10 +80,10 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
         acceptor = self._front.accept(
-            self.config, self.server_state, self.lifespan.state, EarlyRefusal(self._app)
+            self.config, self.server_state, self.lifespan.state, self._work.turn_away()
         )
         self.servers = [cast("asyncio.Server", acceptor)]
-        self._notifier.watch(lambda: liveness(self._serving.bridge).status == "ok")
+        self._notifier.watch(self._work.is_alive)
         if self._has_signal:
             self._begin_drain()
 
@@ -69,7 +99,7 @@ class DrainingServer(uvicorn.Server):
         """Cancel open responses and exit. Called as a signal handler."""
         self.should_exit = True
         if self._loop is not None and self.started:
-            self._loop.call_soon_threadsafe(self._serving.bridge.cancel_all)
+            self._loop.call_soon_threadsafe(self._work.cancel_all)
 
     def announce_ready(self) -> None:
         """Tell the service manager that requests are accepted. Event loop only."""
@@ -83,11 +113,6 @@ class DrainingServer(uvicorn.Server):
         if self._failing is None:
             self._failing = asyncio.get_running_loop().create_task(self._drain(FAILURE_TIMEOUT))
 
-    @property
-    def _serving(self) -> Serving:
-        serving: Serving = self._app.state.serving
-        return serving
-
     def _begin_drain(self) -> None:
         if self._draining is None and self.started:
             drain = self._drain(self._drain_timeout)
@@ -96,5 +121,5 @@ class DrainingServer(uvicorn.Server):
     async def _drain(self, seconds: float) -> None:
         """Let responses end for so long, then exit."""
         self._notifier.stopping()
-        await self._serving.bridge.drain(seconds)
+        await self._work.drain(seconds)
         self.should_exit = True

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import uvicorn
-
 from core.contract.info import EngineInfo
 from core.thread import Died, Event, Ready
 from server import heap
@@ -14,8 +12,9 @@ from server.app import create_app
 from server.connections.errors import FrontError
 from server.connections.front import Front
 from server.connections.opening import open_front
-from server.draining import DrainingServer
+from server.draining import DrainingServer, server_config
 from server.edge import with_edge
+from server.engine_work import EngineWork
 from server.loaded import Loaded
 from server.serving import Serving
 from server.settings import Settings
@@ -50,18 +49,8 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
 
     sys.setswitchinterval(SWITCH_INTERVAL)
     app = create_app(settings, load=load, on_event=on_event)
-    config = uvicorn.Config(
-        with_edge(app, settings),
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        proxy_headers=settings.forwarded_allow_ips is not None,
-        forwarded_allow_ips=settings.forwarded_allow_ips,
-        timeout_graceful_shutdown=1,
-    )
-    server = DrainingServer(config, app, front, settings.drain_timeout)
+    config = server_config(with_edge(app, settings), settings)
+    server = DrainingServer(config, front, settings.drain_timeout, EngineWork(app))
     print(f"Listening on {front.url}, loading {settings.model_name} ...", flush=True)
     try:
         server.run(sockets=[])

@@ -12,7 +12,8 @@ import uvloop
 from benchmarks.front_end.child import Child
 from benchmarks.front_end.client import read_streams, request_bytes
 from benchmarks.front_end.paced import load_paced
-from server.__main__ import exit_process, run
+from server.__main__ import run
+from server.program import exit_process
 from server.settings import parse_settings
 
 

@@ -9,7 +9,7 @@ import pytest
 from core.machine import num_cores
 from tests.support.source_tree import ROOT
 
-SHOW = "import os; from server import __main__ as m; m._set_up('info'); print(os.environ[{!r}])"
+SHOW = "import os; from server.program import set_up; set_up('info'); print(os.environ[{!r}])"
 
 
 @pytest.mark.parametrize(("given", "threads"), [({}, num_cores()), ({"OMP_NUM_THREADS": "37"}, 37)])

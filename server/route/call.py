@@ -1,0 +1,202 @@
+"""Call: a client's request as it is passed on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from server.errors import APIError, invalid_body
+from server.route.address import Address
+
+MAX_PLACES = 32
+"""Places in a body that are tried for the field ``model``."""
+
+PROMPT_SIZE = 1024
+"""Bytes of a bare prompt that tell a conversation from another."""
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""RFC 9110, section 7.6.1: headers of a connection, not of a message."""
+
+_REPLACED = _HOP_BY_HOP | {
+    b"authorization",
+    b"content-length",
+    b"expect",
+    b"host",
+    b"origin",
+    b"x-api-key",
+    b"x-forwarded-for",
+    b"x-request-id",
+}
+_RESPONSE_REPLACED = _HOP_BY_HOP | {
+    b"date",
+    b"openai-processing-ms",
+    b"request-id",
+    b"x-request-id",
+}
+
+_MODEL_FIELD = re.compile(rb'"(?:model|name)"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router needs to know of a body. Everything else is skipped, not decoded."""
+
+    model: str | None = None
+    name: str | None = None
+    """The model in some of Ollama's requests."""
+    stream: Any = None
+    previous_response_id: str | None = None
+
+    @property
+    def model_name(self) -> str | None:
+        return self.model if self.model is not None else self.name
+
+
+class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that a prompt begins with, as they are written."""
+
+    system: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+
+
+class _Role(msgspec.Struct, frozen=True):
+    role: Any = None
+
+
+_decode_asked = msgspec.json.Decoder(Asked).decode
+_decode_conversation = msgspec.json.Decoder(_Conversation).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_role = msgspec.json.Decoder(_Role).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: what is sent to an upstream in its name. ``path`` is the decoded one."""
+
+    method: str
+    path: str
+    target: bytes
+    headers: Headers
+    body: bytes
+    is_stream: bool = False
+
+    def head(self, address: Address, key: str | None, size: int) -> bytes:
+        """The request line and the headers of a request with a body of ``size`` bytes."""
+        target = self.target
+        if address.base:
+            target = address.base.encode() + target
+        lines = [
+            b"%s %s HTTP/1.1" % (self.method.encode(), target),
+            b"host: " + address.authority.encode(),
+            b"connection: close",
+            *(name + b": " + value for name, value in self.headers),
+        ]
+        if self.method == "POST" or size:
+            lines.append(b"content-length: %d" % size)
+        if key:
+            lines.append(b"authorization: Bearer " + key.encode())
+        return b"\r\n".join([*lines, b"", b""])
+
+
+def request_headers(
+    headers: Iterable[tuple[bytes, bytes]], *, client: str | None, request_id: str
+) -> Headers:
+    """The client's headers without its keys and those of its connection, and what replaces them."""
+    listed: set[bytes] = set()
+    given = list(headers)
+    for name, value in given:
+        if name == b"connection":
+            listed |= {token.strip().lower() for token in value.split(b",")}
+    kept = [(n, v) for n, v in given if n not in _REPLACED and n not in listed]
+    kept.append((b"x-request-id", request_id.encode()))
+    if client is not None:
+        kept.append((b"x-forwarded-for", client.encode("latin-1", "replace")))
+    return kept
+
+
+def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of an upstream's response that the client gets."""
+    return [(n, v) for n, v in headers if n not in _RESPONSE_REPLACED]
+
+
+def asked(body: bytes) -> Asked:
+    """Read the model's name and little else from a JSON body. Raises APIError."""
+    try:
+        return _decode_asked(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid_body(error) from None
+
+
+def with_model(body: bytes, old: str, new: str) -> bytes:
+    """The same bytes but for the value of the field ``model``. Raises APIError.
+
+    Each place that may be the field is tried, and the result read again, so that a field of the
+    same name inside another object stays as it is.
+    """
+    token = msgspec.json.encode(new)
+    for found in islice(_MODEL_FIELD.finditer(body), MAX_PLACES):
+        try:
+            value = msgspec.json.decode(found[1])
+        except msgspec.DecodeError:
+            continue
+        if value == old:
+            changed = body[: found.start(1)] + token + body[found.end(1) :]
+            if _decode_asked(changed).model_name == new:
+                return changed
+    raise APIError(400, "The field 'model' cannot be found in the body.", param="model")
+
+
+def conversation_key(body: bytes) -> bytes:
+    """Hash what a conversation keeps: everything through its first user message.
+
+    Empty if the body is not that of a conversation or a prompt.
+    """
+    try:
+        parts = _decode_conversation(body)
+        digest = hashlib.blake2b(digest_size=16)
+        first = _through_first_user(parts.messages) or _through_first_user(parts.input)
+        first = first or [bytes(parts.prompt)[:PROMPT_SIZE]]
+        if not any(first):
+            return b""
+        for part in (parts.system, parts.instructions, parts.tools):
+            digest.update(bytes(part) + b"\0")
+        for item in first:
+            digest.update(item + b"\0")
+        return digest.digest()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b""
+
+
+def _through_first_user(raw: msgspec.Raw) -> list[bytes]:
+    data = bytes(raw)
+    if not data.startswith(b"["):
+        return [data[:PROMPT_SIZE]] if data.startswith(b'"') else []
+    items = []
+    for item in _decode_list(data):
+        items.append(bytes(item))
+        if items[-1].startswith(b"{") and _decode_role(items[-1]).role == "user":
+            break
+    return items

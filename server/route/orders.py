@@ -1,0 +1,179 @@
+"""order_of: from a client's request to an Order."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from litestar import Request
+from litestar.exceptions import InternalServerException
+
+from server.error_shapes import ID_KEY
+from server.errors import APIError
+from server.route.call import (
+    Asked,
+    Call,
+    asked,
+    conversation_key,
+    request_headers,
+    with_model,
+)
+from server.route.ends import SSE_PATHS
+from server.route.model import Model
+from server.route.order import Order
+from server.route.routing import Routing
+from server.route.upstream import Upstream
+from server.tenants.tenant import tenant_of
+
+AnyRequest = Request[Any, Any, Any]
+
+DOORS = frozenset(
+    {
+        "apply-template",
+        "chat/completions",
+        "classify",
+        "completion",
+        "completions",
+        "detokenize",
+        "embeddings",
+        "generate",
+        "infill",
+        "messages",
+        "messages/count_tokens",
+        "pooling",
+        "rerank",
+        "responses",
+        "score",
+        "tokenize",
+        "api/chat",
+        "api/embed",
+        "api/embeddings",
+        "api/generate",
+        "api/show",
+    }
+)
+"""Paths, without /v1, at which a request that names no model gets the default one."""
+
+_RESPONSES = frozenset({"/v1/responses", "/responses"})
+
+
+async def order_of(request: AnyRequest, routing: Routing) -> Order:
+    """Read a request that names a model. Raises APIError."""
+    path = request.scope["path"]
+    _check_media_type(request, path)
+    body = await _body(request)
+    wanted = asked(body)
+    model = _model(routing, wanted, path)
+    tenant = tenant_of(request.scope).name
+    there, preferred = model.name_there, None
+    if there is not None and wanted.model_name not in {None, there}:
+        assert wanted.model_name is not None
+        body = with_model(body, wanted.model_name, there)
+    if path in _RESPONSES and wanted.previous_response_id is not None:
+        preferred = _server_of(routing, wanted.previous_response_id, tenant, model)
+    has_choice = len(model.upstreams) > 1
+    is_stream = wanted.stream is True and path in SSE_PATHS
+    note = partial(_note, routing, tenant, model) if path in _RESPONSES else None
+    return Order(
+        call=_call(request, body, is_stream=is_stream),
+        model=model,
+        tenant=tenant,
+        request_id=request.scope["state"][ID_KEY],
+        key=conversation_key(body) if has_choice else b"",
+        preferred=preferred,
+        keep_alive_interval=routing.settings.keep_alive_interval,
+        on_first=note,
+    )
+
+
+def order_of_response(request: AnyRequest, routing: Routing, response_id: str) -> Order:
+    """Pass on a request about a stored response. Raises APIError."""
+    tenant = tenant_of(request.scope).name
+    found = routing.responses.find(response_id, tenant)
+    model = None if found is None else routing.fleet.models[found[0]]
+    if found is None or model is None or found[1] not in model.upstreams:
+        raise _response_not_found(response_id)
+    return Order(
+        call=_call(request, b"", is_stream=False),
+        model=model,
+        tenant=tenant,
+        request_id=request.scope["state"][ID_KEY],
+        preferred=found[1],
+    )
+
+
+def _model(routing: Routing, wanted: Asked, path: str) -> Model:
+    if wanted.model_name is not None:
+        return routing.model(wanted.model_name, is_ollama=path.startswith("/api/"))
+    if path.removeprefix("/v1").removeprefix("/") not in DOORS:
+        raise APIError(404, "There is no such route.", code="unknown_url")
+    model = routing.default_model()
+    if model is None:
+        raise APIError(
+            400,
+            "Missing required parameter: 'model'. There are several models and no default.",
+            param="model",
+            code="missing_required_parameter",
+        )
+    return model
+
+
+def _server_of(routing: Routing, response_id: str, tenant: str, model: Model) -> Upstream:
+    """The server that keeps a response. Its tenant is known to the router only."""
+    found = routing.responses.find(response_id, tenant)
+    if found is None or found[1] not in model.upstreams:
+        raise APIError(
+            404,
+            f"Previous response with id '{response_id[:64]}' not found.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return found[1]
+
+
+def _note(routing: Routing, tenant: str, model: Model, data: bytes, upstream: Upstream) -> None:
+    routing.responses.note(data, tenant, model.name, upstream)
+
+
+def _response_not_found(response_id: str) -> APIError:
+    return APIError(
+        404,
+        f"Response with id '{response_id[:64]}' not found.",
+        param="response_id",
+        code="response_not_found",
+    )
+
+
+def _call(request: AnyRequest, body: bytes, *, is_stream: bool) -> Call:
+    scope = request.scope
+    target = scope["raw_path"]
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    client = scope.get("client")
+    headers = request_headers(
+        scope["headers"],
+        client=None if client is None else client[0],
+        request_id=scope["state"][ID_KEY],
+    )
+    return Call(scope["method"], scope["path"], target, headers, body, is_stream)
+
+
+def _check_media_type(request: AnyRequest, path: str) -> None:
+    """Only JSON: a page of another origin could send other types without permission.
+
+    The models' servers do not see the origin, so it is checked here.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    is_open = path.startswith("/api/") and "origin" not in request.headers
+    if media_type.lower() != "application/json" and not is_open:
+        raise APIError(415, f"Content-Type must be application/json, not {media_type or 'absent'}.")
+
+
+async def _body(request: AnyRequest) -> bytes:
+    try:
+        body = await request.body()
+    except InternalServerException:
+        raise APIError(499, "The client disconnected before its request was read.") from None
+    if not body:
+        raise APIError(400, "The body is empty; a JSON object is expected.")
+    return body

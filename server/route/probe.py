@@ -1,0 +1,28 @@
+"""sickness: asks a server for its health."""
+
+from __future__ import annotations
+
+from server.route.address import Address
+from server.route.answer import UpstreamFailed, send
+from server.route.call import Call
+
+
+async def sickness(
+    address: Address,
+    path: str,
+    timeout: float,  # noqa: ASYNC109 - a limit of the question, not a cancellation
+) -> str:
+    """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
+    call = Call("GET", path, path.encode(), [(b"accept", b"*/*")], b"")
+    request = call.head(address, None, 0)
+    try:
+        answer = await send(address, request, silence=timeout, connect_timeout=timeout)
+    except UpstreamFailed as failure:
+        return str(failure)
+    try:
+        await answer.head()
+    except UpstreamFailed as failure:
+        return str(failure)
+    finally:
+        answer.close()
+    return "" if answer.status == 200 else f"{path} answers {answer.status}"

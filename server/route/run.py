@@ -1,0 +1,76 @@
+"""The router's process: one socket, one event loop, graceful shutdown."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from litestar import Litestar
+
+from server.connections.errors import FrontError
+from server.connections.opening import open_front
+from server.connections.turn_away import Headers, TurnAway
+from server.draining import DrainingServer, server_config
+from server.route.app import create_app
+from server.route.config import ConfigError, read_config
+from server.route.edge import with_edge
+from server.route.routing import Routing
+from server.route.settings import RouteSettings, environ_of_models
+from server.route.traffic import Traffic
+
+
+def run(settings: RouteSettings) -> int:
+    """Route until a signal and return the exit code. Main thread only."""
+    server = settings.server
+    try:
+        config = read_config(settings.config)
+        front = open_front(server)
+    except (ConfigError, FrontError) as error:
+        print(f"roseinfer: {error}", file=sys.stderr)
+        return 2
+    app = create_app(config, server, environ_of_models(os.environ))
+    uvicorn_config = server_config(with_edge(app, server), server)
+    router = _Router(uvicorn_config, front, server.drain_timeout, _Work(app))
+    print(f"Listening on {front.url}, routing to {', '.join(config.models)}", flush=True)
+    try:
+        router.run(sockets=[])
+    finally:
+        front.close()
+    return 0
+
+
+class _Router(DrainingServer):
+    """Ready from the start: models are loaded as they are needed."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.announce_ready()
+
+
+class _Work:
+    """The open requests, once the application's lifespan has begun. Event loop only."""
+
+    def __init__(self, app: Litestar) -> None:
+        self._app = app
+
+    @property
+    def _traffic(self) -> Traffic:
+        routing: Routing = self._app.state.routing
+        return routing.traffic
+
+    def turn_away(self) -> TurnAway:
+        return _pass
+
+    def is_alive(self) -> bool:
+        return True  # it is asked on the event loop
+
+    async def drain(self, seconds: float) -> None:
+        await self._traffic.drain(seconds)
+
+    def cancel_all(self) -> None:
+        self._traffic.cancel_all()
+
+
+def _pass(_method: bytes, _url: bytes, _headers: Headers, _client: tuple[str, int] | None) -> None:
+    """Answer nothing from the head alone."""
