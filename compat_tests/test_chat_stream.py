@@ -22,6 +22,7 @@ from compat_tests.support.api import (
 from compat_tests.support.faults import FAIL_AT_ONCE, FAIL_MIDWAY, NO_NUMBERS, STALL
 from compat_tests.support.http import Clock, strict_json
 from compat_tests.support.process import ServerProcess
+from compat_tests.support.waiting import in_tries
 
 STORY = "Tell me a story."
 
@@ -236,7 +237,7 @@ def test_c023_the_body_ends_with_done(api: Api) -> None:
             if seen.endswith(b"data: [DONE]\n\n"):
                 clock = Clock()
         assert seen.endswith(b"data: [DONE]\n\n")
-        assert clock.seconds < 0.05
+        assert clock.seconds < 5, "the end waits for no timeout"
         again = connection.request("POST", CHAT, api.chat_body(max_tokens=2))
         assert again.status == 200
         assert again.json["choices"]
@@ -250,18 +251,22 @@ def test_c024_no_empty_deltas(api: Api) -> None:
 
 
 def test_c025_tokens_are_flushed_one_at_a_time(api: Api) -> None:
-    clock = Clock()
     body = api.chat_body(STORY, stream=True, max_tokens=200, ignore_eos=True)
-    with api.open(CHAT, body) as (_, reply):
-        times = [
-            clock.seconds
-            for event in sse.iter_events(reply.pieces())
-            if b'"content":' in event and b'"role"' not in event
-        ]
-    total = clock.seconds
-    assert len(times) > 50
-    assert times[0] < total / 4
-    assert times[len(times) // 2] < total * 0.8
+
+    def check() -> None:
+        clock = Clock()
+        with api.open(CHAT, body) as (_, reply):
+            times = [
+                clock.seconds
+                for event in sse.iter_events(reply.pieces())
+                if b'"content":' in event and b'"role"' not in event
+            ]
+        total = clock.seconds
+        assert len(times) > 50
+        assert times[0] < total / 4
+        assert times[len(times) // 2] < total * 0.8
+
+    in_tries(check)
 
 
 def test_c026_no_chunk_splits_a_character(api: Api, tokenizer) -> None:

@@ -47,9 +47,9 @@ class Baseline:
             and now["num_free_blocks"] == self.before["num_free_blocks"]
         )
 
-    def check_back(self, timeout: float = 2.0) -> None:
+    def check_back(self) -> None:
         """All blocks are free, and no answer was generated to its end."""
-        eventually(self.is_back, timeout=timeout, what="freeing of all blocks")
+        eventually(self.is_back, what="freeing of all blocks")
         after = self._api.server.stats()["num_output_tokens"]
         assert after - self.before["num_output_tokens"] < FEWEST
 
@@ -114,7 +114,7 @@ def test_c127_close_while_queued(narrow: Api) -> None:
         waiting.send("POST", CHAT, body)
         eventually(lambda: server.stats()["num_waiting"] == 1)
         waiting.close()
-        eventually(lambda: server.stats()["num_waiting"] == 0, timeout=2)
+        eventually(lambda: server.stats()["num_waiting"] == 0)
         assert server.stats()["num_running"] == 1
     base.check_back()
 
@@ -130,7 +130,7 @@ def test_c127_close_in_the_middle_of_the_prompt(api: Api) -> None:
             eventually(
                 lambda: api.server.stats()["num_running"] > 0 or api.is_idle(), interval=0.001
             )
-        eventually(base.is_back, timeout=2)
+        eventually(base.is_back)
 
 
 def test_c127_close_with_a_reset(api: Api) -> None:
@@ -157,7 +157,7 @@ def test_c127_a_storm_of_leavers(api: Api) -> None:
                     next(pieces)
 
     in_threads(leave, range(48), width=16)
-    base.check_back(timeout=5)
+    base.check_back()
 
 
 def test_c127_closing_one_leaves_the_others_alone(api: Api) -> None:
@@ -220,9 +220,9 @@ def test_c129_a_client_that_reads_nothing_slows_nobody(api: Api) -> None:
         for _ in range(3):
             again, beside = timed()
             assert again == text
-        assert beside < alone * 8 + 2
+        assert beside < alone * 8 + 10
         assert api.server.health() == (200, "ok")
-    eventually(base.is_back, timeout=3)
+    eventually(base.is_back)
 
 
 @pytest.mark.slow
@@ -417,8 +417,9 @@ def test_c138_streamed_and_with_n(api: Api) -> None:
 
 def test_the_sdk_does_not_repeat_what_cannot_succeed(server: ServerProcess) -> None:
     """The default client retries twice; a refusal must cost one request."""
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused") as client:
-        clock = Clock()
-        with pytest.raises(openai.BadRequestError):
-            client.chat.completions.create(model=server.model, messages=user("x"), temperature=9)
-        assert clock.seconds < 0.4
+    with (
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused") as client,
+        pytest.raises(openai.BadRequestError) as refused,
+    ):
+        client.chat.completions.create(model=server.model, messages=user("x"), temperature=9)
+    assert refused.value.response.request.headers["x-stainless-retry-count"] == "0"

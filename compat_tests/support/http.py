@@ -202,7 +202,7 @@ class Connection:
                 return
             yield data
 
-    def is_closed_by_peer(self, timeout: float = 2.0) -> bool:
+    def is_closed_by_peer(self, timeout: float = 20.0) -> bool:
         """Whether the peer ends the connection, without another byte, within ``timeout``."""
         self.socket.settimeout(timeout)
         try:

@@ -7,6 +7,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 20.0
+"""Seconds within which what must happen happens, however busy the machine is."""
+
 _never = threading.Event()
 
 
@@ -15,8 +18,21 @@ def pause(seconds: float) -> None:
     _never.wait(seconds)
 
 
+def in_tries(check: Callable[[], None], num_tries: int = 4) -> None:
+    """Call ``check`` until it raises no AssertionError; the last one counts.
+
+    For the order of moments, which a machine that stops for a while can break.
+    """
+    for _ in range(num_tries - 1):
+        try:
+            return check()
+        except AssertionError:
+            continue
+    return check()
+
+
 def eventually(
-    probe: Callable[[], T], *, timeout: float = 5.0, interval: float = 0.01, what: str = ""
+    probe: Callable[[], T], *, timeout: float = PATIENCE, interval: float = 0.01, what: str = ""
 ) -> T:
     """Return the first true value of ``probe``; fail when there is none within ``timeout``."""
     deadline = time.monotonic() + timeout

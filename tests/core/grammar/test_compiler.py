@@ -35,6 +35,10 @@ from tests.support.tokenizers import word_piece
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
+PATIENCE = 20.0
+"""Seconds: what is not bounded takes longer. What is takes two at most, if it gets a processor."""
+
+
 @pytest.fixture(scope="module")
 def decoder():
     return Decoder()
@@ -128,7 +132,7 @@ REFUSED = {
 def test_hostile_grammars_compile_in_time(decoder, name):
     start = time.monotonic()
     decoder.compiler.check(SERVED[name])
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < PATIENCE
     decoder.run(decoder.sequence(SERVED[name], max_tokens=12))
 
 
@@ -136,7 +140,7 @@ def test_hostile_grammars_compile_in_time(decoder, name):
 def test_hostile_grammars_are_refused_in_time(decoder, name):
     start = time.monotonic()
     refusal(decoder, REFUSED[name])
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < PATIENCE
     sequence = decoder.sequence(choice(["yes"]))
     assert decoder.run(sequence) == ["yes"]
 
