@@ -10,9 +10,12 @@ Starts a server and sends two loads of equal requests for ``--seconds`` each:
 
 An answer counts as goodput if it is complete within ``--deadline`` seconds, and before the load's
 ``--seconds`` are over: afterwards nothing overloads the server. Prints one line a load:
-goodput, statuses, the median time of a 429, the server's CPU time per answer and the client's share
-of the processors; and the ratio of the two goodputs. On a small machine the client takes processor
-time from the server: the CPU time per answer tells what refusals cost without it. Run nothing else.
+goodput, statuses, the median time of a 429, the server's CPU time per answer and the processors
+that the client took; and the ratio of the two goodputs. On a small machine the client takes
+processor time from the server, ten times as much in overload. So the last line has a second ratio,
+of the good answers per second of the processor time that the client left (all processors' time less
+the client's own): what is missing from 100 % there is what refusals cost the server. Run nothing
+else.
 """
 
 from __future__ import annotations
@@ -37,6 +40,33 @@ from benchmarks.process import ServerProcess
 START_TIMEOUT = 600.0
 LOST = 0
 """Status of a request without an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goodput:
+    """The good answers of one load. ``client`` is the client's CPU time in ``seconds``."""
+
+    num_good: int
+    seconds: float
+    client: float
+    num_processors: int
+
+    @property
+    def per_second(self) -> float:
+        return self.num_good / self.seconds
+
+    @property
+    def per_processor_second(self) -> float:
+        """Answers per second of processor time that the client left to the server."""
+        return self.num_good / (self.num_processors * self.seconds - self.client)
+
+    def kept(self, peak: Goodput) -> str:
+        """How much of the goodput of ``peak`` this is."""
+        return (
+            f"overload keeps {self.per_second / peak.per_second:.0%} of the goodput, "
+            f"{self.per_processor_second / peak.per_processor_second:.0%} "
+            "per second of processor time that the client left"
+        )
 
 
 @dataclass
@@ -98,30 +128,42 @@ async def _measure(options: argparse.Namespace, server: ServerProcess) -> None:
     )
     request = endpoint.request("POST", "/v1/completions", body)
 
-    async def run(name: str, rate: float | None) -> float:
+    async def run(name: str, rate: float | None) -> Goodput:
         before = host.usage(server.pid)
         load = Load(endpoint, request, options.deadline, end=before.at + options.seconds)
+        at_end = asyncio.create_task(_usage_at(load.end, server.pid))
         if rate is None:
             await load.closed(options.sequences, options.seconds)
         else:
             await load.open(rate, options.seconds)
-        after = host.usage(server.pid)
-        cpu = after.tree - before.tree
-        share = (after.own - before.own) / (after.at - before.at) / (os.cpu_count() or 1)
-        goodput = load.num_good / options.seconds
+        end = await at_end
+        cpu = host.usage(server.pid).tree - before.tree
+        found = Goodput(
+            num_good=load.num_good,
+            seconds=end.at - before.at,
+            client=end.own - before.own,
+            num_processors=len(os.sched_getaffinity(0)),
+        )
         refused = f"{1000 * median(load.refusals):.0f} ms" if load.refusals else "none"
         print(
-            f"{name}: {goodput:.1f} good answers/s, statuses {dict(load.statuses)}, "
+            f"{name}: {found.per_second:.1f} good answers/s, statuses {dict(load.statuses)}, "
             f"median 429 {refused}, {1000 * cpu / load.statuses[200]:.0f} ms CPU per answer, "
-            f"the client took {share:.0%} of the processors",
+            f"the client took {found.client / found.seconds:.2f} of {found.num_processors} "
+            f"processors, {found.per_processor_second:.1f} good answers per second of the rest",
             flush=True,
         )
-        return goodput
+        return found
 
     await Load(endpoint, request, options.deadline).closed(options.sequences, 2.0)  # warm up
     peak = await run("capacity", None)
-    overload = await run("overload", options.factor * peak)
-    print(f"overload keeps {overload / peak:.0%} of the goodput")
+    overload = await run("overload", options.factor * peak.per_second)
+    print(overload.kept(peak))
+
+
+async def _usage_at(end: float, pid: int) -> host.Usage:
+    """The CPU use so far at the time ``end`` (``time.perf_counter``)."""
+    await asyncio.sleep(end - time.perf_counter())
+    return host.usage(pid)
 
 
 def main() -> None:
