@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from functools import partial
 
 from litestar import Litestar
 
 from core.contract.errors import Unavailable
-from server.connections.refusal import raw_response
+from server.connections.early import early_answer
 from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_urls
-from server.errors import APIError, retry_headers, to_api_error
+from server.errors import to_api_error
 from server.hosts import HostPolicy
-from server.request_id import id_headers, id_of, log_refusal
+from server.request_id import id_of
 from server.serving import Serving
 from server.tenants.address import tenant_at
 from server.tenants.keys import KEY_HEADERS, Keys, token_in
@@ -71,13 +70,18 @@ class EarlyRefusal:
             return None
         admission.refuse(admission.choices)
         error = to_api_error(admission.choices.refusal(1))
-        return partial(_answer, self._serving, error, path, tenant, id_of(headers))
+        records = self._serving.records
+        return early_answer(error, "POST", path, tenant, id_of(headers), records)
 
     def _pass(self, tenant: str) -> None:
         """Count a request until it has begun, or waits for its turn."""
-        if not self._passed:
-            self._loop.call_soon(self._passed.clear)  # before the loop reads again
         self._passed[tenant] += 1
+        self._loop.call_soon(self._forget, tenant)  # just before the request's task begins
+
+    def _forget(self, tenant: str) -> None:
+        self._passed[tenant] -= 1
+        if not self._passed[tenant]:
+            del self._passed[tenant]
 
     def _tenant(self, headers: Headers, client: tuple[str, int] | None) -> Tenant | None:
         """The tenant of a request, None if it is not clear."""
@@ -95,18 +99,3 @@ class EarlyRefusal:
                 if self._keys:
                     tenant = self._keys.find(token_in(name, value))
         return tenant
-
-
-def _answer(
-    serving: Serving,
-    error: APIError,
-    path: str,
-    tenant: Tenant,
-    request_id: bytes,
-    *,
-    is_last: bool,
-) -> bytes:
-    log_refusal(serving.records, path, tenant, request_id, error)
-    ids = {name.decode(): value.decode() for name, value in id_headers(path, request_id)}
-    headers = {**ids, "openai-processing-ms": "0"}
-    return raw_response(error, headers | retry_headers(error), is_last=is_last, path=path)

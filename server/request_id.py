@@ -87,10 +87,18 @@ def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def log_refusal(
-    records: RequestLog, path: str, tenant: Tenant, request_id: bytes, error: APIError
+    method: str,
+    path: str,
+    tenant: Tenant,
+    request_id: bytes,
+    error: APIError,
+    records: RequestLog | None,
 ) -> None:
-    """Record a POST that is refused from its head, without the application."""
-    trace = Trace(method="POST", path=path, key=tenant.name, request_id=request_id.decode())
+    """Log a request that is refused from its head, without the application.
+
+    With ``records``, it is recorded too.
+    """
+    trace = Trace(method=method, path=path, key=tenant.name, request_id=request_id.decode())
     trace.responds(error.status)
     trace.error, trace.is_complete = error, True
-    write_line(trace, records.end(trace))
+    write_line(trace, None if records is None else records.end(trace))

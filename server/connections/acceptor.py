@@ -15,7 +15,7 @@ from functools import partial
 
 from server.connections.gate import Gate, Place, ThrottledLog
 
-MAX_ACCEPTS = 128
+MAX_ACCEPTS = 32
 """Connections that are accepted in one turn of the event loop."""
 
 PAUSE_WITHOUT_DESCRIPTORS = 0.1

@@ -1,34 +1,30 @@
-"""busy_app: what connections above the limit are answered."""
+"""turn_away_busy: what requests on connections above the limit are answered."""
 
 from __future__ import annotations
 
-from litestar.types import ASGIApp, Receive, Scope, Send
+from urllib.parse import unquote
 
 from core.contract.errors import Unavailable
 from server.connections import refusal
-from server.errors import send_error, to_api_error
-from server.request_id import with_request_id
-from server.tenants.keys import Keys
-from server.tenants.middleware import with_tenant
+from server.connections.early import early_answer
+from server.connections.turn_away import EarlyAnswer, Headers
+from server.errors import to_api_error
+from server.request_id import id_of
+from server.tenants.address import tenant_at
 
 PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
 """Paths that the application answers all the same."""
 
 
-def busy_app(app: ASGIApp) -> ASGIApp:
-    """Answer 503 and end the connection. Probes of health go to ``app``.
+def turn_away_busy(
+    method: bytes, url: bytes, headers: Headers, client: tuple[str, int] | None
+) -> EarlyAnswer | None:
+    """Answer 503. Probes of health are left to the application.
 
     Keys are not looked up: in the access log, the tenant is the connection's address.
     """
-    refuse = with_tenant(with_request_id(_refuse), Keys())
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await (app if scope["path"] in PROBES else refuse)(scope, receive, send)
-
-    return answer
-
-
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+    path = unquote(url.partition(b"?")[0].decode("latin-1"))
+    if path in PROBES:
+        return None
     error = to_api_error(Unavailable(refusal.BUSY.message))
-    error.headers["connection"] = "close"
-    await send_error(scope, send, error)
+    return early_answer(error, method.decode(), path, tenant_at(client), id_of(headers))

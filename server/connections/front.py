@@ -13,8 +13,8 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from server.connections.acceptor import Acceptor
-from server.connections.busy import busy_app
 from server.connections.gate import Gate, Place
+from server.connections.heads import Heads
 from server.connections.limits import ConnectionLimits
 from server.connections.listener import remove_socket, url_of
 from server.connections.protocol import GuardedProtocol
@@ -53,8 +53,7 @@ class Front:
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded."""
         loop = asyncio.get_running_loop()
-        app: Any = config.loaded_app
-        busy: Any = busy_app(app)
+        heads = Heads()
 
         def make_protocol(place: Place) -> GuardedProtocol:
             return GuardedProtocol(
@@ -64,7 +63,7 @@ class Front:
                 loop,
                 place=place,
                 limits=self.limits,
-                busy=busy,
+                heads=heads,
                 turn_away=turn_away,
             )
 

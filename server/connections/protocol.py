@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -19,11 +18,15 @@ from uvicorn.server import ServerState
 
 from server.connections import refusal
 from server.connections.answering import LingeringTransport, extensions_of
+from server.connections.busy import turn_away_busy
 from server.connections.gate import Place
+from server.connections.heads import Heads
 from server.connections.limits import ConnectionLimits
 from server.connections.phase import Phase
+from server.connections.timer import Timer
 from server.connections.turn_away import EarlyAnswer, TurnAway
 from server.connections.upgrade import head_without_upgrade
+from server.tenants.address import tenant_at
 
 logger = logging.getLogger("roseinfer.connections")
 
@@ -35,9 +38,9 @@ class RefusedBytesError(Exception):
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. Event loop only.
 
-    ``place`` is the connection's place at the gate. ``busy`` answers instead of the application
-    while too many connections have requests. ``turn_away`` may answer from the head alone, which
-    costs less than an answer of the application.
+    ``place`` is the connection's place at the gate. ``turn_away`` may answer from the head alone,
+    which costs less than an answer of the application; ``turn_away_busy`` does while too many
+    connections have requests. ``heads`` says when a request that begins is parsed.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class GuardedProtocol(HttpToolsProtocol):
         *,
         place: Place,
         limits: ConnectionLimits,
-        busy: Any,
+        heads: Heads,
         turn_away: TurnAway,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
@@ -57,14 +60,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive = cast("int", limits.idle_timeout)
         self._place = place
         self._limits = limits
-        self._busy = busy
+        self._heads = heads
         self._turn_away = turn_away
         self._early: EarlyAnswer | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
         self._refusal: refusal.Refusal | None = None  # why a callback has stopped the parser
-        self._timer: asyncio.TimerHandle | None = None  # of head, body and lingering
-        self._write_timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(loop)  # of head, body and lingering
+        self._write_timer = Timer(loop)
+        self._held = b""  # the first bytes of a request that waits to be parsed
         self._is_upgrade = False
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
@@ -81,21 +85,42 @@ class GuardedProtocol(HttpToolsProtocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
-        self._start_timer(self._limits.idle_timeout, self.transport.close)
+        self._timer.start(self._limits.idle_timeout, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the gate."""
         super().connection_lost(exc)
         self._phase = Phase.END
-        self._stop_timer()
-        self._stop_write_timer()
+        self._timer.stop()
+        self._write_timer.stop()
+        self._heads.discard(self)
         self._place.leave()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, then check sizes and start the deadline of what is incomplete."""
+        """Parse now, or later if many requests begin in this turn of the event loop."""
         if self._phase in {Phase.LAST_ANSWER, Phase.END}:
             self._drop(len(data))
-            return
+        elif self._phase is Phase.REQUEST and not self._heads.may_begin(data):
+            self._hold(data)
+        else:
+            self._take(data)
+
+    def begin_held(self) -> None:
+        """Parse what was held."""
+        data, self._held = self._held, b""
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            self._take(data)
+
+    def _hold(self, data: bytes) -> None:
+        if not self._held:
+            self._place.stop_waiting()
+            self.flow.pause_reading()
+            self._heads.wait(tenant_at(self.client).name, self)
+        self._held += data
+
+    def _take(self, data: bytes) -> None:
+        """Parse, then check sizes and start the deadline of what is incomplete."""
         self._data_size = len(data)
         body_size = self._body_size
         was_body = self._phase is Phase.BODY
@@ -112,12 +137,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Give the client the write timeout to read."""
         super().pause_writing()
-        self._start_write_timer()
+        self._limit_writing()
 
     def resume_writing(self) -> None:
         """Stop the write timeout."""
         super().resume_writing()
-        self._stop_write_timer()
+        self._write_timer.stop()
 
     # The parser's callbacks
 
@@ -159,19 +184,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._place.stop_waiting()
-        if self._place.is_above_limit:
-            self.app = self._busy
-        else:
-            method = self.parser.get_method()
-            self._early = self._turn_away(method, self.url, self.headers, self.client)
-            if self._early is not None:
-                self._phase = Phase.TURNED_AWAY
-                return
+        turn_away = turn_away_busy if self._place.is_above_limit else self._turn_away
+        method = self.parser.get_method()
+        self._early = turn_away(method, self.url, self.headers, self.client)
+        if self._early is not None:
+            self._phase = Phase.TURNED_AWAY
+            return
         super().on_headers_complete()
         self.scope["extensions"] = extensions_of(self.cycle)
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
-        self._stop_timer()
+        self._timer.stop()
         if self._place.is_crowded:
             self.cycle.keep_alive = False
 
@@ -191,7 +214,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._complete_early()
             return
         super().on_message_complete()
-        self._stop_timer()
+        self._timer.stop()
         self._phase = Phase.ANSWER
         self.cycle.transport = self.transport
 
@@ -201,7 +224,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Wait for the next request, or end the connection."""
         super().on_response_complete()
         if self.transport.get_write_buffer_size():
-            self._start_write_timer()
+            self._limit_writing()
         if self._phase is Phase.BODY:
             self._linger()
         elif self._phase is Phase.ANSWER and not self.transport.is_closing():
@@ -241,7 +264,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(refusal.LARGE_HEAD)
         elif self._head_size == self._data_size:  # its first bytes
             self._place.wait(self._make_way)  # it is the youngest again
-            self._start_timer(self._limits.head_timeout, self._on_late_head)
+            self._timer.start(self._limits.head_timeout, self._on_late_head)
 
     def _continue_body(self, new_size: int | None) -> None:
         """``new_size`` is None if the head came with these bytes."""
@@ -250,7 +273,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 "asyncio.Transport", LingeringTransport(self.transport, self._linger)
             )
             self._body_start = self.loop.time()
-            self._start_timer(self._limits.body_grace, self._on_late_body)
+            self._timer.start(self._limits.body_grace, self._on_late_body)
             return
         self._framing_size += self._data_size - new_size
         self._barren_size = 0 if new_size else self._barren_size + self._data_size
@@ -273,7 +296,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._close()
         else:
             self._wait_for_request()
-            self._start_timer(self._limits.idle_timeout, self.transport.close)
+            self._timer.start(self._limits.idle_timeout, self.transport.close)
 
     def _answer_early(self, *, is_last: bool) -> None:
         assert self._early is not None
@@ -322,7 +345,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._start_timer(self._limits.linger_timeout, self.transport.abort)
+        self._timer.start(self._limits.linger_timeout, self.transport.abort)
 
     def _make_way(self) -> None:
         """End the connection for a new one.
@@ -337,9 +360,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def _close(self) -> None:
         """End the connection when everything is written."""
         self._phase = Phase.END
-        self._stop_timer()
+        self._timer.stop()
         if self.transport.get_write_buffer_size():
-            self._start_write_timer()
+            self._limit_writing()
             self.transport.close()
         else:
             self.transport.abort()  # at once, also where TLS would wait for the client
@@ -347,42 +370,23 @@ class GuardedProtocol(HttpToolsProtocol):
     # Deadlines
 
     def _on_late_head(self) -> None:
-        self._timer = None
         self._refuse(refusal.LATE_HEAD)
 
     def _on_late_body(self) -> None:
-        self._timer = None
         limits, now = self._limits, self.loop.time()
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:
             self._body_start = now  # the application has not asked for more
         due = self._body_start + limits.body_grace + self._body_size / limits.body_rate
         if now < due:
-            self._start_timer(due - now, self._on_late_body)
+            self._timer.start(due - now, self._on_late_body)
         else:
             self._refuse(refusal.LATE_BODY)
 
     def _on_late_write(self) -> None:
-        self._write_timer = None
         if self.transport.get_write_buffer_size():
             logger.info("ended a connection whose client did not read")
             self.transport.abort()
 
-    def _start_timer(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(seconds, callback)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _start_write_timer(self) -> None:
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(
-                self._limits.write_timeout, self._on_late_write
-            )
-
-    def _stop_write_timer(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+    def _limit_writing(self) -> None:
+        if not self._write_timer.is_running:
+            self._write_timer.start(self._limits.write_timeout, self._on_late_write)

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from server.connections.busy import busy_app
 from server.connections.gate import Gate
+from server.connections.heads import Heads
 from server.connections.limits import ConnectionLimits
 from server.connections.protocol import GuardedProtocol
 from tests.support.engines import DEADLINE
@@ -217,7 +217,12 @@ async def gate(loop):
 
 
 @pytest.fixture
-async def connect(app, loop, gate):
+async def heads():
+    return Heads()
+
+
+@pytest.fixture
+async def connect(app, loop, gate, heads):
     """Connect clients to protocols; limits may be given."""
     config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none")
     config.load()
@@ -239,7 +244,7 @@ async def connect(app, loop, gate):
                 loop,
                 place=place,
                 limits=ConnectionLimits(**limits),
-                busy=busy_app(app),
+                heads=heads,
                 turn_away=app.turn_away,
             )
             real = asyncio.get_running_loop()

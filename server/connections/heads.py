@@ -1,0 +1,82 @@
+"""Heads: requests that arrive together are parsed a few in each turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from server.admission.fair_line import FairLine
+from server.connections.busy import PROBES
+
+PER_TURN = 16
+"""Requests that are parsed in one turn of the loop: refusals of two milliseconds, at most.
+
+As many probes are parsed beside them.
+"""
+
+_STARTS_OF_PROBES = tuple(
+    f"{method} {path}{end}".encode()
+    for method in ("GET", "HEAD")
+    for path in sorted(PROBES)
+    for end in " ?"
+)
+
+
+class Held(Protocol):
+    """A connection whose request waits to be parsed. Hashable."""
+
+    def begin_held(self) -> None:
+        """Parse the request. Does not raise."""
+
+
+class Heads:
+    """Requests begin a few at a time, and probes of health before all others. Event loop only.
+
+    A turn of the loop reads every connection that has bytes. This makes it short: the connections
+    hand in their bytes, and between two turns the loop accepts others, reads probes and sends what
+    the engine has delivered. Clients' addresses take turns.
+    """
+
+    def __init__(self) -> None:
+        """The event loop is running."""
+        self._loop = asyncio.get_running_loop()
+        self._line: FairLine[Held] = FairLine()
+        self._num_begun = self._num_probes = 0
+        self._is_scheduled = False
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._line)
+
+    def may_begin(self, data: bytes) -> bool:
+        """Whether a request that starts with these bytes may be parsed now. If so, it counts."""
+        if self._num_begun < PER_TURN and not self._line:
+            self._num_begun += 1
+        elif self._num_probes < PER_TURN and data.startswith(_STARTS_OF_PROBES):
+            self._num_probes += 1
+        else:
+            return False
+        self._schedule()
+        return True
+
+    def wait(self, client: str, held: Held) -> None:
+        """Call ``held.begin_held`` when it is its turn."""
+        self._line.push(client, 1, held)
+        self._schedule()
+
+    def discard(self, held: Held) -> None:
+        """Forget a connection that has ended. Idempotent."""
+        self._line.discard(held)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._num_begun = self._num_probes = 0
+        while self._line and self._num_begun < PER_TURN:
+            self._num_begun += 1
+            self._schedule()
+            self._line.pop().begin_held()
