@@ -86,8 +86,11 @@ class Scheduler:
         self._admission.add(sequence)
 
     def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
-        """Learn the duration of a step, which decides the size of later chunks of prompts."""
-        if self._step_time is not None and num_tokens:
+        """Learn the duration of a step, which decides the size of later chunks of prompts.
+
+        ``num_tokens`` is not 0: an empty step is never run.
+        """
+        if self._step_time is not None:
             self._step_time.observe(num_tokens, num_sequences, seconds)
 
     def finish(self, sequence: Sequence) -> None:

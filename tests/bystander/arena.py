@@ -230,7 +230,8 @@ class Attack:
 
     ``may_refuse``: the queue is filled on purpose, so a bystander may be answered 429.
     ``flags``, ``num_descriptors`` and ``is_faulty`` (compat_tests/support/faulty_server.py) ask for
-    a server of its own. The faulty one answers 500 to the requests that ask for it.
+    a server of its own. The faulty one answers 500 to the requests that ask for it. ``kind`` is
+    what the attacked server makes: text, or ``embed`` or ``score``.
     """
 
     name: str
@@ -240,6 +241,7 @@ class Attack:
     flags: tuple[str, ...] = ()
     num_descriptors: int | None = None
     is_faulty: bool = False
+    kind: str = "text"
 
     @property
     def server_options(self) -> dict[str, Any]:

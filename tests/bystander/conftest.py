@@ -95,6 +95,45 @@ def quick_stand(start_server) -> Iterator[Stand]:
 
 
 @pytest.fixture(scope="package")
+def start_pooling(start_server, tmp_path_factory) -> Callable[[str], ServerProcess]:
+    """Start a server of a small model that makes vectors (``embed``) or scores (``score``)."""
+
+    def start(kind: str) -> ServerProcess:
+        # it imports torch and transformers
+        from tests.support.pooling_models import (  # noqa: PLC0415
+            describe,
+            save_cross_encoder,
+            save_encoder,
+        )
+
+        folder = tmp_path_factory.mktemp(kind)
+        if kind == "embed":
+            save_encoder(folder)
+            describe(folder, pooling={"pooling_mode": "mean"}, normalizes=True)
+        else:
+            save_cross_encoder(folder)
+        return start_server(str(folder)).wait_ready()
+
+    return start
+
+
+@pytest.fixture(scope="package")
+def quick_pooling_stand(start_pooling) -> Iterator[Stand]:
+    stand = Stand(start_pooling("embed"), size=0.1, num_tokens=0, kind="embed")
+    yield stand
+    stand.close()
+
+
+@pytest.fixture(scope="package")
+def pooling_stands(start_pooling) -> Iterator[dict[str, Stand]]:
+    kinds = ("embed", "score")
+    stands = {kind: Stand(start_pooling(kind), size=1, num_tokens=0, kind=kind) for kind in kinds}
+    yield stands
+    for stand in stands.values():
+        stand.close()
+
+
+@pytest.fixture(scope="package")
 def stand(start_server) -> Iterator[Stand]:
     stand = Stand(start_server().wait_ready(), size=1, num_tokens=1500)
     stand.fill_cache()

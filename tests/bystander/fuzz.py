@@ -45,8 +45,69 @@ BODIES: list[tuple[str, Json]] = [
     ("/tokenize", {"prompt": "hello", "return_token_strs": True}),
     ("/detokenize", {"tokens": [1, 2, 3]}),
     ("/generate", {"prompt": "hi", "max_new_tokens": 1}),
+    (
+        "/v1/responses",
+        {
+            "model": "roseinfer-tiny", "max_output_tokens": 1, "store": True, "truncation": "auto",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+                {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "7"},
+                {"type": "item_reference", "id": "msg_1"},
+            ],
+            "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+            "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}},
+            "reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"],
+        },
+    ),
+    ("/v1/responses", {"model": "roseinfer-tiny", "input": "hi", "max_output_tokens": 1,
+                       "stream": True, "previous_response_id": "resp_1"}),
+    (
+        "/v1/messages",
+        {
+            "max_tokens": 2, "system": [{"type": "text", "text": "s"}], "stream": True,
+            "messages": [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "t", "signature": "roseinfer:eJwrAQAAdQB1"},
+                    {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "t", "content": [
+                        {"type": "text", "text": "7"}
+                    ]}
+                ]},
+            ],
+            "tools": [{"name": "f", "input_schema": SCHEMA}], "tool_choice": {"type": "auto"},
+            "thinking": {"type": "enabled", "budget_tokens": 5}, "stop_sequences": ["a"],
+        },
+    ),
+    ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]}),
+    (
+        "/api/chat",
+        {
+            "messages": [
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "tool_calls": [
+                    {"function": {"name": "f", "arguments": {"a": 1}}}
+                ]},
+                {"role": "tool", "tool_name": "f", "content": "7"},
+            ],
+            "format": SCHEMA, "options": {"num_predict": 2, "stop": ["a"], "top_k": 5},
+            "tools": [TOOL], "think": True, "keep_alive": "5m",
+        },
+    ),
+    ("/api/generate", {"prompt": "x", "options": {"num_predict": 1}, "raw": True, "suffix": ""}),
+    ("/api/show", {"model": "roseinfer-tiny"}),
+    ("/v1/embeddings", {"input": ["a", "b"], "encoding_format": "base64"}),
+    ("/v1/rerank", {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1}),
+    ("/v1/score", {"text_1": "a", "text_2": ["b"], "truncate_prompt_tokens": 5}),
 ]  # fmt: skip
-GETS = ("/health", "/v1/models", "/stats", "/openapi.json", "/nowhere")
+GETS = (
+    *("/health", "/v1/models", "/stats", "/openapi.json", "/nowhere", "/api/tags", "/api/ps"),
+    *("/v1/responses/resp_1", "/v1/responses/resp_1/input_items?limit=5"),
+)
 
 WORDS = (
     *(b"\r\n", b"\n", b"\0", b"\xff", b"\xed\xa0\x80", b"{", b"}", b"[", b"]", b'"', b"\\", b":"),

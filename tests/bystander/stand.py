@@ -82,11 +82,11 @@ class Seen:
 class Witness:
     """The process of the bystanders."""
 
-    def __init__(self, server: ServerProcess, num_tokens: int) -> None:
+    def __init__(self, server: ServerProcess, num_tokens: int, kind: str) -> None:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.bystander.witness"),
-                *(server.host, str(server.port), str(num_tokens)),
+                *(server.host, str(server.port), str(num_tokens), kind),
             ],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -161,11 +161,13 @@ class Beside:
 class Stand:
     """Runs attacks beside the bystanders of one server."""
 
-    def __init__(self, server: ServerProcess, *, size: float, num_tokens: int) -> None:
-        """``num_tokens`` is the length of the neighbour's answer."""
+    def __init__(
+        self, server: ServerProcess, *, size: float, num_tokens: int, kind: str = "text"
+    ) -> None:
+        """``num_tokens`` is the length of the neighbour's answer. ``kind`` is the server's."""
         self.server = server
         self.size = size
-        self._witness = Witness(server, num_tokens)
+        self._witness = Witness(server, num_tokens, kind)
         self._calm: Seen | None = None
         try:
             self._wait_for_reference()

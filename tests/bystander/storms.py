@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from compat_tests.support.api import Json
 from compat_tests.support.http import encode
 from tests.bystander import fuzz
 from tests.bystander.arena import CHAT, COMPLETIONS, Arena
@@ -58,15 +59,43 @@ fields = st.sampled_from(
         *("messages", "prompt", "max_tokens", "temperature", "n", "stop", "tools", "tool_choice"),
         *("response_format", "logit_bias", "stream", "stream_options", "seed", "user", "metadata"),
         *("guided_json", "guided_regex", "allowed_token_ids", "bad_words", "chat_template_kwargs"),
+        *("input", "instructions", "previous_response_id", "text", "reasoning", "include", "store"),
+        *("truncation", "max_output_tokens", "system", "thinking", "stop_sequences"),
+        *("output_config", "format", "options", "think", "keep_alive", "context", "raw", "suffix"),
+        *("query", "documents", "text_1", "text_2", "truncate_prompt_tokens", "dimensions"),
     ]
 )
+paths = st.sampled_from(
+    [
+        *(CHAT, COMPLETIONS, "/tokenize", "/generate", "/%ff", "*", "/v1/responses"),
+        *("/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show"),
+        *("/v1/embeddings", "/v1/rerank", "/v1/score", "/api/embed", "/api/embeddings"),
+    ]
+)
+BODIES: dict[str, Json] = {
+    "/v1/responses": {"model": "roseinfer-tiny", "input": "x", "max_output_tokens": 1},
+    "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]},
+    "/api/chat": {
+        "messages": [{"role": "user", "content": "x"}],
+        "options": {"num_predict": 1},
+    },
+    "/api/generate": {"prompt": "x", "options": {"num_predict": 1}},
+    "/api/show": {},
+    "/v1/embeddings": {"input": "x"},
+    "/v1/rerank": {"query": "x", "documents": ["x"]},
+    "/v1/score": {"text_1": "x", "text_2": "x"},
+    "/api/embed": {"input": "x"},
+    "/api/embeddings": {"prompt": "x"},
+}
+"""By path; other paths get the fields of chat and completions."""
+CHAT_BODY = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": 1}
 
 
 @st.composite
 def odd_requests(draw: st.DrawFn) -> bytes:
-    path = draw(st.sampled_from([CHAT, COMPLETIONS, "/tokenize", "/generate", "/%ff", "*"]))
-    body = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": 1}
-    body |= draw(st.dictionaries(fields, values, max_size=3))
+    path = draw(paths)
+    body = BODIES.get(path, CHAT_BODY) | draw(st.dictionaries(fields, values, max_size=3))
     data = encode(body)
     method = draw(st.sampled_from(["POST", "POST", "POST", "GET", "PUT", "HEAD", "A"]))
     extra = "".join(f"{name}: {value}\r\n" for name, value in draw(lines))

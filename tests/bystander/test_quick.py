@@ -14,12 +14,19 @@ pytestmark = pytest.mark.slow
 
 assert attacks.__all__, "importing the package registers the attacks"
 
-QUICK = [one for one in ATTACKS.values() if one.is_quick]
+QUICK = [one for one in ATTACKS.values() if one.is_quick and one.kind == "text"]
+POOLING = [one for one in ATTACKS.values() if one.is_quick and one.kind == "embed"]
 
 
 @pytest.mark.parametrize("attack", QUICK, ids=lambda attack: attack.name)
 def test_attack(quick_stand: Stand, attack: Attack) -> None:
     outcome = quick_stand.run(attack, calm_seconds=1.2, num_tries=3)
+    assert not outcome.broken, str(outcome)
+
+
+@pytest.mark.parametrize("attack", POOLING, ids=lambda attack: attack.name)
+def test_attack_on_vectors(quick_pooling_stand: Stand, attack: Attack) -> None:
+    outcome = quick_pooling_stand.run(attack, calm_seconds=1.2, num_tries=3)
     assert not outcome.broken, str(outcome)
 
 

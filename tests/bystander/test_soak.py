@@ -20,7 +20,8 @@ pytestmark = pytest.mark.soak
 
 assert attacks.__all__, "importing the package registers the attacks"
 
-SHARED = [one for one in ATTACKS.values() if not one.has_own_server]
+SHARED = [one for one in ATTACKS.values() if not one.has_own_server and one.kind == "text"]
+POOLING = [one for one in ATTACKS.values() if one.kind != "text"]
 OWN = [one for one in ATTACKS.values() if one.has_own_server]
 
 
@@ -28,6 +29,15 @@ OWN = [one for one in ATTACKS.values() if one.has_own_server]
 def test_attack(stand: Stand, attack: Attack, table: Table) -> None:
     outcome = stand.run(attack, calm_seconds=3)
     table.add("Attacks", outcome.row())
+    assert not outcome.broken, str(outcome)
+
+
+@pytest.mark.parametrize("attack", POOLING, ids=lambda attack: attack.name)
+def test_attack_on_vectors_and_scores(
+    pooling_stands: dict[str, Stand], attack: Attack, table: Table
+) -> None:
+    outcome = pooling_stands[attack.kind].run(attack, calm_seconds=3)
+    table.add("Attacks on vectors and scores", outcome.row())
     assert not outcome.broken, str(outcome)
 
 

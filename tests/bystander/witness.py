@@ -1,10 +1,13 @@
 """The bystanders: three clients of one server, in a process of their own.
 
-``python -m tests.bystander.witness HOST PORT NUM_TOKENS`` starts
+``python -m tests.bystander.witness HOST PORT NUM_TOKENS [KIND]`` starts
 
 - the *neighbour*, which streams the same greedy answer of NUM_TOKENS tokens over and over,
 - the *tiny chat*, which asks for one token every 0.5 s on a new connection,
 - the *probe*, which asks for ``/health`` every 0.25 s on a new connection.
+
+For a KIND of server that makes no text, ``embed`` or ``score``, the neighbour asks for the same
+vectors or scores over and over, and so does the tiny chat.
 
 They share no process with the attack, so its work does not delay their clocks. Commands come as
 lines on stdin, and every command is answered with one line of JSON:
@@ -41,6 +44,16 @@ FAULTS = (OSError, ConnectionEnded, AssertionError, ValueError)
 """What a client sees when its answer is cut or malformed."""
 
 Record = dict[str, Any]
+
+TINY: dict[str, tuple[str, Record]] = {
+    "text": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "temperature": 0},
+    ),
+    "embed": ("/v1/embeddings", {"input": "a fox"}),
+    "score": ("/v1/score", {"text_1": "who?", "text_2": ["a fox", "a dog"]}),
+}
+"""The tiny chat's path and body, by kind of server."""
 
 
 class Switch:
@@ -178,6 +191,32 @@ class Neighbour:
                 self._num_changed += 1
 
 
+class Asker(Neighbour):
+    """A neighbour that asks for vectors or scores; every answer is an event."""
+
+    def __init__(self, kind: str, connect: Callable[[], Connection], switch: Switch) -> None:
+        super().__init__(connect, 0, switch)
+        self._path, self._body = TINY[kind]
+
+    def _stream(self) -> None:
+        while not self._switch.is_paused:
+            started = time.monotonic()
+            with self._connect() as connection:
+                reply = connection.request("POST", self._path, self._body)
+                if reply.status in {429, 503}:
+                    with self._lock:
+                        self._num_refused += 1
+                    self._switch.sleep(0.1)
+                    continue
+                assert reply.status == 200, f"status {reply.status}: {reply.text[:200]}"
+                data = json.dumps(strict_json(reply.body)["data"])
+            if self.expected is None:
+                self.expected = data
+            self._see(data, 0, started)
+        with self._lock:
+            self._last_event = None
+
+
 class Knocker:
     """Sends one short request at every interval and keeps its status and its duration."""
 
@@ -242,9 +281,12 @@ def main() -> None:
         return Connection(host, port, timeout=TIMEOUT, source=source)
 
     switch = Switch(num_clients=3)
-    neighbour = Neighbour(partial(connect, NEIGHBOUR), num_tokens, switch)
-    tiny = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "temperature": 0}
-    chats, healths = ("POST", "/v1/chat/completions", tiny), ("GET", "/health", None)
+    kind = sys.argv[4] if len(sys.argv) > 4 else "text"
+    if kind == "text":
+        neighbour = Neighbour(partial(connect, NEIGHBOUR), num_tokens, switch)
+    else:
+        neighbour = Asker(kind, partial(connect, NEIGHBOUR), switch)
+    chats, healths = ("POST", *TINY[kind]), ("GET", "/health", None)
     chat = Knocker(partial(connect, CHATTER), CHAT_INTERVAL, chats, switch)
     health = Knocker(partial(connect, PROBE), HEALTH_INTERVAL, healths, switch)
     clients = {"neighbour": neighbour, "chat": chat, "health": health}

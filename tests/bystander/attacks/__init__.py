@@ -8,7 +8,11 @@ from tests.bystander.attacks import (
     grammars,
     http_shapes,
     lists,
+    messages,
+    ollama,
+    pooling,
     prompts,
+    responses,
 )
 
 __all__ = [
@@ -19,5 +23,9 @@ __all__ = [
     "grammars",
     "http_shapes",
     "lists",
+    "messages",
+    "ollama",
+    "pooling",
     "prompts",
+    "responses",
 ]
