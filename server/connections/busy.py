@@ -7,13 +7,11 @@ from urllib.parse import unquote
 from core.contract.errors import Unavailable
 from server.connections import refusal
 from server.connections.early import early_answer
+from server.connections.probes import PROBES
 from server.connections.turn_away import EarlyAnswer, Headers
 from server.errors import to_api_error
 from server.request_id import id_of
 from server.tenants.address import tenant_at
-
-PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
-"""Paths that the application answers all the same."""
 
 
 def turn_away_busy(

@@ -3,8 +3,8 @@
 Up to ``limit`` connections have requests; probes of health are answered above it, other requests
 get 503. From ``limit`` open connections on, each new one ends the oldest that has waited for
 MIN_AGE without a request (silent, idle, or with an incomplete head). One that has not been
-answered yet is answered 503. If there is none, NUM_SPARE more are accepted. Beyond that, new
-connections wait in the listener's backlog until others end.
+answered yet is answered 503. If there is none, NUM_SPARE more are accepted: new connections wait
+on the ``Porch``. With TLS they are opened, and beyond that they wait in the listener's backlog.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 logger = logging.getLogger("roseinfer.connections")
 
 NUM_SPARE = 32
-"""Connections above the limit, to answer 503 on."""
+"""Connections above the limit: those that wait on the porch, and probes."""
 
 MIN_AGE = 0.15
 """Seconds that a connection waits at least before it is ended for a new one.
@@ -96,6 +96,16 @@ class Gate:
         return self._num_open
 
     @property
+    def num_leaving(self) -> int:
+        """Open connections that are ending to make room."""
+        return len(self._leaving)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many connections are open as the limit says."""
+        return self._num_open >= self.limit
+
+    @property
     def is_crowded(self) -> bool:
         """Whether connections should end after their next answer."""
         return self._num_open * 4 >= self.limit * 3
@@ -105,23 +115,27 @@ class Gate:
         """Whether too many connections have requests."""
         is_above = self._num_open - len(self._waiting) - len(self._leaving) > self.limit
         if is_above:
-            self._log.warning(
-                "All %d connections are in use (--max-connections): new ones are answered 503",
-                self.limit,
-            )
+            self.log_refusal()
         return is_above
+
+    def log_refusal(self) -> None:
+        """Log that a connection is answered 503, once in a while."""
+        self._log.warning(
+            "All %d connections are in use (--max-connections): new ones are answered 503",
+            self.limit,
+        )
 
     def has_room(self) -> bool:
         """Whether the connection that knocks may be accepted. If not, it may make room."""
         if self._num_open < self.limit + NUM_SPARE:
             return True
-        self._end_oldest()
+        self.make_room()
         return False
 
     def enter(self, fileno: int) -> Place:
         """Count a connection that was accepted. Call ``has_room`` before."""
         if self._num_open - len(self._leaving) >= self.limit:
-            self._end_oldest()
+            self.make_room()
         self._num_open += 1
         return Place(self, fileno)
 
@@ -148,21 +162,23 @@ class Gate:
         self._num_open -= 1
         self.on_room()
 
-    def _end_oldest(self) -> None:
+    def make_room(self) -> bool:
+        """End the oldest connection that has waited for MIN_AGE. False: there is none."""
         now = self._clock()
         for index, place in enumerate(self._waiting):
             if index == NUM_CANDIDATES or now - place.since < MIN_AGE:
-                return
+                return False
             if not has_unread_bytes(place.fileno):
                 break
         else:
-            return
+            return False
         del self._waiting[place]
         self._leaving.add(place)
         self._log.warning(
             "All %d connections are in use (--max-connections): idle ones are closed", self.limit
         )
         place.make_way()
+        return True
 
 
 class ThrottledLog:

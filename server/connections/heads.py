@@ -6,20 +6,13 @@ import asyncio
 from typing import Protocol
 
 from server.admission.fair_line import FairLine
-from server.connections.busy import PROBES
+from server.connections.probes import is_probe
 
 PER_TURN = 16
 """Requests that are parsed in one turn of the loop: refusals of two milliseconds, at most.
 
 As many probes are parsed beside them.
 """
-
-_STARTS_OF_PROBES = tuple(
-    f"{method} {path}{end}".encode()
-    for method in ("GET", "HEAD")
-    for path in sorted(PROBES)
-    for end in " ?"
-)
 
 
 class Held(Protocol):
@@ -52,7 +45,7 @@ class Heads:
         """Whether a request that starts with these bytes may be parsed now. If so, it counts."""
         if self._num_begun < PER_TURN and not self._line:
             self._num_begun += 1
-        elif self._num_probes < PER_TURN and data.startswith(_STARTS_OF_PROBES):
+        elif self._num_probes < PER_TURN and is_probe(data):
             self._num_probes += 1
         else:
             return False

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from uuid import uuid4
 
 from server.error_shapes import shape_at
-from server.errors import INVALID, APIError
+from server.errors import INVALID, RETRY_AFTER_SECONDS, APIError
 
 RETRYABLE = frozenset({408, 503})
 """Statuses after which the same request may succeed."""
@@ -32,6 +32,8 @@ class Refusal:
             "x-request-id": uuid4().hex,
             "x-should-retry": "true" if may_retry else "false",
         }
+        if self.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         return raw_response(error, headers, is_last=True)
 
 

@@ -72,6 +72,16 @@ async def listen(soon):
                 await anyio.lowlevel.checkpoint()
 
 
+@pytest.fixture
+def tls():
+    return tls_context(str(TLS / "test-cert.pem"), str(TLS / "test-key.pem"))
+
+
+@pytest.fixture
+def client():
+    return ssl.create_default_context(cafile=TLS / "test-cert.pem")
+
+
 async def knock(address, **options):
     """Connect and read the byte."""
     stream = await anyio.connect_tcp(*address, **options)
@@ -86,14 +96,58 @@ async def test_connections_are_accepted_and_counted(listen, soon):
             assert gate.num_open == 2
 
 
-async def test_many_at_once_wait_in_the_backlog_and_all_are_served(listen, soon, monkeypatch):
-    """Three times as many as may be open: none is lost, and each that ends makes room at once."""
+async def test_many_on_the_porch_are_let_in_as_others_end(listen, soon, monkeypatch):
     monkeypatch.setattr("server.connections.gate.MIN_AGE", 3600.0)
     gate, address, protocols = listen(limit=4)
 
     async def visit():
         async with await knock(address):
-            assert gate.num_open <= 4 + NUM_SPARE
+            assert gate.num_open <= 4
+
+    with soon():
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4 + NUM_SPARE):
+                tasks.start_soon(visit)
+    assert len(protocols) == 4 + NUM_SPARE
+
+
+async def test_more_than_the_porch_holds_are_told_and_a_probe_is_served(listen, soon, monkeypatch):
+    """Three times as many as may be open or wait, and a probe behind all of them."""
+    monkeypatch.setattr("server.connections.gate.MIN_AGE", 3600.0)
+    listener = listen_tcp("127.0.0.1", 0)
+    address = listener.getsockname()
+    num = 3 * (4 + NUM_SPARE)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(address)) for _ in range(num)]
+        for client in clients:
+            client.send(b"POST / HTTP/1.1\r\n")
+        probe = stack.enter_context(socket.create_connection(address))
+        probe.send(b"GET /health HTTP/1.1\r\n")
+        for client in (*clients, probe):
+            client.setblocking(False)
+        gate, _, _ = listen(limit=4, listener=listener)
+        loop = asyncio.get_running_loop()
+        with soon():
+            assert await loop.sock_recv(probe, 1) == b"!"
+            assert gate.num_open == 5
+            for client in clients[4 : num - NUM_SPARE + 1]:
+                assert (await loop.sock_recv(client, 4096)).startswith(b"HTTP/1.1 503 ")
+            for client in clients[:4]:
+                assert await loop.sock_recv(client, 4096) == b"!"
+    # the last ones wait
+
+
+async def test_with_tls_many_wait_in_the_backlog_and_all_are_served(
+    listen, soon, tls, client, monkeypatch
+):
+    """Three times as many as may be open: none is lost, and each that ends makes room at once."""
+    monkeypatch.setattr("server.connections.gate.MIN_AGE", 3600.0)
+    gate, address, protocols = listen(limit=4, tls=tls)
+
+    async def visit():
+        stream = await knock(address, ssl_context=client)
+        assert gate.num_open <= 4 + NUM_SPARE
+        await anyio.aclose_forcefully(stream)
 
     with soon():
         async with anyio.create_task_group() as tasks:
@@ -145,14 +199,16 @@ async def test_a_closed_acceptor_does_not_listen(soon):
         await anyio.connect_tcp(*address)
 
 
-async def test_one_that_is_too_young_to_make_way_does_so_later(listen, soon, monkeypatch):
+async def test_with_tls_one_that_is_too_young_to_make_way_does_so_later(
+    listen, soon, tls, client, monkeypatch
+):
     monkeypatch.setattr("server.connections.gate.MIN_AGE", 0.2)
-    _, address, protocols = listen(limit=1)
+    _, address, protocols = listen(limit=1, tls=tls)
     with soon():
-        streams = [await knock(address) for _ in range(1 + NUM_SPARE)]
+        streams = [await knock(address, ssl_context=client) for _ in range(1 + NUM_SPARE)]
         for protocol in protocols:
             protocol.place.wait(protocol.transport.abort)
-        streams.append(await knock(address))
+        streams.append(await knock(address, ssl_context=client))
         for stream in streams:
             await anyio.aclose_forcefully(stream)
 
@@ -167,16 +223,6 @@ async def test_accepted_sockets_notice_peers_that_vanish(listen, soon):
 
 
 # TLS
-
-
-@pytest.fixture
-def tls():
-    return tls_context(str(TLS / "test-cert.pem"), str(TLS / "test-key.pem"))
-
-
-@pytest.fixture
-def client():
-    return ssl.create_default_context(cafile=TLS / "test-cert.pem")
 
 
 async def test_tls(listen, soon, tls, client):

@@ -7,8 +7,8 @@ import anyio.lowlevel
 import pytest
 
 from server.connections import heads as module
-from server.connections.busy import PROBES
 from server.connections.heads import PER_TURN
+from server.connections.probes import PROBES
 
 pytestmark = pytest.mark.anyio
 
