@@ -1,4 +1,4 @@
-"""Porch: connections that were accepted although the gate has no room. They are not open yet."""
+"""Porch: where connections wait that were accepted and are not open yet."""
 
 from __future__ import annotations
 
@@ -13,23 +13,32 @@ from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
 from server.connections.probes import LONGEST_START, is_probe
 from server.connections.timer import Timer
 
+OPENED_PER_TURN = 16
+"""Connections that are opened in one turn of the event loop: one or two milliseconds of work."""
+
+PATIENCE = 2 * MIN_AGE
+"""Time in which there must be room for one that has sent bytes. Idle ones make way after half."""
+
 LOOK_SECONDS = 0.01
 """How often those that wait are looked at."""
 
 SILENT_SECONDS = 10.0
-"""Time in which one that waits must send the first byte of a request."""
+"""Time in which one that finds no room must send the first byte of a request."""
 
 NO_BYTES_YET = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
 
 
 class Porch:
-    """A short waiting line in front of the gate. Event loop only.
+    """The waiting line between the listener and the gate. Event loop only.
 
-    The first bytes of those that wait are looked at, and not read. A probe of health is let in at
-    once. The others are let in when there is room, the oldest first. A request that has waited for
-    MIN_AGE is answered 503. So is the oldest if more than NUM_SPARE wait, probes that were let in
-    counted. So nobody waits in the listener's backlog, where a probe cannot be told from others.
-    Only for connections that begin with HTTP: with TLS nothing could be seen.
+    To accept a connection and to look at its first bytes, which stay unread, costs a quarter of
+    what it costs to open it. So many that come at the same time are accepted at once and opened a
+    few in each turn of the loop, the oldest first, and a probe of health before all others. In the
+    listener's backlog a probe could not be told from others.
+
+    If the gate is full, a request that has waited for PATIENCE is answered 503. So is the oldest if
+    NUM_SPARE more than the gate's limit are accepted. Only for connections that begin with HTTP:
+    with TLS nothing could be seen.
     """
 
     def __init__(
@@ -45,17 +54,17 @@ class Porch:
         self._loop = loop
         self._line: dict[socket.socket, float] = {}  # with the time of arrival, the oldest first
         self._timer = Timer(loop)
+        self._num_opened = 0  # in this turn
+        self._is_scheduled = False
 
     def __len__(self) -> int:
         return len(self._line)
 
     def arrive(self, connection: socket.socket, head: bytes | None) -> None:
         """Take a connection. ``head`` is what ``peek`` has found."""
-        if not self._line and not self._gate.is_full:
-            self._let_in(connection)
-            return
         self._line[connection] = self._loop.time()
         self._admit_probe(connection, head)
+        self.let_in_waiting()
         while self._line and self._gate.num_open + len(self._line) > self._most:
             oldest = next(iter(self._line))
             if not self._admit_probe(oldest, peek(oldest)):
@@ -63,8 +72,11 @@ class Porch:
         self._make_room()
 
     def let_in_waiting(self) -> None:
-        """Let those in for which there is room."""
+        """Let those in for which there is room, a few in this turn and others in later ones."""
         while self._line and not self._gate.is_full:
+            if self._num_opened == OPENED_PER_TURN:
+                return
+            self._num_opened += 1
             self._admit(next(iter(self._line)))
 
     def close(self) -> None:
@@ -73,6 +85,11 @@ class Porch:
         for connection in self._line:
             connection.close()
         self._line.clear()
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._num_opened = 0
+        self.let_in_waiting()
 
     def _look(self) -> None:
         """Let probes in, end those that have left, and refuse those that have waited for long."""
@@ -83,15 +100,16 @@ class Porch:
                 del self._line[connection]
                 connection.close()
             elif not self._admit_probe(connection, head):
-                patience = SILENT_SECONDS if head is None else MIN_AGE
-                if now - since >= patience:
+                patience = SILENT_SECONDS if head is None else PATIENCE
+                if self._gate.is_full and now - since >= patience:
                     self._refuse(connection)
         self.let_in_waiting()
         self._make_room()
 
     def _make_room(self) -> None:
-        """End idle connections, one for each that waits, and look again soon."""
-        while self._gate.num_leaving < len(self._line) and self._gate.make_room():
+        """End idle connections, one for each that finds no room, and look again soon."""
+        num_outside = len(self._line) - max(self._gate.limit - self._gate.num_open, 0)
+        while self._gate.num_leaving < num_outside and self._gate.make_room():
             continue
         if self._line and not self._timer.is_running:
             self._timer.start(LOOK_SECONDS, self._look)
@@ -106,6 +124,9 @@ class Porch:
     def _admit(self, connection: socket.socket) -> None:
         del self._line[connection]
         self._let_in(connection)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_turn)
 
     def _refuse(self, connection: socket.socket) -> None:
         """Answer 503."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from uuid import uuid4
 
@@ -51,7 +53,7 @@ def raw_response(
     body = shape_at(path)(error.status, error.error, headers.get("x-request-id"))
     lines = [
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
-        f"date: {formatdate(usegmt=True)}",
+        f"date: {_date(int(time.time()))}",
         "content-type: application/json",
         f"content-length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers.items()),
@@ -59,6 +61,12 @@ def raw_response(
     if is_last:
         lines.append("connection: close")
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> str:
+    """As HTTP writes it."""
+    return formatdate(seconds, usegmt=True)
 
 
 BAD_REQUEST = Refusal(400, "The bytes received are not a valid HTTP request.", "bad_request")

@@ -32,6 +32,9 @@ class ScriptedLoop:
     def create_task(self, coroutine):
         return self._loop.create_task(coroutine)
 
+    def call_soon(self, callback, *args):
+        return self._loop.call_soon(callback, *args)
+
     def call_later(self, delay, callback, *args):
         handle = asyncio.Handle(callback, args, self._loop)
         heapq.heappush(self._timers, (self._now + delay, next(self._order), handle))

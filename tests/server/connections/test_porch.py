@@ -2,11 +2,13 @@
 
 import json
 import socket
+from itertools import pairwise
 
+import anyio.lowlevel
 import pytest
 
 from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
-from server.connections.porch import SILENT_SECONDS, Porch, peek
+from server.connections.porch import OPENED_PER_TURN, PATIENCE, SILENT_SECONDS, Porch, peek
 
 pytestmark = pytest.mark.anyio
 
@@ -16,8 +18,13 @@ PROBE = b"GET /health HTTP/1.1\r\n\r\n"
 
 
 @pytest.fixture
-async def gate(loop):
-    return Gate(LIMIT, clock=loop.time)
+def limit():
+    return LIMIT
+
+
+@pytest.fixture
+async def gate(loop, limit):
+    return Gate(limit, clock=loop.time)
 
 
 @pytest.fixture
@@ -82,6 +89,23 @@ async def test_with_room_all_go_in(knock, inside, porch):
     assert (len(inside), len(porch)) == (3, 0)
 
 
+@pytest.mark.parametrize("limit", [1000])
+async def test_many_are_opened_a_few_in_each_turn(knock, inside, porch):
+    """A hundred come in one turn of the loop, and then a probe."""
+    num = 100
+    for _ in range(num):
+        knock(POST)
+    knock(PROBE)
+    assert len(inside) == OPENED_PER_TURN + 1
+    assert inside[-1][0].recv(100) == PROBE, "in the turn in which it comes"
+    counts = [len(inside)]
+    while len(inside) < num + 1:
+        await anyio.lowlevel.checkpoint()
+        counts.append(len(inside))
+    assert max(after - before for before, after in pairwise(counts)) <= OPENED_PER_TURN
+    assert not porch
+
+
 async def test_those_without_room_wait_in_order(knock, inside, porch, gate):
     for _ in range(LIMIT):
         knock(POST)
@@ -121,7 +145,7 @@ async def test_a_request_that_finds_no_room_is_answered(knock, inside, loop, por
     for _ in range(LIMIT):
         knock(POST)
     client = knock(POST)
-    loop.advance(MIN_AGE - 0.01)
+    loop.advance(PATIENCE - 0.01)
     assert status(client) is None
     loop.advance(0.03)
     assert status(client) == 503
@@ -194,7 +218,7 @@ async def test_one_that_was_reset_is_no_fault(knock, inside, loop, porch):
     for _ in range(NUM_SPARE + 5):
         knock(POST).close()
     assert len(porch) == NUM_SPARE
-    loop.advance(MIN_AGE + 0.011)
+    loop.advance(PATIENCE + 0.011)
     assert not porch
     assert len(inside) == LIMIT
 
