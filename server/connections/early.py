@@ -10,7 +10,7 @@ from server.request_id import id_headers, log_refusal
 from server.tenants.tenant import Tenant
 
 
-def early_answer(  # noqa: PLR0913 - what an answer is made of
+def early_answer(
     error: APIError,
     method: str,
     path: str,
