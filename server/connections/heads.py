@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import Protocol
 
 from server.admission.fair_line import FairLine
@@ -15,8 +16,8 @@ As many probes are parsed beside them.
 """
 
 
-class Held(Protocol):
-    """A connection whose request waits to be parsed. Hashable."""
+class Held(Hashable, Protocol):
+    """A connection whose request waits to be parsed."""
 
     def begin_held(self) -> None:
         """Parse the request. Does not raise."""
