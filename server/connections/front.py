@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from server.connections.acceptor import Acceptor
 from server.connections.gate import Gate, Place
-from server.connections.heads import Heads
+from server.connections.guard import Guard
 from server.connections.limits import ConnectionLimits
 from server.connections.listener import remove_socket, url_of
 from server.connections.protocol import GuardedProtocol
@@ -53,19 +53,10 @@ class Front:
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded."""
         loop = asyncio.get_running_loop()
-        heads = Heads()
+        guard = Guard.of(self.limits, turn_away)
 
         def make_protocol(place: Place) -> GuardedProtocol:
-            return GuardedProtocol(
-                config,
-                server_state,
-                app_state,
-                loop,
-                place=place,
-                limits=self.limits,
-                heads=heads,
-                turn_away=turn_away,
-            )
+            return GuardedProtocol(config, server_state, app_state, loop, place=place, guard=guard)
 
         return Acceptor(self.listener, self.gate, make_protocol, self.tls)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from server.admission.fair_line import FairLine
 from server.connections.probes import is_probe
+from server.tenants.address import tenant_at
 
 PER_TURN = 16
 """Requests that are parsed in one turn of the loop: refusals of two milliseconds, at most.
@@ -53,9 +54,9 @@ class Heads:
         self._schedule()
         return True
 
-    def wait(self, client: str, held: Held) -> None:
-        """Call ``held.begin_held`` when it is its turn."""
-        self._line.push(client, 1, held)
+    def wait(self, client: tuple[str, int] | None, held: Held) -> None:
+        """Call ``held.begin_held`` when it is its turn. ``client`` is the address, if any."""
+        self._line.push(tenant_at(client).name, 1, held)
         self._schedule()
 
     def discard(self, held: Held) -> None:

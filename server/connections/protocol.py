@@ -18,15 +18,12 @@ from uvicorn.server import ServerState
 
 from server.connections import refusal
 from server.connections.answering import LingeringTransport, extensions_of
-from server.connections.busy import turn_away_busy
 from server.connections.gate import Place
-from server.connections.heads import Heads
-from server.connections.limits import ConnectionLimits
+from server.connections.guard import Guard
 from server.connections.phase import Phase
 from server.connections.timer import Timer
-from server.connections.turn_away import EarlyAnswer, TurnAway
+from server.connections.turn_away import EarlyAnswer
 from server.connections.upgrade import head_without_upgrade
-from server.tenants.address import tenant_at
 
 logger = logging.getLogger("roseinfer.connections")
 
@@ -38,9 +35,7 @@ class RefusedBytesError(Exception):
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. Event loop only.
 
-    ``place`` is the connection's place at the gate. ``turn_away`` may answer from the head alone,
-    which costs less than an answer of the application; ``turn_away_busy`` does while too many
-    connections have requests. ``heads`` says when a request that begins is parsed.
+    ``place`` is the connection's place at the gate.
     """
 
     def __init__(
@@ -51,17 +46,14 @@ class GuardedProtocol(HttpToolsProtocol):
         loop: asyncio.AbstractEventLoop,
         *,
         place: Place,
-        limits: ConnectionLimits,
-        heads: Heads,
-        turn_away: TurnAway,
+        guard: Guard,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
         # uvicorn declares an int, but only hands it to call_later.
-        self.timeout_keep_alive = cast("int", limits.idle_timeout)
+        self.timeout_keep_alive = cast("int", guard.limits.idle_timeout)
         self._place = place
-        self._limits = limits
-        self._heads = heads
-        self._turn_away = turn_away
+        self._guard = guard
+        self._limits = guard.limits
         self._early: EarlyAnswer | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
@@ -93,14 +85,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = Phase.END
         self._timer.stop()
         self._write_timer.stop()
-        self._heads.discard(self)
+        self._guard.heads.discard(self)
         self._place.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parse now, or later if many requests begin in this turn of the event loop."""
         if self._phase in {Phase.LAST_ANSWER, Phase.END}:
             self._drop(len(data))
-        elif self._phase is Phase.REQUEST and not self._heads.may_begin(data):
+        elif self._phase is Phase.REQUEST and not self._guard.heads.may_begin(data):
             self._hold(data)
         else:
             self._take(data)
@@ -116,7 +108,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self._held:
             self._place.stop_waiting()
             self.flow.pause_reading()
-            self._heads.wait(tenant_at(self.client).name, self)
+            self._guard.heads.wait(self.client, self)
         self._held += data
 
     def _take(self, data: bytes) -> None:
@@ -184,7 +176,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._place.stop_waiting()
-        turn_away = turn_away_busy if self._place.is_above_limit else self._turn_away
+        is_busy = self._place.is_above_limit
+        turn_away = self._guard.turn_away_busy if is_busy else self._guard.turn_away
         method = self.parser.get_method()
         self._early = turn_away(method, self.url, self.headers, self.client)
         if self._early is not None:

@@ -10,7 +10,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from server.connections.busy import turn_away_busy
 from server.connections.gate import Gate
+from server.connections.guard import Guard
 from server.connections.heads import Heads
 from server.connections.limits import ConnectionLimits
 from server.connections.protocol import GuardedProtocol
@@ -246,9 +248,12 @@ async def connect(app, loop, gate, heads):
                 {},
                 loop,
                 place=place,
-                limits=ConnectionLimits(**limits),
-                heads=heads,
-                turn_away=app.turn_away,
+                guard=Guard(
+                    limits=ConnectionLimits(**limits),
+                    heads=heads,
+                    turn_away=app.turn_away,
+                    turn_away_busy=turn_away_busy,
+                ),
             )
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)

@@ -36,12 +36,12 @@ def begun():
 def arrive(heads, begun):
     """Bytes of a request arrive; it begins now or waits."""
 
-    def arrive(name, client="a", data=POST):
+    def arrive(name, client="10.0.0.1", data=POST):
         held = Held(name, begun)
         if heads.may_begin(data):
             held.begin_held()
         else:
-            heads.wait(client, held)
+            heads.wait((client, 5), held)
         return held
 
     return arrive
@@ -107,8 +107,8 @@ async def test_a_flood_of_probes_waits_too(arrive, begun):
 
 async def test_an_address_with_one_request_passes_one_with_many(arrive, begun):
     for number in range(200):
-        arrive(number, client="many")
-    arrive("one", client="one")
+        arrive(number, client="10.0.0.2")
+    arrive("one", client="10.0.0.3")
     await turns_until(lambda: "one" in begun)
     assert len(begun) <= 3 * PER_TURN
 
