@@ -25,6 +25,7 @@ from tests.support.pooling_models import (
     save_cross_encoder,
     save_encoder,
 )
+from tests.support.records import attributed
 
 pytestmark = pytest.mark.anyio
 
@@ -355,3 +356,28 @@ async def test_the_same_budgets_as_of_other_requests(serve):
     body = {"input": ["abc def"] * 4}
     assert (await refused(app, EMBEDDINGS, body))["code"] == "invalid_value"
     assert (await ask(app, "POST", EMBEDDINGS, {"input": "abc"})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "body", "num_texts"),
+    [
+        ("embed", EMBEDDINGS, {"input": TEXTS}, 3),
+        ("embed", "/api/embed", {"model": "m", "input": TEXTS}, 3),
+        ("embed", "/api/embeddings", {"model": "m", "prompt": "a"}, 1),
+        ("score", RERANK, {"query": "a", "documents": TEXTS}, 3),
+        ("score", SCORE, {"text_1": "a", "text_2": TEXTS}, 3),
+    ],
+)
+async def test_every_door_has_records(serve, task, path, body, num_texts):
+    app = await serve(task)
+    reply = await ask(app, "POST", path, body)
+    assert reply.status == 200
+    name = reply.headers["x-request-id"]
+    record = (await ask(app, "GET", f"/requests/{name}")).json
+    assert (record["route"], record["status"], record["ended_by"]) == (path, 200, "model")
+    assert record["finish_reasons"] == ["stop"] * num_texts
+    assert (record["parameters"], record["completion_tokens"]) == ({}, 0)
+    assert record["prompt_tokens"] > 0
+    assert 1 <= record["mean_batch"] <= record["max_batch"] <= num_texts
+    assert record["times_ms"]["prefill"] > 0
+    assert attributed(record["times_ms"]) >= 0.95 * record["duration_ms"]
