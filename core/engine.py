@@ -208,7 +208,6 @@ class Engine:
 
     def _advance(self, step: CollectedStep) -> None:
         """Append what a step sampled, and gather the outputs."""
-        num_rows = len(step.scheduled)
         for item, result in zip(step.scheduled, step.results, strict=True):
             failure = None if result.sampled is None else result.sampled.failure
             if failure is RowFailure.NAN:
@@ -217,10 +216,6 @@ class Engine:
                 continue
             item.land()
             sequence = item.sequence
-            history = sequence.history
-            history.num_steps += 1
-            history.num_rows += num_rows
-            history.max_rows = max(history.max_rows, num_rows)
             generation = self._generations[sequence.request_id]
             if failure is RowFailure.NAN:
                 error = StepOutput(request_id=sequence.request_id, error=LOGITS_NOT_FINITE)
@@ -240,8 +235,6 @@ class Engine:
         """Append the result of one sequence, and end it if that was its last token."""
         sequence = item.sequence
         num_before = len(sequence.token_ids)
-        if result.sampled is not None and sequence.history.first_token_at is None:
-            sequence.history.first_token()
         try:
             generation.advance(result, self._eos_token_ids, num_computed_tokens=item.end)
             output = generation.report()

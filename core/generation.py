@@ -98,7 +98,7 @@ class Generation:
         scores, self._prompt_logprobs = self._prompt_logprobs, None
         has_thinking = sequence.params.thinking is not None
         num_thinking_tokens = self._text.num_thinking_tokens if has_thinking else 0
-        return StepOutput(
+        output = StepOutput(
             request_id=sequence.request.request_id,
             text=text,
             thinking=thinking,
@@ -113,8 +113,8 @@ class Generation:
             num_thinking_tokens=num_thinking_tokens,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
-            work=None if self.finish_reason is None else sequence.work(),
         )
+        return output if self.finish_reason is None else output.after(sequence.work())
 
     def _append(
         self, token_id: int, logprob: TokenLogprob | None, eos_token_ids: frozenset[int]
@@ -123,6 +123,8 @@ class Generation:
         params, token_ids = sequence.params, sequence.token_ids
         token_ids.append(token_id)
         num_tokens = len(token_ids) - sequence.num_prompt_tokens
+        if num_tokens == 1:
+            sequence.history.first_token()
         may_stop = num_tokens >= params.min_tokens
         if may_stop and token_id in params.stop_token_ids:
             self.finish_reason, self.stop_reason = "stop", token_id

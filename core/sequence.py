@@ -139,15 +139,16 @@ class Sequence:
         if waiting_since is not None and history.started_at is not None:
             waited += now - waiting_since
         has_first = history.first_token_at is not None
+        num_steps, num_rows, max_rows = history.company()
         return Work(
             started_at=history.started_at,
             first_token_at=history.first_token_at,
             until=now,
             waited=waited,
             waited_before_first=history.waited_before_first if has_first else waited,
-            num_steps=history.num_steps,
-            num_rows=history.num_rows,
-            max_rows=history.max_rows,
+            num_steps=num_steps,
+            num_rows=num_rows,
+            max_rows=max_rows,
             num_preemptions=self.num_preemptions,
             num_prompt_tokens=self.num_prompt_tokens,
             num_cached_tokens=self.num_cached_tokens,

@@ -152,8 +152,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     Times are seconds of ``time.perf_counter()`` on this machine. ``until`` is the time of this
     message. ``waited`` are seconds between preemptions and the starts after them,
-    ``waited_before_first`` those before the first token. ``num_rows`` is the sum of the sequences
-    in the ``num_steps`` steps that it was in, ``max_rows`` the most of them.
+    ``waited_before_first`` those before the first token. ``num_steps`` are the engine's while it
+    ran, ``num_rows`` the sum of the sequences in them, ``max_rows`` the most of them.
     """
 
     started_at: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
+from core.history import StepCounts
 from core.kv.manager import KVCacheManager
 from core.scheduler.admission import Admission
 from core.scheduler.demand import Demand
@@ -67,6 +68,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # in order of admission
         self._num_prefill_steps = 0
         self._prefill_turns: dict[str, int] = {}  # of tenants with prefills: their last such step
+        self._steps = StepCounts()
         self.num_preemptions = 0
 
     @property
@@ -145,6 +147,8 @@ class Scheduler:
             if scheduled:
                 budget = min(budget, self._prefill_chunk(len(scheduled)))
             scheduled += self._schedule_prefills(prefills, budget)
+        if scheduled:
+            self._steps.count(len(scheduled))
         return SchedulerOutput(scheduled)
 
     def _allocate(self) -> None:
@@ -176,7 +180,7 @@ class Scheduler:
             sequence.num_cached_tokens = num_cached_tokens
             return False
         sequence.status = Status.RUNNING
-        sequence.history.start(miss)
+        sequence.history.start(miss, self._steps)
         self._running.append(sequence)
         return True
 

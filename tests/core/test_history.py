@@ -1,9 +1,11 @@
 """What the engine tells of a request: steps, batches, waits, the first block not in the cache."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.contract.messages import CacheMiss, StepOutput, merge
-from core.history import History
+from core.history import History, StepCounts
 from tests.support.builders import make_sequence
 from tests.support.scripted import Rig
 
@@ -78,12 +80,12 @@ def test_a_preempted_request_waits_again():
 
 def test_waits_before_the_first_token_are_told_apart():
     sequence = make_sequence()
-    history = sequence.history
+    history, steps = sequence.history, StepCounts()
     miss = CacheMiss("never_seen", 0)
-    history.start(miss)
+    history.start(miss, steps)
     history.wait()
     assert sequence.work().waited_before_first > 0, "it waits now"
-    history.start(CacheMiss("evicted", 1))
+    history.start(CacheMiss("evicted", 1), steps)
     assert history.miss is miss, "the first start counts"
     history.first_token()
     before = sequence.work()
@@ -91,6 +93,35 @@ def test_waits_before_the_first_token_are_told_apart():
     after = sequence.work()
     assert after.waited_before_first == before.waited_before_first == before.waited
     assert after.waited > before.waited
+
+
+def test_steps_of_a_wait_do_not_count():
+    sequence, steps = make_sequence(), StepCounts()
+    counted = []
+    for num_rows in (9, 2, 3, 7, 4, 5, 9):
+        if num_rows == 2:
+            sequence.history.start(CacheMiss("never_seen", 0), steps)
+        elif num_rows == 7:
+            sequence.history.wait()
+        elif num_rows == 4:
+            sequence.history.start(CacheMiss("never_seen", 0), steps)
+        steps.count(num_rows)
+        work = sequence.work()
+        counted.append((work.num_steps, work.num_rows, work.max_rows))
+    assert counted == [
+        *((0, 0, 0), (1, 2, 2), (2, 5, 3), (2, 5, 3)),
+        *((3, 9, 4), (4, 14, 5), (5, 23, 9)),
+    ]
+
+
+@given(st.lists(st.integers(1, 5), max_size=30))
+def test_the_most_sequences_of_any_last_steps_are_known(rows):
+    steps = StepCounts()
+    for num_rows in rows:
+        steps.count(num_rows)
+    assert (steps.num_steps, steps.num_rows) == (len(rows), sum(rows))
+    for step in range(len(rows) + 1):
+        assert steps.most_since(step) == max(rows[step:], default=0)
 
 
 def test_a_wait_goes_on():
