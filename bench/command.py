@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
-from tqdm import tqdm
 
 from bench.errors import BenchError
-from bench.report import Report, make_report, render, write_json
+from bench.files import check_files, write_files
+from bench.measure import measure
+from bench.report import render, render_sweep
 from bench.runner import Runner
 from bench.settings import BenchSettings, EngineTarget, ServerTarget
-from bench.timetable import Timetable
-from bench.workload import requests_of
 
 
 def run(settings: BenchSettings) -> int:
@@ -28,37 +26,25 @@ def run(settings: BenchSettings) -> int:
             if target.make_only:
                 print(target.model.model)
                 return 0
+        check_files(settings)
         with _opened(settings) as runner:
-            report = measure(runner, settings)
-        if settings.json is not None:
-            write_json(report, settings.json)
+            reports = [measure(runner, level) for level in _levels(settings)]
+        write_files(settings, reports)
     except BenchError as error:
         print(f"roseinfer: {error}", file=sys.stderr)
         return 2
-    print(render(report))
-    return 1 if any(run.client.failed or not run.client.completed for run in report.runs) else 0
+    print(render_sweep(reports) if settings.sweep else render(reports[0]))
+    runs = [run.client for report in reports for run in report.runs]
+    return 1 if any(run.failed or not run.completed for run in runs) else 0
 
 
-def measure(runner: Runner, settings: BenchSettings) -> Report:
-    """Make all runs and report those that count."""
-    results = []
-    names = [f"warm-up {i + 1}" for i in range(settings.warmup_runs)]
-    names += [f"run {i + 1}" for i in range(settings.repeat_runs)]
-    for index, name in enumerate(names):
-        requests = requests_of(settings.workload, name)
-        timetable = Timetable(settings.pace, len(requests), f"{settings.workload.seed}/{name}")
-        if index == settings.warmup_runs:
-            runner.clear_profile()
-        with _bar(name, len(requests)) as bar:
-            result = runner.run(requests, timetable, bar.update)
-        if index >= settings.warmup_runs:
-            results.append(result)
-    return make_report(runner.target, settings, results, runner.profile)
-
-
-def _bar(name: str, total: int) -> Any:
-    """A progress bar, on a terminal only. It is drawn seldom: the core thread may draw it."""
-    return tqdm(total=total, desc=name, unit="request", leave=False, disable=None, mininterval=0.5)
+def _levels(settings: BenchSettings) -> list[BenchSettings]:
+    """The settings of each level of concurrency; one of them without a sweep."""
+    replace = msgspec.structs.replace
+    return [
+        replace(settings, pace=replace(settings.pace, concurrency=level))
+        for level in settings.sweep
+    ] or [settings]
 
 
 @contextmanager

@@ -128,6 +128,29 @@ def summarize(records: Sequence[RequestRecord]) -> Summary:
     )
 
 
+class Curves(msgspec.Struct, frozen=True, kw_only=True):
+    """Distributions of one run: the percentiles from 0 to 100, in milliseconds; empty if none."""
+
+    ttft_ms: tuple[float, ...]
+    itl_ms: tuple[float, ...]
+    latency_ms: tuple[float, ...]
+
+
+def curves_of(records: Sequence[RequestRecord]) -> Curves:
+    """The distributions of the completed requests."""
+    done = [record for record in records if record.is_completed]
+    return Curves(
+        ttft_ms=_percentiles(record.ttft for record in done),
+        itl_ms=_percentiles(gap for record in done for gap in record.gaps),
+        latency_ms=_percentiles(record.latency for record in done),
+    )
+
+
+def _percentiles(seconds: Iterable[float | None]) -> tuple[float, ...]:
+    known = sorted(value * 1e3 for value in seconds if value is not None)
+    return tuple(round(percentile(known, p), 3) for p in range(101)) if known else ()
+
+
 class EngineSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One run as an engine in this process measured it.
 

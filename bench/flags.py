@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 import msgspec
 
+from bench.drawing.write import SUFFIXES
 from bench.settings import (
     BenchSettings,
     EngineTarget,
@@ -29,6 +31,24 @@ from server.flags import Commands, Flag, FlagGroup, Switch, add_groups
 __all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _levels(text: str) -> tuple[int, ...]:
+    """Convert ``1,2,4`` to ascending numbers above 0."""
+    levels = tuple(flag_types.positive(part) for part in text.split(","))
+    if sorted(set(levels)) != list(levels):
+        raise ArgumentTypeError(f"{text} does not ascend")
+    return levels
+
+
+def _charts(text: str) -> tuple[Path, ...]:
+    """Convert the names of files, each of which ends in a form that is drawn."""
+    files = tuple(Path(part) for part in text.split(","))
+    for file in files:
+        if file.suffix not in SUFFIXES:
+            raise ArgumentTypeError(f"{file} ends neither in {' nor in '.join(SUFFIXES)}")
+    return files
+
 
 _SERVER_FLAGS = (
     Flag(name="api-key", help="key that the server requires", metavar="KEY"),
@@ -159,8 +179,15 @@ _PACE = FlagGroup(
             convert=positive,
             default_text="no limit",
         ),
+        Flag(
+            name="sweep",
+            help="measure each of these levels of concurrency, as 1,2,4,8",
+            convert=_levels,
+            metavar="N,N,...",
+            default_text="one level",
+        ),
     ),
-    (Pace,),
+    (Pace, BenchSettings),
 )
 _SAMPLING = FlagGroup(
     "generation",
@@ -204,6 +231,15 @@ _RUNS = FlagGroup(
             convert=positive,
         ),
         Flag(name="json", help="write all results to FILE", convert=Path, metavar="FILE"),
+        Flag(
+            name="chart",
+            help="draw latency distributions, and throughput against latency of a sweep, as .svg "
+            "or .png (which needs roseinfer[bench]); several files are joined by commas",
+            convert=_charts,
+            field="charts",
+            metavar="FILE",
+            default_text="none",
+        ),
     ),
     (BenchSettings,),
 )
@@ -222,6 +258,10 @@ _EXCLUSIVE = (
     ("model", "random-model"),
     ("pretok", "tokenizer-workers"),
     ("unique-prompts", "shared-prefix-len"),
+    ("sweep", "concurrency"),
+    ("sweep", "submit-interval-ms"),
+    ("sweep", "request-rate"),
+    ("sweep", "profile"),
 )
 """Of each of these at most one may be given."""
 
@@ -261,7 +301,7 @@ def _settings(given: dict[str, Any], refuse: Callable[[str], NoReturn]) -> Bench
         sampling=_struct(Sampling, given),
         **{
             name: given[name]
-            for name in ("chat", "warmup_runs", "repeat_runs", "json")
+            for name in ("chat", "warmup_runs", "repeat_runs", "sweep", "json", "charts")
             if name in given
         },
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bench.errors import BenchError
-from bench.figures import EngineSummary, Spread, Summary, median_of
+from bench.figures import Curves, EngineSummary, Spread, Summary, median_of
 from bench.profile_report import KindReport, StageTime
 from bench.settings import BenchSettings, ServerTarget
 
@@ -24,12 +24,14 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one run.
 
     ``cpu_share`` is the CPU time of this process, in cores: 1.0 is one core all the time. It is
-    that of the client if a server is measured, else mostly that of the engine.
+    that of the client if a server is measured, else mostly that of the engine. ``curves`` are for
+    charts.
     """
 
     client: Summary
     engine: EngineSummary | None = None
     cpu_share: float
+    curves: Curves | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +69,15 @@ def make_report(
     )
 
 
-def write_json(report: Report, file: Path) -> None:
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The reports of several levels of concurrency."""
+
+    levels: tuple[Report, ...]
+
+
+def write_json(results: Report | Sweep, file: Path) -> None:
     """Write all results. Raises BenchError if the file cannot be written."""
-    text = msgspec.json.format(msgspec.json.encode(report, enc_hook=str), indent=2)
+    text = msgspec.json.format(msgspec.json.encode(results, enc_hook=str), indent=2)
     try:
         file.write_bytes(text + b"\n")
     except OSError as error:
@@ -112,7 +120,7 @@ def render(report: Report) -> str:
     num_runs = len(report.runs)
     lines = [
         report.target,
-        _describe(report.settings) + (f"; medians of {num_runs} runs" if num_runs > 1 else ""),
+        describe(report.settings) + (f"; medians of {num_runs} runs" if num_runs > 1 else ""),
         "",
         *_facts(result),
         "",
@@ -134,7 +142,40 @@ def render(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _describe(settings: BenchSettings) -> str:
+def render_sweep(levels: Sequence[Report]) -> str:
+    """Return a table: a line for each level of concurrency."""
+    first = levels[0]
+    columns = (
+        "in flight",
+        "tok/s",
+        "requests/s",
+        "TTFT p50",
+        "TPOT p50",
+        "TPOT p95",
+        "latency p50",
+    )
+    lines = [
+        first.target,
+        describe(first.settings, with_concurrency=False) + "; times in ms",
+        "",
+        "".join(f"{column:>13}" for column in columns),
+    ]
+    for report in levels:
+        client = report.median.client
+        spreads = (client.ttft_ms, client.tpot_ms, client.tpot_ms, client.latency_ms)
+        shown = [
+            _short(getattr(spread, name)) if spread is not None else "-"
+            for spread, name in zip(spreads, ("p50", "p50", "p95", "p50"), strict=True)
+        ]
+        rates = [f"{client.output_tok_s:.1f}", f"{client.req_s:.2f}"]
+        row = [str(report.settings.pace.concurrency), *rates, *shown]
+        failed = f"   {client.failed + client.rejected} not answered"
+        is_whole = client.completed == client.requests
+        lines.append("".join(f"{cell:>13}" for cell in row) + ("" if is_whole else failed))
+    return "\n".join(lines)
+
+
+def describe(settings: BenchSettings, *, with_concurrency: bool = True) -> str:
     """Describe the load in one line."""
     load, pace, sampling = settings.workload, settings.pace, settings.sampling
     low, high = load.length
@@ -150,9 +191,11 @@ def _describe(settings: BenchSettings) -> str:
         when = f"{pace.rate:g} a second"
     elif pace.interval:
         when = f"{pace.interval * 1e3:g} ms apart"
+    elif not with_concurrency:
+        when = "each as soon as there is room"
     else:
         when = "all at once" if pace.concurrency is None else "one after another"
-    if pace.concurrency is not None:
+    if pace.concurrency is not None and with_concurrency:
         when += f", {pace.concurrency} in flight"
     how = "sampled" if sampling.do_sample else "greedy"
     return (

@@ -22,9 +22,16 @@ class Runner(Protocol):
         """The description of the target that a report shows."""
 
     def run(
-        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
+        self,
+        requests: Sequence[Request],
+        timetable: Timetable,
+        on_end: Callable[[], object],
+        concurrency: int | None,
     ) -> RunResult:
-        """Make one run; ``on_end`` is called when a request has ended."""
+        """Make one run, with at most ``concurrency`` requests in flight.
+
+        ``on_end`` is called when a request has ended.
+        """
 
     def clear_profile(self) -> None:
         """Drop the profile of the warm-up runs."""

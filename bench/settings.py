@@ -91,7 +91,10 @@ Target: TypeAlias = ServerTarget | EngineTarget
 
 
 class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be chosen for a benchmark."""
+    """Everything that can be chosen for a benchmark.
+
+    ``sweep`` are levels of concurrency, each of which makes all runs.
+    """
 
     target: Target = EngineTarget()
     workload: Workload = Workload()
@@ -100,7 +103,9 @@ class BenchSettings(msgspec.Struct, frozen=True, kw_only=True):
     chat: bool = False
     warmup_runs: int = 1
     repeat_runs: int = 1
+    sweep: tuple[int, ...] = ()
     json: Path | None = None
+    charts: tuple[Path, ...] = ()
 
 
 def model_cache(environ: Mapping[str, str] = os.environ) -> Path:

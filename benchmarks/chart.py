@@ -14,8 +14,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape
 
+from bench.drawing import svg
 from benchmarks.results import (
     US,
     Cell,
@@ -47,28 +47,20 @@ MACHINE_HEIGHT = 28
 MODEL_HEIGHT = 34
 FOOT_HEIGHT = 40
 
-STYLE = """\
-  .card { fill: #ffffff; stroke: #d0d7de; }
-  text { fill: #1f2328; }
-  .note { fill: #59636e; font-size: 12px; }
-  .title { font-size: 17px; font-weight: bold; }
+_LIGHT = """\
   .head, .model, .us { font-weight: bold; }
   .rule { stroke: #d0d7de; }
   .bar-us { fill: #cf2f5b; }
   .bar-int8 { fill: #e88ba3; }
   .bar-peer { fill: #6b7d93; }
-  .bar-quantized { fill: #a9b6c6; }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #0d1117; stroke: #3d444d; }
-    text { fill: #f0f6fc; }
-    .note { fill: #9198a1; }
+  .bar-quantized { fill: #a9b6c6; }"""
+
+_DARK = """\
     .rule { stroke: #3d444d; }
     .bar-us { fill: #e5537b; }
     .bar-int8 { fill: #9c3d57; }
     .bar-peer { fill: #8b98a9; }
-    .bar-quantized { fill: #55606e; }
-  }
-"""
+    .bar-quantized { fill: #55606e; }"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,19 +130,12 @@ def _contenders(results: Results) -> list[str]:
 def _head(height: int) -> list[str]:
     title = "roseinfer and other servers on the same machine"
     columns = "; ".join(column.title for column in COLUMNS)
-    font = 'font-family="Helvetica, Arial, sans-serif" font-size="14"'
-    box = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title desc"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box} {font}>',
-        f'<title id="title">{title}</title>',
-        f'<desc id="desc">Bars by model and server: {columns}.</desc>',
-        f"<style>\n{STYLE}</style>",
-        f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
-        _text(MARGIN, 34, title, "title"),
-    ]
+    about = f"Bars by model and server: {columns}."
+    parts = svg.opening(WIDTH, height, title, about, svg.style(_LIGHT, _DARK))
+    parts.append(svg.text(MARGIN, 34, title, "title"))
     for number, column in enumerate(COLUMNS):
-        parts.append(_text(_x(number), 66, column.title, "head"))
-        parts.append(_text(_x(number), 83, column.note, "note"))
+        parts.append(svg.text(_x(number), 66, column.title, "head"))
+        parts.append(svg.text(_x(number), 83, column.note, "note"))
     return parts
 
 
@@ -159,18 +144,18 @@ def _machine(session: Line, y: int) -> list[str]:
     where = f"{machine['cpu']} ({machine_name(machine)}), {session['session'][:10]}"
     scale = "" if session["scale"] == 1 else f"; {session['scale']:g} of each scenario's work"
     return [
-        f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
-        _text(MARGIN, y + 20, f"{where}{scale}", "note"),
+        svg.line(MARGIN, y, WIDTH - MARGIN, y, "rule"),
+        svg.text(MARGIN, y + 20, f"{where}{scale}", "note"),
     ]
 
 
 def _model(name: str, results: Results, y: int) -> list[str]:
-    parts = [_text(MARGIN, y + 22, name, "model")]
+    parts = [svg.text(MARGIN, y + 22, name, "model")]
     contenders = _contenders(results)
     for row, contender in enumerate(contenders):
         baseline = y + MODEL_HEIGHT + ROW_HEIGHT * row + 11
         label = f"roseinfer {results.weights(US)}" if contender == US else contender
-        parts.append(_text(MARGIN + 12, baseline, label, "us" if contender == US else ""))
+        parts.append(svg.text(MARGIN + 12, baseline, label, "us" if contender == US else ""))
     for number, column in enumerate(COLUMNS):
         cells = [results.cell(contender, column.figure) for contender in contenders]
         longest = max((column.value(cell) for cell in cells if cell), default=1.0)
@@ -185,14 +170,14 @@ def _bar(
     x: int, top: int, column: Column, cell: Cell | None, longest: float, kind: str
 ) -> list[str]:
     if cell is None:
-        return [_text(x, top + 11, "not measured", "note")]
+        return [svg.text(x, top + 11, "not measured", "note")]
     value = column.value(cell)
     width = max(1.0, BAR_WIDTH * value / longest)
     shown = f"{'~' if cell.is_cut else ''}{rounded(value)}"
     box = f'x="{x}" y="{top - 1}" width="{width:.1f}" height="{BAR_HEIGHT}" rx="2"'
     return [
         f'<rect class="bar-{kind}" {box}/>',
-        _text(round(x + width + 6), top + 11, shown, "us" if kind == "us" else ""),
+        svg.text(round(x + width + 6), top + 11, shown, "us" if kind == "us" else ""),
     ]
 
 
@@ -204,19 +189,15 @@ def _kind(contender: str, results: Results) -> str:
 
 def _foot(y: int) -> list[str]:
     notes = "Medians. A tilde marks runs that were cut at the time limit."
+    where = "Versions, commands, limits: benchmarks/RESULTS.md"
     return [
-        f'<line class="rule" x1="{MARGIN}" y1="{y}" x2="{WIDTH - MARGIN}" y2="{y}"/>',
-        _text(MARGIN, y + 24, f"{notes} Versions, commands, limits: benchmarks/RESULTS.md", "note"),
+        svg.line(MARGIN, y, WIDTH - MARGIN, y, "rule"),
+        svg.text(MARGIN, y + 24, f"{notes} {where}", "note"),
     ]
 
 
 def _x(column: int) -> int:
     return MARGIN + LABEL_WIDTH + COLUMN_WIDTH * column
-
-
-def _text(x: int, y: int, text: str, kind: str) -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f'<text{attribute} x="{x}" y="{y}">{escape(text)}</text>'
 
 
 def main() -> None:
@@ -227,7 +208,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(chart(read_lines(options.files)), "utf-8")
+    options.out.writesvg.text(chart(read_lines(options.files)), "utf-8")
 
 
 if __name__ == "__main__":

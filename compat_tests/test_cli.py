@@ -1,5 +1,7 @@
 """The command line: what goes wrong is one line and exit code 2."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +78,36 @@ def test_an_unloadable_model_is_one_line_and_code_2(tmp_path: Path) -> None:
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert str(tmp_path) in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--dtype", "int8"), "int8 is not one of auto, float32, bfloat16, float16; it is one of"),
+        (("--quantization", "int8"), "--quantization int8 needs the compiled kernels: a C++ comp"),
+        (("--attention-backend", "cpu"), "the cpu attention backend needs a compiler"),
+    ],
+)
+def test_what_cannot_be_done_without_a_compiler_or_at_all(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """There is no compiler on the path of this process."""
+    env = os.environ | {"PATH": str(tmp_path)}
+    result = run("serve", "--port", "0", "--log-level", "error", *arguments, env=env)
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert said in result.stderr
+
+
+def test_weights_that_are_larger_than_memory_are_one_line_and_code_2(tmp_path: Path) -> None:
+    weights = ROOT / "core" / "builtin_model" / "weights"
+    shutil.copytree(weights, tmp_path / "big")
+    with (tmp_path / "big" / "model.safetensors").open("wb") as file:
+        file.truncate(2**40)  # without blocks on the disk
+    result = run("serve", str(tmp_path / "big"), "--port", "0", "--log-level", "error")
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "take at least 1024.0 GiB and there is memory for" in result.stderr
 
 
 def test_a_taken_port_is_one_line_and_code_2(server) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from core.assembly.attention import Instrument
-from core.assembly.runner import build_runner
+from core.assembly.runner import BuiltRunner, build_runner
 from core.assembly.sampler import build_sampler
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
@@ -99,28 +99,32 @@ def assemble(
         async_scheduling=config.async_scheduling and model.device.type == "cuda",
         timer=built.runner.timer,
     )
-    info = _info(model, limits, built.cache.num_blocks, num_token_ids)
+    info = _info(model, built, num_token_ids)
     logger.info(
-        "%s on %s, %s, context %d, KV cache %d tokens",
+        "%s on %s, %s, %d threads, context %d, KV cache %d tokens",
         info.dtype,
         info.device,
-        built.description,
+        info.computation,
+        info.num_threads,
         info.max_model_len,
         info.num_kv_tokens,
     )
     return LoadedEngine(engine, tokenizer, info, compiler)
 
 
-def _info(model: LoadedModel, limits: Limits, num_blocks: int, num_token_ids: int) -> EngineInfo:
+def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineInfo:
+    limits = built.limits
     return EngineInfo(
         max_model_len=limits.max_model_len,
         max_num_seqs=limits.max_num_seqs,
         vocab_size=model.vocab_size,
         num_token_ids=num_token_ids,
-        num_kv_tokens=num_blocks * limits.block_size,
+        num_kv_tokens=built.cache.num_blocks * limits.block_size,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
         architecture=str(getattr(model.module.config, "model_type", "")),
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
+        computation=built.description,
+        num_threads=built.num_threads,
     )

@@ -54,6 +54,24 @@ def available_memory(root: Path = ROOT) -> int:
     return max(0, min(bounds))
 
 
+def total_memory(root: Path = ROOT) -> int:
+    """Bytes of memory of the machine, or of the control group that limits it most."""
+    meminfo = _table(root / "proc/meminfo")
+    total = meminfo["MemTotal"] * 1024 if "MemTotal" in meminfo else 0
+    limits = [limit for _, limit, _ in _group_limits(root)]
+    return min([total or os.sysconf("SC_PHYS_PAGES") * _PAGE_SIZE, *limits])
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """CPUs that the enclosing control groups pay for; None without a quota."""
+    return min(_quotas(root), default=None)
+
+
+def free_swap(root: Path = ROOT) -> int:
+    """Bytes of swap that are free, whatever a control group says of them."""
+    return _table(root / "proc/meminfo").get("SwapFree", 0) * 1024
+
+
 def num_cores(root: Path = ROOT) -> int:
     """Physical cores that this process may use at once, at least 1.
 
@@ -96,14 +114,22 @@ def threads_by_node(num_threads: int, root: Path = ROOT) -> list[NodeThreads]:
 
 def _group_memory(root: Path) -> Iterator[int]:
     """What is left of the memory of each enclosing group that has a limit."""
+    for folder, limit, names in _group_limits(root):
+        usage = _integer(folder / names.usage)
+        if usage is not None:
+            pages = _table(folder / "memory.stat")
+            yield limit - usage + sum(pages.get(key, 0) for key in names.reclaimable)
+
+
+def _group_limits(root: Path) -> Iterator[tuple[Path, int, _MemoryFiles]]:
+    """Each enclosing group that has a limit, and that in bytes."""
     for folder, names in (
         *((folder, _V2) for folder in _groups(root, "")),
         *((folder, _V1) for folder in _groups(root, "memory")),
     ):
-        limit, usage = _integer(folder / names.limit), _integer(folder / names.usage)
-        if limit is not None and usage is not None:
-            pages = _table(folder / "memory.stat")
-            yield limit - usage + sum(pages.get(key, 0) for key in names.reclaimable)
+        limit = _integer(folder / names.limit)
+        if limit is not None:
+            yield folder, limit, names
 
 
 def _quotas(root: Path) -> Iterator[float]:

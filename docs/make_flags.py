@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.flags import BENCH_GROUPS
+from server.chat.flags import CHAT_GROUPS
+from server.doctor.flags import DOCTOR_GROUP
 from server.flag_table import flag_table
 from server.quantize import QUANTIZE_GROUPS
 from server.route.settings import ROUTE_GROUPS
@@ -33,6 +35,17 @@ It serves many models at one address; see [several models](routing.md). Every fl
 as an environment variable.
 
 {flag_table(ROUTE_GROUPS)}
+## roseinfer chat
+
+It talks to a model; see [in the terminal](terminal.md#a-chat).
+
+{flag_table(CHAT_GROUPS)}
+## roseinfer doctor
+
+It checks whether a server would start; see [in the terminal](terminal.md#the-doctor). It takes
+every flag of `roseinfer serve`, and one of its own.
+
+{flag_table((DOCTOR_GROUP,))}
 ## roseinfer quantize
 
 It writes a model as a GGUF file; see

@@ -5,24 +5,29 @@ Also as ``python -m server serve``.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from bench.flags import BenchSettings, add_bench_command
 from server import quantize
-from server.flags import Parser, new_program
+from server.commands import (
+    BenchSettings,
+    ChatSettings,
+    DoctorSettings,
+    QuantizeSettings,
+    RouteSettings,
+    Settings,
+    build_parser,
+    parse_command,
+)
 from server.program import exit_process, set_up
-from server.route.settings import RouteSettings, add_route_command
-from server.settings import Settings, add_serve_command
 
 if TYPE_CHECKING:
     from server.loaded import Loaded
 
 
-AnySettings: TypeAlias = Settings | RouteSettings | BenchSettings | quantize.QuantizeSettings
+__all__ = ["build_parser", "parse_command"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -33,30 +38,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     match settings:
         case BenchSettings():
             exit_process(run_bench(settings))
-        case quantize.QuantizeSettings():
+        case QuantizeSettings():
             exit_process(run_quantize(settings))
         case RouteSettings():
             exit_process(run_route(settings))
+        case ChatSettings():
+            exit_process(run_chat(settings))
+        case DoctorSettings():
+            exit_process(run_doctor(settings))
         case Settings():
             exit_process(run(settings))
-
-
-def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> AnySettings:
-    """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
-    options = vars(build_parser(environ).parse_args(argv))
-    del options["command"]
-    make_settings: Callable[..., AnySettings] = options.pop("make_settings")
-    return make_settings(options)
-
-
-def build_parser(environ: Mapping[str, str] = os.environ) -> Parser:
-    """Return the parser of the whole command line."""
-    program, commands = new_program()
-    add_serve_command(commands, environ)
-    add_route_command(commands, environ)
-    quantize.add_quantize_command(commands)
-    add_bench_command(commands)
-    return program
 
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
@@ -85,12 +76,29 @@ def run_bench(settings: BenchSettings) -> int:
     return command.run(settings)
 
 
-def run_quantize(settings: quantize.QuantizeSettings) -> int:
+def run_quantize(settings: QuantizeSettings) -> int:
     """Write a quantised file; return the exit code."""
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     set_up("info")
     return quantize.run(settings)
+
+
+def run_chat(settings: ChatSettings) -> int:
+    """Talk to a model in the terminal; return the exit code."""
+    from server.chat import command  # noqa: PLC0415 - imports an HTTP client
+
+    return command.run(settings)
+
+
+def run_doctor(settings: DoctorSettings) -> int:
+    """Check whether a server would start; return the exit code: 1 if something stops it."""
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, _exit_interrupted)
+    set_up("error")
+    from server.doctor import command  # noqa: PLC0415 - imports torch
+
+    return command.run(settings)
 
 
 def _exit_cleanly(_sig: int, _frame: object) -> None:

@@ -14,6 +14,8 @@ from server.flags import Flag, Switch
 
 DEFAULT_TOKENIZER_WORKERS = 2
 
+_NARROW = tuple(name for name in get_args(Quantization) if name != "none")
+
 TOKENIZER = Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH")
 CHAT_TEMPLATE = Flag(
     name="chat-template",
@@ -38,7 +40,7 @@ MODEL_FLAGS = (
         name="dtype",
         help="type of weights and activations; auto: the checkpoint's, or float32 where that is "
         "faster",
-        convert=Choice(get_args(DType)),
+        convert=Choice(get_args(DType), dict.fromkeys(_NARROW, "--quantization")),
     ),
     Flag(
         name="quantization",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -15,10 +15,13 @@ class Choice:
     """One of some words. Unlike argparse's ``choices`` it also checks environment variables."""
 
     choices: Sequence[str]
+    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Words that belong to another flag, and that flag."""
 
     def __call__(self, text: str) -> str:
         if text not in self.choices:
-            raise ArgumentTypeError(f"{text} is not one of {', '.join(self.choices)}")
+            other = f"; it is one of {self.elsewhere[text]}" if text in self.elsewhere else ""
+            raise ArgumentTypeError(f"{text} is not one of {', '.join(self.choices)}{other}")
         return text
 
 

@@ -170,7 +170,7 @@ def add_serve_command(commands: Commands, environ: Mapping[str, str]) -> None:
         epilog="Every flag can also be set as an environment variable: "
         "--max-num-seqs as ROSEINFER_MAX_NUM_SEQS.",
     )
-    parser.set_defaults(make_settings=_settings)
+    parser.set_defaults(make_settings=settings_of)
     add_groups(parser, SERVE_GROUPS, environ)
 
 
@@ -180,10 +180,11 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
     add_serve_command(commands, environ)
     options = vars(program.parse_args(argv))
     del options["command"], options["make_settings"]
-    return _settings(options)
+    return settings_of(options)
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def settings_of(options: dict[str, Any]) -> Settings:
+    """Settings of the parsed options of all SERVE_GROUPS, which it takes out of ``options``."""
     model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
     engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
     options["served_model_names"] = options["served_model_names"] or (default_name(model["model"]),)

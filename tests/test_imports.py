@@ -57,6 +57,7 @@ PACKAGE_IMPORTS = {
 
 PACKAGE_EXCEPTIONS = {
     "server/__main__.py": ("bench", "the CLI entry of `roseinfer bench`"),
+    "server/commands.py": ("bench", "the flags of `roseinfer bench`"),
 }
 """File: the packages that it also imports, and why."""
 
@@ -74,6 +75,7 @@ CORE_LAYERS = (
         "core.step_timer",
         "core.hand_over",
         "core.progress",
+        "core.load_progress",
         "core.machine",
     },
     {"core.kernels", "core.pinned"},
@@ -86,7 +88,7 @@ CORE_LAYERS = (
     {"core.pipeline"},
     {"core.engine", "core.failures", "core.recovery", "core.retry"},
     {"core.assembly"},
-    {"core.pooling"},
+    {"core.pooling", "core.fit", "core.skeleton"},
     {"core.build"},
     {"core.load"},
 )

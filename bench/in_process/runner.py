@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bench.figures import summarize, summarize_engine
+from bench.figures import curves_of, summarize, summarize_engine
 from bench.in_process.engine import InProcessEngine
 from bench.report import RunResult
 from bench.runner import CpuShare
@@ -39,7 +39,11 @@ class EngineRunner:
         self._engine.clear_profile()
 
     def run(
-        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
+        self,
+        requests: Sequence[Request],
+        timetable: Timetable,
+        on_end: Callable[[], object],
+        concurrency: int | None,
     ) -> RunResult:
         before = self._engine.stats
         with CpuShare() as cpu:
@@ -48,13 +52,14 @@ class EngineRunner:
                 timetable,
                 self._settings.sampling,
                 chat=self._settings.chat,
-                concurrency=self._settings.pace.concurrency,
+                concurrency=concurrency,
                 on_end=on_end,
             )
         return RunResult(
             client=summarize(records),
             engine=summarize_engine(records, before, self._engine.stats),
             cpu_share=cpu.share,
+            curves=curves_of(records),
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.errors import BenchError
-from bench.figures import summarize
+from bench.figures import curves_of, summarize
 from bench.over_http.client import CompletionClient, served_model
 from bench.over_http.connection import ConnectionFailed
 from bench.over_http.load import run_http
@@ -27,7 +27,6 @@ class ServerRunner:
     def __init__(self, loop: asyncio.Runner, target: ServerTarget, settings: BenchSettings) -> None:
         """Raises BenchError if the URL is wrong or the server does not name its model."""
         self._loop = loop
-        self._concurrency = settings.pace.concurrency
         try:
             model = target.model or loop.run(served_model(target.base_url, api_key=target.api_key))
             self._client = CompletionClient(
@@ -46,15 +45,17 @@ class ServerRunner:
         pass
 
     def run(
-        self, requests: Sequence[Request], timetable: Timetable, on_end: Callable[[], object]
+        self,
+        requests: Sequence[Request],
+        timetable: Timetable,
+        on_end: Callable[[], object],
+        concurrency: int | None,
     ) -> RunResult:
         with CpuShare() as cpu:
             records = self._loop.run(
-                run_http(
-                    self._client, requests, timetable, concurrency=self._concurrency, on_end=on_end
-                )
+                run_http(self._client, requests, timetable, concurrency=concurrency, on_end=on_end)
             )
-        return RunResult(client=summarize(records), cpu_share=cpu.share)
+        return RunResult(client=summarize(records), cpu_share=cpu.share, curves=curves_of(records))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from core.sampling.sampler import Sampler
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, its KV cache, and what it computes with, in words.
+    """A runner, its KV cache, and what it computes with, in words and CPU threads.
 
     ``limits`` have a lower context than wanted where memory is too little for the model's.
     """
@@ -32,6 +32,7 @@ class BuiltRunner:
     cache: KVCache
     limits: Limits
     description: str
+    num_threads: int
 
 
 def build_runner(
@@ -75,8 +76,6 @@ def build_runner(
         runner=runner,
         cache=cache,
         limits=limits,
-        description=(
-            f"{acceleration.description}, attention {backend!r}{graphs}, "
-            f"{torch.get_num_threads()} threads"
-        ),
+        description=f"{acceleration.description}, attention {backend!r}{graphs}",
+        num_threads=torch.get_num_threads(),
     )

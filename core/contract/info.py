@@ -28,7 +28,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
     is smaller if the embedding has fewer rows. ``architecture`` is the configuration's
-    ``model_type``. ``pooling`` is None if the model generates.
+    ``model_type``. ``pooling`` is None if the model generates. ``computation`` says in words what
+    computes, on a CPU with ``num_threads``.
     """
 
     max_model_len: int
@@ -42,3 +43,5 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     default_sampling: dict[str, float] = {}
     eos_token_ids: tuple[int, ...] = ()
     pooling: PoolingInfo | None = None
+    computation: str = ""
+    num_threads: int = 0

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from torch import nn
 
+from core import load_progress
 from core.fusion.patterns import reads_weights
 from core.fusion.proof import Proof
 from core.layer_spec import LayerSpec
@@ -104,6 +105,8 @@ class Visitor:
         self._model = model
         self._attention = attention
         self._proof = proof
+        num_modules = sum(1 for _ in model.modules())
+        load_progress.begin("packing weights", 2 * num_modules + len(attention))
 
     def visit_model(self, *patterns: ModelPattern) -> None:
         """Try all candidates for the model as a whole."""
@@ -118,6 +121,7 @@ class Visitor:
                 layer = place_of(self._model, attention).parent
                 for candidate in pattern(AttentionSite(attention, spec, layer)):
                     self._try(candidate)
+            load_progress.advance()
 
     def visit_modules(self, *patterns: ModulePattern) -> None:
         """Offer every module, parents first, to all patterns; the first equal candidate wins."""
@@ -130,6 +134,7 @@ class Visitor:
             if not keeps_children:
                 candidates = (candidate for pattern in patterns for candidate in pattern(place))
                 any(self._try(candidate) for candidate in candidates)
+            load_progress.advance()
             self._visit_children(place.module, patterns)
 
     def _try(self, candidate: Candidate) -> bool:

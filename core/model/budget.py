@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
 from core.attention.base import BackendFactory, MeasuredFactory
 from core.contract.config import EngineConfig
+from core.layer_spec import LayerSpec
 from core.model.graphs.sizes import graphs_nbytes
 from core.model.hook import AttentionHook
 from core.model.largest_step import run_largest_step
@@ -36,13 +37,25 @@ def cache_budget(
         fixed = _cuda_budget(model, limits, config, largest_step)
     if fixed is not None:
         return lambda _length: fixed
-    left = cpu_budget(step_nbytes(model, limits))
+    return on_cpu(model, hook.layers, make_attention, limits)
+
+
+def on_cpu(
+    model: LoadedModel,
+    layers: Sequence[LayerSpec],
+    make_attention: BackendFactory,
+    limits: Limits,
+    *,
+    to_load: int = 0,
+) -> Callable[[int], int]:
+    """As ``cache_budget``, from the memory of a CPU that ``to_load`` bytes of weights leave."""
+    left = cpu_budget(step_nbytes(model, limits), to_load=to_load)
     if not isinstance(make_attention, MeasuredFactory):
         return lambda _length: left
     return lambda length: (
         left
         - make_attention.step_nbytes(
-            hook.layers, limits.max_num_batched_tokens, limits.max_num_seqs, length
+            layers, limits.max_num_batched_tokens, limits.max_num_seqs, length
         )
     )
 

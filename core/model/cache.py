@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -114,9 +114,34 @@ def make_cache(
     Returns the cache and the limits. The context is lowered if memory is too small for the model's
     own and the operator named none. Raises ModelLoadError if there is no room for one sequence.
     """
-    size = limits.block_size
     budget = cache_budget(model, hook, make_attention, limits, config, dtype)
     groups = groups_on(model.device, hook.layers, limits.max_model_len)
+    num_blocks, limits = plan_cache(groups, budget, limits, config, dtype)
+    per_seq = blocks_per_seq(groups, limits)
+    with enough_memory(f"{num_blocks[0]} blocks of KV cache; lower --kv-cache-memory"):
+        cache = KVCache.of(
+            groups,
+            num_blocks,
+            per_seq,
+            block_size=limits.block_size,
+            dtype=dtype,
+            device=model.device,
+        )
+    return cache, limits
+
+
+def plan_cache(
+    groups: list[LayerGroup],
+    budget: Callable[[int], int],
+    limits: Limits,
+    config: EngineConfig,
+    dtype: torch.dtype,
+) -> tuple[list[int], Limits]:
+    """Return the blocks of each group, and the limits; see ``make_cache``, which allocates them.
+
+    ``budget`` returns the bytes for the cache at a context length.
+    """
+    size = limits.block_size
     nbytes = [block_nbytes(group.layers, size, dtype) for group in groups]
     per_seq = blocks_per_seq(groups, limits)
     if config.max_model_len is None:
@@ -137,11 +162,7 @@ def make_cache(
         max_num_seqs=limits.max_num_seqs,
         budget=budget(limits.max_model_len),
     )
-    with enough_memory(f"{num_blocks[0]} blocks of KV cache; lower --kv-cache-memory"):
-        cache = KVCache.of(
-            groups, num_blocks, per_seq, block_size=size, dtype=dtype, device=model.device
-        )
-    return cache, limits
+    return num_blocks, limits
 
 
 def blocks_per_seq(groups: list[LayerGroup], limits: Limits) -> list[int]:

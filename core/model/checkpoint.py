@@ -13,6 +13,7 @@ import torch
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.devices import pick_dtype
+from core.model.load_bars import download_options
 from core.model.prequantised import is_quantised, placement, quantisation_of
 
 STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
@@ -27,7 +28,11 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     method = quantisation_of(hf_config)
     load = functools.partial(
-        AutoModelForCausalLM.from_pretrained, source, config=hf_config, trust_remote_code=trust
+        AutoModelForCausalLM.from_pretrained,
+        source,
+        config=hf_config,
+        trust_remote_code=trust,
+        **download_options(source),
     )
     if method is None:
         return load(dtype=dtype)

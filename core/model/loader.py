@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from core import builtin_model
+from core import builtin_model, load_progress
 from core.contract.config import ModelConfig
-from core.contract.errors import ModelLoadError, first_line
+from core.contract.errors import ModelLoadError
 from core.model.checkpoint import STATE_DICT_SUFFIXES, load_pretrained, load_state_dict
 from core.model.devices import pick_device
 from core.model.gguf import find_gguf, load_gguf
+from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, describe
 from core.model.memory import enough_memory
 from core.model.modelling_import import import_modelling
 from core.model.prequantised import move
+from core.model.room import check_room
 
 __all__ = ["LoadedModel", "load_model", "source_of"]
 
@@ -27,9 +27,10 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
     Remote code runs only with ``trust_remote_code``.
     """
+    load_progress.begin("loading weights")
     device = pick_device(config.device)
     import_modelling()
-    with _one_line_errors(config.model or "the built-in model"):
+    with one_line_errors(config.model or "the built-in model"):
         module = _load(config, device)
     with enough_memory("the weights"):
         module = move(module, device)
@@ -57,6 +58,8 @@ def source_of(config: ModelConfig) -> str:
 
 def _load(config: ModelConfig, device: torch.device) -> Any:
     gguf = find_gguf(config)
+    if device.type == "cpu":
+        check_room(config, gguf)
     if gguf is not None:
         return load_gguf(config, gguf, device)
     load = load_state_dict if _is_state_dict(config) else load_pretrained
@@ -65,18 +68,3 @@ def _load(config: ModelConfig, device: torch.device) -> Any:
 
 def _is_state_dict(config: ModelConfig) -> bool:
     return config.model is not None and config.model.endswith(STATE_DICT_SUFFIXES)
-
-
-@contextlib.contextmanager
-def _one_line_errors(name: str) -> Iterator[None]:
-    """Turn errors of transformers and torch into a ModelLoadError of one line."""
-    from transformers.utils import logging  # noqa: PLC0415 - slow to import
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    except ModelLoadError:
-        raise
-    except Exception as error:  # any error that a broken checkpoint may cause in the libraries
-        raise ModelLoadError(f"cannot load {name}: {first_line(error)}") from error

@@ -113,12 +113,12 @@ def lowered_context(
     return length
 
 
-def cpu_budget(step_nbytes: int, root: Path = ROOT) -> int:
+def cpu_budget(step_nbytes: int, root: Path = ROOT, *, to_load: int = 0) -> int:
     """Return the bytes that the cache may use on a CPU, besides ``step_nbytes`` for steps.
 
-    ``root``: see core.machine.
+    ``root``: see core.machine. ``to_load`` bytes of weights are not loaded yet.
     """
-    available = available_memory(root)
+    available = max(0, available_memory(root) - to_load)
     reserve = max(int(available * CPU_RESERVE_SHARE), MIN_CPU_RESERVE)
     return available - reserve - step_nbytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core import load_progress
 from core.contract.params import SamplingParams
 from core.model.dummy_step import dummy_sequence, dummy_step
 from core.model.limits import Limits
@@ -21,6 +22,7 @@ def warm_up(runner: ModelRunner, limits: Limits) -> None:
     This starts threads, allocates workspaces and compiles kernels. It uses the first blocks of the
     KV cache, which must be free, and clears them. The runner gets a new timer.
     """
+    load_progress.begin("warming up")
     length = min(NUM_PROMPT_TOKENS, limits.max_model_len - 1)
     if length < 1:
         return

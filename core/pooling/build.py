@@ -104,6 +104,8 @@ def _info(
         num_kv_tokens=0,
         dtype=str(module.dtype).removeprefix("torch."),
         device=str(module.device),
+        computation="torch's own kernels",
+        num_threads=torch.get_num_threads(),
         pooling=PoolingInfo(
             task=recipe.task,
             size=size,

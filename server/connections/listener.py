@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
 from pathlib import Path
 
 from server.connections.errors import FrontError
+from server.connections.holder import holder_of
 
 BACKLOG = 2048
 
@@ -29,7 +31,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host}:{port}: {error}") from None
+        raise ListenError(f"cannot listen on {host}:{port}: {_reason(error, port)}") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # accepted sockets inherit it
     for name, value in KEEP_ALIVE.items():
         if option := getattr(socket, name, None):
@@ -70,6 +72,21 @@ def url_of(listener: socket.socket, *, is_tls: bool) -> str:
     host, port = listener.getsockname()[:2]
     scheme = "https" if is_tls else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _reason(error: OSError, port: int) -> str:
+    """What is wrong with an address, and what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            holder = holder_of(port)
+            by = f" by {holder}" if holder else ""
+            return f"the port is in use{by}; stop it, or choose another port with --port"
+        case errno.EACCES:
+            return "ports below 1024 are for root; choose another with --port"
+        case errno.EADDRNOTAVAIL:
+            return "the machine has no such address; --host 0.0.0.0 listens on all that it has"
+        case _:
+            return error.strerror or str(error)
 
 
 def _remove_stale(path: str) -> None:

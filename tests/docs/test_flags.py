@@ -62,7 +62,14 @@ def test_environment_variables_named_in_the_text_belong_to_flags() -> None:
 
 def test_commands_in_shell_blocks_parse() -> None:
     commands = list(roseinfer_commands())
-    assert {arguments[0] for _, arguments in commands} == {"serve", "route", "quantize", "bench"}
+    assert {arguments[0] for _, arguments in commands} == {
+        "serve",
+        "route",
+        "chat",
+        "doctor",
+        "quantize",
+        "bench",
+    }
     for name, arguments in commands:
         try:
             parse_command(arguments, {})

@@ -12,7 +12,7 @@ def test_the_page_is_what_its_script_writes() -> None:
     assert PAGE.read_text(encoding="utf-8") == flags_page(), "run python -m docs.make_flags"
 
 
-@pytest.mark.parametrize("command", ["serve", "route", "bench"])
+@pytest.mark.parametrize("command", ["serve", "route", "chat", "bench"])
 def test_the_page_and_the_help_have_the_same_flags_with_the_same_choices(command: str) -> None:
     page = flags_page().split(f"## roseinfer {command}\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| `")]

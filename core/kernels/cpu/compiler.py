@@ -15,6 +15,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from core import load_progress
+
 logger = logging.getLogger("roseinfer.core")
 
 SOURCES = Path(__file__).parent / "source"
@@ -55,9 +57,8 @@ def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()
     sources = _sources()
     name = f"roseinfer-{_fingerprint(compiler, flags)}.so"
     folders = cache_directories() if cache is None else [cache]
-    for folder in folders:
-        if _is_whole(folder / name):
-            return folder / name
+    if (cached := _whole_in(folders, name)) is not None:
+        return cached
     reasons = []
     for folder in folders:
         try:
@@ -68,13 +69,25 @@ def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()
     raise KernelsUnavailable("; ".join(reasons))
 
 
+def cached_library() -> Path | None:
+    """Return the path of the compiled kernels if the user's cache holds them.
+
+    Raises KernelsUnavailable if they could not even be compiled.
+    """
+    name = f"roseinfer-{_fingerprint(find_compiler(), FLAGS)}.so"
+    return _whole_in(cache_directories(), name)
+
+
 def find_compiler() -> str:
     """Return the path of a C++ compiler. Raises KernelsUnavailable if there is none."""
     for name in COMPILERS:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise KernelsUnavailable(f"no C++ compiler ({', '.join(COMPILERS)}) on this machine")
+    raise KernelsUnavailable(
+        f"no C++ compiler ({', '.join(COMPILERS)}) on this machine; install one, as "
+        "`apt-get install g++`"
+    )
 
 
 def cache_directories() -> list[Path]:
@@ -144,6 +157,11 @@ def _seal(library: Path) -> None:
         file.write(digest)
 
 
+def _whole_in(folders: list[Path], name: str) -> Path | None:
+    """The first of these files that is complete."""
+    return next((folder / name for folder in folders if _is_whole(folder / name)), None)
+
+
 def _is_whole(library: Path) -> bool:
     try:
         content = library.read_bytes()
@@ -176,8 +194,11 @@ def _build(compiler: str, flags: tuple[str, ...], sources: list[Path], folder: P
         _run([compiler, *flags, "-c", str(source), "-o", str(target)])
         return target
 
-    with ThreadPoolExecutor() as pool:
-        objects = list(pool.map(compile_one, sources))
+    objects = []
+    with load_progress.within("compiling kernels", len(sources)), ThreadPoolExecutor() as pool:
+        for compiled in pool.map(compile_one, sources):
+            objects.append(compiled)
+            load_progress.advance()
     library = folder / "kernels.so"
     _run([compiler, "-shared", *map(str, objects), "-o", str(library)])
     if not library.is_file():

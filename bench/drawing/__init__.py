@@ -1,0 +1,1 @@
+"""Charts: SVG documents, written as text."""

@@ -1,0 +1,62 @@
+"""check_room: refuse a model whose weights cannot fit into memory, before they are loaded.
+
+Otherwise the system would end the process without a word.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.file import part_names
+from core.machine import ROOT, available_memory, free_swap
+
+_LEAST_SHARES = {"int8": 0.25, "int4": 0.125, "fp8": 0.25, "bfloat16": 0.5, "float16": 0.5}
+"""The least part of a checkpoint's bytes that a quantisation or type leaves of float32."""
+
+
+def check_room(config: ModelConfig, gguf: Path | None, root: Path = ROOT) -> None:
+    """Raise ModelLoadError if the weights are larger than the memory that can be taken, with swap.
+
+    Only files that are here count. ``root``: see core.machine.
+    """
+    needed = least_nbytes(config, gguf)
+    available = available_memory(root) + free_swap(root)
+    if needed > available:
+        raise ModelLoadError(
+            f"the weights of {config.model} take at least {needed / 2**30:.1f} GiB and there is "
+            f"memory for {available / 2**30:.1f} GiB: choose a smaller model, --quantization int8 "
+            "or int4, or a GGUF file"
+        )
+
+
+def least_nbytes(config: ModelConfig, gguf: Path | None) -> int:
+    """The least bytes that the weights take; 0 if that cannot be told from files that are here."""
+    if gguf is not None:
+        parts = [gguf.with_name(name) for name in part_names(gguf.name)]
+        return sum(part.stat().st_size for part in parts if part.is_file())
+    folder = _folder_of(config.model)
+    if folder is None:
+        return 0
+    total = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return int(total * _LEAST_SHARES.get(config.quantization, _LEAST_SHARES.get(config.dtype, 1.0)))
+
+
+def _folder_of(model: str | None) -> Path | None:
+    """The directory of a checkpoint, or where the hub's cache has it; None if it is not here."""
+    if model is None:
+        return None
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        return None  # a state dict
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+
+    try:
+        found = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None

@@ -1,0 +1,98 @@
+"""Skeleton: a model without its weights, and how many bytes they would take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.contract.config import ModelConfig, Quantization
+from core.gguf.families import family_of
+from core.gguf.file import GgufFile
+from core.model.devices import pick_dtype
+from core.model.gguf import find_gguf
+from core.model.load_errors import one_line_errors
+from core.model.loaded_model import LoadedModel, context_length
+from core.model.loader import source_of
+from core.model.modelling_import import import_modelling
+
+_BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61, "fp8": 1.0}
+"""Of the matrices, by quantisation; int4 is 4 and 6 bits with their scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A model whose parameters are never written, and so have no memory.
+
+    ``nbytes`` are those of the weights. ``in_blocks``: they are in the blocks of a GGUF file.
+    """
+
+    model: LoadedModel
+    nbytes: int
+    in_blocks: bool
+
+
+def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
+    """Build it. Raises ModelLoadError."""
+    import_modelling()
+    with one_line_errors(config.model or "the built-in model"):
+        module, dtype, nbytes = _module(config, device)
+    text_config = module.config.get_text_config()
+    model = LoadedModel(
+        module=module,
+        device=device,
+        dtype=dtype,
+        vocab_size=text_config.vocab_size,
+        max_model_len=context_length(text_config),
+        eos_token_ids=frozenset(),
+        default_sampling={},
+    )
+    in_blocks = nbytes is not None or config.quantization == "int4"
+    return Skeleton(
+        model, _nbytes(module, config.quantization) if nbytes is None else nbytes, in_blocks
+    )
+
+
+def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype, int | None]:
+    """The module, whose parameters are never written; its type; the bytes of a GGUF file."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    path, trust = find_gguf(config), config.trust_remote_code
+    if path is None:
+        hf_config = AutoConfig.from_pretrained(source_of(config), trust_remote_code=trust)
+        dtype, nbytes = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device), None
+    else:
+        hf_config, nbytes = _of_gguf(path)
+        dtype = pick_dtype(config.dtype, torch.float32, device)
+    with no_init_weights():  # parameters get no memory until they are written
+        module = AutoModelForCausalLM.from_config(
+            hf_config, dtype=dtype, trust_remote_code=trust
+        ).eval()
+    module.tie_weights()
+    return module, dtype, nbytes
+
+
+def _of_gguf(path: Path) -> tuple[Any, int]:
+    """The configuration of a GGUF file, and the bytes of its tensors."""
+    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
+
+    file = GgufFile.open(path)
+    family, fields = family_of(file)
+    hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    return hf_config, sum(tensor.info.nbytes for tensor in file.tensors.values())
+
+
+def _nbytes(module: nn.Module, quantization: Quantization) -> int:
+    """Bytes of the weights, shared ones once."""
+    narrow = _BYTES_PER_VALUE.get(quantization)
+    quantised = {id(child.weight) for child in module.modules() if isinstance(child, nn.Linear)}
+    total = 0.0
+    for parameter in module.parameters():
+        is_narrow = narrow is not None and id(parameter) in quantised
+        each = narrow if is_narrow and narrow is not None else parameter.dtype.itemsize
+        total += parameter.numel() * each
+    return int(total)

@@ -1,0 +1,1 @@
+"""``roseinfer chat``: a conversation in a terminal."""

@@ -1,0 +1,1 @@
+"""``roseinfer doctor``: whether a server would start here, and what it would have."""

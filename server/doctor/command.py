@@ -1,0 +1,59 @@
+"""run: ``roseinfer doctor``, from its settings to its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from server.doctor import engine, machine, network
+from server.doctor.finding import Finding
+from server.doctor.flags import DoctorSettings
+
+_STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
+
+
+def run(settings: DoctorSettings) -> int:
+    """Print the findings as they are made; return 1 if there is a problem."""
+    findings = []
+    for finding in examine(settings):
+        findings.append(finding)
+        if not settings.json:
+            _show(finding)
+    is_ok = all(finding.state != "problem" for finding in findings)
+    if settings.json:
+        report = {"ok": is_ok, "findings": findings}
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    return 0 if is_ok else 1
+
+
+def examine(settings: DoctorSettings) -> Iterator[Finding]:
+    """Make the findings, the quick ones first."""
+    serve = settings.serve
+    yield machine.python()
+    yield machine.packages()
+    yield machine.cpu()
+    yield machine.memory()
+    yield machine.threads(serve.engine)
+    yield machine.disk()
+    yield network.port(serve)
+    yield network.connections(serve)
+    yield engine.cuda(serve)
+    yield engine.kernels()
+    yield engine.model(serve)
+
+
+def _show(finding: Finding) -> None:
+    """Print a finding: its state in colour on a terminal, its advice below."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - only for a terminal
+        from rich.text import Text  # noqa: PLC0415
+
+        state = Text(f"{finding.state:<9}", style=_STYLES[finding.state])
+        Console(highlight=False).print(state + f"{finding.name:<13}{finding.text}", soft_wrap=True)
+    else:
+        print(f"{finding.state:<9}{finding.name:<13}{finding.text}")
+    if finding.advice:
+        print(f"{'':<22}{finding.advice}")
+    sys.stdout.flush()

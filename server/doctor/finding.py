@@ -1,0 +1,21 @@
+"""Finding: one line of the doctor's report."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+State: TypeAlias = Literal["ok", "note", "problem"]
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was looked at, and how it is. A ``problem`` would stop a start.
+
+    ``advice`` says what to change.
+    """
+
+    name: str
+    state: State
+    text: str
+    advice: str = ""

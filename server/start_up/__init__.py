@@ -1,0 +1,1 @@
+"""What ``roseinfer serve`` shows while it starts."""

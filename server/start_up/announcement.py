@@ -1,0 +1,77 @@
+"""announce: say that the server is ready, as lines or, on a terminal, as a table."""
+
+from __future__ import annotations
+
+import sys
+
+from core.contract.info import EngineInfo
+from server.connections.front import Front
+from server.settings import Settings
+
+
+def announce(settings: Settings, front: Front, info: EngineInfo) -> None:
+    """Print what is served, where, and an example."""
+    if sys.stdout.isatty():
+        _print_table(facts_of(settings, front.url, info))
+    else:
+        room = f", room for {info.num_kv_tokens} in the cache" if info.pooling is None else ""
+        print(
+            f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
+            f"context {info.max_model_len} tokens{room}."
+        )
+    path, body = _example(info)
+    print(
+        f"Try:  curl {front.curl}{path} -H 'Content-Type: application/json' -d '{body}'",
+        flush=True,
+    )
+
+
+def facts_of(settings: Settings, url: str, info: EngineInfo) -> list[tuple[str, str]]:
+    """The rows of the table: a name and its value."""
+    facts = [
+        ("model", ", ".join(settings.served_model_names)),
+        ("dtype", f"{info.dtype} on {info.device}"),
+        ("context", f"{info.max_model_len:,} tokens"),
+    ]
+    if info.pooling is None:
+        facts.append(("cache", f"{info.num_kv_tokens:,} tokens"))
+    facts += [
+        ("threads", f"{info.num_threads}"),
+        ("kernels", info.computation),
+        ("URL", url if settings.uds else f"{url}/v1"),
+        ("keys", _keys(settings)),
+    ]
+    if settings.ui and settings.uds is None:
+        facts.append(("page", f"{url}/"))
+    return facts
+
+
+def _keys(settings: Settings) -> str:
+    parts = [f"{len(settings.api_keys)} given"] * bool(settings.api_keys)
+    parts += ["those of a file"] * (settings.api_key_file is not None)
+    return " and ".join(parts) or "none: whoever reaches the URL may use it"
+
+
+def _print_table(facts: list[tuple[str, str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only for a terminal
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    console = Console(highlight=False, markup=False)
+    console.print()
+    console.print(table)
+    console.print()
+
+
+def _example(info: EngineInfo) -> tuple[str, str]:
+    """A path and a body that the model answers."""
+    if info.pooling is None:
+        body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
+        return "/v1/chat/completions", body
+    if info.pooling.task == "embed":
+        return "/v1/embeddings", '{"input": "Hello!"}'
+    return "/v1/rerank", '{"query": "Who?", "documents": ["I.", "You."]}'

@@ -1,0 +1,39 @@
+"""StartUp: what a server shows between its first line and its readiness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.contract.info import EngineInfo
+from core.load_progress import LoadProgress
+from server.connections.front import Front
+from server.loaded import Loaded
+from server.settings import Settings
+from server.start_up.announcement import announce
+from server.start_up.reported import reported
+from server.start_up.screen import StartScreen
+
+
+class StartUp:
+    """The start of one server. Main thread only; ``load`` may run on another one."""
+
+    def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
+        """``load`` replaces the loader of ``settings.model``."""
+        progress = LoadProgress()
+        self._settings = settings
+        self._screen = StartScreen(progress)
+        self.load = reported(settings, load, progress)
+
+    def begin(self, front: Front) -> None:
+        """Say where the server listens, and show how far the load is."""
+        print(f"Listening on {front.url}, loading {self._settings.model_name} ...", flush=True)
+        self._screen.start()
+
+    def ready(self, front: Front, info: EngineInfo) -> None:
+        """Say what is served."""
+        self.end()
+        announce(self._settings, front, info)
+
+    def end(self) -> None:
+        """Stop showing the load. Idempotent."""
+        self._screen.stop()

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from core import load_progress
+from core.contract.info import EngineInfo, PoolingInfo
+from core.load_progress import LoadProgress, LoadStage
+from server.settings import Settings
+from server.start_up.announcement import facts_of
+from server.start_up.reported import reported
+from server.start_up.screen import StartScreen, amount
+
+INFO = EngineInfo(
+    max_model_len=40960,
+    max_num_seqs=64,
+    vocab_size=9,
+    num_token_ids=9,
+    num_kv_tokens=131072,
+    dtype="bfloat16",
+    device="cpu",
+    computation="bfloat16 weights in compiled kernels",
+    num_threads=8,
+)
+
+
+def test_the_facts_of_a_server():
+    settings = Settings(served_model_names=("org/m", "m"))
+    assert facts_of(settings, "http://127.0.0.1:8000", INFO) == [
+        ("model", "org/m, m"),
+        ("dtype", "bfloat16 on cpu"),
+        ("context", "40,960 tokens"),
+        ("cache", "131,072 tokens"),
+        ("threads", "8"),
+        ("kernels", "bfloat16 weights in compiled kernels"),
+        ("URL", "http://127.0.0.1:8000/v1"),
+        ("keys", "none: whoever reaches the URL may use it"),
+        ("page", "http://127.0.0.1:8000/"),
+    ]
+
+
+def test_facts_that_differ():
+    pooling = INFO.__class__(
+        **{name: getattr(INFO, name) for name in INFO.__struct_fields__}
+        | {"pooling": PoolingInfo(task="embed", size=4)}
+    )
+    facts = dict(facts_of(Settings(uds="/r.sock", api_keys=("a", "b")), "unix:/r.sock", pooling))
+    assert "cache" not in facts
+    assert facts["URL"] == "unix:/r.sock"
+    assert facts["keys"] == "2 given"
+    assert "page" not in facts
+    assert "page" not in dict(facts_of(Settings(ui=False), "http://x", INFO))
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        (LoadStage("x", 1_200_000_000, 3_400_000_000, True), "1,200 of 3,400 MB"),
+        (LoadStage("x", 1_200_000, 0, True), "1 MB"),
+        (LoadStage("x", 3, 4), "75%"),
+        (LoadStage("x", 9, 4), "100%"),
+        (LoadStage("x"), ""),
+    ],
+)
+def test_how_much_of_a_stage_is_done(stage, text):
+    assert amount(stage) == text
+
+
+def test_nothing_is_drawn_where_stderr_is_no_terminal(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    screen = StartScreen(LoadProgress())
+    screen.start()
+    screen.stop()
+    assert stream.getvalue() == ""
+
+
+def test_a_load_reports_while_it_runs():
+    progress = LoadProgress()
+
+    def load():
+        load_progress.begin("loading", 3)
+        return "loaded"
+
+    assert reported(Settings(), load, progress)() == "loaded"
+    assert progress.names == ["loading"]
+    assert load_progress.listener() is None
