@@ -14,15 +14,17 @@ from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Candidate, Place, Replacement, place_of
 from core.gguf.blocks import BlockMatrix
 from core.gguf.modules import BlockEmbedding
+from core.huge_pages import zeros
 from core.kernels.cpu.linear import PackedWeight
 from core.model.plain import is_plain
 
 
 class PackedHead(nn.Module):
-    """The output layer. It writes every result into the same buffer.
+    """The output layer. It writes every result into the same buffer, of huge pages.
 
-    Logits are the largest tensor of a step: allocating them costs more than sampling. Core thread
-    only; a result is valid until the next call.
+    Logits are the largest tensor of a step: allocating them costs more than sampling, and their
+    rows are so far apart that each is in a page of its own. Core thread only; a result is valid
+    until the next call.
     """
 
     def __init__(self, weight: PackedWeight) -> None:
@@ -35,7 +37,7 @@ class PackedHead(nn.Module):
         shape = (*x.shape[:-1], self.weight.num_rows)
         size = x.numel() // self.weight.num_columns * self.weight.num_rows
         if self._buffer.numel() < size:
-            self._buffer = torch.empty(size)
+            self._buffer = zeros(4 * size).view(torch.float32)
         return self.weight.multiply(x, out=self._buffer[:size].view(shape))
 
 

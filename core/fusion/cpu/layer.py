@@ -17,6 +17,7 @@ from torch import nn
 from core.fusion.cpu.mixture import FusedMixture
 from core.fusion.cpu.mlp import FusedMLP
 from core.fusion.cpu.norm import FusedNorm
+from core.huge_pages import zeros
 from core.kernels.cpu.layer import LayerCall, LayerStep, Matrix
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.linear import PackedWeight
@@ -69,7 +70,7 @@ class Workspace:
         if found is None or found.num_tokens != num_tokens:
             size = num_tokens * sum(widths)
             if size > self._storage.numel():
-                self._storage = torch.empty(size)
+                self._storage = zeros(4 * size).view(torch.float32)
             found = Buffers(self._storage, num_tokens, widths, spec)
             self._buffers[spec, widths] = found
         return found

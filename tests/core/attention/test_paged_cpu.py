@@ -187,30 +187,34 @@ def test_nan_stays_in_its_sequence(dim: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "dim"),
+    ("dtype", "dim", "group"),
     [
-        (torch.float32, 16),
-        (torch.bfloat16, 16),
-        (torch.bfloat16, 32),
-        (torch.int8, 16),
-        (torch.int8, 64),
+        (torch.float32, 16, 3),
+        (torch.bfloat16, 16, 3),
+        (torch.bfloat16, 32, 3),
+        (torch.bfloat16, 64, 1),
+        (torch.bfloat16, 96, 2),
+        (torch.int8, 16, 3),
+        (torch.int8, 64, 3),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("block_size", [16, 12])
 @pytest.mark.parametrize("window", [None, 300])
 def test_a_row_has_the_same_bits_however_it_is_computed(
-    window: int | None, block_size: int, dim: int, dtype: torch.dtype
+    window: int | None, block_size: int, group: int, dim: int, dtype: torch.dtype
 ) -> None:
     """Alone, beside others that share its prefix, in chunks of any size, with one thread or two.
 
-    Where the CPU has AMX, dimensions that are multiples of 32 (int8: 64) are computed in tiles.
+    Where the CPU has AMX, dimensions that are multiples of 32 (int8: 64) are computed in tiles, and
+    one or two rows in vectors.
     """
-    spec = replace(LayerSpec(6, 2, dim, dim, 0.5, window), sinks=torch.linspace(-2, 3, 6))
+    heads = 2 * group
+    spec = replace(LayerSpec(heads, 2, dim, dim, 0.5, window), sinks=torch.linspace(-2, 3, heads))
     num_tokens, num_blocks = 700, -(-700 // block_size)
     table = list(np.random.default_rng(0).permutation(num_blocks))
     generator = torch.Generator().manual_seed(5)
-    states = [torch.randn(num_tokens, heads, dim, generator=generator) for heads in (6, 2, 2)]
+    states = [torch.randn(num_tokens, count, dim, generator=generator) for count in (heads, 2, 2)]
     storage = KVStorage(
         [spec], num_blocks=2 * num_blocks, block_size=block_size, dtype=dtype, device=CPU
     )
@@ -237,6 +241,24 @@ def test_a_row_has_the_same_bits_however_it_is_computed(
     with num_threads(1):
         assert torch.equal(compute(spans, [table, *others, table]), beside)
         assert torch.equal(compute([(0, num_tokens)], [table]), whole)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_subnormal_sums_have_the_same_bits_in_few_and_many_rows(group: int) -> None:
+    """Tiles take subnormal numbers for zero."""
+    spec = LayerSpec(2 * group, 2, 64, 64, 0.5, None)
+    generator = torch.Generator().manual_seed(3)
+    query, key, value = (torch.randn(333, n, 64, generator=generator) for n in (2 * group, 2, 2))
+    value *= 3e-37
+    storage = KVStorage([spec], num_blocks=21, block_size=16, dtype=torch.bfloat16, device=CPU)
+    backend = paged_cpu.PagedCPUBackend(storage, [spec])
+    backend.plan(batch_of([[*range(21)]], [(0, 333)], 16))
+    whole = backend.forward(query, key, value, 0)
+    assert ((whole != 0) & (whole.abs() < torch.finfo(torch.float32).tiny * 8)).any()
+    for at in (140, 255, 332):
+        backend.plan(batch_of([[*range(21)]], [(at, 1)], 16))
+        states = (state[at : at + 1] for state in (query, key, value))
+        assert torch.equal(backend.forward(*states, 0), whole[at : at + 1])
 
 
 CUT = LayerSpec(8, 1, 16, 16, 0.25, None)

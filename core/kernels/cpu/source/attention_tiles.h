@@ -3,7 +3,10 @@
 // Queries and weights are rounded to bfloat16, sums are float32. A run of keys is one softmax. All rows, of decode
 // and of prefill, use the same products in the same order, and a row of a tile does not depend on its other rows.
 #pragma once
+#include "attention_few.h"
 #include "attention_tile_int8.h"
+
+#include <optional>
 
 #if defined(ROSE_TILES)
 namespace tiles {
@@ -63,8 +66,8 @@ struct Run {
   static int64_t size_of(const AttentionCall& c) { return c.type == CacheType::INT8 ? 1 : 2; }
 };
 
-// The rows of an item for some kv heads, in groups of R tiles.
-template <int R, bool IS_INT8>
+// The rows of an item for some kv heads, in groups of R tiles; or FEW_ROWS rows in vectors.
+template <int R, bool IS_INT8, int FEW_ROWS>
 class Rows {
  public:
   Rows(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch)
@@ -221,6 +224,7 @@ class Rows {
   void score(const Span& span, int which, bool is_first, B& beside) {
     const char* q = (const char*)(queries_ + head_ * query_floats_) + span.group * GROUP * c_.head_dim * 2;
     int64_t ldb = c_.block_size * 4;
+    if constexpr (FEW_ROWS > 0) return score_few(span, which, q, ldb);
     float *sums = scores_ + which * GROUP * RUN, *low = low_scores_ + which * GROUP * RUN;
     for (int i = span.start / UNIT * 2; i * PIECE < span.end; i += 2) {
       auto after = [&](int64_t s) {
@@ -235,6 +239,18 @@ class Rows {
         product<R>(q, c_.head_dim * 2, run_->keys[i], run_->keys[i + 1], ldb, 16 * ldb, c_.head_dim / 32, sums + i * PIECE,
                    RUN, false, after);
       }
+    }
+  }
+
+  void score_few(const Span& span, int which, const char* q, int64_t ldb) {
+    const Run& next = ahead_ ? *ahead_ : *run_;
+    NoSubnormals mode;
+    for (int i = span.start / UNIT * 2; i * PIECE < span.end;) {
+      bool has_four = (i + 2) * PIECE < span.end;
+      (has_four ? few_scores<FEW_ROWS, 4> : few_scores<FEW_ROWS, 2>)(q, c_.head_dim * 2, run_->keys + i, next.keys + i, ldb,
+                                                                     c_.head_dim / 32,
+                                                                     scores_ + which * GROUP * RUN + i * PIECE, RUN);
+      i += has_four ? 4 : 2;
     }
   }
 
@@ -261,10 +277,32 @@ class Rows {
   template <class B>
   void add(const Span& span, int which, B& beside) {
     int first = span.start / UNIT, last = first + units_of(span);
+    if constexpr (FEW_ROWS > 0) return add_few(first, last, which);
     if (R == 2) return add_units(first, last, false, which, beside);
     for (int u = first; u < last; u++) {  // few values at a time, for they are read only once: they stay in the L1 cache
       gather(u, u + 1);
       add_units(u, u + 1, u > first, which, beside);
+    }
+  }
+
+  void add_few(int first, int last, int which) {
+    NoSubnormals mode;
+    for (int u = first; u < last; u++) {
+      UnitValues unit;
+      for (int i = 0; i < 2; i++) {
+        unit.values[i] = run_->values[u * 2 + i];
+        unit.ahead[i] = ahead_ && ahead_->values[u * 2 + i] ? ahead_->values[u * 2 + i] : unit.values[i];
+      }
+      unit.from = std::max(0, run_->from - u * UNIT);
+      unit.to = std::min(UNIT, run_->to - u * UNIT);
+      int64_t vectors = c_.value_dim / 16;
+      for (int64_t t = 0; t < vectors;) {
+        bool has_four = t + 4 <= vectors;
+        (has_four ? few_values<FEW_ROWS, 4> : few_values<FEW_ROWS, 2>)(weights_ + u * UNIT, RUN, unit, t * 64,
+                                                                       c_.value_dim * 4, part(which, 0) + 2 + t * 16, ldo_,
+                                                                       u > first);
+        t += has_four ? 4 : 2;
+      }
     }
   }
 
@@ -287,10 +325,11 @@ class Rows {
 };
 
 // Compute rows for kv heads one after the other, run by run: all kv heads of a block are adjacent in memory.
-template <int R, bool IS_INT8>
+template <int R, bool IS_INT8, int FEW_ROWS = 0>
 void attend_heads(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
-  amx::Tiles configured((int)std::min<int64_t>(item.num_rows, 16));
-  Rows<R, IS_INT8> rows(item, first_head, last_head, scratch);
+  std::optional<amx::Tiles> configured;
+  if (FEW_ROWS == 0) configured.emplace((int)std::min<int64_t>(item.num_rows, 16));
+  Rows<R, IS_INT8, FEW_ROWS> rows(item, first_head, last_head, scratch);
   int64_t key = item.first_key, length = item.call.step->run_length;
   Run run, next;
   if (key < item.last_key) run = Run(item, key, first_head);
@@ -309,6 +348,8 @@ void attend_heads(const Item& item, int64_t first_head, int64_t last_head, Scrat
 
 template <bool IS_INT8>
 void attend_in(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+  if (!IS_INT8 && item.num_rows == 1) return attend_heads<1, false, 1>(item, first_head, last_head, scratch);
+  if (!IS_INT8 && item.num_rows == FEW) return attend_heads<1, false, FEW>(item, first_head, last_head, scratch);
   if (item.num_rows <= 16) return attend_heads<1, IS_INT8>(item, first_head, last_head, scratch);
   for (int64_t h = first_head; h < last_head; h++) attend_heads<2, IS_INT8>(item, h, h + 1, scratch);
 }
