@@ -3,13 +3,12 @@
 import hashlib
 import json
 import socket
-import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from compat_tests.support.http import ConnectionEnded
-from compat_tests.support.waiting import eventually
+from compat_tests.support.waiting import eventually, pause
 from tests.support.routers import CHAT, events_of, is_whole, scripted
 
 MESSAGES, RESPONSES, OLLAMA = "/v1/messages", "/v1/responses", "/api/chat"
@@ -191,7 +190,7 @@ def test_a_slow_client_gets_every_byte_in_order_and_holds_the_server_back(router
         for number, piece in enumerate(reply.pieces()):
             got.append(piece)
             if number == 5:  # meanwhile everything on the way gets full
-                threading.Event().wait(0.2)
+                pause(0.2)
                 assert eventually(lambda: router.model_stats("a")["num_running"] == 1)
         assert is_whole(b"".join(got), 400)
 

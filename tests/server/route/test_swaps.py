@@ -3,12 +3,11 @@
 import concurrent.futures
 import os
 import signal
-import threading
 import time
 
 import pytest
 
-from compat_tests.support.waiting import eventually
+from compat_tests.support.waiting import eventually, pause
 from tests.support.router_load import Load
 from tests.support.routers import CHAT, events_of, is_running, is_whole, scripted, still_running
 
@@ -28,6 +27,28 @@ def pool():
 @pytest.fixture(scope="module")
 def router(start_router):
     return start_router(ONE | {"models": models("a", "b", "c")})
+
+
+@pytest.fixture(scope="module")
+def roomy(start_router):
+    """Room for all: a router whose models load slowly, never, or not at all, or hang."""
+    config = {
+        "stop_timeout": 0.2,
+        "load_timeout": 5.0,
+        "wait_timeout": 3.0,
+        "max_waiting": 3,
+        "probe_after": 0.2,
+    }
+    commands = {
+        "slow": scripted("slow", "--load-ms", "500"),
+        "slow-too": scripted("slow-too", "--load-ms", "500"),
+        "never": scripted("never", "--load-ms", "60000", "--stubborn"),
+        "missing": ["/nonexistent", "{port}"],
+    }
+    idle = {"idle": {"command": scripted("idle"), "keep_alive": 0.2, "preload": True}}
+    rest = {name: {"command": command} for name, command in commands.items()}
+    all_models = idle | rest | models("sick", "hung", "silent")
+    return start_router(config | {"models": all_models}, "--keep-alive-interval", "0.1")
 
 
 def test_a_busy_model_is_unloaded_only_after_its_streams(router, pool):
@@ -100,12 +121,10 @@ def test_memory_decides_which_models_are_loaded_at_once(start_router):
     assert loaded() == {"big"}
 
 
-def test_an_idle_model_is_unloaded_and_comes_back(start_router):
-    router = start_router({"keep_alive": 0.2, "models": models("a", preload=True)})
-    eventually(lambda: router.model_stats("a")["num_loads"] == 1)
-    eventually(lambda: router.model_stats("a")["state"] == "unloaded")
-    assert router.children() == []
-    assert router.ask("a").status == 200
+def test_an_idle_model_is_unloaded_and_comes_back(roomy):
+    eventually(lambda: roomy.model_stats("idle")["num_loads"] >= 1)  # nobody asked for it
+    eventually(lambda: roomy.model_stats("idle")["state"] == "unloaded")
+    assert roomy.ask("idle").status == 200
 
 
 def test_a_load_that_fails_brings_the_former_model_back(start_router, pool):
@@ -125,62 +144,45 @@ def test_a_load_that_fails_brings_the_former_model_back(start_router, pool):
     assert router.model_stats("a")["num_unloads"] == 1
 
 
-def test_a_program_that_does_not_exist_is_a_503(start_router):
-    router = start_router({"models": {"a": {"command": ["/nonexistent", "{port}"]}}})
-    assert "cannot start /nonexistent" in router.ask("a").json["error"]["message"]
-
-
-def test_a_model_that_does_not_get_ready_in_time_is_ended(start_router):
-    slow = {"command": scripted("a", "--load-ms", "60000", "--stubborn")}
-    router = start_router({"load_timeout": 0.3, "stop_timeout": 0.2, "models": {"a": slow}})
-    reply = router.ask("a")
-    assert "not ready after 0.3 s" in reply.json["error"]["message"]
-    eventually(lambda: router.children() == [])
+def test_a_program_that_does_not_exist_is_a_503(roomy):
+    assert "cannot start /nonexistent" in roomy.ask("missing").json["error"]["message"]
 
 
 # The line
 
 
-def test_the_line_is_bounded_and_says_when_to_come_again(start_router, pool):
-    slow = {"command": scripted("a", "--load-ms", "60000")}
-    config = {"max_waiting": 2, "wait_timeout": 1.5, "models": {"a": slow}}
-    router = start_router(config)
-    waiting = [pool.submit(router.ask, "a") for _ in range(2)]
-    eventually(lambda: router.stats()["num_waiting"] == 2)
-    reply = router.ask("a")
+def test_the_line_is_bounded_and_says_when_to_come_again(roomy, pool):
+    waiting = [pool.submit(roomy.ask, "never", stream=i > 0) for i in range(3)]
+    eventually(lambda: roomy.stats()["num_waiting"] == 3)
+    reply = roomy.ask("never")
     assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limit_exceeded")
     assert int(reply.header("retry-after")) >= 1
-    for future in waiting:
-        reply = future.result()
-        assert reply.status == 503
-        assert "was not loaded within 1.5 s" in reply.json["error"]["message"]
-        assert int(reply.header("retry-after")) >= 1
-    assert router.stats()["num_waiting"] == 0
+    first, *streams = [future.result() for future in waiting]
+    assert first.status == 503
+    assert "was not loaded within 3 s" in first.json["error"]["message"]
+    assert int(first.header("retry-after")) >= 1
+    for stream in streams:  # their status was sent with the first comment
+        [event] = events_of(stream.body)
+        assert "was not loaded within 3 s" in event["error"]["message"]
+    assert roomy.stats()["num_waiting"] == 0
+    # The process did not get ready in time either, and does not listen to SIGTERM.
+    eventually(lambda: "not ready after 5 s" in roomy.model_stats("never")["failure"], timeout=20)
+    assert roomy.model_stats("never")["num_failed_loads"] == 1
 
 
-def test_a_stream_that_waits_gets_comments_and_then_its_answer(start_router):
-    slow = {"command": scripted("a", "--load-ms", "700")}
-    router = start_router({"models": {"a": slow}}, "--keep-alive-interval", "0.1")
-    reply = router.ask("a", stream=True)
+def test_a_stream_that_waits_gets_comments_and_then_its_answer(roomy):
+    reply = roomy.ask("slow", stream=True)
     comment, *_ = reply.body.split(b"data: ")
     assert comment.count(b": keep-alive\n\n") >= 2
     assert comment.replace(b": keep-alive\n\n", b"") == b""
     assert is_whole(reply.body, 3)
 
 
-def test_a_refusal_after_comments_is_an_event(start_router):
-    slow = {"command": scripted("a", "--load-ms", "500")}
-    fails = {"command": scripted("b", "--load-ms", "60000")}
-    config = {"wait_timeout": 1.0, "models": {"a": slow, "b": fails}}
-    router = start_router(config, "--keep-alive-interval", "0.1")
+def test_a_refusal_after_comments_is_an_event(roomy):
     refusal = {"error": {"message": "bad", "type": "invalid_request_error", "code": None}}
-    reply = router.ask("a", stream=True, status=400, body=refusal)
+    reply = roomy.ask("slow-too", stream=True, status=400, body=refusal)
     assert reply.status == 200
     assert events_of(reply.body) == [refusal]
-    [event] = events_of(router.ask("b", stream=True).body)
-    assert "not loaded within" in event["error"]["message"]
-    reply = router.ask("b")  # not a stream: it has a status
-    assert reply.status == 503
 
 
 # Processes
@@ -231,32 +233,24 @@ def test_a_stubborn_process_is_killed_before_the_next_one_loads(start_router):
 # Health by progress
 
 
-def test_a_silent_server_comes_last_and_is_asked_for_nothing_while_it_sends(start_router):
-    config = {"probe_after": 0.2, "models": models("a")}
-    router = start_router(config)
-    body = {"model": "a", "stream": True, "n": 30, "delay_ms": 30, "sick": True}
-    with router.connect() as connection:
-        reply = connection.request("POST", CHAT, body)
-        assert is_whole(reply.body, 30)  # it says that it is sick, and makes progress
-    assert router.model_stats("a")["num_crashes"] == 0
+def test_a_server_that_sends_something_is_asked_nothing(roomy):
+    reply = roomy.ask("sick", stream=True, n=30, delay_ms=30, sick=True)
+    assert is_whole(reply.body, 30)  # it would say that it is sick, but it makes progress
+    assert roomy.model_stats("sick")["num_crashes"] == 0
 
 
-def test_a_process_that_hangs_is_ended_and_started_again(start_router, pool):
-    router = start_router({"probe_after": 0.2, "models": models("a")})
-    first = router.ask("a").json["pid"]
-    hung = pool.submit(router.ask, "a", hang=True, sick=True)
-    assert hung.result().status == 502
-    reply = eventually(lambda: (r := router.ask("a")).status == 200 and r, timeout=20)
+def test_a_process_that_hangs_is_ended_and_started_again(roomy):
+    first = roomy.ask("hung").json["pid"]
+    assert roomy.ask("hung", hang=True, sick=True).status == 502
+    reply = eventually(lambda: (r := roomy.ask("hung")).status == 200 and r, timeout=20)
     assert reply.json["pid"] != first
-    assert router.model_stats("a")["num_crashes"] == 1
+    assert roomy.model_stats("hung")["num_crashes"] == 1
 
 
-def test_a_process_that_computes_long_in_silence_is_left_alone(start_router, pool):
-    router = start_router({"probe_after": 0.2, "models": models("a")})
-    done = threading.Event()
-    with router.connect() as connection:
-        connection.send("POST", CHAT, {"model": "a", "hang": True})
-        eventually(lambda: router.model_stats("a")["num_running"] == 1)
-        done.wait(1.0)  # five times as long as it takes to be asked
-        assert router.model_stats("a")["servers"][0]["is_available"]
-    assert router.model_stats("a")["num_crashes"] == 0
+def test_a_process_that_computes_long_in_silence_is_left_alone(roomy):
+    with roomy.connect() as connection:
+        connection.send("POST", CHAT, {"model": "silent", "hang": True})
+        eventually(lambda: roomy.model_stats("silent")["num_running"] == 1)
+        pause(1.0)  # five times as long as it takes until it is asked
+        assert roomy.model_stats("silent")["servers"][0]["is_available"]
+    assert roomy.model_stats("silent")["num_crashes"] == 0
