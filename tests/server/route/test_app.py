@@ -1,0 +1,99 @@
+"""The router's application over ASGI: its limits, without any server behind it."""
+
+import contextlib
+
+import anyio
+import pytest
+
+from server.admission.rates import Rates
+from server.route.app import create_app
+from server.route.config import make_config
+from server.route.edge import with_edge
+from server.settings import Settings
+from tests.support.asgi import Exchange, ask
+
+pytestmark = pytest.mark.anyio
+
+CHAT = "/v1/chat/completions"
+NOBODY = make_config({"models": {"a": {"url": "unix:/nonexistent"}}})
+
+
+@pytest.fixture
+async def start_app():
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(**settings):
+            chosen = Settings(**settings)
+            app = create_app(NOBODY, chosen, {})
+            await stack.enter_async_context(app.lifespan())
+            wrapped = with_edge(app, chosen)
+            wrapped.routing = app.state.routing
+            return wrapped
+
+        yield start
+
+
+async def test_requests_are_counted_by_key_or_address(start_app):
+    app = await start_app(rate_limit=Rates(requests=1))
+    assert (await ask(app, "POST", CHAT, {"model": "a"})).status == 503
+    reply = await ask(app, "POST", CHAT, {"model": "a"})
+    assert (reply.status, reply.json["error"]["type"]) == (429, "requests")
+    assert int(reply.headers["retry-after"]) >= 1
+
+
+async def test_a_body_that_is_too_large_is_refused_however_it_comes(start_app):
+    app = await start_app(max_body_size=1000)
+    declared = {"content-type": "application/json", "content-length": "1001"}
+    assert (await ask(app, "POST", CHAT, b"x", declared)).status == 413
+    exchange = Exchange("POST", CHAT, chunks=[b"x" * 600] * 2)
+    await exchange.run(app)
+    assert exchange.status == 413
+    assert app.routing.traffic.body_bytes.held == 0
+
+
+async def test_bodies_that_are_held_have_a_limit_together(start_app):
+    app = await start_app(max_body_size=1000)
+    async with anyio.create_task_group() as tasks:
+        held = [Exchange("POST", CHAT, chunks=[b"x" * 900]) for _ in range(4)]
+        for exchange in held:
+            exchange.hold_end()
+            tasks.start_soon(exchange.run, app)
+        with anyio.fail_after(10):
+            while app.routing.traffic.body_bytes.held < 3600:
+                await anyio.lowlevel.checkpoint()
+        refused = await ask(app, "POST", CHAT, b"x" * 900)
+        assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
+        for exchange in held:
+            exchange.disconnect()
+    assert app.routing.traffic.body_bytes.held == 0
+    assert app.routing.traffic.num_open == 0
+
+
+async def test_a_router_that_drains_refuses_and_waits_for_what_is_open(start_app):
+    app = await start_app()
+    async with anyio.create_task_group() as tasks:
+        exchange = Exchange("POST", CHAT, chunks=[b'{"model": "a"}'])
+        exchange.hold_end()
+        tasks.start_soon(exchange.run, app)
+        while not app.routing.traffic.num_open:
+            await anyio.lowlevel.checkpoint()
+        tasks.start_soon(app.routing.traffic.drain, 10.0)
+        await anyio.lowlevel.checkpoint()
+        assert (await ask(app, "GET", "/health")).json == {"status": "draining"}
+        assert (await ask(app, "POST", CHAT, {"model": "a"})).status == 503
+        exchange.finish()
+        assert (await exchange.done()).status == 503  # its model has no server
+    assert app.routing.traffic.num_open == 0
+
+
+async def test_what_does_not_end_in_time_is_cancelled(start_app):
+    app = await start_app()
+    async with anyio.create_task_group() as tasks:
+        exchange = Exchange("POST", CHAT, chunks=[b"{"])
+        exchange.hold_end()
+        tasks.start_soon(exchange.run, app)
+        while not app.routing.traffic.num_open:
+            await anyio.lowlevel.checkpoint()
+        await app.routing.traffic.drain(0.0)
+    assert app.routing.traffic.num_open == 0
+    assert exchange.is_done
