@@ -54,8 +54,8 @@ class RequestRecord(ResponseModel, frozen=True, kw_only=True):
     `id` is the response's, null if there was none. `key` is the name of the API key, else the
     client's address. `status` is the HTTP status, or what a stream that began with 200 ended with.
     `parameters` are effective values, after defaults. Steps and batches (sequences in these steps)
-    are of the engine. `prompt` and `text` are kept with --log-prompts only, and are not in the list
-    of requests.
+    are of the engine. `traceparent` is the client's span, in W3C's form. `prompt` and `text` are
+    kept with --log-prompts only, and are not in the list of requests.
     """
 
     id: str | None
@@ -83,6 +83,7 @@ class RequestRecord(ResponseModel, frozen=True, kw_only=True):
     mean_batch: float
     max_batch: int
     num_preemptions: int
+    traceparent: str | None = None
     prompt: str | None = None
     text: str | None = None
 

@@ -18,6 +18,7 @@ from server.routes import route_handlers
 from server.settings import Settings
 from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
+from server.tracing.lifespan import tracing_lifespan
 
 
 def create_app(
@@ -35,7 +36,11 @@ def create_app(
     keys = keys_of(settings)
     app = Litestar(
         route_handlers=route_handlers(settings, has_keys=bool(keys)),
-        lifespan=[keys_lifespan(settings, keys), engine_lifespan(settings, load, on_event)],
+        lifespan=[
+            keys_lifespan(settings, keys),
+            engine_lifespan(settings, load, on_event),
+            tracing_lifespan(settings),
+        ],
         dependencies=DEPENDENCIES,
         middleware=[watch_stalls, key_guard(keys)],
         exception_handlers={Exception: error_response},

@@ -1,9 +1,10 @@
-"""Flags of the server's sockets."""
+"""Flags of the server's sockets, and of where it sends traces."""
 
 from __future__ import annotations
 
 from server import flag_types
 from server.flags import Flag
+from server.trace_flags import TRACE_FLAGS
 
 CONNECTION_FLAGS = (
     Flag(
@@ -32,4 +33,5 @@ CONNECTION_FLAGS = (
         help="seconds after which a client that does not read is disconnected",
         convert=flag_types.timeout,
     ),
+    *TRACE_FLAGS,
 )

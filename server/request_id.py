@@ -22,6 +22,9 @@ from server.tenants.tenant import Tenant, tenant_of
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids of clients that are safe in a header and in a log."""
 
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""W3C's trace context: version, trace, span, flags."""
+
 
 def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
     """Wrap ``app``, inside ``with_tenant``. ``clock`` times the requests.
@@ -39,6 +42,7 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
             path=scope["path"],
             key=tenant_of(scope).name,
             request_id=request_id.decode(),
+            traceparent=_traceparent_of(scope["headers"]),
             clock=clock,
         )
         state = scope.setdefault("state", {})
@@ -78,6 +82,14 @@ def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if name == b"x-request-id" and _ACCEPTED.fullmatch(value):
             return bytes(value)
     return uuid4().hex.encode()
+
+
+def _traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The client's span, if the header has W3C's form."""
+    for name, value in headers:
+        if name == b"traceparent":
+            return value.decode() if _TRACEPARENT.fullmatch(value) else None
+    return None
 
 
 def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:

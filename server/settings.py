@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 4096
     idle_timeout: float = 60.0
     write_timeout: float = 60.0
+    otlp_traces_endpoint: str | None = None
     drain_timeout: float = 30.0
     keep_alive_interval: float = 12.0
     api_keys: tuple[str, ...] = ()

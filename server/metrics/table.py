@@ -5,9 +5,10 @@ from __future__ import annotations
 from server.metrics.definitions import Metric, MetricValues
 from server.metrics.engine import ENGINE_METRICS
 from server.metrics.front import FRONT_METRICS
+from server.metrics.requests import REQUEST_METRICS
 from server.serving import Serving
 
-METRICS: tuple[Metric, ...] = (*ENGINE_METRICS, *FRONT_METRICS)
+METRICS: tuple[Metric, ...] = (*REQUEST_METRICS, *ENGINE_METRICS, *FRONT_METRICS)
 
 
 def read_all(serving: Serving) -> MetricValues:

@@ -13,6 +13,7 @@ import msgspec
 
 from schemas.records import RequestRecord
 from server.records.record import record_of
+from server.records.totals import RequestTotals
 from server.records.trace import Trace
 
 logger = logging.getLogger("roseinfer.server")
@@ -52,7 +53,9 @@ class RequestLog:
         self._running: dict[Trace, None] = {}
         self._shelves: dict[str, _Shelf] = {}
         self._num_records = self._num_bytes = 0
-        self._listeners: list[RecordListener] = []
+        self.totals = RequestTotals()
+        """Of all requests that have ended."""
+        self._listeners: list[RecordListener] = [self.totals]
 
     def listen(self, listener: RecordListener) -> None:
         """Call ``listener`` with each record from now on."""

@@ -70,6 +70,7 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         mean_batch=round(sum(work.num_rows for work in known) / num_steps, 2) if num_steps else 0.0,
         max_batch=max((work.max_rows for work in known), default=0),
         num_preemptions=sum(work.num_preemptions for work in known),
+        traceparent=trace.traceparent,
         prompt=None if trace.texts is None else trace.texts.prompt,
         text=None if trace.texts is None else trace.texts.text,
     )

@@ -47,6 +47,7 @@ class Trace:
         "stream",
         "submitted_at",
         "texts",
+        "traceparent",
     )
 
     def __init__(
@@ -56,12 +57,15 @@ class Trace:
         path: str = "",
         key: str = "",
         request_id: str = "",
+        traceparent: str | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``clock`` is the engine's."""
         self._clock = clock
         self.method, self.path = method, path
         self.key, self.request_id = key, request_id
+        self.traceparent = traceparent
+        """The client's span that this request is a part of, in W3C's form."""
         self.start = self._since = clock()
         self.started_at = time.time()
         self._phase: Phase = "waiting"

@@ -68,6 +68,7 @@ GIVEN = {
     "max_connections": ("--max-connections", "100", 100),
     "idle_timeout": ("--idle-timeout", "75", 75.0),
     "write_timeout": ("--write-timeout", "10", 10.0),
+    "otlp_traces_endpoint": ("--otlp-traces-endpoint", "http://h/v1/traces", "http://h/v1/traces"),
     "drain_timeout": ("--drain-timeout", "0.5", 0.5),
     "keep_alive_interval": ("--keep-alive-interval", "0", 0.0),
     "api_keys": ("--api-key", "k", ("k",)),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.contract.messages import StepOutput, Work
-from schemas.records import RequestRecord
+from schemas.records import RequestRecord, Times
 from server.records.record import record_of
 from server.records.trace import Trace
 from server.response_stream import ResponseStream
@@ -66,3 +66,35 @@ def attributed(times: dict[str, float] | Any) -> float:
 
 def names(times: Any) -> Sequence[str]:
     return times.__struct_fields__
+
+
+def ended(**fields: Any) -> RequestRecord:
+    """The record of a chat of four tokens, but for ``fields``."""
+    usual: dict[str, Any] = {
+        "id": "chatcmpl-1",
+        "request_id": "r",
+        "key": "alice",
+        "route": "/v1/chat/completions",
+        "model": "m",
+        "stream": False,
+        "state": "ended",
+        "started_at": 1_700_000_000.0,
+        "status": 200,
+        "parameters": {},
+        "prompt_tokens": 10,
+        "cached_tokens": 0,
+        "cache_miss": None,
+        "completion_tokens": 4,
+        "finish_reasons": ["stop"],
+        "ended_by": "model",
+        "error": None,
+        "error_code": None,
+        "ttft_ms": 20.0,
+        "duration_ms": 100.0,
+        "times_ms": Times(queue=5.0, prefill=15.0, decode=60.0),
+        "num_steps": 4,
+        "mean_batch": 1.0,
+        "max_batch": 1,
+        "num_preemptions": 0,
+    }
+    return RequestRecord(**(usual | fields))

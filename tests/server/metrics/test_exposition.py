@@ -14,6 +14,7 @@ from core.histogram import Histogram
 from server.metrics.definitions import Metric
 from server.metrics.exposition import render
 from server.metrics.table import METRICS, read_all
+from tests.support.asgi import ask
 
 HOSTILE = 'a"b\\c\nd'
 
@@ -26,6 +27,7 @@ def family_name(metric: Metric, name: str) -> str:
 @pytest.fixture
 async def serving(start_app):
     app = await start_app()
+    assert (await ask(app, "POST", "/v1/completions", {"prompt": "x"})).status == 200
     return app.litestar.state.serving
 
 

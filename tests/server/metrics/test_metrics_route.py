@@ -92,6 +92,30 @@ async def test_the_state_of_the_engine_shows(start_app):
     assert value(after, "roseinfer_kv_cache_usage_ratio") == 0
 
 
+async def test_requests_show_by_how_they_ended(start_app):
+    rig = Rig()
+    app = await start_app(rig.engine)
+    body = {"prompt": [1] * 9, "max_tokens": 5, "n": 2}
+    assert (await ask(app, "POST", COMPLETIONS, body)).status == 200
+    assert (await ask(app, "POST", COMPLETIONS, {"prompt": 5})).status == 400
+    samples = await scrape(app)
+
+    def ended(status: str, ended_by: str) -> float:
+        labels = {"route": COMPLETIONS, "status": status, "ended_by": ended_by}
+        return value(samples, "roseinfer_requests_total", **labels)
+
+    assert (ended("200", "length"), ended("400", "error")) == (1, 1)
+    assert value(samples, "roseinfer_finished_choices_total", finished_reason="length") == 2
+    twin = {"model_name": "roseinfer-tiny", "engine": "0"}
+    for name in ("time_to_first_token_seconds", "request_queue_time_seconds"):
+        assert value(samples, f"vllm:{name}_count", **twin) == 1
+    assert value(samples, "vllm:request_generation_tokens_sum", **twin) == 10
+    assert value(samples, "roseinfer_request_seconds_count") == 1
+    parts = ("queue", "prefill", "decode")
+    in_engine = sum(value(samples, f"roseinfer_request_{part}_seconds_sum") for part in parts)
+    assert 0 < in_engine <= value(samples, "roseinfer_request_seconds_sum")
+
+
 async def test_running_requests_and_used_blocks_show(start_app):
     rig = Rig(num_blocks=40, block_size=4, max_num_seqs=2)
     runs, may_run = threading.Event(), threading.Event()
