@@ -62,6 +62,8 @@ def check_config(
     wanted = model.config.to_dict()
     if wanted.get("head_dim", 0) is None:
         wanted["head_dim"] = wanted["hidden_size"] // wanted["num_attention_heads"]
+    if wanted.get("n_inner", 0) is None:
+        wanted["n_inner"] = 4 * wanted["n_embd"]
     other = sorted(
         f"{key} {wanted.get(key)!r}"
         for key, value in found.to_dict().items()

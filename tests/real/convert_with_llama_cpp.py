@@ -2,7 +2,7 @@
 
 The converter finds a pre-tokenizer by a hash of known tokenizers, and wants SentencePiece's own
 file for some architectures. Tiny models have a byte-level tokenizer of their own, so both are
-replaced by what it has for GPT-2.
+replaced: by the name of the splitter, and by what the converter has for GPT-2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     tree, model, out = sys.argv[1:]
     sys.path[:0] = [f"{tree}/gguf-py", tree]
     base: Any = importlib.import_module("conversion.base")
-    base.TextModel.get_vocab_base_pre = lambda _self, _tokenizer: "gpt-2"
+    base.TextModel.get_vocab_base_pre = lambda _self, tokenizer: _pre_tokenizer(tokenizer)
     for name in ("gemma", "gpt2", "llama", "phi", "qwen"):
         module = importlib.import_module(f"conversion.{name}")
         kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
@@ -35,6 +35,11 @@ def main() -> None:
     base.ModelBase.load_hparams = staticmethod(with_context)
     sys.argv = ["convert_hf_to_gguf.py", model, "--outfile", out, "--outtype", "f32"]
     runpy.run_path(f"{tree}/convert_hf_to_gguf.py", run_name="__main__")
+
+
+def _pre_tokenizer(tokenizer: Any) -> str:
+    """The name of what splits texts. transformers gives models of Qwen that of Qwen2."""
+    return "qwen2" if type(tokenizer).__name__.startswith("Qwen2") else "gpt-2"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from core.kernels.cpu.library import kernels
 from core.model.gguf import load_gguf
 from core.model.gguf_export import export_gguf
 from core.text.tokenizer import Tokenizer
-from tests.support.gguf_models import MODELS, tensors_of_file, tiny_model, values_of_file
+from tests.support.gguf_models import MODELS, SIZE, tensors_of_file, tiny_model, values_of_file
 from tests.support.tiny_engine import run_prompts
 from tests.support.tokenizers import byte_level
 
@@ -90,6 +90,16 @@ def test_keys_and_tensors_are_those_of_llama_cpps_converter(tmp_path, family):
         name: tuple(raw.shape) for name, raw in raws.items()
     }
     assert all(file.tensors[name].data.tobytes() == raw.data for name, raw in raws.items())
+
+
+def test_a_gpt2_without_a_width_of_its_own_has_four_times_that_of_the_model(tmp_path):
+    """So say the configurations of OpenAI's checkpoints."""
+    original = tiny_model("gpt2", n_inner=None)
+    path = exported(tmp_path, original, "f32")
+    assert GgufFile.open(path).metadata.integer("gpt2.feed_forward_length") == 4 * SIZE
+    with torch.no_grad():
+        logits, wanted = read(path)(IDS).logits, original(IDS).logits
+    assert (logits - wanted).abs().max() < 1e-4 * wanted.std()
 
 
 WIDE = Qwen3Config(

@@ -28,10 +28,10 @@ ROSE_INLINE uint16_t half_at(const uint8_t* p) {
 
 // Codes of 4 bits, value j in byte j % 16, and bit j of `more` above them.
 ROSE_INLINE void read_nibbles(const uint8_t* nibbles, uint32_t more, uint8_t codes[CHUNK]) {
-  for (int j = 0; j < 16; j++) {
-    codes[j] = (uint8_t)((nibbles[j] & 15) | (more >> j & 1) << 4);
-    codes[j + 16] = (uint8_t)(nibbles[j] >> 4 | (more >> (j + 16) & 1) << 4);
-  }
+  for (int j = 0; j < 16; j++) codes[j] = nibbles[j] & 15;
+  for (int j = 0; j < 16; j++) codes[j + 16] = nibbles[j] >> 4;
+  if (more)
+    for (int j = 0; j < CHUNK; j++) codes[j] |= (uint8_t)((more >> j & 1) << 4);
 }
 
 template <int BITS_, int OFFSET_, bool HAS_MIN_, bool IS_LOOKED_UP_ = false>

@@ -40,9 +40,13 @@ ROSE_INLINE float value_of(int code) {
 // Values of a chunk with a scale (times that of the group) and a minimum (times that of the group).
 template <class T>
 ROSE_INLINE void put_values(const uint8_t codes[CHUNK], const float* scales, float minimum, float* y) {
-  for (int64_t j = 0; j < CHUNK; j++) {
-    y[j] = scales[T::SUM_RUN == 16 ? j / 16 : 0] * value_of<T>(codes[j]);
-    if constexpr (T::HAS_MIN) y[j] += T::IS_WIDE ? -minimum : minimum;
+  constexpr int64_t RUN = T::SUM_RUN;  // values with a scale
+  for (int64_t first = 0; first < CHUNK; first += RUN) {
+    float scale = scales[first / RUN];
+    for (int64_t j = first; j < first + RUN; j++) {
+      y[j] = scale * value_of<T>(codes[j]);
+      if constexpr (T::HAS_MIN) y[j] += T::IS_WIDE ? -minimum : minimum;
+    }
   }
 }
 

@@ -20,6 +20,9 @@ ROSE_INLINE vf load_half(const char* p) {
 #endif
 }
 ROSE_INLINE float widen_half(uint16_t bits) {
+#if defined(__F16C__)
+  return _cvtsh_ss(bits);
+#else
   uint32_t size = bits & 0x7fff, value = size << 13;
   float f;
   memcpy(&f, &value, 4);
@@ -29,6 +32,7 @@ ROSE_INLINE float widen_half(uint16_t bits) {
   value |= (uint32_t)(bits & 0x8000) << 16;
   memcpy(&f, &value, 4);
   return f;
+#endif
 }
 
 // float32 to float16, to nearest, ties to even. Values are finite; those that are too large become the largest.
