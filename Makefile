@@ -83,9 +83,11 @@ test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
 
 $(VENV)-frameworks/.installed: docs/frameworks.txt
 	$(PYTHON) -m venv $(VENV)-frameworks
-	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check -r docs/frameworks.txt
+	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-frameworks/bin/uv pip install --quiet --python $(VENV)-frameworks/bin/python \
+		-r docs/frameworks.txt
 	npm install --silent --no-fund --no-audit --prefix $(VENV)-frameworks \
-		openai ai @ai-sdk/openai-compatible
+		openai@6.49.0 ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 	touch $@
 
 # The documentation as a site, in site/. Fails on a link that leads nowhere.

@@ -6,6 +6,7 @@ by ``make test-docs``. Everything else is run here.
 """
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -30,10 +31,18 @@ def workplace(server, tmp_path) -> Workplace:
     return Workplace(tmp_path, server).prepare()
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    add_models(folder)
+    return folder
+
+
 @pytest.mark.parametrize("block", parameters())
-def test_a_snippet_runs_and_prints(workplace, block) -> None:
+def test_a_snippet_runs_and_prints(workplace, block, request) -> None:
     if is_program(block):
-        add_models(workplace.folder)
+        for model in request.getfixturevalue("models").iterdir():
+            (workplace.folder / model.name).symlink_to(model)
     assert workplace.run(block).strip()
 
 

@@ -80,13 +80,14 @@ def parameters() -> list:
 def add_models(folder: Path) -> None:
     """Make what commands of the documentation name: the built-in model in all forms.
 
-    That of a hub is in the cache of a hub, where a download would put it.
+    That of a hub is in the cache of a hub, where a download would put it. The context is long, and
+    the tokenizer splits texts as GPT-2's, which GGUF files have a name for.
     """
     model = folder / "my-model"
     shutil.copytree(WEIGHTS, model)
-    config = json.loads((model / "config.json").read_text())
-    config["max_position_embeddings"] = 1 << 15
-    (model / "config.json").write_text(json.dumps(config))
+    _change(model / "config.json", "max_position_embeddings", 1 << 15)
+    split = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    _change(model / "tokenizer.json", "pre_tokenizer", split | {"use_regex": True})
     torch.save(safetensors.torch.load_file(model / "model.safetensors"), folder / "weights.pt")
     for name in HUB_IDS:
         cached = folder / "hub" / f"models--{name.replace('/', '--')}"
@@ -100,6 +101,10 @@ def add_models(folder: Path) -> None:
     (folder / "gguf-files").mkdir()
     for place in ("model.gguf", "gguf-files/some.gguf", f"my-model/{file.name}"):
         (folder / place).symlink_to(file)
+
+
+def _change(file: Path, key: str, value: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
 
 
 @dataclass(frozen=True)
