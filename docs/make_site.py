@@ -24,7 +24,8 @@ SECTIONS = (
     ("Start", ("getting-started", "sdks", "clients", "terminal", "ui")),
     ("Requests", ("sampling", "structured-output", "api", "responses", "messages", "ollama")),
     ("Models", ("models", "quantisation", "quantised-models", "embeddings")),
-    ("Operating", ("operating", "deployment", "routing", "metrics", "flags", "limits", "reliability")),
+    ("Operating", ("operating", "metrics", "deployment", "routing", "flags")),
+    ("Bounds", ("limits", "reliability")),
     ("Inside", ("architecture", "benchmarks")),
 )
 """Headings of the navigation and their pages, in order. A page that is not named is in "More"."""
