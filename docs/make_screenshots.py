@@ -69,7 +69,7 @@ def playground(browser: Any, server: ServerProcess) -> None:
 
 def dashboard(browser: Any, server: ServerProcess, seconds: int) -> None:
     """The dashboard after some time of load, and one record."""
-    page = browser.new_page(viewport=VIEW, color_scheme="dark")
+    page = browser.new_page(viewport={"width": 1440, "height": 1180}, color_scheme="dark")
     page.goto(f"{server.url}/#dashboard")
     is_over = threading.Event()
     clients = [

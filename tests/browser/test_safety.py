@@ -1,6 +1,8 @@
 """Keys, hostile texts, the policy, pages of other sites."""
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -10,7 +12,6 @@ from tests.browser.scripted_server import HOSTILE, PWNED
 pytestmark = pytest.mark.browser
 
 MARKUP = f'"><img src=x onerror="{PWNED}"><script>{PWNED}</script>'
-EVIL = "http://evil.example"
 
 
 def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(open_page, guarded):
@@ -152,18 +153,38 @@ def test_inline_scripts_and_other_hosts_are_blocked(open_page, server):
     open_page.forgive()
 
 
-def test_a_page_of_another_site_gets_nothing(browser, server):
+class _Neighbour(BaseHTTPRequestHandler):
+    """A page that frames what its query names."""
+
+    def do_GET(self):
+        body = f"<iframe src='{self.path.partition('?')[2]}'></iframe>".encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def neighbour():
+    """Another server on loopback: from far away, a browser lets no page reach loopback at all."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Neighbour) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{other.server_port}"
+        other.shutdown()
+        thread.join()
+
+
+def test_a_page_of_another_server_gets_nothing(browser, server, neighbour):
     """It can neither frame the page, nor load its files, nor read data."""
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.route(
-            f"{EVIL}/*",
-            lambda route: route.fulfill(
-                content_type="text/html", body=f"<iframe src='{server.url}/'></iframe>"
-            ),
-        )
-        page.goto(f"{EVIL}/")
+        page.goto(f"{neighbour}/?{server.url}/")
         frame = page.frames[1]
         assert "roseinfer" not in frame.content()
         results = page.evaluate(

@@ -75,6 +75,7 @@ def test_the_wheel_contains_every_file_of_the_shipped_packages_and_nothing_else(
     found = files_below(unpacked)
     assert {file for file in found if ".dist-info/" not in file} == shipped
     assert {"core/builtin_model/weights/model.safetensors"} <= found
+    assert {"server/ui/static/index.html", "server/ui/static/lib/api.js"} <= found
     assert {"core/kernels/cpu/source/linear.cpp", "core/kernels/cpu/source/vec.h"} <= found
 
 
@@ -149,6 +150,9 @@ def test_the_wheel_alone_serves_a_request(unpacked, tmp_path):
         )
         with opener.open(request, timeout=60) as reply:
             answer = json.load(reply)
+        for path in ("/", "/ui/app.js", "/ui/css/design.css"):
+            with opener.open(url + path, timeout=60) as reply:
+                assert reply.read()
     assert answer["choices"][0]["message"]["content"]
     assert answer["usage"]["completion_tokens"] > 0
 

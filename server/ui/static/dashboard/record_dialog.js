@@ -1,6 +1,6 @@
 // One request's record, in a dialog.
 
-import { announce, byId, h } from "../lib/dom.js";
+import { Bar, announce, byId, h } from "../lib/dom.js";
 import { getJson } from "../lib/api.js";
 import { clock, count, ms, percent } from "../lib/format.js";
 import { indented } from "../lib/examples.js";
@@ -10,6 +10,11 @@ import { stateOf } from "./request_table.js";
 const NAMES = {
   upload: "upload", waiting: "waiting for a turn", worker: "translation", queue: "queue", prefill: "prompt",
   decode: "tokens", delivery: "delivery", other: "not attributed",
+};
+
+const MISSES = {
+  never_seen: "never seen before", evicted: "was there and gave way", last_block: "the last block is always computed",
+  window: "sliding window", prompt_logprobs: "log-probabilities of the prompt", disabled: "there is no prefix cache",
 };
 
 export class RecordDialog {
@@ -61,7 +66,7 @@ function facts(record) {
     ["Ended by", record.ended_by],
     ["Prompt", `${count(record.prompt_tokens)} tokens`],
     ["From the cache", `${count(record.cached_tokens)} tokens${cached}`],
-    ["Not from the cache", miss ? `${miss.reason}, from block ${miss.first_differing_block ?? "–"}` : null],
+    ["Not from the cache", miss ? `${MISSES[miss.reason] ?? miss.reason}, from block ${miss.first_differing_block}` : null],
     ["Answer", `${count(record.completion_tokens)} tokens`],
     ["First token", ms(record.ttft_ms ?? NaN)],
     ["Duration", ms(record.duration_ms ?? NaN)],
@@ -81,7 +86,7 @@ function times(record) {
   const body = rows.map(([name, value]) =>
     h("tr", {},
       h("th", { scope: "row", text: NAMES[name] ?? name }),
-      h("td", {}, h("meter", { min: "0", max: "1", value: (total > 0 ? value / total : 0).toFixed(4), "aria-hidden": "true" })),
+      h("td", {}, new Bar().set(total > 0 ? value / total : 0).element),
       h("td", { class: "number", text: ms(value) }),
       h("td", { class: "number muted", text: percent(total > 0 ? value / total : 0) })));
   return h("table", { class: "times" }, h("caption", { text: "Where the time went" }), h("tbody", {}, body));

@@ -1,6 +1,6 @@
 // The figures at the top of the dashboard.
 
-import { h, setAttr, setText } from "../lib/dom.js";
+import { Bar, h, setText } from "../lib/dom.js";
 import { count, ms, percent, rate } from "../lib/format.js";
 import { interToken, percentile } from "../lib/series.js";
 
@@ -15,11 +15,10 @@ export class Tiles {
       const tile = {
         value: h("span", { class: "value", text: "–" }),
         note: h("span", { class: "note" }),
-        meter: ["cache", "prefix"].includes(name)
-          ? h("meter", { min: "0", max: "1", value: "0", "aria-label": title }) : null,
+        bar: ["cache", "prefix"].includes(name) ? new Bar(title) : null,
       };
       this.tiles[name] = tile;
-      place.append(h("div", { class: `tile panel ${name}` }, h("h3", { text: title }), tile.value, tile.meter, tile.note));
+      place.append(h("div", { class: `tile panel ${name}` }, h("h3", { text: title }), tile.value, tile.bar?.element, tile.note));
     }
     this.totals = h("dl", { class: "totals" });
     place.append(h("div", { class: "tile panel totals-tile" }, h("h3", { text: "Since the start" }), this.totals));
@@ -56,14 +55,14 @@ export class Tiles {
     const [half, most, nearly] = [0.5, 0.95, 0.99].map((share) => ms(percentile(known, share)));
     if (values === undefined) this.#set(name, "–", "the server keeps no records");
     else if (known.length === 0) this.#set(name, "–", "no requests yet");
-    else this.#set(name, half, `p95 ${most} · p99 ${nearly}`);
+    else this.#set(name, half, `p95 ${most} · p99 ${nearly}`.replaceAll(/(\d) (?=m?s)|(p\d+) /g, "$1$2\u00a0"));
   }
 
   #set(name, value, note, share) {
     const tile = this.tiles[name];
     setText(tile.value, value);
     setText(tile.note, note);
-    if (tile.meter) setAttr(tile.meter, "value", share.toFixed(4));
+    tile.bar?.set(share);
   }
 
   #setTotals(totals) {

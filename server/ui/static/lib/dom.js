@@ -53,6 +53,23 @@ export function replace(element, ...children) {
   element.replaceChildren(...children);
 }
 
+/** A bar that is full at a share of 1. Without a label it is decoration beside a number. */
+export class Bar {
+  constructor(label = "") {
+    this.value = svg("rect", { class: "full", width: 0, height: 1 });
+    const named = { role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 1 };
+    const props = label ? named : { "aria-hidden": "true" };
+    this.element = svg("svg", { class: "bar", viewBox: "0 0 1 1", preserveAspectRatio: "none", ...props }, this.value);
+    this.set(0);
+  }
+
+  set(share) {
+    setAttr(this.value, "width", share.toFixed(4));
+    if (this.element.hasAttribute("role")) setAttr(this.element, "aria-valuenow", share.toFixed(4));
+    return this;
+  }
+}
+
 /** A button that copies what `text()` returns. */
 export function copyButton(label, text) {
   const button = h("button", { type: "button", class: "quiet copy", "aria-label": label }, "Copy");

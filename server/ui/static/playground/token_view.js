@@ -1,6 +1,6 @@
 // An answer as its tokens, coloured by probability. One token at a time is in the tab order.
 
-import { byId, h, replace } from "../lib/dom.js";
+import { Bar, byId, h, replace } from "../lib/dom.js";
 import { percent, visible } from "../lib/format.js";
 import { CLASSES, TokenText, alternativesOf, classOf } from "../lib/tokens.js";
 
@@ -75,10 +75,9 @@ function showTip(node, token) {
   const tip = byId("tip");
   const rows = alternativesOf(token).map(({ token: text, logprob, isSampled }) => {
     const share = Math.exp(logprob);
-    const bar = h("meter", { min: "0", max: "1", value: share.toFixed(4), "aria-hidden": "true" });
     return h("tr", { class: isSampled ? "sampled" : null },
       h("td", { class: "mono", text: visible(text) }),
-      h("td", {}, bar),
+      h("td", {}, new Bar().set(share).element),
       h("td", { class: "number", text: percent(share) }),
       h("td", { class: "number muted", text: logprob.toFixed(2) }));
   });

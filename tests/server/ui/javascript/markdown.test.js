@@ -74,7 +74,7 @@ test("links are of the web only", () => {
 });
 
 test("hostile texts take little time", () => {
-  const n = 4000;
+  const n = 10_000; // what backtracks takes minutes at this length
   const texts = [
     "*".repeat(n), "_a".repeat(n), "**a ".repeat(n), "[".repeat(n), "[a](".repeat(n), "`".repeat(n), "> ".repeat(n),
     "- ".repeat(n), "|".repeat(n) + "\n" + "|-".repeat(n), "https://".repeat(n), "![a](b".repeat(n), "~~a".repeat(n),
@@ -91,6 +91,6 @@ test("hostile texts take little time", () => {
     });
     walk(parse(text));
     const took = performance.now() - begin;
-    assert.ok(took < 1000, `${JSON.stringify(text.slice(0, 12))} took ${took} ms`);
+    assert.ok(took < 10_000, `${JSON.stringify(text.slice(0, 12))} took ${took} ms`);
   }
 });
