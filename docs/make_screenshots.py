@@ -78,7 +78,7 @@ def dashboard(browser: Any, server: ServerProcess, seconds: int) -> None:
     ]
     for client in clients:
         client.start()
-    page.select_option("#span", "30")
+    page.select_option("#span", "10")
     page.wait_for_timeout(seconds * 1000)
     picture(page, "dashboard")
     is_over.set()
