@@ -16,6 +16,9 @@ from compat_tests.support.process import QUIET, ROOT
 
 COLUMNS, LINES = 100, 40
 
+_SIZE = {"COLUMNS": str(COLUMNS), "LINES": str(LINES)}
+"""Programs believe these variables more than the terminal."""
+
 _OWN = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
@@ -37,7 +40,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWN, "-m", "server", *arguments],
             cwd=ROOT,
-            env=clean | QUIET | {"TERM": "xterm"} | (env or {}),
+            env=clean | QUIET | _SIZE | {"TERM": "xterm"} | (env or {}),
             stdin=slave,
             stdout=slave,
             stderr=slave,

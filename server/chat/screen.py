@@ -108,11 +108,11 @@ class MarkdownScreen:
 
     def note(self, text: str) -> None:
         """See Screen."""
-        self._console.print(visible(text), style="dim", markup=False)
+        self._console.print(visible(text), style="dim", markup=False, soft_wrap=True)
 
     def error(self, text: str) -> None:
         """See Screen."""
-        self._console.print(visible(text), style="red", markup=False)
+        self._console.print(visible(text), style="red", markup=False, soft_wrap=True)
 
 
 def screen_for(*, plain: bool) -> Screen:
