@@ -18,10 +18,10 @@ MAX_OVER_PROPORTION = 1.25
 fit than in proportion to the mean step with prompts. At most this many times the tokens in
 proportion are used: the line may be wrong."""
 
-MAX_OVERRUN = 1.4
-"""If not even the least chunk fits, a step may last this many times ``max_seconds``, or this many
-times a step of the same streams without prompts if that is longer. So prompts get two sevenths of
-the time."""
+MAX_SLOWDOWN = 2.0
+"""A step with prompts may last this many times a step of the same streams without prompts, if that
+is longer than ``max_seconds``. So prompts get half of the time beside slow streams: with less, a
+prompt of a thousand tokens waits for many seconds, and streams gain little."""
 
 DECODES_PER_PROMPT_TOKEN = 4
 """Every so many streams of a step add a prompt token to it, however long steps last. A prompt token
@@ -70,20 +70,16 @@ class StepTime:
     def prompt_tokens(self, num_decodes: int, least: int) -> int | None:
         """Tokens of prompts in a step with ``num_decodes`` streams; None before the first step.
 
-        As many as are expected to fit into ``max_seconds``. If these are fewer than ``least``: as
-        many as fit into the longer duration that MAX_OVERRUN allows, but at least one for every
-        DECODES_PER_PROMPT_TOKEN streams, at least one at all, and at most ``least`` or one for
-        every stream. The first step with prompts has ``least``.
+        As many as are expected to fit into ``max_seconds``, or into the longer duration that
+        MAX_SLOWDOWN allows, but at least one for every DECODES_PER_PROMPT_TOKEN streams, and at
+        least one at all. The first step with prompts has ``least``, and a step may have ``least``
+        more than those measured, however few fit in proportion.
         """
         if not self._prefill.num_tokens:
             return least if self._decode.num_tokens else None
-        num_tokens = self._fitting(self._max_seconds, spare=least) - num_decodes
-        if num_tokens >= least:
-            return int(num_tokens)
-        seconds = MAX_OVERRUN * max(self._max_seconds, self._without_prompts(num_decodes))
-        fitting = int(self._fitting(seconds) - num_decodes)
-        most = max(least, num_decodes)
-        return min(most, max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting))
+        seconds = max(self._max_seconds, MAX_SLOWDOWN * self._without_prompts(num_decodes))
+        fitting = int(self._fitting(seconds, spare=least) - num_decodes)
+        return max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting)
 
     def _without_prompts(self, num_decodes: int) -> float:
         """Seconds of a step of so many streams: the mean of measured ones, or what the line says.
@@ -94,7 +90,7 @@ class StepTime:
         num_prompt_tokens = max(0.0, mean.num_tokens - num_decodes)
         return max(self._decode.seconds, mean.seconds - self._slope(mean) * num_prompt_tokens)
 
-    def _fitting(self, seconds: float, *, spare: float = 0.0) -> float:
+    def _fitting(self, seconds: float, *, spare: float) -> float:
         """Tokens of a step that is expected to last so long.
 
         Up to ``spare`` tokens more than in the mean step are not limited by MAX_OVER_PROPORTION.

@@ -67,13 +67,13 @@ def test_tokens_that_cost_nothing_yet_are_not_the_last_word():
     assert step_time.prompt_tokens(1, LEAST) in range(2 * LEAST, 2 * LEAST + 2)
 
 
-@pytest.mark.parametrize(("least", "num_tokens"), [(4, 21), (LEAST, 26)])
+@pytest.mark.parametrize(("least", "num_tokens"), [(4, 155), (100, 165)])
 def test_a_flat_line_is_used_up_to_a_quarter_over_proportion(least, num_tokens):
-    """10 tokens more took 5 ms more, so the line has 60 tokens, the bound of growth 40."""
+    """99 tokens more took 30 ms more, so the line has 166 tokens."""
     step_time = StepTime(0.1)
-    step_time.observe(10, 10, 0.075)
-    step_time.observe(20, 11, 0.08)  # in proportion 25 tokens fit
-    assert step_time.prompt_tokens(10, least) == num_tokens, "or the least chunk more than before"
+    step_time.observe(1, 1, 0.05)
+    step_time.observe(100, 2, 0.08)  # in proportion 125 tokens fit
+    assert step_time.prompt_tokens(1, least) == num_tokens, "or the least chunk more than before"
 
 
 @given(
@@ -92,7 +92,8 @@ def test_any_linear_machine_is_kept_to_the_bound(base, per_token, first, num_str
     observe(num_streams, num_streams)
     for _ in range(30):
         observe(num_streams + max(step_time.prompt_tokens(num_streams, 1), 2), num_streams + 1)
-    fitting = (0.1 - base) / per_token - num_streams
+    slow = 2 * (base + per_token * num_streams)
+    fitting = (max(0.1, slow) - base) / per_token - num_streams
     if fitting > 2:
         assert step_time.prompt_tokens(num_streams, 1) == pytest.approx(fitting, rel=0.1, abs=2)
 
@@ -144,7 +145,7 @@ def test_the_worst_step_beside_streams_is_the_same_on_any_machine(per_token):
     [
         lambda n: max(0.05, 0.003 * n),  # reading the weights hides the cost of 16 tokens
         lambda n: max(0.06, 0.0015 * n),
-        lambda n: 0.05 + 0.012 * -(-n // 16),  # rows are computed in tiles
+        lambda n: 0.03 + 0.012 * -(-n // 16),  # rows are computed in tiles
         lambda n: 0.03 if n == 8 else 0.06 + 0.002 * n,  # prompts cost something once
         linear(0.05, 0.0005),
     ],
@@ -157,14 +158,14 @@ def test_a_machine_that_is_not_linear_exceeds_the_bound_by_less_than_a_half(mach
 
 
 @pytest.mark.parametrize(
-    ("base", "per_token", "worst"),
-    [(0.03, 0.006, 0.14), (0.038, 0.0085, 0.15), (0.35, 0.02, 0.72)],
+    ("base", "per_token", "alone"),
+    [(0.03, 0.006, 0.078), (0.038, 0.0085, 0.106), (0.35, 0.02, 0.51), (0.09, 0.001, 0.098)],
 )
-def test_where_no_block_fits_a_step_takes_less_than_half_again_as_long(base, per_token, worst):
-    """Without prompts, steps take 78, 106 and 510 ms."""
+def test_beside_slow_streams_a_step_takes_at_most_twice_as_long(base, per_token, alone):
     found = run(linear(base, per_token))
-    assert max(seconds for _, seconds in found) <= worst
-    assert min(num_tokens for num_tokens, _ in found[:-1]) >= 4  # prompts go on
+    assert max(seconds for _, seconds in found) <= 2.05 * alone
+    settled = [seconds for _, seconds in found[len(found) // 2 : -1]]
+    assert sum(settled) / len(settled) >= 1.6 * alone, "prompts get half of the time"
 
 
 def test_the_chunk_size_is_the_ceiling():
@@ -187,7 +188,7 @@ def test_many_slow_streams_leave_a_quarter_of_their_tokens_to_prompts():
 
 
 def test_prompts_beside_many_streams_get_what_a_longer_step_allows():
-    """Steps of 64 streams take 114 ms without prompts, and may take 1.4 times as long with them."""
+    """Steps of 64 streams take 114 ms without prompts, and may take twice as long with them."""
     step_time = StepTime(0.1)
 
     def observe(num_tokens: int, num_sequences: int) -> None:
@@ -197,7 +198,7 @@ def test_prompts_beside_many_streams_get_what_a_longer_step_allows():
     for _ in range(10):
         num_tokens = step_time.prompt_tokens(64, LEAST)
         observe(64 + num_tokens, 65)
-    assert num_tokens in range(40, 47)
+    assert num_tokens in range(110, 116)
 
 
 def test_a_step_without_prompts_is_not_needed_to_know_how_long_it_takes():
@@ -208,9 +209,8 @@ def test_a_step_without_prompts_is_not_needed_to_know_how_long_it_takes():
     assert step_time.prompt_tokens(64, LEAST) > LEAST
 
 
-def test_prompts_have_at_most_as_many_tokens_as_there_are_slow_streams():
+def test_beside_slow_streams_too_a_step_has_at_most_twice_the_tokens_of_the_measured_ones():
     step_time = StepTime(0.1)
     step_time.observe(20, 20, 0.5)
-    step_time.observe(100, 21, 0.5001)
-    assert step_time.prompt_tokens(20, LEAST) == 20
-    assert step_time.prompt_tokens(4, LEAST) == LEAST
+    step_time.observe(100, 21, 0.5001)  # the line has no end
+    assert step_time.prompt_tokens(20, LEAST) == 2 * 100 - 20
