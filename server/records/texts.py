@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from core.contract.messages import StepOutput
-from core.text.tokenizer import Tokenizer
 from server.render.base import Renderer
+
+if TYPE_CHECKING:  # `roseinfer route` has the same front, and no tokenizer
+    from core.text.tokenizer import Tokenizer
 
 BETWEEN = "\n\n"
 """Between the texts of several prompts or choices."""

@@ -1,5 +1,6 @@
 """The router's application over ASGI: its limits, without any server behind it."""
 
+import asyncio
 import contextlib
 
 import anyio
@@ -22,9 +23,9 @@ NOBODY = make_config({"models": {"a": {"url": "unix:/nonexistent"}}})
 async def start_app():
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(**settings):
+        async def start(config=NOBODY, **settings):
             chosen = Settings(**settings)
-            app = create_app(NOBODY, chosen, {})
+            app = create_app(config, chosen, {})
             await stack.enter_async_context(app.lifespan())
             wrapped = with_edge(app, chosen)
             wrapped.routing = app.state.routing
@@ -97,3 +98,32 @@ async def test_what_does_not_end_in_time_is_cancelled(start_app):
         await app.routing.traffic.drain(0.0)
     assert app.routing.traffic.num_open == 0
     assert exchange.is_done
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_client_that_leaves_ends_the_request_to_the_server_at_once(
+    start_app, tmp_path, has_begun
+):
+    asked, left = anyio.Event(), anyio.Event()
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"}")
+        if has_begun:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
+        asked.set()
+        assert await reader.read() == b""
+        left.set()
+        writer.close()
+
+    path = str(tmp_path / "socket")
+    server = await asyncio.start_unix_server(serve, path)
+    app = await start_app(make_config({"models": {"a": {"url": f"unix:{path}"}}}))
+    async with server, anyio.create_task_group() as tasks:
+        exchange = Exchange("POST", CHAT, chunks=[b'{"model": "a"}'])
+        tasks.start_soon(exchange.run, app)
+        with anyio.fail_after(20):  # a silent server is given up only after ten minutes
+            await asked.wait()
+            if has_begun:
+                await exchange.until(lambda exchange: exchange.body == b"x")
+            exchange.disconnect()
+            await left.wait()

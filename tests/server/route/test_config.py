@@ -1,6 +1,7 @@
 """The file of a router: what is accepted, and one line for everything else."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from itertools import pairwise
@@ -129,3 +130,13 @@ def test_a_served_model_knows_its_names_and_listens_where_only_the_router_can_co
 def test_models_do_not_get_the_routers_own_flags():
     environ = {"ROSEINFER_API_KEY": "k", "ROSEINFER_PORT": "1", "ROSEINFER_THREADS": "2", "A": "b"}
     assert environ_of_models(environ) == {"ROSEINFER_THREADS": "2", "A": "b"}
+
+
+def test_the_program_imports_neither_torch_nor_the_engine():
+    show = "import sys, server.route.run; print(*sys.modules)"
+    done = subprocess.run(  # noqa: S603 - this repository's own code
+        [sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "server.route.fleet" in loaded
+    assert not {"torch", "transformers", "numpy", "core.engine", "server.bridge"} & loaded
