@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks import resident
 from core.build import load_engine
 from core.contract.config import ModelConfig
 from core.gguf.modules import weights_in_blocks
@@ -52,6 +53,16 @@ def test_weights_take_no_more_memory_than_the_file(name: str):
     dense = sum(parameter.nbytes for parameter in module.parameters())
     blocks = sum(weight.nbytes for weight in weights_in_blocks(module))
     assert dense + blocks <= file.stat().st_size
+
+
+def test_a_server_holds_at_most_1_3_times_the_file():
+    """Beyond the built-in model's server: weights, tokenizer, workspaces and used cache."""
+    try:
+        file = fetched("smollm2-135m-instruct.gguf")
+    except Unavailable as error:
+        pytest.skip(f"SmolLM2 cannot be fetched: {error}")
+    found, base = resident.measure(str(file)), resident.measure(None)
+    assert resident.ratio(found, base, file.stat().st_size) <= 1.3
 
 
 def test_tokens_are_those_of_transformers_but_for_digits(name: str):
