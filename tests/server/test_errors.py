@@ -408,7 +408,7 @@ class TestOverTheApplication:
         assert exchange.json["choices"][0]["message"]["content"] == "Hi there!"
 
     @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-    @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/v1/chat/completions/x/y"])
+    @pytest.mark.parametrize("path", ["/nothing", "/v1", "/v1/nothing", "/v1/chat/completions/x/y"])
     async def test_404(self, start_app, method, path):
         assert check_shape(await ask(await start_app(), method, path), 404)["code"] == "unknown_url"
 
