@@ -134,6 +134,71 @@ def test_no_more_than_half_of_the_running_sequences_is_preempted_for_one():
     assert steps.scheduler.num_preemptions == 0
 
 
+def test_the_blocks_of_those_that_would_be_preempted_count_as_free():
+    """Four blocks are free. The head needs them all, and a spare one for each that runs."""
+    steps = Steps(num_blocks=8, max_num_seqs=4)
+    steps.add(unlike(0, 1), "first", tenant="crowd", max_tokens=26)
+    last = steps.add(unlike(1, 11), "last", tenant="crowd", max_tokens=29)
+    steps.step()
+    assert steps.kv.num_free_blocks == 4
+    steps.add(unlike(900, 16), "head", tenant="head", max_tokens=16)
+    assert steps.step() == {"first": 1, "head": 16}
+    assert last.num_preemptions == 1
+
+
+def test_they_count_as_free_for_what_others_will_need_too():
+    """The one that goes on will need blocks of the one that was preempted."""
+    steps = Steps(num_blocks=14, max_num_seqs=4, demand=Demand())
+    steps.add(unlike(0, 16), "first", tenant="crowd", max_tokens=16)
+    steps.add(unlike(1, 9), "last", tenant="crowd", max_tokens=9)
+    for _ in range(3):
+        steps.step()
+    steps.add(unlike(900, 8), "head", tenant="head", max_tokens=12)
+    assert steps.step() == {"first": 1, "head": 8}
+
+
+def test_what_the_others_will_free_is_theirs_not_that_of_the_preempted():
+    """With the blocks of one victim, the rest would seem to free more at their ends than they have;
+    one more has to go."""
+    steps = Steps(num_blocks=22, max_num_seqs=4, demand=Demand())
+    lengths = [(13, 6), (13, 17), (15, 24), (7, 9)]
+    for i, (num_tokens, max_tokens) in enumerate(lengths):
+        prompt = unlike(i, num_tokens)
+        steps.add(prompt, f"crowd {i}", tenant="crowd", max_tokens=max_tokens)
+    for _ in range(3):
+        steps.step()
+    steps.add(unlike(900, 9), "head", tenant="head", max_tokens=17)
+    assert steps.step() == {"crowd 0": 1, "crowd 1": 1, "head": 9}
+
+
+def failed_start() -> tuple[Steps, Sequence]:
+    """A head shares its prefix with the one that is preempted for it. The shared blocks count as
+    freed and as in use, so there are too few."""
+    steps = Steps(num_blocks=16, max_num_seqs=8)
+    steps.add(unlike(0, 7), "a", tenant="crowd", max_tokens=12)
+    steps.add(unlike(0, 18), "b", tenant="crowd", max_tokens=29)
+    steps.add(unlike(1, 21), "c", tenant="crowd", max_tokens=16)
+    steps.step()
+    head = steps.add(unlike(1, 42), "head", tenant="head", max_tokens=11)
+    assert steps.step() == {"a": 1, "b": 1}
+    return steps, head
+
+
+def test_a_start_that_fails_preempts_no_more_in_its_step():
+    """Half of three is one."""
+    steps, head = failed_start()
+    assert head.status is Status.WAITING
+    assert steps.scheduler.num_preemptions == 1
+
+
+def test_a_start_that_fails_reuses_nothing():
+    steps, head = failed_start()
+    assert head.num_cached_tokens == 0
+    while head.status is not Status.FINISHED:
+        steps.step()
+    assert head.num_cached_tokens == 16, "what it found when it started at last"
+
+
 def test_if_blocks_run_out_the_tenant_with_the_most_sequences_is_preempted():
     steps = Steps(num_blocks=24, max_num_seqs=8)
     sequences = crowd(steps, 4, max_tokens=60)
