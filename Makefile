@@ -73,11 +73,13 @@ test-real: $(VENV)/.installed-dev
 # Installs into empty environments, checks deploy/ against schemas, and drains and kills servers
 # behind HAProxy. A test whose program is missing is skipped: apt-get install haproxy.
 test-deploy: $(VENV)/.installed-dev
+	rm -rf build
 	$(PIP) install ".[deploy]" pipx
 	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
 
 # The site, and the programs of the documentation that need more packages or minutes.
 test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
+	rm -rf build
 	$(PIP) install ".[docs]"
 	$(PYTEST) --numprocesses=0 tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
 
@@ -92,6 +94,7 @@ $(VENV)-frameworks/.installed: docs/frameworks.txt
 
 # The documentation as a site, in site/. Fails on a link that leads nowhere.
 site: $(VENV)/.installed-dev
+	rm -rf build
 	$(PIP) install ".[docs]"
 	$(BIN)/python -m docs.make_site $(ARGS)
 
