@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import anyio
 from anyio import WouldBlock
@@ -25,8 +24,7 @@ Relay: TypeAlias = Callable[[list[ChoiceOutput]], bool]
 """Takes outputs in place of the waiting reader. False: it has done nothing, the reader must."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceEnd:
+class ChoiceEnd(NamedTuple):
     """How a choice ended, and what the engine did for it. No reason: it did not end by itself."""
 
     finish_reason: FinishReason | None = None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.contract.messages import Work
 
 
-@dataclass(frozen=True, slots=True)
-class EngineTimes:
+class EngineTimes(NamedTuple):
     """Seconds. ``first_token_at`` and ``until`` are times of the engine's clock."""
 
     queue: float
@@ -25,22 +24,30 @@ def engine_times(works: Sequence[Work | None], submitted_at: float, now: float) 
     The request waits until its first choice starts, and prefills until its first token. Of one
     choice, waits after preemptions count as waits too.
     """
-    known = [work for work in works if work is not None]
-    if not known:
+    start, first_at, until, is_known = now, None, submitted_at, False
+    for work in works:
+        if work is None:
+            continue
+        is_known = True
+        until = max(until, work.until)
+        if work.started_at is not None:
+            start = min(start, work.started_at)
+        if work.first_token_at is not None:
+            first_at = (
+                work.first_token_at if first_at is None else min(first_at, work.first_token_at)
+            )
+    if not is_known:
         return EngineTimes(now - submitted_at, 0.0, 0.0, None, now)
-    until = min(max(work.until for work in known), now)
-    until = max(until, submitted_at)
-    starts = [work.started_at for work in known if work.started_at is not None]
-    firsts = [work.first_token_at for work in known if work.first_token_at is not None]
-    started = max(min(starts, default=until), submitted_at)
-    first = max(min(firsts, default=until), started)
-    waited, waited_before = 0.0, 0.0
-    if len(works) == 1:
-        waited, waited_before = known[0].waited, known[0].waited_before_first
+    until = min(until, now)
+    start = max(min(start, until), submitted_at)
+    first = max(until if first_at is None else first_at, start)
+    waited = waited_before = 0.0
+    if len(works) == 1 and works[0] is not None:
+        waited, waited_before = works[0].waited, works[0].waited_before_first
     return EngineTimes(
-        queue=started - submitted_at + waited,
-        prefill=max(first - started - waited_before, 0.0),
-        decode=max(until - first - (waited - waited_before), 0.0),
-        first_token_at=min(firsts, default=None),
-        until=until,
+        start - submitted_at + waited,
+        max(first - start - waited_before, 0.0),
+        max(until - first - (waited - waited_before), 0.0),
+        first_at,
+        until,
     )

@@ -109,11 +109,15 @@ class RequestLog:
     def _keep(self, record: RequestRecord) -> None:
         if not self._max_records:
             return
-        size = RECORD_SIZE + _size_of(record.prompt) + _size_of(record.text)
-        if size > max(self._max_bytes // MAX_TEXT_SHARE, RECORD_SIZE):
-            record = msgspec.structs.replace(record, prompt=None, text=None)
-            size = RECORD_SIZE
-        shelf = self._shelves.setdefault(record.key, _Shelf())
+        size = RECORD_SIZE
+        if record.prompt is not None or record.text is not None:
+            size += _size_of(record.prompt) + _size_of(record.text)
+            if size > self._max_bytes // MAX_TEXT_SHARE:
+                record = msgspec.structs.replace(record, prompt=None, text=None)
+                size = RECORD_SIZE
+        shelf = self._shelves.get(record.key)
+        if shelf is None:
+            shelf = self._shelves[record.key] = _Shelf()
         shelf.records.append((record, size))
         self._count(shelf, 1, size)
         while self._num_records > self._max_records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from schemas.records import RequestRecord
@@ -82,7 +82,7 @@ class Trace:
         """What was answered in place of the answer."""
         self.id: str | None = None
         self.is_streamed = False
-        self.parameters: Mapping[str, Any] = {}
+        self.parameters: dict[str, Any] = {}
         self.num_prompt_tokens = 0
         self.choices_per_prompt = 1
         self.stream: ResponseStream | None = None

@@ -1,5 +1,7 @@
 """The parameters of a request after defaults."""
 
+import msgspec
+
 from core.contract.grammar import Regex
 from core.contract.params import SamplingParams, Thinking
 from server.effective import effective_parameters
@@ -22,9 +24,9 @@ def job(num_choices=1, **params):
 def test_defaults_are_shown():
     found = effective_parameters(job(2), with_texts=False)
     assert (found["n"], found["max_tokens"], found["temperature"]) == (2, 5, 1.0)
-    assert found["seed"] is found["grammar"] is found["thinking_token_budget"] is None
-    assert found["priority"] == 3
-    assert "stop" not in found
+    assert found["seed"] is found["grammar"] is found["thinking"] is None
+    assert (found["priority"], found["stop"], found["allowed_token_ids"]) == (3, 0, None)
+    msgspec.json.encode(found)
 
 
 def test_texts_and_tokens_are_counted():
@@ -33,11 +35,14 @@ def test_texts_and_tokens_are_counted():
         "stop_token_ids": (7,),
         "logit_bias": {3: 1.0},
         "bad_words_ids": ((1, 2),),
+        "allowed_token_ids": (1, 2, 3),
         "grammar": Regex("secret"),
         "thinking": Thinking(begin="<", end=">", end_token_ids=(9,), budget=4),
     }
     found = effective_parameters(job(**params), with_texts=False)
-    assert (found["num_stop"], found["num_logit_bias"], found["num_bad_words"]) == (3, 1, 1)
-    assert (found["grammar"], found["thinking_token_budget"]) == ("regex", 4)
+    counts = [found[name] for name in ("stop", "stop_token_ids", "logit_bias", "bad_words_ids")]
+    assert counts == [2, 1, 1, 1]
+    assert (found["grammar"], found["thinking"], found["allowed_token_ids"]) == ("regex", 4, 3)
+    msgspec.json.encode(found)
     assert "secret" not in str(found)
     assert effective_parameters(job(**params), with_texts=True)["stop"] == ["a", "b"]

@@ -386,6 +386,6 @@ async def test_no_text_is_kept_or_logged_otherwise(start_app, caplog):
         )
     record = await record_of(app)
     assert (record["prompt"], record["text"]) == (None, None)
-    assert record["parameters"]["num_stop"] == 1
+    assert record["parameters"]["stop"] == 1
     assert "secret" not in json.dumps(record)
     assert "secret" not in caplog.text
