@@ -44,7 +44,7 @@ def blocks(arena: Arena) -> None:
     both(arena, head + b',"messages":[{"role":"assistant","content":[' + use + b"}]}]}")
 
 
-@attack("signatures of thinking that are bombs, broken, or many", is_quick=True)
+@attack("signatures of thinking that are bombs, broken, or many")
 def signatures(arena: Arena) -> None:
     size = arena.amount(200_000_000, least=8_000_000)
     bomb = base64.urlsafe_b64encode(zlib.compress(b"\0" * size)).decode()

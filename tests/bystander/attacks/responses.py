@@ -38,7 +38,7 @@ def stored(arena: Arena) -> None:
             arena.raw(get(arena, path + more), wait=5)
 
 
-@attack("16,384 input items, 100,000, 16,384 parts, items of 8 MB", is_quick=True)
+@attack("16,384 input items, 100,000, 16,384 parts, items of 8 MB")
 def items(arena: Arena) -> None:
     least = 2000
     for num in (arena.amount(16_384, least=least), arena.amount(100_000, least=least)):
