@@ -174,7 +174,7 @@ class Workplace:
     def _command(self, command: str) -> str:
         """Run one line of a block. A server is stopped once it serves."""
         if not re.match(r"roseinfer serve\b", command):
-            return self._finish(["sh", "-ec", command])
+            return self._finish(["sh", "-ec", f"{{ {command}; }} 2>&1"])  # some only log
         process = subprocess.Popen(
             ["sh", "-ec", f"exec {command}"],
             cwd=self.folder,
