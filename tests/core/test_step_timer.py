@@ -75,6 +75,8 @@ def test_a_step_that_computed_nothing_does_not_count():
     timer.lap("forward")
     timer.computed(1, 1)
     timer.end()
+    timer.start()
+    timer.end()
     assert timer.histograms.step.read().num_values == 1
     assert timer.histograms.step.read().total == 2.0
     assert timer.histograms.stages["delivery"].read().total == 1.0
