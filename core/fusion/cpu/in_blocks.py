@@ -88,7 +88,9 @@ def _tied_scale(head: Any, embedding: Any) -> float | None:
         return None
     ids = torch.arange(min(8, len(embedding.weight)))
     rows, found = embedding.weight[ids].float(), embedding(ids).float()
-    scale = float(getattr(embedding, "embed_scale", 1.0))
+    # the exact number, as GGUF files mean it; a module of 16 bits has it rounded
+    rounded = getattr(embedding, "embed_scale", 1.0)
+    scale = float(getattr(embedding, "scalar_embed_scale", rounded))
     is_scaled = torch.allclose(found, rows * scale, rtol=1e-2, atol=1e-6)
     return scale if isinstance(embedding, nn.Embedding) and is_scaled else None
 
