@@ -8,8 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from core import huge_pages
 from core.build import assemble
 from core.contract.config import EngineConfig
+from core.fusion.cpu import head, layer
 from core.model.limits import Limits
 from core.model.loaded_model import describe
 from core.model.step_size import step_nbytes
@@ -37,9 +39,13 @@ class PeakMemory(TorchDispatchMode):
                 self._add(tensor.untyped_storage())
         return result
 
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        self.now += storage.nbytes()
+    def hold(self, nbytes: int) -> None:
+        """Count bytes that nobody returns."""
+        self.now += nbytes
         self.peak = max(self.peak, self.now)
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        self.hold(storage.nbytes())
         weakref.finalize(storage, self._free, storage.nbytes())
 
     def _free(self, nbytes: int) -> None:
@@ -50,7 +56,7 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def test_a_step_that_scores_and_samples_stays_within_its_formula():
+def test_a_step_that_scores_and_samples_stays_within_its_formula(monkeypatch):
     model = describe(AutoModelForCausalLM.from_config(WIDE), torch.device("cpu"))
     config = EngineConfig(max_num_seqs=8, max_num_batched_tokens=64, kv_cache_memory=8 << 20)
     limits = Limits.of(model, config)
@@ -59,7 +65,15 @@ def test_a_step_that_scores_and_samples_stays_within_its_formula():
     engine.add(request("scored", [*range(3, 60)], 1, prompt_logprobs=5))
     for i in range(7):
         engine.add(request(f"drawn {i}", [i], 3, temperature=1.0, top_p=0.9, logprobs=3))
-    with PeakMemory() as memory:
+    memory, zeros = PeakMemory(), huge_pages.zeros
+
+    def counted(num_bytes: int) -> torch.Tensor:
+        memory.hold(num_bytes)
+        return zeros(num_bytes)
+
+    for module in (head, layer):
+        monkeypatch.setattr(module, "zeros", counted)
+    with memory:
         engine.step()
     bound = step_nbytes(model, limits)
     logits = 64 * 60_000 * 4  # compiled kernels make no further copy, torch's operations do
