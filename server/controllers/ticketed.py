@@ -34,6 +34,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
             return
         serving: Serving = scope["litestar_app"].state.serving
         trace = trace_of(scope)
+        trace.path = scope["path_template"]  # a client may write it with more slashes
         serving.records.begin(trace)
         serving.bridge.check_accepting()
         declared = _content_length(scope)

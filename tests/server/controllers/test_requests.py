@@ -321,6 +321,16 @@ async def test_every_door_has_records(start_app, path):
     assert attributed(record["times_ms"]) >= 0.95 * record["duration_ms"]
 
 
+@pytest.mark.parametrize(
+    "path", [f"{CHAT}/", "//v1//chat/completions", "/chat/completions" + "/" * 500]
+)
+async def test_a_path_that_is_written_otherwise_is_no_route_of_its_own(start_app, path):
+    app = await start_app()
+    await post(path).run(app)
+    assert (await record_of(app))["route"] == CHAT
+    assert list(app.litestar.state.serving.records.totals.ended) == [(CHAT, "200", "model")]
+
+
 async def test_what_is_no_door_has_none(start_app):
     app = await start_app()
     for path in ("/health", "/stats", "/v1/models", "/nowhere"):
