@@ -14,4 +14,4 @@ from server.translate.functions import uses_functions, with_tools
 def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
     """The job of a chat completion. Raises InvalidRequest."""
     new_renderer = FunctionRenderer if uses_functions(request) else ChatRenderer
-    return chat_job(with_tools(request), model, id_prefix="chatcmpl", new_renderer=new_renderer)
+    return chat_job(with_tools(request), model, id_prefix="chatcmpl-", new_renderer=new_renderer)

@@ -35,7 +35,7 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
     envelope = new_envelope(
         request,
         model,
-        id_prefix="cmpl",
+        id_prefix="cmpl-",
         prompts=[prompt.token_ids for prompt in prompts],
         num_choices=num_candidates,
         num_top=request.logprobs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.completions import Prompt
@@ -45,7 +47,8 @@ def translate_embeddings(
         is_normalized=pooling.is_normalized,
         is_base64=request.encoding_format == "base64",
     )
-    return pooling_job(prompts, renderer, id_prefix="embd", priority=request.priority)
+    id_ = f"embd-{uuid4().hex}"
+    return pooling_job(prompts, renderer, response_id=id_, priority=request.priority)
 
 
 def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:

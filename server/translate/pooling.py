@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import uuid4
 
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
@@ -68,13 +67,13 @@ def pooling_job(
     prompts: Sequence[Sequence[int]],
     renderer: Renderer,
     *,
-    id_prefix: str,
+    response_id: str,
     priority: int | None,
     second_text_starts: Sequence[int] = (),
 ) -> Job:
     """One request for each prompt. ``second_text_starts`` are those of pairs."""
     return Job(
-        id=f"{id_prefix}-{uuid4().hex}",
+        id=response_id,
         prompts=prompts,
         params=[_NOTHING] * len(prompts),
         is_streamed=False,

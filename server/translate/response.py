@@ -45,7 +45,7 @@ def new_envelope(
     options = request.stream_options
     return Envelope(
         head=Head(
-            id=f"{id_prefix}-{uuid4().hex}",
+            id=f"{id_prefix}{uuid4().hex}",
             created=int(time.time()),
             model=model.name,
             system_fingerprint=model.fingerprint,

@@ -77,7 +77,7 @@ def _job(
     return pooling_job(
         prompts,
         renderer,
-        id_prefix="pair",
+        response_id=renderer.id,
         priority=request.priority,
         second_text_starts=starts,
     )

@@ -375,6 +375,7 @@ async def test_every_door_has_records(serve, task, path, body, num_texts):
     name = reply.headers["x-request-id"]
     record = (await ask(app, "GET", f"/requests/{name}")).json
     assert (record["route"], record["status"], record["ended_by"]) == (path, 200, "model")
+    assert record["id"] == reply.json.get("id", record["id"])
     assert record["finish_reasons"] == ["stop"] * num_texts
     assert (record["parameters"], record["completion_tokens"]) == ({}, 0)
     assert record["prompt_tokens"] > 0

@@ -50,7 +50,7 @@ class MessageRenderer:
     keep_alive: ClassVar[bytes] = event(Ping())
 
     def __init__(self, envelope: Envelope, options: ChatOptions, *, form: MessageForm) -> None:
-        self._id = "msg_" + envelope.head.id.rpartition("-")[2]
+        self._id = envelope.head.id
         self._model = envelope.head.model
         self._num_prompt_tokens = sum(map(len, envelope.prompts))
         self._form = form

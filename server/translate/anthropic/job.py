@@ -29,7 +29,7 @@ def translate_messages(request: MessagesRequest, model: ServedModel) -> Job:
     return chat_job(
         chat_request(request, model),
         model,
-        id_prefix="msg",
+        id_prefix="msg_",
         new_renderer=partial(MessageRenderer, form=form),
         clamps_length=True,
     )

@@ -29,7 +29,7 @@ def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
     return chat_job(
         _chat(request, chat_messages(request.messages or ()), tools=request.tools or None),
         model,
-        id_prefix="ollama",
+        id_prefix="ollama-",
         new_renderer=partial(OllamaRenderer, new_line=chat_line),
         clamps_length=True,
     )
@@ -48,7 +48,7 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
     return chat_job(
         _chat(request, messages),
         model,
-        id_prefix="ollama",
+        id_prefix="ollama-",
         new_renderer=partial(OllamaRenderer, new_line=generate_line),
         clamps_length=True,
     )

@@ -50,7 +50,7 @@ def raw_job(request: CompletionRequest, model: ServedModel) -> Job:
     envelope = new_envelope(
         request,
         model,
-        id_prefix="ollama",
+        id_prefix="ollama-",
         prompts=[prompt.token_ids],
         num_choices=1,
         num_top=request.logprobs,

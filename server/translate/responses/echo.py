@@ -45,7 +45,7 @@ def begun_response(
     """
     sampling = model.info.default_sampling
     return Response(
-        id=head.id.replace("-", "_", 1),
+        id=head.id,
         created_at=head.created,
         status="in_progress",
         instructions=_encoded(request.instructions),

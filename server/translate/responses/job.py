@@ -24,7 +24,7 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
     chat = chat_request(request, conversation.items())
     keep = shelf.keeper(request, conversation)
     new_renderer = renderer_of(request, model, chat.item_options, keep)
-    job = partial(chat_job, model=model, id_prefix="resp", new_renderer=new_renderer)
+    job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
     with named_by_client(chat.origins):
         found = (
             fitting_job(job, chat.request) if request.truncation == "auto" else job(chat.request)

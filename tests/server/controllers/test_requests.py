@@ -310,9 +310,13 @@ async def test_every_door_has_records(start_app, path):
     if "tokenize" in path:
         body = BODIES[path]
     headers = {"content-type": "application/json", "x-request-id": "mine"}
-    assert (await ask(app, "POST", path, body, headers=headers)).status == 200
+    reply = await ask(app, "POST", path, body, headers=headers)
+    assert reply.status == 200
     record = await record_of(app)
     assert (record["route"], record["status"]) == (path, 200)
+    answered = json.loads(reply.body.partition(b"\n")[0])
+    if "id" in answered:
+        assert await record_of(app, answered["id"]) == record
     generates = "token" not in path
     assert record["ended_by"] == ("model" if generates else None)
     assert (record["completion_tokens"], record["prompt_tokens"] > 0) == (
