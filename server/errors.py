@@ -42,6 +42,9 @@ INVALID = "invalid_request_error"
 ERROR_KEY = "error"
 """Key in the ``state`` of an ASGI scope: the APIError that the request was answered with."""
 
+CUT_KEY = "cut"
+"""The same, for what the connection has answered in place of the application."""
+
 
 class APIError(Exception):
     """An error response."""

@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.error_shapes import ID_KEY, is_anthropic
-from server.errors import ERROR_KEY, APIError
+from server.errors import CUT_KEY, ERROR_KEY, APIError
 from server.ignored_fields import ignored_header
 from server.records.line import write_line
 from server.records.log import RequestLog
@@ -65,7 +65,7 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
         try:
             await app(scope, receive, send_with_id)
         finally:
-            trace.error = state.get(ERROR_KEY)
+            trace.error = state.get(CUT_KEY) or state.get(ERROR_KEY)
             write_line(trace, trace.end())
 
     return wrapped

@@ -316,13 +316,15 @@ class GuardedProtocol(HttpToolsProtocol):
         """Answer instead of the application, and end the connection."""
         logger.info("refused a request: %d %s", reason.status, reason.message)
         cycle = self.cycle
+        state: dict[str, Any] = {}
         if cycle is not None and not cycle.response_complete:
+            state = cycle.scope["state"]
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
                 self.transport.abort()
                 return
-        self.transport.write(reason.response())
+        self.transport.write(reason.answer(state))
         self._linger()
 
     def _linger(self) -> None:

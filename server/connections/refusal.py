@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Any
 from uuid import uuid4
 
-from server.error_shapes import shape_at
-from server.errors import INVALID, RETRY_AFTER_SECONDS, APIError
+from server.error_shapes import ID_KEY, shape_at
+from server.errors import CUT_KEY, INVALID, RETRY_AFTER_SECONDS, APIError
 
 RETRYABLE = frozenset({408, 503})
 """Statuses after which the same request may succeed."""
@@ -26,17 +27,31 @@ class Refusal:
     code: str
     type_: str = INVALID
 
-    def response(self) -> bytes:
-        """A whole HTTP/1.1 response with OpenAI's error object. It ends the connection."""
-        error = APIError(self.status, self.message, type_=self.type_, code=self.code)
+    def error(self) -> APIError:
+        """The same as an exception."""
+        return APIError(self.status, self.message, type_=self.type_, code=self.code)
+
+    def answer(self, state: dict[str, Any]) -> bytes:
+        """``response`` to the request whose scope has this ``state``, noted there for its record.
+
+        ``state`` is empty if there is no request yet.
+        """
+        state[CUT_KEY] = self.error()
+        return self.response(state.get(ID_KEY))
+
+    def response(self, request_id: str | None = None) -> bytes:
+        """A whole HTTP/1.1 response with OpenAI's error object. It ends the connection.
+
+        Without a ``request_id`` it gets a new one.
+        """
         may_retry = self.status in RETRYABLE
         headers = {
-            "x-request-id": uuid4().hex,
+            "x-request-id": request_id or uuid4().hex,
             "x-should-retry": "true" if may_retry else "false",
         }
         if self.status == HTTPStatus.SERVICE_UNAVAILABLE:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-        return raw_response(error, headers, is_last=True)
+        return raw_response(self.error(), headers, is_last=True)
 
 
 def raw_response(

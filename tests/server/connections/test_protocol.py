@@ -9,7 +9,8 @@ import pytest
 
 from server.connections import refusal
 from server.connections.refusal import raw_response
-from server.errors import APIError
+from server.error_shapes import ID_KEY
+from server.errors import CUT_KEY, APIError
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +180,17 @@ async def test_a_body_below_the_rate_is_refused(connect, app, loop):
     loop.advance(0.2)
     assert await client.refusal() == 408
     await app.until(lambda: app.num_disconnects == 1)
+
+
+async def test_a_refusal_in_a_body_is_known_to_the_record_of_the_request(connect, app, loop):
+    client = await connect(body_grace=30)
+    await client.send(HEAD + b"content-length: 100\r\n\r\n")
+    state = app.scopes[0]["state"]
+    state[ID_KEY] = "mine"
+    loop.advance(31)
+    status, headers, _ = await client.reply()
+    assert (status, state[CUT_KEY].status) == (408, 408)
+    assert headers["x-request-id"] == "mine"
 
 
 async def test_a_body_at_the_rate_arrives(connect, loop):

@@ -9,7 +9,9 @@ import pytest
 
 from core.contract.messages import CacheMiss, Work
 from server.bridge import State
+from server.connections.refusal import LATE_BODY
 from server.controllers import chat
+from server.errors import CUT_KEY
 from tests.support.asgi import Exchange, ask
 from tests.support.clock import Clock
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
@@ -218,6 +220,18 @@ async def test_a_refusal(start_app, clock, fields, status, code):
     assert record["times_ms"]["delivery"] == record["duration_ms"] == 1000 * SECONDS
     assert record["error"]
     assert record["num_steps"] == 0
+
+
+async def test_a_refusal_by_the_connection(start_app):
+    app = await start_app()
+    headers = {"content-type": "application/json", "x-request-id": "mine"}
+    exchange = Exchange("POST", CHAT, chunks=[b"{"], headers=headers, is_complete=False)
+    exchange.scope["state"] = {CUT_KEY: LATE_BODY.error()}
+    exchange.disconnect()
+    await exchange.run(app)
+    record = await record_of(app)
+    assert (record["status"], record["ended_by"]) == (408, "deadline")
+    assert record["error"] == LATE_BODY.message
 
 
 async def test_a_refusal_of_a_full_server(start_app, engine):
