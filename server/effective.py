@@ -12,11 +12,11 @@ _COUNTED = ("stop", "stop_token_ids", "logit_bias", "bad_words_ids")
 """Texts and tokens, of which a record has the number."""
 
 
-def effective_parameters(job: Job, *, with_texts: bool) -> dict[str, Any]:
+def effective_parameters(job: Job) -> dict[str, Any]:
     """The sampling parameters of the first prompt, as JSON's values.
 
-    Lists of tokens and of texts are only counted; ``with_texts`` shows stop strings. A grammar is
-    the name of its kind, thinking its budget.
+    Lists of tokens and of texts are only counted, so a record has the size that its log counts
+    for it. A grammar is the name of its kind, thinking its budget.
     """
     params = job.params[0]
     parameters = msgspec.structs.asdict(params)
@@ -28,8 +28,6 @@ def effective_parameters(job: Job, *, with_texts: bool) -> dict[str, Any]:
         parameters["grammar"] = params.grammar.__struct_config__.tag
     if params.thinking is not None:
         parameters["thinking"] = params.thinking.budget
-    if with_texts:
-        parameters["stop"] = list(params.stop)
     parameters["n"] = job.num_choices
     parameters["priority"] = job.priority
     return parameters

@@ -75,4 +75,4 @@ def _note(trace: Trace, job: Job, model: ServedModel, texts: Texts | None) -> No
     trace.id, trace.is_streamed, trace.texts = job.id, job.is_streamed, texts
     trace.num_prompt_tokens, trace.choices_per_prompt = job.num_prompt_tokens, job.num_choices
     if model.info.pooling is None:
-        trace.parameters = effective_parameters(job, with_texts=texts is not None)
+        trace.parameters = effective_parameters(job)

@@ -22,7 +22,7 @@ def job(num_choices=1, **params):
 
 
 def test_defaults_are_shown():
-    found = effective_parameters(job(2), with_texts=False)
+    found = effective_parameters(job(2))
     assert (found["n"], found["max_tokens"], found["temperature"]) == (2, 5, 1.0)
     assert found["seed"] is found["grammar"] is found["thinking"] is None
     assert (found["priority"], found["stop"], found["allowed_token_ids"]) == (3, 0, None)
@@ -39,10 +39,9 @@ def test_texts_and_tokens_are_counted():
         "grammar": Regex("secret"),
         "thinking": Thinking(begin="<", end=">", end_token_ids=(9,), budget=4),
     }
-    found = effective_parameters(job(**params), with_texts=False)
+    found = effective_parameters(job(**params))
     counts = [found[name] for name in ("stop", "stop_token_ids", "logit_bias", "bad_words_ids")]
     assert counts == [2, 1, 1, 1]
     assert (found["grammar"], found["thinking"], found["allowed_token_ids"]) == ("regex", 4, 3)
     msgspec.json.encode(found)
     assert "secret" not in str(found)
-    assert effective_parameters(job(**params), with_texts=True)["stop"] == ["a", "b"]

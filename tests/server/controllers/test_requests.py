@@ -402,7 +402,7 @@ async def test_texts_are_kept_if_the_operator_wants(start_app, stream):
     record = await record_of(app)
     assert "hi" in record["prompt"]
     assert record["text"] == "Hi there!"
-    assert record["parameters"]["stop"] == ["END"]
+    assert record["parameters"]["stop"] == 1
     assert [(one["prompt"], one["text"]) for one in await records_of(app)] == [(None, None)]
 
 
