@@ -3,7 +3,7 @@
 import { byId, setText } from "../lib/dom.js";
 import { ApiError, getJson } from "../lib/api.js";
 import { clock, count, rate } from "../lib/format.js";
-import { Window, generatedTokens, growth } from "../lib/series.js";
+import { Window, growth } from "../lib/series.js";
 import { Chart } from "./chart.js";
 import { RequestTable } from "./request_table.js";
 import { Tiles } from "./tiles.js";
@@ -64,9 +64,9 @@ export class Dashboard {
   #draw(stats, records) {
     const now = Math.max(Date.now() / 1000, ...(records ?? []).map(({ started_at: at }) => at));
     if (stats.num_steps < (this.window.last?.steps ?? 0)) this.window = new Window(SECONDS); // a new process
-    const total = Math.max(generatedTokens(stats, records ?? []), this.window.last?.total ?? 0);
     const sample = {
-      at: now, total, rate: 0, steps: stats.num_steps, running: stats.num_running, waiting: stats.num_waiting,
+      at: now, total: stats.num_output_tokens, rate: 0, steps: stats.num_steps,
+      running: stats.num_running, waiting: stats.num_waiting,
     };
     this.window.add(sample);
     sample.rate = growth(this.window.samples, "total", RATE_SECONDS);

@@ -31,7 +31,7 @@ export class Tiles {
     this.#set("running", count(stats.num_running), `${count(stats.num_steps)} steps`);
     const early = stats.admission.num_waiting_jobs + stats.admission.num_running_jobs;
     this.#set("waiting", count(stats.num_waiting), early > 0 ? `${count(early)} being translated` : "in the queue");
-    this.#set("rate", rate(tokensPerSecond), records === null ? "counted as requests end" : "over 10 seconds");
+    this.#set("rate", rate(tokensPerSecond), "over 10 seconds");
     this.#times("first", records?.map(({ ttft_ms: value }) => value));
     this.#times("between", records?.filter(({ state }) => state === "ended").map(interToken));
     const used = stats.num_blocks - stats.num_free_blocks;

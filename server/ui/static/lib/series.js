@@ -36,12 +36,6 @@ export function growth(samples, name, seconds) {
   return Math.max(0, last[name] - first[name]) / (last.at - first.at);
 }
 
-/** All generated tokens: those of ended requests are in the counter, running ones in records. */
-export function generatedTokens(stats, records) {
-  const running = records.filter(({ state }) => state === "running");
-  return running.reduce((sum, record) => sum + (record.completion_tokens ?? 0), stats.num_output_tokens);
-}
-
 /** Milliseconds between two tokens of a request on average; NaN with fewer than two. */
 export function interToken(record) {
   const choices = Math.max(1, record.finish_reasons?.length ?? 1);

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { clock, count, ms, percent, rate, visible } from "../static/lib/format.js";
 import { buildRequest } from "../static/lib/request.js";
-import { Window, elapsed, generatedTokens, growth, interToken, partsOf, percentile } from "../static/lib/series.js";
+import { Window, elapsed, growth, interToken, partsOf, percentile } from "../static/lib/series.js";
 import { SCHEMAS, TOOLS, sampleResult } from "../static/lib/examples.js";
 import { SseParser } from "../static/lib/sse.js";
 import { TokenText, alternativesOf, classOf } from "../static/lib/tokens.js";
@@ -85,11 +85,6 @@ test("a window forgets, and growth is over its own seconds", () => {
   assert.equal(growth(window.samples, "total", 4), 5);
   assert.equal(growth([{ at: 1, total: 1 }], "total", 4), 0);
   assert.equal(growth([{ at: 1, total: 9 }, { at: 2, total: 1 }], "total", 4), 0);
-});
-
-test("tokens of running requests are counted once", () => {
-  const records = [{ state: "running", completion_tokens: 5 }, { state: "ended", completion_tokens: 100 }];
-  assert.equal(generatedTokens({ num_output_tokens: 100 }, records), 105);
 });
 
 test("inter-token time", () => {
