@@ -115,11 +115,11 @@ class ChatClient:
 
 
 def _pieces(reply: httpx.Response, ending: Ending) -> Iterator[Piece]:
-    for line in reply.iter_lines():
-        if not line.startswith("data:"):
+    for line in _lines(reply):
+        if not line.startswith(b"data:"):
             continue  # a comment, or the end of an event
         data = line[5:].strip()
-        if data == "[DONE]":
+        if data == b"[DONE]":
             return
         try:
             chunk = msgspec.json.decode(data, type=_Chunk)
@@ -136,6 +136,14 @@ def _pieces(reply: httpx.Response, ending: Ending) -> Iterator[Piece]:
             thinking = delta.reasoning_content or delta.reasoning or ""
             if delta.content or thinking:
                 yield Piece(delta.content or "", thinking)
+
+
+def _lines(reply: httpx.Response) -> Iterator[bytes]:
+    """The whole lines of a body. httpx would end some at U+0085 or U+2028, which JSON may have."""
+    rest = b""
+    for piece in reply.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
 
 
 def _message(reply: httpx.Response) -> str:

@@ -11,6 +11,7 @@ from server.chat.chat import Chat
 from server.chat.client import ChatClient
 from server.chat.errors import ChatError, StartError
 from server.chat.flags import ChatSettings
+from server.chat.markdown import visible
 from server.chat.private_server import PrivateServer
 from server.chat.prompt import Prompt, history_path
 from server.chat.screen import screen_for
@@ -33,7 +34,7 @@ def run(settings: ChatSettings) -> int:
             chat = Chat(settings, client, model, prompt, screen)
             chat.run()
     except StartError as error:
-        print(f"roseinfer: {error}", file=sys.stderr)
+        print(f"roseinfer: {visible(str(error))}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         return INTERRUPTED

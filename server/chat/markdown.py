@@ -39,7 +39,8 @@ def split_blocks(text: str) -> list[str]:
         for token in _PARSER.parse(text[: text.rfind("\n") + 1])
         if token.level == 0 and token.nesting >= 0 and token.map
     ]
-    lines = text.splitlines(keepends=True) if "\n" in text else [text]
+    *whole, rest = text.split("\n")  # the parser knows no other line ends
+    lines = [*(f"{line}\n" for line in whole), rest]
     ends = [*starts[1:], len(lines)]
     return ["".join(lines[i:j]) for i, j in zip([0, *starts[1:]], ends, strict=True)]
 

@@ -61,11 +61,11 @@ class PlainScreen:
 
     def note(self, text: str) -> None:
         """See Screen."""
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
         """See Screen."""
-        print(f"roseinfer: {text}", file=sys.stderr, flush=True)
+        print(f"roseinfer: {visible(text)}", file=sys.stderr, flush=True)
 
     def _end_thinking(self) -> None:
         if self._is_thinking:

@@ -143,6 +143,21 @@ def test_a_part_of_an_answer_is_kept(server):
     assert contents == ["One?", "Hel", "Two?"]
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_only_a_line_feed_ends_a_line_of_a_stream(server, separator):
+    answer = b"".join(ANSWER).replace(b"Hel", f"H{separator}el".encode())
+    server.answers = ([answer],)
+    printed, chat = said(server, ["One?"])
+    assert printed == f"H{separator}ello\n"
+    assert not chat.has_failed
+
+
+def test_an_error_moves_no_cursor(server, capsys):
+    server.answers = ([event(error={"message": "the\x1b[2J engine failed"})],)
+    said(server, ["One?"])
+    assert capsys.readouterr().err == "roseinfer: the[2J engine failed\n"
+
+
 def test_a_refusal_is_one_line(server, capsys):
     server.status = 429
     server.answers = ([b'{"error": {"message": "The queue is full."}}'],)

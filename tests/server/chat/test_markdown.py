@@ -59,6 +59,11 @@ class Ticks:
         return self.now
 
 
+def test_only_a_line_feed_ends_a_line():
+    blocks = ["a\u2028b\n\n", "c\u2028d\n\n", "e\n"]
+    assert split_blocks("".join(blocks)) == blocks
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_an_answer_in_pieces_is_printed_like_a_whole_one(size):
     pieces = [ANSWER[i : i + size] for i in range(0, len(ANSWER), size)]
