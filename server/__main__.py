@@ -96,7 +96,7 @@ def run_doctor(settings: DoctorSettings) -> int:
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, _exit_interrupted)
     set_up("error")
-    from server.doctor import command  # noqa: PLC0415 - imports torch
+    from server.doctor import command  # noqa: PLC0415 - only this command needs it
 
     return command.run(settings)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from server.doctor import engine, machine, network
+from server.doctor import machine, network
 from server.doctor.finding import Finding
 from server.doctor.flags import DoctorSettings
 
@@ -32,13 +32,18 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
     """Make the findings, the quick ones first."""
     serve = settings.serve
     yield machine.python()
-    yield machine.packages()
+    packages = machine.packages()
+    yield packages
     yield machine.cpu()
     yield machine.memory()
     yield machine.threads(serve.engine)
     yield machine.disk()
     yield network.port(serve)
     yield network.connections(serve)
+    if packages.state == "problem":
+        return  # what follows needs them
+    from server.doctor import engine  # noqa: PLC0415 - imports torch
+
     yield engine.cuda(serve)
     yield engine.kernels()
     yield engine.model(serve)

@@ -95,7 +95,8 @@ def memory(root: Path = ROOT) -> Finding:
 def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
     """How many threads will compute, and how many cores there are for them."""
     cores, quota = num_cores(root), cpu_quota(root)
-    wanted = config.threads or int(os.environ.get("OMP_NUM_THREADS", cores))
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of nested regions
+    wanted = config.threads or (int(given) if given.isdecimal() else cores)
     paid = "" if quota is None else f"; the control group pays for {quota:g} CPUs"
     text = f"{wanted} on {cores} physical cores{paid}"
     if wanted > cores:

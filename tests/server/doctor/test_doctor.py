@@ -67,6 +67,19 @@ def test_more_threads_than_cores_are_noted(files):
     assert (found.state, found.advice.endswith("--threads 1")) == ("note", True)
 
 
+def test_nothing_is_imported_that_is_missing(monkeypatch):
+    missing = Finding("packages", "problem", "torch is missing")
+    monkeypatch.setattr(machine, "packages", lambda: missing)
+    names = [finding.name for finding in command.examine(settings())]
+    assert (names[1], names[-1]) == ("packages", "connections")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("3,2", 3), ("", 1), ("many", 1)])
+def test_threads_of_the_environment(files, monkeypatch, given, wanted):
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert machine.threads(EngineConfig(), files.root).text == f"{wanted} on 1 physical cores"
+
+
 def test_packages_are_compared_with_what_is_needed():
     assert machine.packages("pytest").state == "ok"
     assert machine.packages("no-such-package").state == "note"
