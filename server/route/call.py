@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,11 +15,14 @@ import msgspec
 from server.errors import APIError, invalid_body
 from server.route.address import Address
 
-MAX_PLACES = 32
-"""Places in a body that are tried for the field ``model``."""
+MAX_PLACES = 10_000
+"""Places in a body that are looked at for the field ``model``: a few milliseconds."""
 
 PROMPT_SIZE = 1024
 """Bytes of a bare prompt that tell a conversation from another."""
+
+MAX_BEGINNING = 128 * 1024
+"""Bytes of a conversation that tell it from another: its first user message usually ends before."""
 
 _HOP_BY_HOP = frozenset(
     {
@@ -52,7 +56,8 @@ _RESPONSE_REPLACED = _HOP_BY_HOP | {
     b"x-request-id",
 }
 
-_MODEL_FIELD = re.compile(rb'"(?:model|name)"\s*:\s*("(?:[^"\\]|\\.)*")')
+# A name has 256 characters at most; the longest escape of one has twelve bytes.
+_NAME = re.compile(rb'\s*+:\s*+("(?:[^"\\]|\\.){0,3072}+")')
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -82,14 +87,10 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
     input: msgspec.Raw = msgspec.Raw()
 
 
-class _Role(msgspec.Struct, frozen=True):
-    role: Any = None
-
-
 _decode_asked = msgspec.json.Decoder(Asked).decode
 _decode_conversation = msgspec.json.Decoder(_Conversation).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_role = msgspec.json.Decoder(_Role).decode
+_decode_item = json.JSONDecoder().raw_decode
+_BETWEEN = frozenset(" \t\r\n,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +154,39 @@ def asked(body: bytes) -> Asked:
 def with_model(body: bytes, old: str, new: str) -> bytes:
     """The same bytes but for the value of the field ``model``. Raises APIError.
 
-    Each place that may be the field is tried, and the result read again, so that a field of the
-    same name inside another object stays as it is.
+    A field of the same name inside another object stays as it is: every place that may be the field
+    gets a mark, and the body is read once, to see which of them is the model's name.
     """
-    token = msgspec.json.encode(new)
-    for found in islice(_MODEL_FIELD.finditer(body), MAX_PLACES):
-        try:
-            value = msgspec.json.decode(found[1])
-        except msgspec.DecodeError:
-            continue
-        if value == old:
-            changed = body[: found.start(1)] + token + body[found.end(1) :]
-            if _decode_asked(changed).model_name == new:
-                return changed
-    raise APIError(400, "The field 'model' cannot be found in the body.", param="model")
+    key = b'"name"' if _decode_asked(body).model is None else b'"model"'
+    places = list(_places(body, key, old))
+    marks = {f"\0{number}": place for number, place in enumerate(places)}  # names have no controls
+    tokens = [msgspec.json.encode(mark) for mark in marks]
+    chosen = marks.get(_decode_asked(_replaced(body, places, tokens)).model_name or "")
+    if chosen is None:
+        raise APIError(400, "The field 'model' cannot be found in the body.", param="model")
+    return _replaced(body, [chosen], [msgspec.json.encode(new)])
+
+
+def _places(body: bytes, key: bytes, name: str) -> Iterator[tuple[int, int]]:
+    """Where a field ``key``, in quotes, has the value ``name``: the value's start and end."""
+    at = -1
+    for _ in range(MAX_PLACES):
+        at = body.find(key, at + 1)
+        if at < 0:
+            return
+        found = _NAME.match(body, at + len(key))
+        with contextlib.suppress(msgspec.DecodeError):
+            if found is not None and msgspec.json.decode(found[1]) == name:
+                yield found.span(1)
+
+
+def _replaced(body: bytes, places: Iterable[tuple[int, int]], tokens: Iterable[bytes]) -> bytes:
+    """``body`` with ``tokens`` in these places, which are in order."""
+    parts, end = [], 0
+    for place, token in zip(places, tokens, strict=True):
+        parts += [body[end : place[0]], token]
+        end = place[1]
+    return b"".join([*parts, body[end:]])
 
 
 def conversation_key(body: bytes) -> bytes:
@@ -191,12 +211,29 @@ def conversation_key(body: bytes) -> bytes:
 
 
 def _through_first_user(raw: msgspec.Raw) -> list[bytes]:
-    data = bytes(raw)
+    """The items through the first user's, or MAX_BEGINNING bytes of them.
+
+    Only these are read, however long the conversation is.
+    """
+    data = bytes(memoryview(raw)[:MAX_BEGINNING])
     if not data.startswith(b"["):
         return [data[:PROMPT_SIZE]] if data.startswith(b'"') else []
-    items = []
-    for item in _decode_list(data):
-        items.append(bytes(item))
-        if items[-1].startswith(b"{") and _decode_role(items[-1]).role == "user":
+    text, items = data.decode(errors="ignore"), []
+    at = _next_item(text, 1)
+    while text[at : at + 1] not in {"", "]"}:
+        try:
+            item, end = _decode_item(text, at)
+        except ValueError:  # cut off
+            return [*items, text[at:].encode()]
+        items.append(text[at:end].encode())
+        if isinstance(item, dict) and item.get("role") == "user":
             break
+        at = _next_item(text, end)
     return items
+
+
+def _next_item(text: str, at: int) -> int:
+    """Where the next item of a list begins, or the list ends."""
+    while text[at : at + 1] in _BETWEEN:
+        at += 1
+    return at

@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.errors import APIError
+from server.route import call
 from server.route.address import Address, parse_url
 from server.route.call import (
+    MAX_BEGINNING,
+    MAX_PLACES,
     Call,
     asked,
     conversation_key,
@@ -132,3 +135,41 @@ def test_a_prompt_keeps_its_key_as_it_grows_behind_its_beginning(field):
 @pytest.mark.parametrize("data", [b"{}", b"[]", b'{"messages": 5}', b'{"messages": [[]]}', b"\xff"])
 def test_other_bodies_have_no_key_or_one_and_raise_nothing(data):
     assert isinstance(conversation_key(data), bytes)
+
+
+def test_names_of_many_tools_before_the_model_are_passed_over():
+    calls = [{"type": "function", "function": {"name": "read_file"}}] * 200
+    data = body(messages=[{"role": "assistant", "tool_calls": calls}], model="a")
+    assert with_model(data, "a", "b") == data.replace(b'"model": "a"', b'"model": "b"')
+
+
+def test_many_fields_of_the_same_name_and_value_cost_one_reading():
+    data = body(messages=[{"model": "a", "name": "a"}] * 3000, model="a")
+    changed = json.loads(with_model(data, "a", "b"))
+    assert changed == {"messages": [{"model": "a", "name": "a"}] * 3000, "model": "b"}
+
+
+def test_a_place_beyond_the_limit_is_a_400():
+    with pytest.raises(APIError):
+        with_model(body(messages=[{"model": "a"}] * MAX_PLACES, model="a"), "a", "b")
+
+
+def test_a_long_conversation_is_read_through_its_beginning_only():
+    first = {"role": "user", "content": "é" * MAX_BEGINNING}
+    key = conversation_key(body(messages=[first]))
+    assert key == conversation_key(body(messages=[first, {"role": "user", "content": "more"}]))
+    assert key != conversation_key(body(messages=[{"role": "user", "content": "é"}]))
+
+
+def test_what_follows_the_beginning_is_not_read(monkeypatch):
+    seen = []
+    real = call._decode_item
+
+    def decode(text, at):
+        seen.append(len(text))
+        return real(text, at)
+
+    monkeypatch.setattr(call, "_decode_item", decode)
+    assert conversation_key(body(messages=[""] * 1_000_000))
+    assert max(seen) <= MAX_BEGINNING
+    assert len(seen) <= MAX_BEGINNING / 3
