@@ -76,10 +76,14 @@ class Watch:
             upstream.heard(self._loop.time())
             self._num_sick.pop(upstream, None)
         elif upstream.progress == before:
+            if not upstream.is_stalled:  # it has sent something since the last question
+                self._num_sick.pop(upstream, None)
             upstream.is_stalled = True
-            if model.child is not None and await sickness(
-                upstream.address, config.live_path, PROBE_TIMEOUT
-            ):
-                self._num_sick[upstream] = self._num_sick.get(upstream, 0) + 1
-                if self._num_sick[upstream] >= MAX_SICK:
-                    self._restart(model)
+            if model.child is None:
+                return
+            if not await sickness(upstream.address, config.live_path, PROBE_TIMEOUT):
+                self._num_sick.pop(upstream, None)
+                return
+            self._num_sick[upstream] = self._num_sick.get(upstream, 0) + 1
+            if self._num_sick[upstream] >= MAX_SICK:
+                self._restart(model)
