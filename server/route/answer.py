@@ -94,6 +94,11 @@ class UpstreamAnswer(asyncio.Protocol):
         """Write the body there from now on, whenever that need not wait."""
         self._writer = writer
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether the upstream may have seen the request."""
+        return self._transport is not None
+
     def close(self) -> None:
         """End the connection, whatever is missing. Idempotent."""
         self._stop_timer()
@@ -228,11 +233,16 @@ async def send(
     connect_timeout: float,
     on_progress: Callable[[float], None] = lambda _now: None,
 ) -> UpstreamAnswer:
-    """Connect and send a request. Raises NotSent. The caller closes the answer."""
+    """Connect and send a request. The caller closes the answer.
+
+    Raises NotSent, or UpstreamFailed if there may have been a connection.
+    """
     loop = asyncio.get_running_loop()
+    made: list[UpstreamAnswer] = []
 
     def make() -> UpstreamAnswer:
-        return UpstreamAnswer(request, silence=silence, on_progress=on_progress)
+        made.append(UpstreamAnswer(request, silence=silence, on_progress=on_progress))
+        return made[-1]
 
     try:
         async with asyncio.timeout(connect_timeout):
@@ -242,7 +252,12 @@ async def send(
                 tls = _tls() if address.is_tls else None
                 _, answer = await loop.create_connection(make, address.host, address.port, ssl=tls)
     except TimeoutError:
-        raise NotSent(f"no connection to {address.text} in {connect_timeout:g} s") from None
+        message = f"no connection to {address.text} in {connect_timeout:g} s"
+        if not any(answer.is_sent for answer in made):
+            raise NotSent(message) from None
+        for answer in made:  # there was a connection at the last moment
+            answer.close()
+        raise UpstreamFailed(message) from None
     except OSError as error:
         raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
     return answer

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.route.answer import Silent, UpstreamAnswer, UpstreamFailed
+from server.route.address import Address
+from server.route.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +212,26 @@ async def test_a_server_that_is_not_read_is_not_silent(timed, clock):
     clock.advance(11.0)
     with pytest.raises(Silent):
         await task
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+async def test_a_connection_at_the_last_moment_may_have_brought_the_request(
+    is_connected, monkeypatch
+):
+    transport = Transport()
+
+    async def connect(make, *_args, **_options):
+        answer = make()
+        if is_connected:
+            answer.connection_made(transport)
+        await asyncio.sleep(60)
+
+    class Loop:
+        create_connection = staticmethod(connect)
+        time = staticmethod(asyncio.get_running_loop().time)
+
+    with monkeypatch.context() as patched, pytest.raises(UpstreamFailed) as raised:
+        patched.setattr("server.route.answer.asyncio.get_running_loop", Loop)
+        await send(Address("h", 1), b"request", silence=0.0, connect_timeout=0.01)
+    assert isinstance(raised.value, NotSent) is not is_connected
+    assert (transport.written, transport.is_aborted) == (b"request" * is_connected, is_connected)
