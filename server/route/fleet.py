@@ -170,7 +170,7 @@ class Fleet:
         try:
             model.child = await Child.start(model.name, model.config, self._environ)
             await model.child.wait_ready(self._config.load_timeout)
-        except LoadFailed as failure:
+        except (LoadFailed, OSError, ValueError) as failure:  # no descriptor, no room in /tmp
             await self._discard(model)
             self._load_failed(model, slot, str(failure))
             return
@@ -287,7 +287,8 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
 
     def _model(self, name: str, config: ModelConfig) -> Model:
-        key = self._environ.get(config.api_key_env or "")
+        # A secret's line end, in a header, would end the request.
+        key = self._environ.get(config.api_key_env or "", "").strip() or None
         if not config.is_started:
             upstreams = [Upstream(address) for address in config.addresses]
             return Model(name, config, key, None, upstreams)
