@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 from litestar import Response
@@ -99,11 +100,12 @@ class ForwardedAnswer(Response[None]):
         """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""
         order, tried = self._order, set[Upstream]()
         failure: NoServer | None = None
+        upstreams = self._upstreams()
         while True:
-            upstream = self._choose(tried)
+            upstream = choose(upstreams, order.key, self._loop.time(), tried)
             if upstream is None:
                 raise failure or self._unreached()
-            is_last = len(tried) + 1 >= len(order.model.upstreams)
+            is_last = len(tried) + 1 >= len(upstreams)
             tried.add(upstream)
             with upstream.opened(self._loop.time()):
                 try:
@@ -121,12 +123,13 @@ class ForwardedAnswer(Response[None]):
                 finally:
                     answer.close()
 
-    def _choose(self, tried: set[Upstream]) -> Upstream | None:
-        order, now = self._order, self._loop.time()
-        preferred = order.preferred
-        if preferred is not None and preferred in order.model.upstreams and preferred not in tried:
-            return preferred
-        return choose(order.model.upstreams, order.key, now, tried)
+    def _upstreams(self) -> Sequence[Upstream]:
+        """The servers that may be asked: of a stored response, only the one that keeps it.
+
+        Another one would say that there is no such response.
+        """
+        preferred, upstreams = self._order.preferred, self._order.model.upstreams
+        return [preferred] if preferred in upstreams else upstreams
 
     async def _ask(self, upstream: Upstream) -> UpstreamAnswer:
         """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent."""

@@ -313,3 +313,12 @@ def test_stored_responses_are_found_on_their_server_and_by_their_owner(post, rou
     assert post(RESPONSES, body).json["error"]["code"] == "previous_response_not_found"
     streamed = events_of(post(RESPONSES, {"model": "twins", "stream": True}).body)
     assert router.get(f"{RESPONSES}/{streamed[0]['id']}", key).status == 200
+
+
+def test_a_busy_server_is_not_replaced_by_one_that_has_not_the_response(post, twins):
+    reply = post(RESPONSES, {"model": "twins", "input": "x"})
+    before = [len(twin.log()["requests"]) for twin in twins]
+    body = {"model": "twins", "previous_response_id": reply.json["id"], "status": 429}
+    assert post(RESPONSES, body).status == 429
+    gained = [len(twin.log()["requests"]) - n for twin, n in zip(twins, before, strict=True)]
+    assert gained == [reply.json["name"] == f"twin{number}" for number in range(2)]
