@@ -46,4 +46,4 @@ class Model:
         """The name that its servers know; None: they know all of its names."""
         if self.config.serve is not None and self.config.model is None:
             return None
-        return self.config.model
+        return self.config.model or self.name

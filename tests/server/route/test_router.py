@@ -92,6 +92,12 @@ def test_names_and_aliases(post, name):
     assert post(CHAT, {"model": name}).json["name"] == "a"
 
 
+def test_servers_that_do_not_know_the_aliases_get_the_name(post):
+    data = b'{"metadata": {"model": "alias-a"}, "model": "alias-a"}'
+    expected = data.replace(b', "model": "alias-a"', b', "model": "a"')
+    assert received(post(CHAT, data))["sha256"] == hashlib.sha256(expected).hexdigest()
+
+
 def test_a_model_may_have_another_name_there(post):
     data = b'{"model" : "b", "metadata": {"model": "b"}}'
     expected = data.replace(b': "b", ', b': "name-there", ')
