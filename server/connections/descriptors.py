@@ -24,8 +24,11 @@ def raise_descriptor_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def connection_limit(wanted: int, descriptor_limit: int | None) -> int:
-    """Connections that can be served: ``wanted``, or fewer if there are too few descriptors."""
+def connection_limit(wanted: int, descriptor_limit: int | None, *, each: int = 1) -> int:
+    """Connections that can be served: ``wanted``, or fewer if there are too few descriptors.
+
+    ``each`` is how many descriptors one with a request takes.
+    """
     if descriptor_limit is None:
         return wanted
-    return min(wanted, max(FEWEST, descriptor_limit - RESERVE - NUM_SPARE))
+    return min(wanted, max(FEWEST, (descriptor_limit - RESERVE - NUM_SPARE) // each))

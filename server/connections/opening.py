@@ -15,8 +15,11 @@ from server.settings import Settings
 logger = logging.getLogger("roseinfer.connections")
 
 
-def open_front(settings: Settings) -> Front:
-    """Listen as the settings say. Raises FrontError."""
+def open_front(settings: Settings, *, descriptors_each: int = 1) -> Front:
+    """Listen as the settings say. Raises FrontError.
+
+    ``descriptors_each`` is how many descriptors a connection with a request takes.
+    """
     tls = tls_context(settings.ssl_certfile, settings.ssl_keyfile)
     if settings.uds is None:
         listener = listen_tcp(settings.host, settings.port)
@@ -25,12 +28,13 @@ def open_front(settings: Settings) -> Front:
     limits = ConnectionLimits(
         idle_timeout=settings.idle_timeout, write_timeout=settings.write_timeout
     )
-    return Front(listener, _gate(settings.max_connections), limits, tls, settings.uds)
+    gate = _gate(settings.max_connections, descriptors_each)
+    return Front(listener, gate, limits, tls, settings.uds)
 
 
-def _gate(wanted: int) -> Gate:
+def _gate(wanted: int, descriptors_each: int) -> Gate:
     descriptors = raise_descriptor_limit()
-    limit = connection_limit(wanted, descriptors)
+    limit = connection_limit(wanted, descriptors, each=descriptors_each)
     if limit < wanted:
         logger.warning(
             "%d connections are served, not %d: the process may have %d descriptors (ulimit -n)",

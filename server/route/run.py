@@ -19,13 +19,16 @@ from server.route.routing import Routing
 from server.route.settings import RouteSettings, environ_of_models
 from server.route.traffic import Traffic
 
+DESCRIPTORS_EACH = 2
+"""Of a request: the client's connection and the one to a server."""
+
 
 def run(settings: RouteSettings) -> int:
     """Route until a signal and return the exit code. Main thread only."""
     server = settings.server
     try:
         config = read_config(settings.config)
-        front = open_front(server)
+        front = open_front(server, descriptors_each=DESCRIPTORS_EACH)
     except (ConfigError, FrontError) as error:
         print(f"roseinfer: {error}", file=sys.stderr)
         return 2

@@ -30,3 +30,8 @@ def test_the_soft_limit_is_raised_to_the_hard_one():
         [sys.executable, "-c", RAISE], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["200", "200", "200"]
+
+
+def test_connections_that_take_two_descriptors_are_half_as_many():
+    assert connection_limit(4096, 1024, each=2) == (1024 - RESERVE - NUM_SPARE) // 2
+    assert connection_limit(100, 1024, each=2) == 100
