@@ -218,7 +218,8 @@ def _through_first_user(raw: msgspec.Raw) -> list[bytes]:
     data = bytes(memoryview(raw)[:MAX_BEGINNING])
     if not data.startswith(b"["):
         return [data[:PROMPT_SIZE]] if data.startswith(b'"') else []
-    text, items = data.decode(errors="ignore"), []
+    text = data.decode(errors="ignore")
+    items: list[bytes] = []
     at = _next_item(text, 1)
     while text[at : at + 1] not in {"", "]"}:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any, cast
 
 from litestar import Response
@@ -123,13 +122,13 @@ class ForwardedAnswer(Response[None]):
                 finally:
                     answer.close()
 
-    def _upstreams(self) -> Sequence[Upstream]:
+    def _upstreams(self) -> list[Upstream]:
         """The servers that may be asked: of a stored response, only the one that keeps it.
 
         Another one would say that there is no such response.
         """
         preferred, upstreams = self._order.preferred, self._order.model.upstreams
-        return [preferred] if preferred in upstreams else upstreams
+        return upstreams if preferred is None or preferred not in upstreams else [preferred]
 
     async def _ask(self, upstream: Upstream) -> UpstreamAnswer:
         """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent."""

@@ -70,7 +70,7 @@ def test_more_threads_than_cores_are_noted(files):
 def test_nothing_is_imported_that_is_missing(monkeypatch):
     missing = Finding("packages", "problem", "torch is missing")
     monkeypatch.setattr(machine, "packages", lambda: missing)
-    names = [finding.name for finding in command.examine(settings())]
+    names = [finding.name for finding in command.examine(DoctorSettings(serve=settings()))]
     assert (names[1], names[-1]) == ("packages", "connections")
 
 

@@ -230,8 +230,8 @@ async def test_a_connection_at_the_last_moment_may_have_brought_the_request(
         create_connection = staticmethod(connect)
         time = staticmethod(asyncio.get_running_loop().time)
 
-    with monkeypatch.context() as patched, pytest.raises(UpstreamFailed) as raised:
-        patched.setattr("server.route.answer.asyncio.get_running_loop", Loop)
+    monkeypatch.setattr("server.route.answer.asyncio.get_running_loop", Loop)
+    with pytest.raises(UpstreamFailed) as raised:
         await send(Address("h", 1), b"request", silence=0.0, connect_timeout=0.01)
     assert isinstance(raised.value, NotSent) is not is_connected
     assert (transport.written, transport.is_aborted) == (b"request" * is_connected, is_connected)
