@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.writesvg.text(chart(read_lines(options.files)), "utf-8")
+    options.out.write_text(chart(read_lines(options.files)), "utf-8")
 
 
 if __name__ == "__main__":

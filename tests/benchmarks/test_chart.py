@@ -1,10 +1,13 @@
 """The chart of a comparison."""
 
+import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from benchmarks import chart as script
 from benchmarks.chart import chart
 from benchmarks.results import read_lines
 from tests.benchmarks.test_table import LINES, SESSION, line
@@ -26,6 +29,15 @@ def bars(document, kind):
 def test_the_committed_chart_is_drawn_from_the_committed_results():
     drawn = chart(read_lines([ROOT / "benchmarks" / "results.jsonl"]))
     assert drawn == (ROOT / "docs" / "images" / "benchmarks.svg").read_text("utf-8")
+
+
+def test_the_script_writes_the_chart(tmp_path, monkeypatch):
+    results, out = tmp_path / "results.jsonl", tmp_path / "chart.svg"
+    lines = [MACHINE, *LINES]
+    results.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    monkeypatch.setattr(sys, "argv", ["chart", str(results), "--out", str(out)])
+    script.main()
+    assert out.read_text("utf-8") == chart(lines)
 
 
 def test_bars_are_medians_on_a_common_scale():
