@@ -35,6 +35,7 @@ ROTATED_BYTES = 256 << 20
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 512)
 
 WEIGHT_BYTES = {Format.FLOAT32: 4, Format.BFLOAT16: 2, Format.INT8: 1}
+"""Bytes of a weight in each format, in the order in which ``products.c`` prints their rates."""
 
 
 class Model(NamedTuple):
@@ -73,7 +74,8 @@ def product_rates(threads: int) -> dict[Format, float]:
     program = compiled("products.c")
     assert program is not None, "this needs a C compiler"
     done = subprocess.run([program, str(threads)], capture_output=True, text=True, check=True)
-    return dict(zip(Format, (float(rate) * 1e9 for rate in done.stdout.split()), strict=True))
+    rates = [float(rate) * 1e9 for rate in done.stdout.split()]
+    return dict(zip(WEIGHT_BYTES, rates, strict=True))
 
 
 def copies_of(weight: PackedWeight) -> list[PackedWeight]:
@@ -139,7 +141,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--formats", default=",".join(f.name.lower() for f in Format))
+    parser.add_argument("--formats", default=",".join(f.name.lower() for f in WEIGHT_BYTES))
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
     options = parser.parse_args()
