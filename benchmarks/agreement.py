@@ -1,4 +1,4 @@
-"""Share of equal greedy tokens: a GGUF file served by roseinfer and llama.cpp, and its oracle.
+r"""Share of equal greedy tokens: a GGUF file served by roseinfer and llama.cpp, and its oracle.
 
     python -m benchmarks.agreement FILE.gguf --llama-server PATH [--prompts 20] [--tokens 32] \
         [--llama-flags=--no-repack]

@@ -48,7 +48,7 @@ def picture(page: Any, name: str) -> None:
 
 
 def playground(browser: Any, server: ServerProcess) -> None:
-    """An answer with its tokens, in light colours, and Markdown settings in dark ones."""
+    """An answer with its tokens and what is known of one of them, in light colours."""
     page = browser.new_page(viewport=VIEW, color_scheme="light")
     page.goto(server.url)
     page.wait_for_selector(".dot.ok")
