@@ -83,6 +83,10 @@ class OllamaError(ResponseModel, frozen=True, kw_only=True):
     error: str
 
 
+OLLAMA_VERSION = "0.12.6"
+"""The version of Ollama whose API this is. Clients ask for a least version."""
+
+
 class OllamaVersion(ResponseModel, frozen=True, kw_only=True):
     """The version of Ollama's API that this server follows."""
 

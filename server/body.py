@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 from litestar import Request
-from litestar.exceptions import InternalServerException
 
 from server.admission.lanes import LARGE_BODY
 from server.admission.ticket import ticket_of
 from server.decoding import Decoded, decode_request
-from server.errors import APIError
 from server.ignored_fields import report_ignored
+from server.raw_body import check_media_type, whole_body
 
 
 class StrictRequest(Request[Any, Any, Any]):
@@ -23,26 +22,17 @@ class StrictRequest(Request[Any, Any, Any]):
     """
 
     async def json(self) -> Any:
-        """The body as the type of the handler's ``data``. Raises APIError."""
-        self._check_media_type()
+        """The body as the type of the handler's ``data``. Raises APIError.
+
+        A route with ``opt={"any_media_type": True}`` is open to every type.
+        """
+        is_open = self.route_handler.opt.get("any_media_type", False)
+        check_media_type(self.headers, is_open=is_open)
         field = self.route_handler.parsed_data_field
         assert field is not None
         decoded = await self._decoded(await self.body(), field.annotation)
         report_ignored(self.scope, decoded.ignored)
         return decoded.request
-
-    def _check_media_type(self) -> None:
-        """Raise APIError for another type than JSON's.
-
-        A route with ``opt={"any_media_type": True}`` takes every type of clients that are no
-        browsers: a page of another origin could send other types without permission.
-        """
-        media_type = self.headers.get("content-type", "").partition(";")[0].strip()
-        is_open = self.route_handler.opt.get("any_media_type") and "origin" not in self.headers
-        if media_type.lower() != "application/json" and not is_open:
-            raise APIError(
-                415, f"Content-Type must be application/json, not {media_type or 'absent'}."
-            )
 
     async def _decoded(self, body: bytes, type_: Any) -> Decoded[Any]:
         """Decode the body, a large one in a worker: several passes, between which others run."""
@@ -56,10 +46,4 @@ class StrictRequest(Request[Any, Any, Any]):
 
     async def body(self) -> bytes:
         """The bytes of the body. Raises APIError if the body is empty or incomplete."""
-        try:
-            body = await super().body()
-        except InternalServerException:
-            raise APIError(499, "The client disconnected before its request was read.") from None
-        if not body:
-            raise APIError(400, "The body is empty; a JSON object is expected.")
-        return body
+        return await whole_body(super().body)

@@ -159,10 +159,25 @@ def stream_error(message: str) -> ErrorObject:
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 
 
+def no_such_route() -> APIError:
+    """The error of a path that nothing answers."""
+    return APIError(404, "There is no such route.", code="unknown_url")
+
+
+def body_too_large() -> APIError:
+    """The error of a body above ``--max-body-size``. What is left of it is not read."""
+    return APIError(
+        413,
+        "The request body is larger than the server allows.",
+        code="request_too_large",
+        headers={"connection": "close"},
+    )
+
+
 def _from_litestar(error: HTTPException) -> APIError:
     match error.status_code:
         case 404:
-            return APIError(404, "There is no such route.", code="unknown_url")
+            return no_such_route()
         case 405:
             return APIError(
                 405,
@@ -171,12 +186,7 @@ def _from_litestar(error: HTTPException) -> APIError:
                 headers=dict(error.headers or {}),
             )
         case 413:
-            return APIError(
-                413,
-                "The request body is larger than the server allows.",
-                code="request_too_large",
-                headers={"connection": "close"},
-            )
+            return body_too_large()
         case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return APIError(status, str(error.detail), headers=dict(error.headers or {}))
         case status:

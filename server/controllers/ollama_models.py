@@ -8,6 +8,7 @@ from litestar.params import JSONBody
 
 from schemas.ollama import ShowRequest
 from schemas.ollama_answer import (
+    OLLAMA_VERSION,
     LocalModels,
     OllamaError,
     OllamaVersion,
@@ -25,9 +26,6 @@ from server.translate.ollama.models import (
     shown_model,
 )
 
-API_VERSION = "0.12.6"
-"""The version of Ollama whose API this is. Clients ask for a least version."""
-
 
 class OllamaModelController(Controller):
     path = "/api"
@@ -41,7 +39,7 @@ class OllamaModelController(Controller):
     )
     def version(self) -> OllamaVersion:
         """The version of Ollama's API that this server follows."""
-        return OllamaVersion(version=API_VERSION)
+        return OllamaVersion(version=OLLAMA_VERSION)
 
     @get("/tags", sync_to_thread=False, responses=returns(LocalModels, 500, 503, error=OllamaError))
     def list_models(self, serving: NamedDependency[Serving]) -> LocalModels:

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from core.contract.errors import QueueFull
 from server.admission.deadline import run_until_deadline, seconds_given
 from server.admission.ticket import SCOPE_KEY, Ticket
-from server.admission.watched import Watched
+from server.admission.watched import Watched, declared_size
 from server.errors import send_error, to_api_error
 from server.records.trace import trace_of
 from server.serving import Serving
@@ -37,7 +37,7 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         trace.path = scope["path_template"]  # a client may write it with more slashes
         serving.records.begin(trace)
         serving.bridge.check_accepting()
-        declared = _content_length(scope)
+        declared = declared_size(scope)
         if declared is not None:  # a larger body is a 413, not a 429
             declared = min(declared, serving.settings.max_body_size)
         tenant, admission = tenant_of(scope), serving.admission
@@ -94,10 +94,3 @@ def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:
         await send(message)
 
     return wrapped
-
-
-def _content_length(scope: Scope) -> int | None:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else None
-    return None

@@ -104,8 +104,8 @@ class Call:
     body: bytes
     is_stream: bool = False
 
-    def head(self, address: Address, key: str | None, size: int) -> bytes:
-        """The request line and the headers of a request with a body of ``size`` bytes."""
+    def head(self, address: Address, key: str | None) -> bytes:
+        """The request line and the headers, through the empty line."""
         target = self.target
         if address.base:
             target = address.base.encode() + target
@@ -115,8 +115,8 @@ class Call:
             b"connection: close",
             *(name + b": " + value for name, value in self.headers),
         ]
-        if self.method == "POST" or size:
-            lines.append(b"content-length: %d" % size)
+        if self.method == "POST" or self.body:
+            lines.append(b"content-length: %d" % len(self.body))
         if key:
             lines.append(b"authorization: Bearer " + key.encode())
         return b"\r\n".join([*lines, b"", b""])
@@ -151,14 +151,14 @@ def asked(body: bytes) -> Asked:
         raise invalid_body(error) from None
 
 
-def with_model(body: bytes, old: str, new: str) -> bytes:
-    """The same bytes but for the value of the field ``model``. Raises APIError.
+def with_model(body: bytes, wanted: Asked, new: str) -> bytes:
+    """The same bytes but for the model's name. ``wanted`` is what they ask. Raises APIError.
 
     A field of the same name inside another object stays as it is: every place that may be the field
     gets a mark, and the body is read once, to see which of them is the model's name.
     """
-    key = b'"name"' if _decode_asked(body).model is None else b'"model"'
-    places = list(_places(body, key, old))
+    key = b'"name"' if wanted.model is None else b'"model"'
+    places = list(_places(body, key, wanted.model_name or ""))
     marks = {f"\0{number}": place for number, place in enumerate(places)}  # names have no controls
     tokens = [msgspec.json.encode(mark) for mark in marks]
     chosen = marks.get(_decode_asked(_replaced(body, places, tokens)).model_name or "")

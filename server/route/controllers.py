@@ -9,16 +9,15 @@ from litestar.params import FromPath
 
 from schemas.health import HealthResponse
 from schemas.models import Model, ModelList
-from schemas.ollama_answer import LocalModels, OllamaVersion
+from schemas.ollama_answer import OLLAMA_VERSION, LocalModels, OllamaVersion
 from schemas.route import RouterStats
-from server.errors import APIError
+from server.errors import no_such_route
 from server.route.forward import ForwardedAnswer
 from server.route.guarded import with_traffic
 from server.route.lists import local_models, model_cards, statistics
 from server.route.orders import AnyRequest, order_of, order_of_response
 from server.route.routing import Routing
 
-OLLAMA_VERSION = "0.12.6"
 _EVERYWHERE = ["/{rest:path}", "/v1/{rest:path}", "/api/{rest:path}", "/v1/responses"]
 
 
@@ -57,7 +56,7 @@ class ForwardController(Controller):
     )
     def unknown(self) -> None:
         """There is nothing else."""
-        raise APIError(404, "There is no such route.", code="unknown_url")
+        raise no_such_route()
 
 
 class ListController(Controller):

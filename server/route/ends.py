@@ -16,10 +16,10 @@ LINES = b"application/x-ndjson"
 
 COMMENT = b": keep-alive\n\n"
 
-_RESPONSES = frozenset({"/v1/responses", "/responses"})
+RESPONSES_PATHS = frozenset({"/v1/responses", "/responses"})
 _MESSAGES = frozenset({"/v1/messages", "/messages"})
 _CHATS = frozenset({"/v1/chat/completions", "/chat/completions", "/v1/completions", "/completions"})
-SSE_PATHS = _CHATS | _RESPONSES | _MESSAGES
+SSE_PATHS = _CHATS | RESPONSES_PATHS | _MESSAGES
 """Where ``"stream": true`` asks for server-sent events."""
 
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
@@ -73,7 +73,7 @@ def refusal_event(path: str, body: bytes) -> bytes:
 
 
 def _event(path: str, error: ErrorObject, body: bytes, last: bytes = b"") -> bytes:
-    if path in _RESPONSES:
+    if path in RESPONSES_PATHS:
         numbers = _NUMBER.findall(last)
         number = int(numbers[-1]) + 1 if numbers else 0
         body = msgspec.json.encode(_ErrorEvent(error.code, error.message, error.param, number))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.admission.watched import Watched
-from server.errors import APIError
+from server.admission.watched import Watched, declared_size
+from server.errors import body_too_large
 from server.route.routing import Routing
 from server.tenants.tenant import tenant_of
 
@@ -30,12 +30,12 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
         def hold(size: int) -> None:
             nonlocal held
             if held + size > most:
-                raise _too_large()
+                raise body_too_large()
             if size:
                 traffic.body_bytes.take(tenant, size)
                 held += size
 
-        declared = _content_length(scope)
+        declared = declared_size(scope)
         if declared is not None:
             hold(declared)
         watched = Watched(receive, on_body=_nothing if declared is not None else hold)
@@ -50,19 +50,3 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
 
 def _nothing(_size: int) -> None:
     """The body's bytes were counted with its Content-Length, which the parser enforces."""
-
-
-def _too_large() -> APIError:
-    return APIError(
-        413,
-        "The request body is larger than the server allows.",
-        code="request_too_large",
-        headers={"connection": "close"},
-    )
-
-
-def _content_length(scope: Scope) -> int | None:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else None
-    return None

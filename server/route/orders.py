@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from litestar import Request
-from litestar.exceptions import InternalServerException
 
 from server.error_shapes import ID_KEY
-from server.errors import APIError
+from server.errors import APIError, no_such_route
+from server.raw_body import check_media_type, whole_body
 from server.route.call import (
     Asked,
     Call,
@@ -18,7 +18,7 @@ from server.route.call import (
     request_headers,
     with_model,
 )
-from server.route.ends import SSE_PATHS
+from server.route.ends import RESPONSES_PATHS, SSE_PATHS
 from server.route.model import Model
 from server.route.order import Order
 from server.route.routing import Routing
@@ -54,26 +54,24 @@ DOORS = frozenset(
 )
 """Paths, without /v1, at which a request that names no model gets the default one."""
 
-_RESPONSES = frozenset({"/v1/responses", "/responses"})
-
 
 async def order_of(request: AnyRequest, routing: Routing) -> Order:
     """Read a request that names a model. Raises APIError."""
     path = request.scope["path"]
-    _check_media_type(request, path)
-    body = await _body(request)
+    # The models' servers do not see the origin, so it is checked here.
+    check_media_type(request.headers, is_open=path.startswith("/api/"))
+    body = await whole_body(request.body)
     wanted = asked(body)
     model = _model(routing, wanted, path)
     tenant = tenant_of(request.scope).name
     there, preferred = model.name_there, None
     if there is not None and wanted.model_name not in {None, there}:
-        assert wanted.model_name is not None
-        body = with_model(body, wanted.model_name, there)
-    if path in _RESPONSES and wanted.previous_response_id is not None:
+        body = with_model(body, wanted, there)
+    if path in RESPONSES_PATHS and wanted.previous_response_id is not None:
         preferred = _server_of(routing, wanted.previous_response_id, tenant, model)
     has_choice = len(model.upstreams) > 1
     is_stream = wanted.stream is True and path in SSE_PATHS
-    note = partial(_note, routing, tenant, model) if path in _RESPONSES else None
+    note = partial(_note, routing, tenant, model) if path in RESPONSES_PATHS else None
     return Order(
         call=_call(request, body, is_stream=is_stream),
         model=model,
@@ -106,7 +104,7 @@ def _model(routing: Routing, wanted: Asked, path: str) -> Model:
     if wanted.model_name is not None:
         return routing.model(wanted.model_name, is_ollama=path.startswith("/api/"))
     if path.removeprefix("/v1").removeprefix("/") not in DOORS:
-        raise APIError(404, "There is no such route.", code="unknown_url")
+        raise no_such_route()
     model = routing.default_model()
     if model is None:
         raise APIError(
@@ -156,24 +154,3 @@ def _call(request: AnyRequest, body: bytes, *, is_stream: bool) -> Call:
         request_id=scope["state"][ID_KEY],
     )
     return Call(scope["method"], scope["path"], target, headers, body, is_stream)
-
-
-def _check_media_type(request: AnyRequest, path: str) -> None:
-    """Only JSON: a page of another origin could send other types without permission.
-
-    The models' servers do not see the origin, so it is checked here.
-    """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
-    is_open = path.startswith("/api/") and "origin" not in request.headers
-    if media_type.lower() != "application/json" and not is_open:
-        raise APIError(415, f"Content-Type must be application/json, not {media_type or 'absent'}.")
-
-
-async def _body(request: AnyRequest) -> bytes:
-    try:
-        body = await request.body()
-    except InternalServerException:
-        raise APIError(499, "The client disconnected before its request was read.") from None
-    if not body:
-        raise APIError(400, "The body is empty; a JSON object is expected.")
-    return body

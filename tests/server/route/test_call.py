@@ -41,14 +41,16 @@ def test_a_body_that_names_no_model_properly_is_a_400(data):
 
 def test_only_the_models_name_is_replaced():
     data = b'{ "metadata": {"model": "a"}, "x":"\\"model\\": \\"a\\"",  "model" :\t"a", "y": 1.50 }'
-    changed = with_model(data, "a", 'b"c')
+    changed = with_model(data, asked(data), 'b"c')
     assert changed == data.replace(b'\t"a"', b'\t"b\\"c"')
 
 
 def test_an_escaped_name_is_found_and_an_escaped_key_refused():
-    assert with_model(b'{"model": "\\u0061"}', "a", "b") == b'{"model": "b"}'
+    data = b'{"model": "\\u0061"}'
+    assert with_model(data, asked(data), "b") == b'{"model": "b"}'
+    data = b'{"mod\\u0065l": "a"}'
     with pytest.raises(APIError):
-        with_model(b'{"mod\\u0065l": "a"}', "a", "b")
+        with_model(data, asked(data), "b")
 
 
 JSON = st.recursive(
@@ -64,7 +66,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["a", "metadata", "tools"]), JSON), st.text(min_size=1))
 def test_any_other_field_keeps_its_value(fields, new):
     data = body(**fields, model="old", z=1)
-    assert json.loads(with_model(data, "old", new)) == {**fields, "model": new, "z": 1}
+    assert json.loads(with_model(data, asked(data), new)) == {**fields, "model": new, "z": 1}
 
 
 def test_headers_of_the_connection_and_keys_stay_here():
@@ -88,8 +90,8 @@ def test_headers_of_the_connection_and_keys_stay_here():
         (b"x-request-id", b"r"),
         (b"x-forwarded-for", b"1.2.3.4"),
     ]
-    head = Call("POST", "/v1/x", b"/v1/x?y=%20", kept, b"").head(
-        parse_url("http://h:1/base/v1"), "theirs", 5
+    head = Call("POST", "/v1/x", b"/v1/x?y=%20", kept, b"12345").head(
+        parse_url("http://h:1/base/v1"), "theirs"
     )
     assert head.startswith(b"POST /base/v1/x?y=%20 HTTP/1.1\r\nhost: h:1\r\nconnection: close\r\n")
     assert b"authorization: Bearer theirs\r\n" in head
@@ -140,18 +142,19 @@ def test_other_bodies_have_no_key_or_one_and_raise_nothing(data):
 def test_names_of_many_tools_before_the_model_are_passed_over():
     calls = [{"type": "function", "function": {"name": "read_file"}}] * 200
     data = body(messages=[{"role": "assistant", "tool_calls": calls}], model="a")
-    assert with_model(data, "a", "b") == data.replace(b'"model": "a"', b'"model": "b"')
+    assert with_model(data, asked(data), "b") == data.replace(b'"model": "a"', b'"model": "b"')
 
 
 def test_many_fields_of_the_same_name_and_value_cost_one_reading():
     data = body(messages=[{"model": "a", "name": "a"}] * 3000, model="a")
-    changed = json.loads(with_model(data, "a", "b"))
+    changed = json.loads(with_model(data, asked(data), "b"))
     assert changed == {"messages": [{"model": "a", "name": "a"}] * 3000, "model": "b"}
 
 
 def test_a_place_beyond_the_limit_is_a_400():
+    data = body(messages=[{"model": "a"}] * MAX_PLACES, model="a")
     with pytest.raises(APIError):
-        with_model(body(messages=[{"model": "a"}] * MAX_PLACES, model="a"), "a", "b")
+        with_model(data, asked(data), "b")
 
 
 def test_a_long_conversation_is_read_through_its_beginning_only():
