@@ -146,7 +146,13 @@ class Fleet:
         wait = model.load_seconds
         if model.slot is not None:
             wait = max(wait, model.slot.retry_at - self._loop.time())
-        return _unavailable(message, wait)
+        return APIError(
+            503,
+            message,
+            type_="service_unavailable_error",
+            code="server_is_overloaded",
+            headers={"retry-after": str(max(1, math.ceil(wait)))},
+        )
 
     # What the policy asks for
 
@@ -295,13 +301,3 @@ class Fleet:
         keep_alive = self._config.keep_alive if config.keep_alive is None else config.keep_alive
         slot = Slot(name, config.num_memory_bytes, keep_alive or math.inf)
         return Model(name, config, key, slot, [])
-
-
-def _unavailable(message: str, wait: float) -> APIError:
-    return APIError(
-        503,
-        message,
-        type_="service_unavailable_error",
-        code="server_is_overloaded",
-        headers={"retry-after": str(max(1, math.ceil(wait)))},
-    )

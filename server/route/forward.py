@@ -134,7 +134,7 @@ class ForwardedAnswer(Response[None]):
         """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent."""
         model, call, config = self._order.model, self._order.call, self._config
         self._fleet.watch.opened(model, upstream)
-        head = call.head(upstream.address, model.api_key, len(call.body))
+        head = call.head(upstream.address, model.api_key)
         answer = None
         try:
             answer = await send(
@@ -206,18 +206,18 @@ class ForwardedAnswer(Response[None]):
 
     async def _pass_body(self, answer: UpstreamAnswer, upstream: Upstream) -> None:
         """Raises UpstreamFailed if the end of the body is missing."""
-        is_first = self._order.on_first is not None and answer.status == 200
+        on_first = self._order.on_first if answer.status == 200 else None
         while True:
             data, is_last = await answer.receive()
-            if is_first and data and self._order.on_first is not None:
-                self._order.on_first(data, upstream)
-                is_first = False
+            if on_first is not None and data:
+                on_first(data, upstream)
+                on_first = None
             if data:
                 await self._write(data)
             if is_last:
                 self._order.model.counts["pieces"] += answer.num_pieces
                 return
-            if not is_first:
+            if on_first is None:
                 answer.relay_to(body_writer(self._scope))
 
     async def _late_refusal(self, answer: UpstreamAnswer) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from server.route.address import Address
 from server.route.answer import UpstreamFailed, send
 from server.route.call import Call
@@ -14,15 +16,11 @@ async def sickness(
 ) -> str:
     """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
     call = Call("GET", path, path.encode(), [(b"accept", b"*/*")], b"")
-    request = call.head(address, None, 0)
+    request = call.head(address, None)
     try:
         answer = await send(address, request, silence=timeout, connect_timeout=timeout)
+        with closing(answer):
+            await answer.head()
     except UpstreamFailed as failure:
         return str(failure)
-    try:
-        await answer.head()
-    except UpstreamFailed as failure:
-        return str(failure)
-    finally:
-        answer.close()
     return "" if answer.status == 200 else f"{path} answers {answer.status}"

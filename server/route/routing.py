@@ -18,7 +18,7 @@ OLLAMA_TAG = ":latest"
 
 @dataclass(slots=True)
 class Routing:
-    """Event loop only. ``created`` is in Unix seconds."""
+    """Event loop only."""
 
     settings: Settings
     config: RouteConfig
@@ -26,11 +26,12 @@ class Routing:
     traffic: Traffic
     responses: ResponseIndex = field(default_factory=ResponseIndex)
     created: int = field(default_factory=lambda: int(time.time()))
+    """The router's start, in Unix seconds."""
+    names: dict[str, str] = field(init=False)
+    """Every name that requests may use, with the name of its model."""
 
-    @property
-    def names(self) -> dict[str, str]:
-        """Every name that requests may use, with the name of its model."""
-        return self.config.names()
+    def __post_init__(self) -> None:
+        self.names = self.config.names()
 
     def default_model(self) -> Model | None:
         """The model of requests that name none."""
@@ -41,14 +42,13 @@ class Routing:
 
     def model(self, name: str, *, is_ollama: bool = False) -> Model:
         """Find a model. Raises APIError."""
-        names = self.names
-        if is_ollama and name not in names:
+        if is_ollama and name not in self.names:
             name = name.removesuffix(OLLAMA_TAG)
-        if name not in names:
+        if name not in self.names:
             raise APIError(
                 404,
                 f"The model '{name[:128]}' does not exist; GET /v1/models lists those that do.",
                 code="model_not_found",
                 param="model",
             )
-        return self.fleet.models[names[name]]
+        return self.fleet.models[self.names[name]]

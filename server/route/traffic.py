@@ -25,7 +25,6 @@ class Traffic:
 
     def __init__(self, max_body_size: int, rates: Rates | None) -> None:
         self.is_draining = False
-        self.num_refused = 0
         self.rates = RateLimiter(rates or Rates())
         self.body_bytes = Budget(
             HELD_BODIES * max_body_size,
