@@ -1,7 +1,4 @@
-"""The command line: ``roseinfer serve``, ``route``, ``quantize`` and ``bench``.
-
-Also as ``python -m server serve``.
-"""
+"""The program ``roseinfer``, also as ``python -m server``: runs the command that it is given."""
 
 from __future__ import annotations
 
