@@ -10,7 +10,7 @@ from core.contract.messages import CacheMiss
 
 
 class StepCounts:
-    """Counts the steps of an engine and their sequences, in constant time a step.
+    """Counts the steps of an engine and their sequences; a step costs about a microsecond.
 
     The core thread writes it; any thread reads it.
     """
@@ -29,13 +29,10 @@ class StepCounts:
         self.num_steps += 1
         self.num_rows += num_rows
         peaks = self._peaks
-        if peaks and peaks[-1][1] == num_rows:  # as most steps have as many as the one before
-            self._peaks = (*peaks[:-1], (self.num_steps, num_rows))
-            return
-        self._peaks = (
-            *(peak for peak in peaks if peak[1] > num_rows),
-            (self.num_steps, num_rows),
-        )
+        num_larger = len(peaks)
+        while num_larger and peaks[num_larger - 1][1] <= num_rows:
+            num_larger -= 1
+        self._peaks = (*peaks[:num_larger], (self.num_steps, num_rows))
 
     def most_since(self, step: int) -> int:
         """The most sequences in a step after this one."""
@@ -91,7 +88,7 @@ class History:
         self.waiting_since = None
 
     def wait(self) -> None:
-        """It waits again."""
+        """It waits again, if it does not wait already."""
         if self.waiting_since is None:
             self.num_steps, self.num_rows, self.max_rows = self.company()
             self.waiting_since = time.perf_counter()
