@@ -80,7 +80,8 @@ class RequestLog:
 
     def latest(self, key: str, limit: int) -> list[RequestRecord]:
         """The newest requests of a key, running ones included, without texts."""
-        records = self._running_of(key)
+        running = sorted(self._running_of(key), key=lambda trace: trace.started_at, reverse=True)
+        records = [self._record_so_far(trace) for trace in running[:limit]]
         shelf = self._shelves.get(key)
         if shelf is not None:
             records += [record for record, _ in shelf.records]
@@ -92,19 +93,20 @@ class RequestLog:
 
     def find(self, key: str, name: str) -> RequestRecord | None:
         """The newest request of a key with this response id or request id."""
+        for trace in reversed(self._running_of(key)):
+            if name in (trace.id, trace.request_id):
+                return _as_seen(self._record_so_far(trace))
         shelf = self._shelves.get(key)
-        ended = [] if shelf is None else [record for record, _ in reversed(shelf.records)]
-        for record in [*reversed(self._running_of(key)), *ended]:
+        for record, _ in () if shelf is None else reversed(shelf.records):
             if name in (record.id, record.request_id):
                 return _as_seen(record)
         return None
 
-    def _running_of(self, key: str) -> list[RequestRecord]:
-        return [
-            record_of(trace, self._model, now=trace.now, has_ended=False)
-            for trace in self._running
-            if trace.key == key
-        ]
+    def _running_of(self, key: str) -> list[Trace]:
+        return [trace for trace in self._running if trace.key == key]
+
+    def _record_so_far(self, trace: Trace) -> RequestRecord:
+        return record_of(trace, self._model, now=trace.now, has_ended=False)
 
     def _keep(self, record: RequestRecord) -> None:
         if not self._max_records:
