@@ -1,8 +1,10 @@
 """GET /requests and /requests/{id}: what happened to a request."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from schemas.base import ResponseModel
+
+EndedBy: TypeAlias = Literal["model", "length", "stop", "client", "deadline", "server", "error"]
 
 
 class Times(ResponseModel, frozen=True, kw_only=True):
@@ -11,8 +13,9 @@ class Times(ResponseModel, frozen=True, kw_only=True):
     `upload`: until the body had arrived and was decoded. `waiting`: for a turn of the event loop
     and for a worker thread. `worker`: chat template, tokenizer, grammar. `queue`: in the engine's
     line, also after a preemption. `prefill`: from the start to the first token. `decode`: from
-    there to the last one. `delivery`: from there, or from an error, to the last byte. With several
-    choices, the first one to start and to have a token, and the last one to end.
+    there to the last one. `delivery`: from there, or from an error, to the last byte. `other`: the
+    rest of the request's time. With several choices, the first one to start and to have a token,
+    and the last one to end.
     """
 
     upload: float = 0.0
@@ -73,7 +76,7 @@ class RequestRecord(ResponseModel, frozen=True, kw_only=True):
     cache_miss: CacheMiss | None
     completion_tokens: int
     finish_reasons: list[Literal["stop", "length"] | None]
-    ended_by: Literal["model", "length", "stop", "client", "deadline", "server", "error"] | None
+    ended_by: EndedBy | None
     error: str | None
     error_code: str | None
     ttft_ms: float | None

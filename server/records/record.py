@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from core.contract.messages import Work
-from schemas.records import CacheMiss, RequestRecord, Times
+from schemas.records import CacheMiss, EndedBy, RequestRecord, Times
 from server.errors import to_api_error
 from server.records.engine_times import EngineTimes, engine_times
 from server.records.trace import Trace
-
-EndedBy: TypeAlias = Literal["model", "length", "stop", "client", "deadline", "server", "error"]
 
 CLIENT_LEFT = 499
 _BY_STATUS: dict[int, EndedBy] = {
