@@ -176,7 +176,7 @@ class TokenCounter:
         self._num_together = 0
 
     def begin(self, now: int) -> None:
-        """A step has sampled what follows, at this time in nanoseconds."""
+        """The tokens that are counted until ``end`` came at ``now``, in the clock's nanoseconds."""
         self._previous, self._now = self._now, now
         self._num_together = 0
 

@@ -33,7 +33,7 @@ class Counts(msgspec.Struct, frozen=True):
 class Histogram:
     """Counts values in a list of numbers. One thread observes, any thread reads.
 
-    A value costs a binary search and two additions, however many labels a reader adds.
+    A value costs a binary search and two additions.
     """
 
     __slots__ = ("_bounds", "_counts", "_total")

@@ -39,8 +39,8 @@ Besides these there are `process_cpu_seconds_total`, `process_resident_memory_by
 
 ## What is counted where
 
-- No token and no label costs a count of its own. The engine counts once per step, a request is
-  counted once, at its end; the page is made when it is read, in a worker thread.
+- The engine counts once per step and adds up its tokens; a request is counted once, at its end.
+  The page with its labels is made when it is read, in a worker thread.
 - The time between tokens is counted per step: sequences that are in every step get their tokens
   together, so the time between two steps counts once for each of them. A sequence that missed a
   step (preempted, mask late, repeated after a failure) is counted by itself. Sums, counts and

@@ -68,6 +68,7 @@ class Trace:
         """The client's span that this request is a part of, in W3C's form."""
         self.start = self._since = clock()
         self.started_at = time.time()
+        """Unix seconds of ``start``."""
         self._phase: Phase = "waiting"
         self.seconds: dict[Phase, float] = {}
         self.recorder: Callable[[Trace], RequestRecord] | None = None
@@ -87,11 +88,12 @@ class Trace:
         self.choices_per_prompt = 1
         self.stream: ResponseStream | None = None
         self.submitted_at: float | None = None
+        """When the engine got it, in seconds of the clock."""
         self.texts: Texts | None = None
 
     @property
     def now(self) -> float:
-        """The time."""
+        """Seconds of the clock."""
         return self._clock()
 
     def enter(self, phase: Phase) -> None:
@@ -120,7 +122,7 @@ class Trace:
             self.enter("delivery")
 
     def end(self) -> RequestRecord | None:
-        """The last byte was sent, or the client has left."""
+        """The last byte was sent, or the client has left. Returns its record if it has one."""
         return None if self.recorder is None else self.recorder(self)
 
     def times(self, now: float) -> dict[Phase, float]:
