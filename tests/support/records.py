@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.contract.messages import StepOutput, Work
+from core.contract.messages import CacheMiss, StepOutput, Work
 from schemas.records import RequestRecord, Times
 from server.records.record import record_of
 from server.records.trace import Trace
 from server.response_stream import ResponseStream
 from tests.support.clock import Clock
 from tests.support.engines import request
+
+WORK = Work(
+    started_at=101.0,
+    first_token_at=102.0,
+    until=105.0,
+    num_steps=4,
+    num_rows=10,
+    max_rows=3,
+    num_prompt_tokens=20,
+    num_cached_tokens=16,
+    num_output_tokens=4,
+    miss=CacheMiss("evicted", 1),
+)
+"""What the engine did for four tokens of a prompt of 20."""
 
 
 def trace_with(

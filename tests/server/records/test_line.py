@@ -6,25 +6,13 @@ import msgspec
 import pytest
 
 from core.contract.errors import GenerationFailed, QueueFull
-from core.contract.messages import CacheMiss, Work
 from server.errors import to_api_error
 from server.records.line import AccessLine, write_line
 from tests.support.engines import last, out
-from tests.support.records import record_at, stream_of, submit, trace_with
+from tests.support.records import WORK, record_at, stream_of, submit, trace_with
 
 pytestmark = pytest.mark.anyio
 
-WORK = Work(
-    started_at=101.0,
-    first_token_at=102.0,
-    until=105.0,
-    num_steps=4,
-    num_rows=10,
-    max_rows=3,
-    num_output_tokens=4,
-    num_cached_tokens=16,
-    miss=CacheMiss("evicted", 1),
-)
 HEAD = "POST /v1/chat/completions {} 5500.0 ms k rid "
 TIMES = "queue=1000.0 prefill=1000.0 decode=3000.0 delivery=500.0 steps=4 batch=2.5/3 preempted=0"
 

@@ -1,28 +1,16 @@
 """Records: who ended a request, what it cost, and where its time went."""
 
+import msgspec
 import pytest
 
 from core.contract.errors import DeadlineExceeded, GenerationFailed, QueueFull, Unavailable
-from core.contract.messages import CacheMiss, Work
 from server.errors import APIError, to_api_error
 from tests.support.engines import last, out
-from tests.support.records import attributed, record_at, stream_of, submit, trace_with
+from tests.support.records import WORK, attributed, record_at, stream_of, submit, trace_with
 
 pytestmark = pytest.mark.anyio
 
-WORK = Work(
-    started_at=101.0,
-    first_token_at=102.0,
-    until=105.0,
-    num_steps=4,
-    num_rows=10,
-    max_rows=3,
-    num_preemptions=1,
-    num_prompt_tokens=20,
-    num_cached_tokens=16,
-    num_output_tokens=4,
-    miss=CacheMiss("evicted", 1),
-)
+PREEMPTED = msgspec.structs.replace(WORK, num_preemptions=1)
 
 
 @pytest.fixture
@@ -36,7 +24,7 @@ def closing():
 async def test_a_whole_life(closing):
     trace = trace_with(id="chatcmpl-1", is_streamed=True, num_prompt_tokens=20)
     trace.parameters = {"temperature": 0.5}
-    submit(trace, closing(stream_of(last("0", num_output_tokens=4, work=WORK))), at=100.5)
+    submit(trace, closing(stream_of(last("0", num_output_tokens=4, work=PREEMPTED))), at=100.5)
     trace.stream.first_sent_at = 102.25
     record = record_at(trace, 105.5)
     assert (record.id, record.request_id, record.key) == ("chatcmpl-1", "rid", "k")
@@ -145,7 +133,7 @@ async def test_a_client_that_leaves_after_the_last_byte_has_its_answer(closing):
 
 async def test_choices_are_summed_and_prompts_count_once(closing):
     trace = trace_with(choices_per_prompt=2, num_prompt_tokens=40)
-    lasts = [last(str(i), work=WORK) for i in range(4)]
+    lasts = [last(str(i), work=PREEMPTED) for i in range(4)]
     submit(trace, closing(stream_of(*lasts)), at=100.0)
     record = record_at(trace, 106.0)
     assert record.cached_tokens == 32
