@@ -67,6 +67,7 @@ CORE_LAYERS = (
         "core.contract.info",
         "core.contract.config",
         "core.huge_pages",
+        "core.pieces",
         "core.layer_spec",
         "core.builtin_model",
         "core.stages",

@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 from core.model.plain import is_plain
+from core.pieces import linear_in_pieces
 
 _LARGE = 1 << 24
 """Values of a linear layer's weight from which there is no copy of all of it."""
-
-_PIECE = 1 << 18
-"""Values of such a weight that are copied at a time: they stay in the second-level cache."""
 
 
 class Float32Copies:
@@ -61,13 +59,12 @@ class Widened(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply ``[..., in_features]`` of float32."""
         weight, bias = self._original.weight, self._original.bias
-        step = max(1, _PIECE // weight.shape[1])
-        piece = torch.empty(step, weight.shape[1])
-        parts = []
-        for start in range(0, len(weight), step):
-            rows = weight[start : start + step]
-            parts.append(nn.functional.linear(x, piece[: len(rows)].copy_(rows)))
-        y = torch.cat(parts, dim=-1)
+        num_rows, num_columns = weight.shape
+        y = linear_in_pieces(
+            x,
+            (num_rows, num_columns),
+            lambda start, out: out.copy_(weight[start : start + len(out)]),
+        )
         return y if bias is None else y + bias.float()
 
 

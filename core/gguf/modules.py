@@ -15,9 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from core.gguf.blocks import BlockMatrix
 from core.gguf.values import put_values, rows_of, values_of
-
-_PIECE = 1 << 18
-"""Values of a weight that exist in float32 at a time: they stay in the second-level cache."""
+from core.pieces import linear_in_pieces
 
 
 def product(x: torch.Tensor, weight: BlockMatrix) -> torch.Tensor:
@@ -28,15 +26,11 @@ def product(x: torch.Tensor, weight: BlockMatrix) -> torch.Tensor:
     if has_torch_function_unary(x):
         result: torch.Tensor = handle_torch_function(product, (x,), x, weight)
         return result
-    x = x.float()
-    step = max(1, _PIECE // weight.columns)
-    piece = torch.empty(min(step, weight.rows), weight.columns)
-    parts = []
-    for start in range(0, weight.rows, step):
-        part = weight.part(start, start + step)
-        put_values(part, piece[: part.rows])
-        parts.append(nn.functional.linear(x, piece[: part.rows]))
-    return torch.cat(parts, dim=-1)
+    return linear_in_pieces(
+        x.float(),
+        weight.shape,
+        lambda start, out: put_values(weight.part(start, start + len(out)), out),
+    )
 
 
 class BlockLinear(nn.Module):

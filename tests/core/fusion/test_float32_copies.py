@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from core import pieces
 from core.fusion import float32_copies
 from core.fusion.float32_copies import Float32Copies
 
@@ -52,7 +53,7 @@ def test_the_memory_is_used_again():
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_a_large_linear_layer_is_widened_without_a_copy(monkeypatch, dtype, has_bias):
     monkeypatch.setattr(float32_copies, "_LARGE", 24 * 40)
-    monkeypatch.setattr(float32_copies, "_PIECE", 5 * 40)
+    monkeypatch.setattr(pieces, "PIECE", 5 * 40)
     large, small = (nn.Linear(40, rows, bias=has_bias).to(dtype) for rows in (24, 23))
     copies = Float32Copies()
     first, second, third = copies.of([small, large, small])
