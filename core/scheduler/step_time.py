@@ -88,7 +88,7 @@ class StepTime:
         """
         mean = self._prefill
         num_prompt_tokens = max(0.0, mean.num_tokens - num_decodes)
-        return max(self._decode.seconds, mean.seconds - self._slope(mean) * num_prompt_tokens)
+        return max(self._decode.seconds, mean.seconds - self._slope() * num_prompt_tokens)
 
     def _fitting(self, seconds: float, *, spare: float) -> float:
         """Tokens of a step that is expected to last so long.
@@ -96,13 +96,14 @@ class StepTime:
         Up to ``spare`` tokens more than in the mean step are not limited by MAX_OVER_PROPORTION.
         """
         mean = self._prefill
-        on_line = mean.num_tokens + (seconds - mean.seconds) / self._slope(mean)
+        on_line = mean.num_tokens + (seconds - mean.seconds) / self._slope()
         in_proportion = mean.num_tokens * seconds / max(mean.seconds, 1e-9)
         believed = max(MAX_OVER_PROPORTION * in_proportion, mean.num_tokens + spare)
         return min(on_line, believed, MAX_GROWTH * mean.num_tokens)
 
-    def _slope(self, mean: _MeanStep) -> float:
-        """Seconds per token."""
+    def _slope(self) -> float:
+        """Seconds per token: that of the line through both mean steps, if there is one."""
+        mean = self._prefill
         num_tokens = mean.num_tokens - self._decode.num_tokens
         seconds = mean.seconds - self._decode.seconds
         if self._decode.num_tokens and num_tokens > 0:
