@@ -23,9 +23,10 @@ from core.sampling.sampler import Sampler
 
 @dataclass(frozen=True, slots=True)
 class BuiltRunner:
-    """A runner, its KV cache, and what it computes with, in words and CPU threads.
+    """A runner and its KV cache.
 
-    ``limits`` have a lower context than wanted where memory is too little for the model's.
+    ``description`` names the modules and the attention backend; ``num_threads`` are torch's on the
+    CPU. ``limits`` have a lower context than wanted where memory is too little for the model's.
     """
 
     runner: ModelRunner

@@ -46,7 +46,7 @@ def bars_of(progress: LoadProgress, name: str) -> Any:
     from tqdm import tqdm  # noqa: PLC0415 - imported when needed, as the libraries do
 
     class Bar(tqdm):  # type: ignore[misc]
-        """See tqdm, of which it is a disabled one."""
+        """A bar of tqdm that draws nothing and reports to ``progress``."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             self.is_bytes = options.get("unit") == "B"

@@ -34,7 +34,7 @@ def one_line_errors(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named_errors(name: str) -> Iterator[None]:
-    """Turn errors of the hub about the model ``name`` into a ModelLoadError."""
+    """Turn errors of the hub about the model ``name`` into a ModelLoadError. Others pass."""
     try:
         yield
     except Exception as error:

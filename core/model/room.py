@@ -13,7 +13,8 @@ from core.gguf.file import part_names
 from core.machine import ROOT, available_memory, free_swap
 
 _LEAST_SHARES = {"int8": 0.25, "int4": 0.125, "fp8": 0.25, "bfloat16": 0.5, "float16": 0.5}
-"""The least part of a checkpoint's bytes that a quantisation or type leaves of float32."""
+"""The part of a checkpoint's bytes that is left by a quantisation or type if the files are float32,
+the widest type: less is not possible."""
 
 
 def check_room(config: ModelConfig, gguf: Path | None, root: Path = ROOT) -> None:

@@ -11,7 +11,7 @@ namespace tiles {
 
 constexpr int FEW = 2;  // more rows are faster in tiles
 
-// Takes subnormal numbers for zero while it exists. What it is for must not be inlined: compilers move arithmetic across it.
+// Takes subnormal numbers for zero (FTZ and DAZ) while it exists. The code that it is for must not be inlined: compilers move arithmetic across it.
 class NoSubnormals {
  public:
   NoSubnormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }

@@ -1,7 +1,8 @@
 // Attention over bfloat16 or int8 keys and values in tiles of AMX: 16 query rows against 16 keys, or 16 dimensions of values.
 //
 // Queries and weights are rounded to bfloat16, sums are float32. A run of keys is one softmax. All rows, of decode
-// and of prefill, use the same products in the same order, and a row of a tile does not depend on its other rows.
+// and of prefill, use the same products in the same order, and a row of a tile does not depend on its other rows. One or
+// two rows over bfloat16 are computed in vectors, which sum in the order of the tiles (attention_few.h).
 #pragma once
 #include "attention_few.h"
 #include "attention_tile_int8.h"
@@ -66,7 +67,7 @@ struct Run {
   static int64_t size_of(const AttentionCall& c) { return c.type == CacheType::INT8 ? 1 : 2; }
 };
 
-// The rows of an item for some kv heads, in groups of R tiles; or FEW_ROWS rows in vectors.
+// The rows of an item for some kv heads, in groups of R tiles; or, unless it is 0, FEW_ROWS rows in vectors.
 template <int R, bool IS_INT8, int FEW_ROWS>
 class Rows {
  public:
