@@ -31,20 +31,15 @@ class LoadProgress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._now = LoadStage("starting")
-        self.names: list[str] = []
-        """The stages so far, in the order in which they began first."""
 
     @property
     def now(self) -> LoadStage:
         """The present stage."""
         return self._now
 
-    def begin(self, name: str, total: int = 0, *, is_bytes: bool = False) -> None:
+    def begin(self, name: str, total: int = 0) -> None:
         """Begin a stage; the one before it has ended."""
-        with self._lock:
-            self._now = LoadStage(name, 0, total, is_bytes)
-            if name not in self.names:
-                self.names.append(name)
+        self.show(LoadStage(name, 0, total))
 
     def advance(self, count: int = 1) -> None:
         """Count more as done."""
@@ -53,9 +48,8 @@ class LoadProgress:
 
     def show(self, stage: LoadStage) -> None:
         """Replace the present stage."""
-        if stage.name != self._now.name:
-            self.begin(stage.name)
-        self._now = stage
+        with self._lock:
+            self._now = stage
 
 
 _listener: ContextVar[LoadProgress | None] = ContextVar("load_progress", default=None)

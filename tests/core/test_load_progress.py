@@ -4,6 +4,7 @@ import threading
 
 from core import load_progress
 from core.load_progress import LoadProgress, LoadStage, reporting
+from tests.support.stages_seen import StagesSeen
 
 
 def test_a_load_reports_its_stages_to_its_listener_only():
@@ -29,7 +30,7 @@ def test_without_a_listener_nothing_happens():
 
 
 def test_a_stage_within_another_one_returns_to_it():
-    progress = LoadProgress()
+    progress = StagesSeen()
     with reporting(progress):
         load_progress.begin("loading", 9)
         load_progress.advance(2)

@@ -7,22 +7,11 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.kernels.cpu.library import kernels
 from core.load_progress import LoadProgress, LoadStage, reporting
 from core.model.load_bars import DOWNLOAD, WEIGHTS, bars_of, download_options
-
-
-class Seen(LoadProgress):
-    """Keeps every stage that is shown."""
-
-    def __init__(self):
-        super().__init__()
-        self.all = []
-
-    def show(self, stage):
-        super().show(stage)
-        self.all.append(stage)
+from tests.support.stages_seen import StagesSeen
 
 
 def test_a_load_goes_through_its_stages():
-    progress = Seen()
+    progress = StagesSeen()
     with reporting(progress):
         load_engine(ModelConfig(), EngineConfig(max_num_seqs=2, max_model_len=64))
     ours = ["packing weights"] if kernels() is not None else []

@@ -11,6 +11,7 @@ from server.settings import Settings
 from server.start_up.announcement import facts_of
 from server.start_up.reported import reported
 from server.start_up.screen import StartScreen, amount
+from tests.support.stages_seen import StagesSeen
 
 INFO = EngineInfo(
     max_model_len=40960,
@@ -77,7 +78,7 @@ def test_nothing_is_drawn_where_stderr_is_no_terminal(monkeypatch):
 
 
 def test_a_load_reports_while_it_runs():
-    progress = LoadProgress()
+    progress = StagesSeen()
 
     def load():
         load_progress.begin("loading", 3)
