@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from server.chat.errors import ChatError, StartError
+from server.chat.errors import ChatError, KeyRefusedError, StartError
 
 CONNECT_TIMEOUT = 10.0
 """Seconds. An answer may take any time: the server sends comments while it waits."""
@@ -83,13 +83,17 @@ class ChatClient:
         self._http.close()
 
     def served_model(self) -> str:
-        """Return the first model that the server lists. Raises StartError."""
+        """Return the first model that the server lists.
+
+        Raises StartError, which is a KeyRefusedError if the server answers 401.
+        """
         try:
             reply = self._http.get("models", timeout=CONNECT_TIMEOUT)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise StartError(f"cannot reach {self.base_url}: {_reason(error)}") from error
         if reply.status_code != 200:
-            raise StartError(f"{self.base_url}/models: {_message(reply)}")
+            kind = KeyRefusedError if reply.status_code == 401 else StartError
+            raise kind(f"{self.base_url}/models: {_message(reply)}")
         try:
             return msgspec.json.decode(reply.content, type=_Models).data[0].id
         except (msgspec.MsgspecError, IndexError):

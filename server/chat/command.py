@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from server.chat.chat import Chat
 from server.chat.client import ChatClient
-from server.chat.errors import ChatError, StartError
+from server.chat.errors import KeyRefusedError, StartError
 from server.chat.flags import ChatSettings
 from server.chat.markdown import visible
 from server.chat.private_server import PrivateServer
@@ -20,10 +20,15 @@ DEFAULT_URL = "http://127.0.0.1:8000/v1"
 """Where ``roseinfer serve`` listens by default."""
 
 INTERRUPTED = 130
+"""The exit code after Ctrl-C while the chat starts: 128 and the signal's number."""
 
 
 def run(settings: ChatSettings) -> int:
-    """Chat until the input ends. Returns 1 if an answer failed, 2 if there is no server."""
+    """Chat until the input ends; return the exit code.
+
+    It is 1 if an answer or a command failed where the input is no terminal, 2 if there is no
+    server, and that of a private server that ended before it was ready.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     screen = screen_for(plain=settings.plain)
     prompt = Prompt(history_path())
@@ -65,8 +70,10 @@ def _answers(url: str) -> bool:
     client = ChatClient(url)
     try:
         client.served_model()
-    except ChatError as error:
-        return "HTTP 401" in str(error)
+    except KeyRefusedError:
+        return True
+    except StartError:
+        return False
     finally:
         client.close()
     return True

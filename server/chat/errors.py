@@ -13,3 +13,7 @@ class StartError(ChatError):
     def __init__(self, message: str, code: int = 2) -> None:
         super().__init__(message)
         self.code = code
+
+
+class KeyRefusedError(StartError):
+    """There is a server, and it wants another key."""

@@ -16,12 +16,12 @@ class Rates:
         self._start = clock()
         self._first: float | None = None
         self._last = self._start
-        self.num_pieces = 0
+        self._num_pieces = 0
 
     def piece(self) -> None:
         """A piece with text has come."""
         self._last = self._clock()
-        self.num_pieces += 1
+        self._num_pieces += 1
         if self._first is None:
             self._first = self._last
 
@@ -31,7 +31,7 @@ class Rates:
             return "no text"
         count = ending.completion_tokens
         about = "" if count is not None else "about "
-        count = self.num_pieces if count is None else count
+        count = self._num_pieces if count is None else count
         parts = [f"{about}{count:,} tokens", f"{self._first - self._start:.2f} s to the first"]
         seconds = self._last - self._first
         if count > 1 and seconds > 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Protocol, TextIO
 
+from rich.console import Console
+
 from server.chat.markdown import MarkdownStream, visible
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
@@ -82,8 +84,6 @@ class MarkdownScreen:
     """Draws answers as Markdown on a terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only for a terminal
-
         self._console = Console(highlight=False)
         self._plain = PlainScreen(is_terminal=True)
         self._stream: MarkdownStream | None = None

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from server.chat import command
 from server.chat.chat import Chat
 from server.chat.client import ChatClient, Ending
 from server.chat.errors import ChatError, StartError
@@ -41,6 +42,7 @@ ANSWER = [
 class Server(ThreadingHTTPServer):
     answers = (ANSWER,)
     status = 200
+    list_status = 200
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -48,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        self.reply(200, json.dumps({"data": [{"id": "m"}]}).encode())
+        self.reply(self.server.list_status, json.dumps({"data": [{"id": "m"}]}).encode())
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -222,6 +224,12 @@ def test_a_server_that_is_none(server):
     with pytest.raises(ChatError, match="the server sent no chunk"):
         list(client.answer({}, Ending()))
     client.close()
+
+
+@pytest.mark.parametrize(("status", "found"), [(200, True), (401, True), (404, False)])
+def test_a_server_that_wants_a_key_is_there(server, status, found):
+    server.list_status = status
+    assert command._answers(server.url) is found
 
 
 def test_rates():
