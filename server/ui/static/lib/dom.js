@@ -48,11 +48,6 @@ export function setAttr(element, name, value) {
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
 }
 
-/** Replace all children. */
-export function replace(element, ...children) {
-  element.replaceChildren(...children);
-}
-
 /** A bar that is full at a share of 1. Without a label it is decoration beside a number. */
 export class Bar {
   constructor(label = "") {

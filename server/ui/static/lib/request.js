@@ -1,7 +1,7 @@
 // The body of a request from what the form says.
 
 /** Fields of numbers in the form, with their names in the request. An empty one is not sent. */
-export const NUMBERS = [
+const NUMBERS = [
   "temperature", "top_p", "max_completion_tokens", "top_k", "min_p", "seed",
   "frequency_penalty", "presence_penalty", "repetition_penalty",
 ];

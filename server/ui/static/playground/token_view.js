@@ -1,6 +1,6 @@
 // An answer as its tokens, coloured by probability. One token at a time is in the tab order.
 
-import { Bar, byId, h, replace } from "../lib/dom.js";
+import { Bar, byId, h } from "../lib/dom.js";
 import { percent, visible } from "../lib/format.js";
 import { CLASSES, TokenText, alternativesOf, classOf } from "../lib/tokens.js";
 
@@ -81,7 +81,7 @@ function showTip(node, token) {
       h("td", { class: "number", text: percent(share) }),
       h("td", { class: "number muted", text: logprob.toFixed(2) }));
   });
-  replace(tip, h("table", {}, h("tbody", {}, rows)));
+  tip.replaceChildren(h("table", {}, h("tbody", {}, rows)));
   tip.hidden = false;
   place(tip, node.getBoundingClientRect());
   described?.removeAttribute("aria-describedby");
