@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from core.assembly.attention import attention_factory
 from core.attention.layer_groups import groups_on
 from core.contract.config import EngineConfig, ModelConfig
-from core.kernels.cpu.library import kernels
+from core.fusion.accelerate import cpu_kernels
 from core.model.budget import on_cpu
 from core.model.cache import kv_dtype, plan_cache
 from core.model.devices import pick_device
@@ -47,9 +45,9 @@ def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
     limits = Limits.of(model, config)
     layers = AttentionHook(model.module).layers
     backend: str = config.attention_backend
-    is_compiled = kernels() is not None
+    compiled = cpu_kernels(model, model_config.quantization)
     if backend == "auto":
-        backend = "cpu" if is_compiled and model.dtype is not torch.float16 else "torch"
+        backend = "torch" if compiled is None else "cpu"
     cache_dtype = kv_dtype(model, config, in_blocks=skeleton.in_blocks and backend == "cpu")
     budget = on_cpu(
         model, layers, attention_factory(backend, model, config), limits, to_load=skeleton.nbytes

@@ -19,7 +19,7 @@ from core.model.loaded_model import LoadedModel, context_length
 from core.model.loader import source_of
 from core.model.modelling_import import import_modelling
 
-_BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61, "fp8": 1.0}
+_BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61}
 """Of the matrices, by quantisation; int4 is 4 and 6 bits with their scales."""
 
 
@@ -27,7 +27,7 @@ _BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61, "fp8": 1.0}
 class Skeleton:
     """A model whose parameters are never written, and so have no memory.
 
-    ``nbytes`` are those of the weights. ``in_blocks``: they are in the blocks of a GGUF file.
+    ``nbytes`` are those of the weights. ``in_blocks``: they are those of a GGUF file, or int4.
     """
 
     model: LoadedModel
@@ -51,9 +51,9 @@ def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
         default_sampling={},
     )
     in_blocks = nbytes is not None or config.quantization == "int4"
-    return Skeleton(
-        model, _nbytes(module, config.quantization) if nbytes is None else nbytes, in_blocks
-    )
+    if nbytes is None:
+        nbytes = _nbytes(module, config.quantization)
+    return Skeleton(model, nbytes, in_blocks)
 
 
 def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype, int | None]:
@@ -92,7 +92,7 @@ def _nbytes(module: nn.Module, quantization: Quantization) -> int:
     quantised = {id(child.weight) for child in module.modules() if isinstance(child, nn.Linear)}
     total = 0.0
     for parameter in module.parameters():
-        is_narrow = narrow is not None and id(parameter) in quantised
-        each = narrow if is_narrow and narrow is not None else parameter.dtype.itemsize
+        own = parameter.dtype.itemsize
+        each = own if narrow is None or id(parameter) not in quantised else narrow
         total += parameter.numel() * each
     return int(total)

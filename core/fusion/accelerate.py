@@ -14,7 +14,7 @@ from core.fusion.cpu.in_blocks import quantise_to_blocks, types_of_blocks
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.ops import TritonOps, triton_ops
 from core.fusion.visitor import Attention
-from core.kernels.cpu.library import kernels
+from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from core.model.loaded_model import LoadedModel
@@ -63,9 +63,26 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
     """
     if model.device.type == "cuda":
         return accelerate_on_cuda(model, hook, triton_ops(model.device), quantization)
+    return _accelerate_on_cpu(model, hook, quantization)
+
+
+def cpu_kernels(model: LoadedModel, quantization: Quantization) -> Kernels | None:
+    """The compiled kernels, if they compute the model on a CPU; None where torch's do.
+
+    Raises ModelLoadError if the quantisation needs kernels that are not there.
+    """
     if quantization == "fp8":
         raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8 and int4")
-    return _accelerate_on_cpu(model, hook, quantization)
+    is_supported = (
+        model.dtype is torch.float32 if is_quantised(model.module) else model.dtype in _FORMATS
+    )
+    compiled = kernels() if is_supported else None
+    if compiled is None and quantization != "none":
+        raise ModelLoadError(
+            f"--quantization {quantization} needs the compiled kernels: a C++ compiler "
+            "and weights in float32 or bfloat16"
+        )
+    return compiled
 
 
 def accelerate_on_cuda(
@@ -94,16 +111,8 @@ def accelerate_on_cuda(
 def _accelerate_on_cpu(
     model: LoadedModel, hook: AttentionHook, quantization: Quantization
 ) -> Acceleration:
-    is_supported = (
-        model.dtype is torch.float32 if is_quantised(model.module) else model.dtype in _FORMATS
-    )
-    compiled = kernels() if is_supported else None
+    compiled = cpu_kernels(model, quantization)
     if compiled is None:
-        if quantization != "none":
-            raise ModelLoadError(
-                f"--quantization {quantization} needs the compiled kernels: a C++ compiler "
-                "and weights in float32 or bfloat16"
-            )
         return Acceleration("torch", "torch's own kernels")
     # with int4, linear layers are in blocks already; experts are not
     fmt = Format.INT8 if quantization in ("int8", "int4") else _FORMATS[model.dtype]

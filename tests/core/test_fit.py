@@ -11,6 +11,7 @@ from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fit import estimate_fit
+from core.fusion import accelerate
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,16 @@ def test_weights_are_counted_once_where_they_are_shared(tiny):
         tensors = [file.get_tensor(name) for name in file.keys()]  # noqa: SIM118
     fit = estimate_fit(ModelConfig(model=tiny, dtype="float32"), EngineConfig())
     assert fit.weights_nbytes == sum(t.numel() for t in tensors) * torch.float32.itemsize
+
+
+def test_a_quantisation_that_cannot_be_is_refused_like_the_engine_does(tiny, monkeypatch):
+    config = EngineConfig(kv_cache_memory=2**20, max_model_len=64)
+    monkeypatch.setattr(accelerate, "kernels", lambda: None)
+    for quantization, why in (("fp8", "fp8 needs CUDA"), ("int8", "needs the compiled kernels")):
+        model = ModelConfig(model=tiny, quantization=quantization)
+        for load in (estimate_fit, load_engine):
+            with pytest.raises(ModelLoadError, match=why):
+                load(model, config)
 
 
 def test_what_does_not_fit_is_refused_like_the_engine_does(tiny):
