@@ -9,6 +9,7 @@ import argparse
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -32,6 +33,13 @@ _METAVARS: dict[Callable[..., Any], str] = {
     flag_types.share: "SHARE",
     flag_types.length_range: "N|LOW-HIGH",
 }
+
+
+@cache
+def _defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields that have defaults. Kept: msgspec evaluates all annotations for them."""
+    fields = msgspec.structs.fields(struct)
+    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +86,8 @@ class Flag:
         if self.default_text:
             return None
         for struct in structs:
-            for field in msgspec.structs.fields(struct):
-                if field.name == self.dest and field.default is not msgspec.NODEFAULT:
-                    return field.default
+            if self.dest in (defaults := _defaults_of(struct)):
+                return defaults[self.dest]
         return None
 
     def shown_default(self, default: Any) -> str:
