@@ -133,7 +133,7 @@ class Gate:
         return False
 
     def enter(self, fileno: int) -> Place:
-        """Count a connection that was accepted. Call ``has_room`` before."""
+        """Count a connection that is opened. The caller has seen that there is a descriptor."""
         if self._num_open - len(self._leaving) >= self.limit:
             self.make_room()
         self._num_open += 1
