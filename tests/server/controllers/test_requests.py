@@ -132,6 +132,21 @@ async def test_a_client_that_leaves_in_a_phase_has_its_time_there(
     assert record["completion_tokens"] == (2 if phase in {"decode", "delivery"} else 0)
 
 
+async def test_a_new_grammar_waits_for_its_own_worker(start_app, clock):
+    app = await start_app(clock=clock)
+    exchange = post(response_format={"type": "json_object"})
+    lane = app.litestar.state.serving.lanes.grammars
+    lane.num_running += 100
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, app)
+        await until(lambda: lane.num_waiting)
+        clock.now += SECONDS
+        exchange.disconnect()
+        await exchange.done()
+    record = await record_of(app)
+    assert record["times_ms"]["waiting"] == record["duration_ms"] == 1000 * SECONDS
+
+
 def work_at(start, **counts):
     """A second in the queue, two of prefill, four of decode."""
     return Work(started_at=start + 1, first_token_at=start + 3, until=start + 7, **counts)
