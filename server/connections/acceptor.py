@@ -15,6 +15,7 @@ from functools import partial
 
 from server.connections.gate import Gate, Place, ThrottledLog
 from server.connections.porch import Porch, peek
+from server.connections.timer import Timer
 
 MAX_ACCEPTS = 512
 """Connections that are accepted in one turn of the event loop. One takes 20 microseconds."""
@@ -52,7 +53,7 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry = Timer(self._loop)
         self._is_accepting = False
         self._is_closed = False
         self._log = ThrottledLog(time.monotonic)
@@ -132,11 +133,9 @@ class Acceptor:
         if self._is_accepting:
             self._is_accepting = False
             self._loop.remove_reader(self._listener)
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        self._retry.stop()
         if seconds is not None:
-            self._retry = self._loop.call_later(seconds, self._resume)
+            self._retry.start(seconds, self._resume)
 
     def _resume(self) -> None:
         if self._is_accepting or self._is_closed:
