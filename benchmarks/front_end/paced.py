@@ -85,7 +85,7 @@ class PacedEngine:
             # streams are at different places of the text
             token_id = self._ids[(self._num_steps + 97 * number) % len(self._ids)]
             generation.advance(
-                SequenceResult(SampledTokens([token_id]), []),
+                SequenceResult(SampledTokens([token_id])),
                 frozenset(),
                 num_computed_tokens=generation.sequence.num_tokens,
             )

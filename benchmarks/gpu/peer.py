@@ -12,7 +12,7 @@ from benchmarks.gpu import loads
 from benchmarks.gpu.options import LARGE, Options, free_memory
 from benchmarks.gpu.rows import Row, row_of
 from benchmarks.load import Sent, figures, make_prompts
-from benchmarks.scenarios import Scenario
+from benchmarks.scenarios import Scenario, closed
 
 
 def peer(options: Options) -> Iterator[Row]:
@@ -32,7 +32,7 @@ def _at_once(scenario: Scenario) -> Scenario:
     """The scenario with as many requests as it runs concurrently."""
     if scenario.num_requests <= scenario.concurrency:
         return scenario
-    return loads.closed(scenario.name, scenario.concurrency, scenario.concurrency, 1024, 256)
+    return closed(scenario.name, scenario.concurrency, scenario.concurrency, 1024, 256)
 
 
 class Peer:
