@@ -125,8 +125,10 @@ def _sections() -> Iterator[str]:
         lines = {path: " or ".join(dict.fromkeys(texts)) for path, texts in rows.items()}
         new = {path: text for path, text in lines.items() if seen.get(path) != text}
         seen |= lines
-        table = "\n".join(f"| `{path}` | {text} |" for path, text in new.items())
-        yield f"## {route}\n\n| value | limit |\n|---|---|\n{table}\n"
+        yield f"## {route}\n"
+        if new:
+            table = "\n".join(f"| `{path}` | {text} |" for path, text in new.items())
+            yield f"| value | limit |\n|---|---|\n{table}\n"
         changed = {_field_of(path) for path in new}
         same = dict.fromkeys(_field_of(path) for path in lines if _field_of(path) not in changed)
         if same:
