@@ -81,6 +81,10 @@ class ServerProcess:
         return self._process.pid
 
     @property
+    def port(self) -> int:
+        return self._port
+
+    @property
     def url(self) -> str:
         """The base URL, without a path."""
         return f"http://127.0.0.1:{self._port}"

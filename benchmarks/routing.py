@@ -13,23 +13,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
-import os
 import re
-import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import uvloop
 
+from benchmarks.haproxy import cpu_seconds, find_haproxy
+from benchmarks.process import ServerProcess
+
 ROOT = Path(__file__).resolve().parents[1]
-TICK = os.sysconf("SC_CLK_TCK")
 
 HAPROXY = """
 global
@@ -134,45 +134,43 @@ async def read_streams(port: int, num_streams: int, num_events: int) -> float:
     return statistics.median(reader.first for reader in readers)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its threads, from the scheduler's counters in nanoseconds."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
-
-
 def resident(pid: int) -> float:
+    """MiB of memory that a process has resident."""
     found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
 
 
-def start(argv: list[str], pattern: str = "") -> tuple[subprocess.Popen[str], int]:
-    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    if not pattern:
-        return process, 0
-    assert process.stdout is not None
-    for line in process.stdout:
-        if found := re.search(pattern, line):
-            return process, int(found[1])
-    raise SystemExit(f"{argv} exited with {process.wait()}")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def wait_connect(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+@contextlib.contextmanager
+def paced_server(options: argparse.Namespace) -> Iterator[int]:
+    """The scripted server in a process of its own; yields its port."""
+    flags = [f"--chunks={options.chunks}", f"--delay-ms={options.delay_ms}"]
+    argv = [sys.executable, "-m", "benchmarks.routing", "--serve", *flags]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise SystemExit("the proxy does not listen")
+            yield int(process.stdout.readline().rpartition(" ")[2])
+        finally:
+            process.terminate()
+
+
+def router(upstream: int, folder: Path) -> ServerProcess:
+    """``roseinfer route`` in front of the server at this port. A context manager."""
+    config = folder / "models.toml"
+    config.write_text(f'[models.m]\nurl = "http://127.0.0.1:{upstream}"\n')
+    argv = [sys.executable, "-m", "server", "route", "--config", str(config)]
+    argv.append("--log-level=warning")
+    return ServerProcess(lambda port: [*argv, f"--port={port}"], folder / "router.log")
+
+
+def haproxy(program: str, upstream: int, folder: Path) -> ServerProcess:
+    """HAProxy on one thread in front of the server at this port. A context manager."""
+
+    def command(port: int) -> list[str]:
+        recipe = folder / "haproxy.cfg"
+        recipe.write_text(HAPROXY.format(port=port, upstream=upstream))
+        return [program, "-db", "-f", str(recipe)]
+
+    return ServerProcess(command, folder / "haproxy.log")
 
 
 def main() -> None:
@@ -194,32 +192,18 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    flags = [f"--chunks={options.chunks}", f"--delay-ms={options.delay_ms}"]
-    own = [sys.executable, "-m", "benchmarks.routing", "--serve", *flags]
-    upstream, upstream_port = start(own, r"Listening on (\d+)")
-    processes: list[subprocess.Popen[str]] = [upstream]
-    ports, pids = {"direct": upstream_port}, {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            config = Path(folder) / "models.toml"
-            config.write_text(f'[models.m]\nurl = "http://127.0.0.1:{upstream_port}"\n')
-            router = [sys.executable, "-m", "server", "route", "--config", str(config)]
-            process, port = start([*router, "--port=0", "--log-level=warning"], r"127.0.0.1:(\d+)")
-            processes.append(process)
-            ports["roseinfer route"], pids["roseinfer route"] = port, process.pid
-            if haproxy := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
-                port = free_port()
-                recipe = Path(folder) / "haproxy.cfg"
-                recipe.write_text(HAPROXY.format(port=port, upstream=upstream_port))
-                process, _ = start([haproxy, "-db", "-f", str(recipe)])
-                processes.append(process)
-                wait_connect(port)
-                ports["HAProxy"], pids["HAProxy"] = port, process.pid
-            run_rounds(options, ports, pids)
-        finally:
-            for process in reversed(processes):
-                process.send_signal(signal.SIGTERM)
-                process.wait(30)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        upstream = stack.enter_context(paced_server(options))
+        proxies = {"roseinfer route": router(upstream, folder)}
+        if program := find_haproxy():
+            proxies["HAProxy"] = haproxy(program, upstream, folder)
+        ports, pids = {"direct": upstream}, {}
+        for name, proxy in proxies.items():
+            stack.enter_context(proxy)
+            proxy.wait_ready(20)
+            ports[name], pids[name] = proxy.port, proxy.pid
+        run_rounds(options, ports, pids)
 
 
 def run_rounds(options: argparse.Namespace, ports: dict[str, int], pids: dict[str, int]) -> None:
