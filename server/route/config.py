@@ -96,9 +96,9 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """From SIGTERM of a process to SIGKILL."""
     connect_timeout: float = 5.0
     answer_timeout: float = 600.0
-    """A server may be silent so long: before its answer, and in the middle of it."""
+    """A server may be silent so long: before its answer, and in the middle of it. 0: for ever."""
     probe_after: float = 10.0
-    """A server with requests that is silent so long is asked for its health."""
+    """A server with requests that is silent so long is asked for its health. 0: it is not."""
 
     @property
     def num_memory_bytes(self) -> int | None:
@@ -106,7 +106,7 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return size(self.memory) if self.memory else None
 
     def names(self) -> dict[str, str]:
-        """Every name and alias, with the name of its model."""
+        """Every name and alias, with the name of its model. Raises ConfigError."""
         found = {name: name for name in self.models}
         for name, model in self.models.items():
             for alias in model.aliases:

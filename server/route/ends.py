@@ -34,14 +34,10 @@ class _ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
     sequence_number: int
 
 
-def header(headers: Headers, name: bytes) -> bytes:
-    """The first value of a header; empty if there is none."""
-    return next((value for known, value in headers if known == name), b"")
-
-
 def media_type_of(headers: Headers) -> bytes:
-    """The content type of a response, without parameters, in lower case."""
-    return header(headers, b"content-type").partition(b";")[0].strip().lower()
+    """The content type of a response, without parameters, in lower case; empty if it has none."""
+    value = next((value for name, value in headers if name == b"content-type"), b"")
+    return value.partition(b";")[0].strip().lower()
 
 
 def last_bytes(path: str, media_type: bytes, last: bytes, message: str) -> bytes | None:

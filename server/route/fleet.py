@@ -53,7 +53,7 @@ class Fleet:
             never="",
             clock=self._loop.time,
         )
-        self._slots = {m.slot.name: m for m in self.models.values() if m.slot is not None}
+        self._slots = [m.slot for m in self.models.values() if m.slot is not None]
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -82,15 +82,14 @@ class Fleet:
         """Load and unload what the policy says now. Call it after every change."""
         if self._is_closed:
             return
-        slots = [model.slot for model in self._slots.values() if model.slot is not None]
         now = self._loop.time()
-        while actions := plan(slots, self._room, now):
+        while actions := plan(self._slots, self._room, now):
             for action, slot in actions:
-                self._act(action, self._slots[slot.name], slot)
+                self._act(action, self.models[slot.name], slot)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = next_due(slots, self._room, now)
+        due = next_due(self._slots, self._room, now)
         if due is not None:
             self._timer = self._loop.call_at(due, self.replan)
 
