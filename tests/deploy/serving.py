@@ -17,17 +17,22 @@ START_TIMEOUT = 300.0
 """Seconds until the server is ready; in an empty home it compiles the kernels first."""
 
 
+def clean_environ() -> dict[str, str]:
+    """The environment without flags of roseinfer, and without this repository's packages."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("ROSEINFER_", "PYTHONPATH"))}
+
+
 def check_serves(command: list[str], folder: Path) -> None:
     """Start the server with an empty home in ``folder``, ask it, and end it."""
     home = folder / "home"
     home.mkdir()
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ROSEINFER_", "PYTHONPATH"))}
     with loopback_only(), contextlib.ExitStack() as stack:
         process = stack.enter_context(
             subprocess.Popen(
                 [*command, "--port", "0"],
                 cwd=home,
-                env=clean | {"HOME": str(home), "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"},
+                env=clean_environ()
+                | {"HOME": str(home), "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"},
                 stdout=subprocess.PIPE,
                 text=True,
             )

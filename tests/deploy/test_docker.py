@@ -14,7 +14,7 @@ import pytest
 from server.__main__ import parse_command
 from server.settings import Settings
 from tests.deploy.dockerfile import stages_of
-from tests.deploy.serving import check_serves
+from tests.deploy.serving import check_serves, clean_environ
 from tests.docs.markdown import ROOT
 
 FOLDER = ROOT / "deploy" / "docker"
@@ -80,7 +80,7 @@ def test_cuda_is_marked_as_untested():
 
 
 def step(command: str, folder: Path) -> str:
-    """A RUN line with another prefix, without an index that the machine does not reach."""
+    """A RUN line with another prefix and this Python."""
     return command.replace(PREFIX, str(folder / "opt")).replace(
         "python -m venv", f"{sys.executable} -m venv"
     )
@@ -110,9 +110,9 @@ def test_the_steps_of_the_build_make_a_server_in_an_empty_directory(tmp_path):
                 shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, place)
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ROSEINFER_", "PYTHONPATH"))}
     for command in STAGES["build"].values("RUN"):
-        subprocess.run(["sh", "-ec", step(command, tmp_path)], cwd=source, env=clean, check=True)
+        run = ["sh", "-ec", step(command, tmp_path)]
+        subprocess.run(run, cwd=source, env=clean_environ(), check=True)
     shutil.rmtree(source)
     runtime = STAGES["runtime"]
     program, *arguments = [*runtime.exec_form("ENTRYPOINT"), *runtime.exec_form("CMD")]

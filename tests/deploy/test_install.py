@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.deploy.serving import check_serves
+from tests.deploy.serving import check_serves, clean_environ
 from tests.docs.markdown import ROOT, page
 
 pytestmark = pytest.mark.deploy
@@ -33,10 +32,8 @@ def test_pipx_makes_a_program_that_serves(checkout, tmp_path):
     if importlib.util.find_spec("pipx") is None:
         pytest.skip("needs pipx")
     (command,) = (command for command in COMMANDS if command.startswith("pipx install"))
-    environ = {
-        k: v for k, v in os.environ.items() if not k.startswith(("ROSEINFER_", "PYTHONPATH"))
-    }
-    environ |= {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    environ = clean_environ() | folders
     subprocess.run([sys.executable, "-m", *command.split()], cwd=checkout, env=environ, check=True)
     check_serves([str(tmp_path / "bin" / "roseinfer"), "serve"], tmp_path)
 
