@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from core.contract.config import ModelConfig, Quantization
 from core.gguf.families import family_of
 from core.gguf.file import GgufFile
 from core.model.devices import pick_dtype
-from core.model.gguf import find_gguf
+from core.model.gguf import find_gguf, gguf_dtype, stays_in_blocks
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
 from core.model.loader import source_of
@@ -27,7 +26,7 @@ _BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61}
 class Skeleton:
     """A model whose parameters are never written, and so have no memory.
 
-    ``nbytes`` are those of the weights. ``in_blocks``: they are those of a GGUF file, or int4.
+    ``nbytes`` are those of the weights. ``in_blocks``: they stay in a GGUF file's, or become int4.
     """
 
     model: LoadedModel
@@ -57,7 +56,7 @@ def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
 
 
 def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype, int | None]:
-    """The module, whose parameters are never written; its type; the bytes of a GGUF file."""
+    """The module, whose parameters are never written; its type; bytes of a file in blocks."""
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
@@ -66,24 +65,18 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
         hf_config = AutoConfig.from_pretrained(source_of(config), trust_remote_code=trust)
         dtype, nbytes = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device), None
     else:
-        hf_config, nbytes = _of_gguf(path)
-        dtype = pick_dtype(config.dtype, torch.float32, device)
+        file = GgufFile.open(path)
+        family, fields = family_of(file)
+        hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+        dtype, nbytes = gguf_dtype(config, file, device), None
+        if stays_in_blocks(config, file, device):
+            nbytes = sum(tensor.info.nbytes for tensor in file.tensors.values())
     with no_init_weights():  # parameters get no memory until they are written
         module = AutoModelForCausalLM.from_config(
             hf_config, dtype=dtype, trust_remote_code=trust
         ).eval()
     module.tie_weights()
     return module, dtype, nbytes
-
-
-def _of_gguf(path: Path) -> tuple[Any, int]:
-    """The configuration of a GGUF file, and the bytes of its tensors."""
-    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
-
-    file = GgufFile.open(path)
-    family, fields = family_of(file)
-    hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
-    return hf_config, sum(tensor.info.nbytes for tensor in file.tensors.values())
 
 
 def _nbytes(module: nn.Module, quantization: Quantization) -> int:

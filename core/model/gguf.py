@@ -64,11 +64,23 @@ def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
     if config.config is not None:
         raise ModelLoadError("--config is not used with a GGUF file, which has its own")
     file = GgufFile.open(path)
-    dtype = pick_dtype(config.dtype, _type_of(file, device), device)
+    dtype = gguf_dtype(config, file, device)
     try:
         return _load(file, dtype, keeps_blocks=_keeps_blocks(config, device))
     except ModelLoadError as error:
         raise ModelLoadError(f"{path} cannot be served: {error}") from error
+
+
+def gguf_dtype(config: ModelConfig, file: GgufFile, device: torch.device) -> torch.dtype:
+    """The type of the model that a file is loaded as."""
+    return pick_dtype(config.dtype, _type_of(file, device), device)
+
+
+def stays_in_blocks(config: ModelConfig, file: GgufFile, device: torch.device) -> bool:
+    """Whether matrices of a file stay as they are in it when it is loaded."""
+    is_float32 = gguf_dtype(config, file, device) is torch.float32
+    has_blocks = any(len(t.shape) > 1 and t.info.type.name != "F32" for t in file.tensors.values())
+    return _keeps_blocks(config, device) and is_float32 and has_blocks
 
 
 def _keeps_blocks(config: ModelConfig, device: torch.device) -> bool:

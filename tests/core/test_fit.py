@@ -12,6 +12,8 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fit import estimate_fit
 from core.fusion import accelerate
+from tests.support.gguf_files import write_gguf
+from tests.support.gguf_models import in_blocks, tensors_of_file, values_of_file
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,17 @@ def test_a_cache_of_given_size_holds_what_the_engine_holds(tiny, memory, dtype):
     info = load_engine(model, config).info
     assert fit.num_kv_tokens == info.num_kv_tokens > 64
     assert (fit.dtype, fit.max_model_len) == (info.dtype, info.max_model_len)
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16"])
+@pytest.mark.parametrize("change", [dict, in_blocks])
+def test_a_gguf_file_is_estimated_as_it_is_loaded(tmp_path, dtype, change):
+    file = tmp_path / "x.gguf"
+    write_gguf(file, values_of_file("llama"), change(tensors_of_file("llama")))
+    model = ModelConfig(model=str(file), dtype=dtype)
+    config = EngineConfig(kv_cache_memory=2**20, max_num_seqs=4096, max_model_len=32)
+    fit, info = estimate_fit(model, config), load_engine(model, config).info
+    assert (fit.dtype, fit.num_kv_tokens) == (info.dtype, info.num_kv_tokens)
 
 
 def test_the_context_is_lowered_as_the_engine_lowers_it():
