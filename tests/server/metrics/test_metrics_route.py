@@ -10,8 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from server.controllers import metrics
+from server.metrics.table import read_all
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import settle, until
+from tests.support.records import ended
 from tests.support.scripted import Rig
 from tests.support.source_tree import FILES, files_in, name_of, tree_of
 
@@ -216,6 +218,15 @@ async def test_the_page_is_made_beside_the_event_loop(start_app, monkeypatch):
     await scrape(app)
     assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_what_was_read_for_a_page_does_not_change_while_it_is_made(start_app):
+    serving = (await start_app()).litestar.state.serving
+    values = read_all(serving)
+    before = {metric.name: dict(found) for metric, found in values}
+    serving.records.totals(ended())
+    assert {metric.name: dict(found) for metric, found in values} == before
+    assert {metric.name: dict(found) for metric, found in read_all(serving)} != before
 
 
 def test_only_a_scrape_imports_prometheus_client():
