@@ -52,6 +52,15 @@ async def test_a_body_that_is_too_large_is_refused_however_it_comes(start_app):
     assert app.routing.traffic.body_bytes.held == 0
 
 
+async def test_a_page_of_an_allowed_origin_may_ask(start_app):
+    page = "https://page.example"
+    app = await start_app(allowed_origins=(page,))
+    asked = {"origin": page, "access-control-request-method": "POST"}
+    reply = await ask(app, "OPTIONS", CHAT, None, asked)
+    assert reply.status == 204
+    assert reply.headers["access-control-allow-origin"] == page
+
+
 async def test_bodies_that_are_held_have_a_limit_together(start_app):
     app = await start_app(max_body_size=1000)
     async with anyio.create_task_group() as tasks:

@@ -129,7 +129,9 @@ def test_a_served_model_knows_its_names_and_listens_where_only_the_router_can_co
 
 def test_models_do_not_get_the_routers_own_flags():
     environ = {"ROSEINFER_API_KEY": "k", "ROSEINFER_PORT": "1", "ROSEINFER_THREADS": "2", "A": "b"}
+    environ |= {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "9"}
     assert environ_of_models(environ) == {"ROSEINFER_THREADS": "2", "A": "b"}
+    environ |= {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "9"}
 
 
 def test_the_program_imports_neither_torch_nor_the_engine():

@@ -42,6 +42,15 @@ def test_the_least_loaded_gets_the_next_one_and_equals_take_turns(servers, load)
     assert max(upstream.num_open for upstream in servers) == 2
 
 
+def test_idle_servers_take_turns(servers):
+    chosen = []
+    for _ in range(2 * len(servers)):
+        chosen.append(choose(servers, b"", 0.0))
+        with chosen[-1].opened(0.0):
+            pass
+    assert chosen == servers * 2
+
+
 def test_a_conversation_stays_until_its_server_has_too_much(servers, load):
     key = os.urandom(16)
     own = choose(servers, key, 0.0)
