@@ -37,7 +37,7 @@ def test_the_outputs_of_a_step_are_handed_over_right_before_the_kernel(
 
     monkeypatch.setattr(FusedDecoder, "_together", compute)
     assert engine.timer.hand_over.may_wait
-    engine.add(make_request(range(5), max_tokens=3))
+    engine.add(make_request(range(5), max_tokens=3, ignore_eos=True))
     while engine.has_work:
         engine.timer.hand_over.keep(events.append, "handed over")
         engine.step()
