@@ -34,8 +34,8 @@ class Outcome:
     reason: str = ""
 
 
-def check(family: str, fields: dict[str, Any]) -> Outcome:
-    """Build, generate, load, serve, compare."""
+def check(family: str, fields: dict[str, Any], device: str = "cpu") -> Outcome:
+    """Build and generate on a CPU; load and serve on ``device``; compare."""
     given = prompts()
     try:
         model = tiny_model(tiny_config(family, **fields))
@@ -43,7 +43,7 @@ def check(family: str, fields: dict[str, Any]) -> Outcome:
     except Exception as error:  # noqa: BLE001 - transformers' own failure, listed by name
         return Outcome("not built", _line(error))
     try:
-        engine = load(model)
+        engine = load(model.to(device))
     except ModelLoadError as error:
         return Outcome("refused", str(error))
     except Exception as error:  # noqa: BLE001 - the finding
@@ -63,7 +63,7 @@ def load(model: Any, quantization: Quantization = "none") -> Engine:
         max_model_len=CONTEXT,
     )
     tokenizer = Tokenizer(byte_level(), vocab_size=vocab_size)
-    return assemble(describe(model, torch.device("cpu")), tokenizer, config, quantization).engine
+    return assemble(describe(model, model.device), tokenizer, config, quantization).engine
 
 
 def prompts() -> list[list[int]]:
