@@ -46,6 +46,7 @@ class LoadedModel:
 def describe(module: Any, device: torch.device) -> LoadedModel:
     """Prepare a module that is on ``device`` for inference, and read its configuration."""
     module = module.eval().requires_grad_(requires_grad=False)
+    skip_padding_checks(module)
     if device.type == "cpu":
         store_conv1d_by_column(module)
     text_config = module.config.get_text_config()
@@ -58,6 +59,20 @@ def describe(module: Any, device: torch.device) -> LoadedModel:
         eos_token_ids=_eos_token_ids(module),
         default_sampling=_default_sampling(module),
     )
+
+
+def skip_padding_checks(module: nn.Module) -> None:
+    """Let no pass look for padding in its token ids. Steps have none.
+
+    Models such as GPT-2 look for ``pad_token_id`` to warn. On a GPU that makes the host wait for
+    the device, which also rules out CUDA graphs.
+    """
+    for part in module.modules():
+        if hasattr(part, "warn_if_padding_and_no_attention_mask"):
+            vars(part)["warn_if_padding_and_no_attention_mask"] = _no_check
+
+
+def _no_check(*_: object) -> None: ...
 
 
 def context_length(config: Any) -> int | None:

@@ -25,6 +25,7 @@ def draw_rows(
     num_rows, vocab_size = logits.shape
     assert filters.shape == (4, num_rows), filters.shape
     assert len(random_bits) == num_rows, (len(random_bits), num_rows)
+    assert logits.is_cpu, logits.device
     logits = _rows(logits.float())
     tokens = torch.empty(num_rows, dtype=torch.int64)
     kernels.draw(

@@ -68,6 +68,8 @@ class CUDAGraphCapture:
             # memory. Later releases end the capture themselves and raise here.
             with suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(self._stream.device_index, self._pool)  # noqa: SLF001
+            # torch 2.11 begins no other capture with a pool whose only graph has failed.
+            self._pool = torch.cuda.graph_pool_handle()
             raise
         return result
 

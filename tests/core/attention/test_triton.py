@@ -57,6 +57,10 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
 
 
+HOST = torch.device("cpu")
+"""Plans for graphs read a batch on the host; they upload it themselves."""
+
+
 def batch_of(
     shapes: list[tuple[int, int]], device: torch.device, rng: random.Random | None = None
 ) -> ModelInput:
@@ -190,7 +194,7 @@ def test_a_decode_plan_equals_a_plain_plan(layer: int, device: torch.device) -> 
         backend.plan(batch)
         expected = backend.forward(*(state[:n] for state in states), layer)
         before = storage.keys[layer].clone(), storage.values[layer].clone()
-        backend.plan_decode(batch, plan)
+        backend.plan_decode(batch_of(shapes, HOST), plan)
         actual = backend.forward(*states, layer)
         assert torch.equal(actual[:n], expected)
         assert not actual[n:].any()
@@ -203,13 +207,13 @@ def test_a_decode_plan_keeps_its_tensors_and_rejects_other_steps(device: torch.d
     plan = backend.decode_plan(4, 64)
     step, words = plan.step, plan.words.data_ptr()
     for shapes in ([(63, 1)], [(0, 1), (5, 1), (40, 1), (2, 1)]):
-        backend.plan_decode(batch_of(shapes, device), plan)
+        backend.plan_decode(batch_of(shapes, HOST), plan)
         assert plan.step is step
         assert plan.words.data_ptr() == words
     with pytest.raises(AssertionError):
-        backend.plan_decode(batch_of([(64, 1)], device), plan)
+        backend.plan_decode(batch_of([(64, 1)], HOST), plan)
     with pytest.raises(AssertionError):
-        backend.plan_decode(batch_of([(4, 2)], device), plan)
+        backend.plan_decode(batch_of([(4, 2)], HOST), plan)
 
 
 def test_a_decode_plan_in_a_larger_buffer(device: torch.device) -> None:
@@ -221,7 +225,7 @@ def test_a_decode_plan_in_a_larger_buffer(device: torch.device) -> None:
     buffer = torch.zeros(2048, dtype=torch.int32, device=device)
     plan = backend.decode_plan(len(DECODES), 80, words=buffer[512:])
     host = np.full(1536, 2**31 - 1, dtype=np.int32)
-    num_words = plan.fill(batch, host)
+    num_words = plan.fill(batch_of(DECODES, HOST), host)
     buffer[512 : 512 + num_words].copy_(torch.from_numpy(host[:num_words]))
     backend.use(plan)
     assert torch.equal(backend.forward(*states, 0), expected)
@@ -355,7 +359,7 @@ def test_a_cuda_graph_replays_steps_of_other_sizes() -> None:
     backend = triton_over(random_storage(device, torch.bfloat16))
     plan = backend.decode_plan(8, 100)
     static = random_states(0, 8, torch.bfloat16, device)
-    backend.plan_decode(batch_of(ONE, device), plan)
+    backend.plan_decode(batch_of(ONE, HOST), plan)
     backend.forward(*static, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -31,6 +31,7 @@ from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.forward import GraphedForward
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
+from core.model.loaded_model import describe
 from core.model.runner import ModelRunner
 from core.sampling.processors import default_processors
 from core.sampling.processors.thinking_budget import ThinkingBudget
@@ -79,6 +80,8 @@ class FunctionCapture:
 def model_of(family: str, dtype: torch.dtype) -> tuple[nn.Module, AttentionHook]:
     """A model with fused modules, which are proved on the CPU."""
     model = copy.deepcopy(tiny_model(family))
+    model.config.pad_token_id = 3
+    model = describe(model, META).module
     hook = AttentionHook(model)
     fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
     move(model, dtype)
