@@ -22,6 +22,7 @@ shared     Qwen3-8B: 2,048 tokens in common; a prompt of 16,000 while 16 streams
 fp8        Qwen3-8B with an fp8 KV cache
 weights    products with int8 and fp8 matrices; Qwen3-8B with and without them: one stream, 32
 gaps       idle time of the device between steps, from torch's profiler
+host       the host's time for a prompt's step, with and without CUDA graphs
 peer       transformers' continuous batching with the same models and loads
 http       the loads of gpt2 and large through the server
 
@@ -90,6 +91,7 @@ NAMES = (
     "fp8",
     "weights",
     "gaps",
+    "host",
     "peer",
     "http",
 )

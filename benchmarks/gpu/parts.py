@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.gpu import http, peer, pytest_run, rates, throughput
 from benchmarks.gpu.attention import attention
+from benchmarks.gpu.host import host
 from benchmarks.gpu.idle import idle
 from benchmarks.gpu.memory import memory
 from benchmarks.gpu.options import Options
@@ -27,6 +28,7 @@ PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "fp8": throughput.fp8,
     "weights": throughput.weights,
     "gaps": idle,
+    "host": host,
     "peer": peer.peer,
     "http": http.over_http,
 }

@@ -15,6 +15,7 @@ from core.kernels.cpu.library import kernels
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.capture import CUDAGraphCapture
 from core.model.graphs.forward import with_graphs
+from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
@@ -23,11 +24,12 @@ from core.model.runner import ModelRunner
 
 def build_forward(
     model: LoadedModel,
+    hook: AttentionHook,
     attention: AttentionBackend,
     limits: Limits,
     config: EngineConfig,
 ) -> ForwardPass:
-    """The pass to serve with: on CUDA, unless ``enforce_eager``, decode steps are CUDA graphs."""
+    """The pass to serve with: on CUDA, unless ``enforce_eager``, it replays CUDA graphs."""
     is_cuda = model.device.type == "cuda"
     last_tokens = LastTokens(limits.max_num_seqs, model.device) if is_cuda else None
     eager = EagerForward(model.module, attention, model.device, last_tokens)
@@ -35,9 +37,12 @@ def build_forward(
         return eager
     return with_graphs(
         eager,
+        hook,
         CUDAGraphCapture(),
         max_num_seqs=limits.max_num_seqs,
         max_context=limits.max_model_len,
+        max_num_tokens=limits.max_num_batched_tokens,
+        num_parameters=model.num_parameters,
     )
 
 

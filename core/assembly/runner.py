@@ -68,7 +68,7 @@ def build_runner(
     if instrument is not None:
         attention = instrument(model.module, attention)
     hook.attach(attention)
-    forward = build_forward(model, attention, limits, config)
+    forward = build_forward(model, hook, attention, limits, config)
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)
     connect_hand_over(model.module, runner)

@@ -54,7 +54,7 @@ class DecodePlan(Protocol):
 
 @runtime_checkable
 class GraphableBackend(AttentionBackend, Protocol):
-    """A backend whose decode steps can be captured in CUDA graphs."""
+    """A backend for CUDA graphs: its decode steps are captured, others run between graphs."""
 
     def decode_plan(
         self, num_rows: int, max_context: int, words: torch.Tensor | None = None
@@ -66,6 +66,16 @@ class GraphableBackend(AttentionBackend, Protocol):
 
     def use(self, plan: DecodePlan) -> None:
         """Make ``forward`` compute ``plan``, with the content that its words have by then."""
+
+    def forward_into(
+        self,
+        output: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: int,
+    ) -> None:
+        """As ``forward``, into contiguous memory that exists."""
 
 
 @runtime_checkable

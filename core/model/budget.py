@@ -10,13 +10,13 @@ import torch
 from core.attention.base import BackendFactory, MeasuredFactory
 from core.contract.config import EngineConfig
 from core.layer_spec import LayerSpec
-from core.model.graphs.sizes import graphs_nbytes
+from core.model.graphs.sizes import LAUNCHES_BYTES, graphs_nbytes, piece_sizes
 from core.model.hook import AttentionHook
 from core.model.largest_step import run_largest_step
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
 from core.model.memory import CUDAMemory, cpu_budget, device_budget, enough_memory
-from core.model.step_size import step_nbytes
+from core.model.step_size import layer_nbytes, step_nbytes
 
 
 def cache_budget(
@@ -69,8 +69,14 @@ def _cuda_budget(
         budget = device_budget(
             CUDAMemory(model.device), config.gpu_memory_utilization, largest_step
         )
-    if not config.enforce_eager:
-        budget -= graphs_nbytes(
-            max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
-        )
-    return budget
+    return budget if config.enforce_eager else budget - _graphs_nbytes(model, limits)
+
+
+def _graphs_nbytes(model: LoadedModel, limits: Limits) -> int:
+    """Estimate the bytes that the CUDA graphs keep. They share what they compute with."""
+    decodes = graphs_nbytes(
+        max_num_seqs=limits.max_num_seqs, vocab_size=model.vocab_size, dtype=model.dtype
+    )
+    sizes = piece_sizes(limits.max_num_batched_tokens, model.num_parameters)
+    logits = limits.max_num_seqs * model.vocab_size * model.dtype.itemsize
+    return decodes + layer_nbytes(model, sizes[-1]) + logits + len(sizes) * LAUNCHES_BYTES

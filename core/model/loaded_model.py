@@ -34,6 +34,7 @@ class LoadedModel:
     max_model_len: int | None  # tokens; None if the configuration does not say
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
+    num_parameters: int = 0
 
     @property
     def num_token_ids(self) -> int:
@@ -58,6 +59,7 @@ def describe(module: Any, device: torch.device) -> LoadedModel:
         max_model_len=context_length(text_config),
         eos_token_ids=_eos_token_ids(module),
         default_sampling=_default_sampling(module),
+        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
     )
 
 

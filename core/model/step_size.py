@@ -1,4 +1,4 @@
-"""Estimate the memory of the largest step on a CPU, where peak usage cannot be measured."""
+"""Estimate the memory of a step where peak usage cannot be measured."""
 
 from __future__ import annotations
 
@@ -31,16 +31,20 @@ def step_nbytes(model: LoadedModel, limits: Limits) -> int:
     samples for all sequences. Layers run one after the other, and the logits after the last.
     """
     num_tokens = limits.max_num_batched_tokens
+    logits = _LOGITS_COPIES * num_tokens * model.vocab_size * _WIDE
+    samples = limits.max_num_seqs * model.vocab_size * _SAMPLED_NBYTES
+    return max(layer_nbytes(model, num_tokens), logits + samples)
+
+
+def layer_nbytes(model: LoadedModel, num_tokens: int) -> int:
+    """Return the most bytes of one layer, without weights, KV cache and attention."""
     config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]
     hidden = _number(config, "hidden_size")
     num_experts = _number(config, "num_experts_per_tok")
     experts = num_experts * _number(config, "moe_intermediate_size")
     inner = max(_number(config, "intermediate_size") or 4 * hidden, experts)
     num_rows = _HIDDEN_COPIES + _EXPERT_ROWS * num_experts
-    layer = num_tokens * (num_rows * hidden + _INNER_COPIES * inner) * _WIDE
-    logits = _LOGITS_COPIES * num_tokens * model.vocab_size * _WIDE
-    samples = limits.max_num_seqs * model.vocab_size * _SAMPLED_NBYTES
-    return max(layer, logits + samples)
+    return num_tokens * (num_rows * hidden + _INNER_COPIES * inner) * _WIDE
 
 
 def _number(config: object, name: str) -> int:

@@ -74,3 +74,13 @@ class StaticTorchBackend(PagedTorchBackend):
             weights = torch.softmax(q @ k.transpose(1, 2) * spec.scale, dim=-1)
             output[row] = (weights @ v).flatten(0, 1)
         return output
+
+    def forward_into(
+        self,
+        output: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: int,
+    ) -> None:
+        output.copy_(self.forward(query, key, value, layer))

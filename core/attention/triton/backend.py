@@ -163,9 +163,22 @@ class TritonBackend:
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int
     ) -> torch.Tensor:
+        shape = self._layers[layer].shape
+        output = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
+        self.forward_into(output, query, key, value, layer)
+        return output
+
+    def forward_into(
+        self,
+        output: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: int,
+    ) -> None:
         assert self._plan is not None
         assert query.dtype == self._dtype
-        return self._layers[layer].attend(query, key, value, self._plan)
+        self._layers[layer].attend(output, query, key, value, self._plan)
 
     def _partials_for(self, part: DecodePart) -> torch.Tensor:
         """Return memory for the partial results of the decodes of one layer.

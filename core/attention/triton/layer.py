@@ -30,14 +30,18 @@ class TritonLayer:
     max_programs: int  # of a decode launch
 
     def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: StepPlan
-    ) -> torch.Tensor:
+        self,
+        output: torch.Tensor,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        plan: StepPlan,
+    ) -> None:
         """Write keys and values, then attend. Shapes as in AttentionBackend."""
         query, key, value = (_contiguous_heads(states) for states in (query, key, value))
         keys, values, scales, shape = self.keys, self.values, self.scales, self.shape
         sinks = self.sinks
         launch_write(keys, values, key, value, plan.slots, scales, shape)
-        output = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
         if plan.decodes is not None:
             splits = plan.decodes.splits[shape.window]
             launch_decode(
@@ -57,7 +61,6 @@ class TritonLayer:
                 launch_merge(output, plan.partials, sinks, plan.decodes, splits, shape)
         if plan.chunks is not None:
             launch_chunks(output, query, keys, values, scales, sinks, plan.chunks, shape)
-        return output
 
     def num_partials(self, part: DecodePart) -> int:
         """Floats that the decodes of a step leave to the merge."""

@@ -6,13 +6,28 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from core.model.forward import Logits
+from core.model.graphs.unowned import unowned
 
 Compute: TypeAlias = Callable[[], Logits]
+
+Work: TypeAlias = Callable[..., object]
+"""What runs between two graphs; called with the tensors of its cut."""
+
+
+class Cut(Protocol):
+    """Ends a graph in the middle of a capture, and begins the next one."""
+
+    def __call__(self, work: Work, *tensors: torch.Tensor) -> None:
+        """Have every replay call ``work(*tensors)`` here. The call may launch anything."""
+
+
+ComputeInPieces: TypeAlias = Callable[[Cut], Logits]
 
 
 class GraphCapture(Protocol):
@@ -24,6 +39,13 @@ class GraphCapture(Protocol):
         Every replay writes its result to the same tensors. All graphs of one GraphCapture share
         their intermediate memory, so only one of them may run at a time. Raises RuntimeError if
         ``compute`` makes the host wait for the device.
+        """
+
+    def capture_pieces(self, compute: ComputeInPieces) -> Compute:
+        """As ``capture``, but what ``compute`` passes to its Cut runs between graphs.
+
+        The work is called in replays only, with tensors that are valid then: those of the cut, but
+        for the fact that they keep no memory alive. The result is such a tensor too.
         """
 
 
@@ -40,30 +62,60 @@ class CUDAGraphCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, compute: Compute) -> Compute:
-        graph = torch.cuda.CUDAGraph()
+        with self._on_own_stream(compute):
+            graph = _OpenGraph(self._pool)
+            with self._closed_on_failure(graph):
+                result = compute()
+                replay_graph = graph.close()
+
+        def replay() -> Logits:
+            replay_graph()
+            return result
+
+        return replay
+
+    def capture_pieces(self, compute: ComputeInPieces) -> Compute:
+        steps: list[Callable[[], object]] = []
+        with self._on_own_stream(lambda: compute(lambda *_: None)):
+            graph = _OpenGraph(self._pool)
+
+            def cut(work: Work, *tensors: torch.Tensor) -> None:
+                steps.append(graph.close())
+                steps.append(partial(work, *map(unowned, tensors)))
+                graph.open()
+
+            with self._closed_on_failure(graph):
+                values = compute(cut).values
+                steps.append(graph.close())
+        result = Logits(unowned(values))
+
+        def replay() -> Logits:
+            for step in steps:
+                step()
+            return result
+
+        return replay
+
+    @contextmanager
+    def _on_own_stream(self, compute: Callable[[], object]) -> Iterator[None]:
+        """Run ``compute``, then the block, which captures it."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             with _synchronisation_raises():
                 compute()
             self._stream.synchronize()
             with _no_garbage_collection():
-                result = self._capture(graph, compute)
+                yield
         torch.cuda.current_stream().wait_stream(self._stream)
 
-        def replay() -> Logits:
-            graph.replay()
-            return result
-
-        return replay
-
-    def _capture(self, graph: torch.cuda.CUDAGraph, compute: Compute) -> Logits:
+    @contextmanager
+    def _closed_on_failure(self, graph: _OpenGraph) -> Iterator[None]:
+        graph.open()
         try:
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            result = compute()
-            graph.capture_end()
+            yield
         except BaseException:
             with suppress(RuntimeError):  # it only repeats the first error
-                graph.capture_end()
+                graph.close()
             # After a failed capture torch 2.11 still allocates from this pool and cannot free
             # memory. Later releases end the capture themselves and raise here.
             with suppress(RuntimeError):
@@ -71,7 +123,24 @@ class CUDAGraphCapture:
             # torch 2.11 begins no other capture with a pool whose only graph has failed.
             self._pool = torch.cuda.graph_pool_handle()
             raise
-        return result
+
+
+class _OpenGraph:
+    """The graph that is being captured."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._graph = torch.cuda.CUDAGraph()
+
+    def open(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+
+    def close(self) -> Callable[[], object]:
+        """End the capture; return what replays the graph."""
+        self._graph.capture_end()
+        replay: Callable[[], object] = self._graph.replay
+        return replay
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""GraphedForward: a forward pass that replays decode steps and runs all others eagerly."""
+"""GraphedForward: a forward pass that replays decode steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from core.attention.base import GraphableBackend
 from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model.graphs.capture import GraphCapture
 from core.model.graphs.decode import DecodeGraph, plan_start
-from core.model.graphs.sizes import graph_batch_sizes
+from core.model.graphs.pieces import PiecewiseForward
+from core.model.graphs.sizes import graph_batch_sizes, piece_sizes
+from core.model.hook import AttentionHook
 from core.model_input import ModelInput
 from core.pinned import Uploads
 
@@ -20,18 +22,30 @@ logger = logging.getLogger("roseinfer.core")
 
 
 def with_graphs(
-    eager: EagerForward, capture: GraphCapture, *, max_num_seqs: int, max_context: int
+    eager: EagerForward,
+    hook: AttentionHook,
+    capture: GraphCapture,
+    *,
+    max_num_seqs: int,
+    max_context: int,
+    max_num_tokens: int,
+    num_parameters: int,
 ) -> ForwardPass:
-    """Capture the decode steps of ``eager``, or return it unchanged if that is impossible.
+    """Capture the steps of ``eager``, or return it unchanged if that is impossible.
 
-    ``max_context`` is the longest context of a sequence in tokens.
+    ``hook`` routes the attention of its model. ``max_context`` is the longest context of a
+    sequence, ``max_num_tokens`` the most of a step; ``num_parameters`` are the model's.
     """
     backend = eager.backend
     if not isinstance(backend, GraphableBackend):
         return eager
     try:
-        return GraphedForward(
+        decodes = GraphedForward(
             eager, backend, capture, max_num_seqs=max_num_seqs, max_context=max_context
+        )
+        sizes = piece_sizes(max_num_tokens, num_parameters)
+        return PiecewiseForward(
+            decodes, backend, hook, capture, sizes=sizes, max_num_logits=max_num_seqs
         )
     except RuntimeError as error:  # the pass waits for the device, or memory is exhausted
         reason = str(error).strip().partition("\n")[0]
@@ -42,7 +56,7 @@ def with_graphs(
 
 
 class GraphedForward:
-    """See ForwardPass. Steps of one token a sequence are replayed; all others are eager."""
+    """See ForwardPass. Steps of one token a sequence are replayed; all others are ``eager``."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from tests.support.static_attention import StaticTorchBackend
 from tests.support.tiny_engine import BLOCK_SIZE, build_engine, prompts, request, run, token_ids
 
 CPU = torch.device("cpu")
+LIMITS = {"max_num_seqs": 4, "max_context": 64, "max_num_tokens": 32, "num_parameters": 9}
 
 
 def graphed(eager: EagerForward, **limits) -> GraphedForward:
@@ -38,7 +39,7 @@ class Rig:
 
     def __init__(self, family: str, lengths: list[int], backend=StaticTorchBackend) -> None:
         model = copy.deepcopy(tiny_model(family))  # the hook's own
-        hook = AttentionHook(model)
+        self.hook = hook = AttentionHook(model)
         self.storage = KVStorage(
             hook.layers, num_blocks=80, block_size=BLOCK_SIZE, dtype=torch.float32, device=CPU
         )
@@ -46,7 +47,7 @@ class Rig:
         for tensor in [*self.storage.keys, *self.storage.values]:
             tensor.copy_(torch.randn(tensor.shape, generator=generator))
         self.backend = backend(self.storage, hook.layers)
-        hook.install(self.backend.forward)
+        hook.attach(self.backend)
         self.last = LastTokens(16, CPU)
         self.eager = EagerForward(model, self.backend, CPU, self.last)
         self.sequences = []
@@ -163,7 +164,7 @@ class FailingCapture:
 def test_a_pass_that_cannot_be_captured_stays_eager(caplog):
     rig = Rig("gpt2", [9, 6])
     expected = rig.run(rig.eager)
-    forward = with_graphs(rig.eager, FailingCapture(), max_num_seqs=4, max_context=64)
+    forward = with_graphs(rig.eager, rig.hook, FailingCapture(), **LIMITS)
     assert forward is rig.eager
     assert "operation not permitted when stream is capturing" in caplog.text
     assert "more of it" not in caplog.text
@@ -172,7 +173,7 @@ def test_a_pass_that_cannot_be_captured_stays_eager(caplog):
 
 def test_a_backend_without_decode_plans_stays_eager():
     rig = Rig("gpt2", [9], backend_factory("torch"))
-    assert with_graphs(rig.eager, FailingCapture(), max_num_seqs=4, max_context=64) is rig.eager
+    assert with_graphs(rig.eager, rig.hook, FailingCapture(), **LIMITS) is rig.eager
 
 
 # Whole requests
