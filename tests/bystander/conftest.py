@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -126,11 +127,14 @@ def quick_pooling_stand(start_pooling) -> Iterator[Stand]:
 
 @pytest.fixture(scope="package")
 def pooling_stands(start_pooling) -> Iterator[dict[str, Stand]]:
+    """Their bystanders are quiet: they would take the processors from the other stands."""
     kinds = ("embed", "score")
     stands = {kind: Stand(start_pooling(kind), size=1, num_tokens=0, kind=kind) for kind in kinds}
-    yield stands
-    for stand in stands.values():
-        stand.close()
+    with ExitStack() as stack:
+        for stand in stands.values():
+            stack.callback(stand.close)
+            stack.enter_context(stand.quiet())
+        yield stands
 
 
 @pytest.fixture(scope="package")

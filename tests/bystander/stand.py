@@ -218,8 +218,19 @@ class Stand:
         """No bystander sends anything while the body runs."""
         self._witness.ask("pause")
         eventually(self._is_idle, what="an idle server")
-        yield
+        try:
+            yield
+        finally:
+            self._witness.ask("resume")
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """The bystanders of a quiet stand are back while the body runs."""
         self._witness.ask("resume")
+        try:
+            yield
+        finally:
+            self._witness.ask("pause")
 
     def footprint(self) -> Footprint:
         return Footprint.of(self.server)

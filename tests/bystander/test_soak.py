@@ -34,22 +34,27 @@ def test_attack(stand: Stand, attack: Attack, table: Table) -> None:
 
 @pytest.mark.parametrize("attack", POOLING, ids=lambda attack: attack.name)
 def test_attack_on_vectors_and_scores(
-    pooling_stands: dict[str, Stand], attack: Attack, table: Table
+    stand: Stand, pooling_stands: dict[str, Stand], attack: Attack, table: Table
 ) -> None:
-    outcome = pooling_stands[attack.kind].run(attack, calm_seconds=3)
+    attacked = pooling_stands[attack.kind]
+    with stand.quiet(), attacked.awake():
+        outcome = attacked.run(attack, calm_seconds=3)
     table.add("Attacks on vectors and scores", outcome.row())
     assert not outcome.broken, str(outcome)
 
 
 @pytest.mark.parametrize("attack", OWN, ids=lambda attack: attack.name)
-def test_attack_on_a_server_of_its_own(start_server, attack: Attack, table: Table) -> None:
-    server = start_server(*attack.flags, **attack.server_options).wait_ready()
-    stand = Stand(server, size=1, num_tokens=900)
-    try:
-        outcome = stand.run(attack, calm_seconds=3)
-    finally:
-        stand.close()
-        server.stop()
+def test_attack_on_a_server_of_its_own(
+    stand: Stand, start_server, attack: Attack, table: Table
+) -> None:
+    with stand.quiet():
+        server = start_server(*attack.flags, **attack.server_options).wait_ready()
+        attacked = Stand(server, size=1, num_tokens=900)
+        try:
+            outcome = attacked.run(attack, calm_seconds=3)
+        finally:
+            attacked.close()
+            server.stop()
     table.add("Attacks", outcome.row())
     assert not outcome.broken, str(outcome)
 
