@@ -17,7 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before
 
 from benchmarks.engine_client import EngineClient
 from benchmarks.jobs import answer_jobs
-from server.process import SWITCH_INTERVAL
+from server.program import SWITCH_INTERVAL
 from server.settings import Settings, parse_settings
 
 

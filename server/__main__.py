@@ -18,7 +18,7 @@ from server.commands import (
     build_parser,
     parse_command,
 )
-from server.program import exit_process, set_up
+from server.program import exit_process, set_up, set_up_server
 
 if TYPE_CHECKING:
     from server.loaded import Loaded
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
-    set_up(settings.log_level, settings.log_format)
+    set_up_server(settings)
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -29,7 +30,8 @@ def keys_lifespan(
 ) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
     """Warn of unsafe settings, and read the file of keys again on SIGHUP.
 
-    A file that cannot be used changes nothing. Without a file, SIGHUP keeps its meaning.
+    A file that cannot be used changes nothing. Without a file, SIGHUP keeps its meaning. Only the
+    main thread gets signals: the keys of an application on another one stay as they are.
     """
     file = settings.api_key_file
 
@@ -37,7 +39,7 @@ def keys_lifespan(
     async def lifespan(_app: Litestar) -> AsyncIterator[None]:
         for warning in _warnings(settings, keys):
             logger.warning(warning)
-        if file is None:
+        if file is None or threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()

@@ -17,14 +17,11 @@ from server.loaded import Loaded
 from server.settings import Settings
 from server.start_up.start_up import StartUp
 
-SWITCH_INTERVAL = 0.0005
-"""Seconds after which the core thread releases the GIL to the event loop."""
-
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve until a signal or a failure and return the exit code. Main thread only.
 
-    ``load`` replaces the loader of ``settings.model``.
+    ``set_up_server`` has prepared the process. ``load`` replaces the loader of ``settings.model``.
     """
     try:
         front = open_front(settings)
@@ -46,7 +43,6 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
                 exit_code = 2 if is_load_error else 1
                 server.end_failed()
 
-    sys.setswitchinterval(SWITCH_INTERVAL)
     start_up = StartUp(settings, load)
     app = create_app(settings, load=start_up.load, on_event=on_event)
     config = server_config(with_edge(app, settings), settings)

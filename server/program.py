@@ -8,6 +8,19 @@ from typing import NoReturn
 
 from core.machine import num_cores
 from server import heap, logs
+from server.settings import Settings
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which the core thread releases the GIL to the event loop."""
+
+
+def set_up_server(settings: Settings) -> None:
+    """Prepare the process of one server, before torch is imported.
+
+    ``roseinfer serve`` and a replica of Ray Serve begin with it.
+    """
+    set_up(settings.log_level, settings.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def set_up(log_level: str, log_format: str = "text", *, computes: bool = True) -> None:

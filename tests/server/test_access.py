@@ -5,8 +5,9 @@ import os
 import signal
 import threading
 
+import anyio
 import pytest
-from anyio import lowlevel
+from anyio import lowlevel, to_thread
 
 from server.access import keys_lifespan, keys_of
 from server.settings import Settings, parse_settings
@@ -127,3 +128,16 @@ async def test_a_file_that_others_can_read_is_warned_of(caplog, key_file):
     [line] = await warnings(caplog, api_key_file=KeyFile.read(str(key_file)))
     assert "can read the API keys" in line
     assert "secret" not in line
+
+
+async def test_an_application_on_another_thread_keeps_its_keys(key_file):
+    """Only the main thread gets signals. A replica of Ray Serve is on another one."""
+    settings = Settings(api_key_file=KeyFile.read(str(key_file)))
+    keys = keys_of(settings)
+
+    async def live():
+        async with keys_lifespan(settings, keys)(None):
+            pass
+
+    await to_thread.run_sync(anyio.run, live)
+    assert keys.find(b"secret").name == "alice"
