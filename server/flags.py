@@ -117,14 +117,15 @@ class Switch(Flag):
         return self.default_text
 
     def action(self, default: Any, given: str) -> dict[str, Any]:
-        word = given.lower()
-        if word not in _YES | _NO:
-            raise ValueError(f"{variable(self.name)}: {word!r} is neither yes nor no")
+        try:
+            is_given = is_yes(given)
+        except ValueError as error:
+            raise ValueError(f"{variable(self.name)}: {error}") from None
         const = not default
         return {
             "action": "store_const",
             "const": const,
-            "default": const if word in _YES else bool(default),
+            "default": const if is_given else bool(default),
         }
 
 
@@ -233,6 +234,14 @@ def new_program() -> tuple[Parser, Commands]:
         "--max-num-seqs as ROSEINFER_MAX_NUM_SEQS.",
     )
     return parser, parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+
+def is_yes(text: str) -> bool:
+    """Whether a word turns a switch on. Raises ValueError for one that says neither yes nor no."""
+    word = text.lower()
+    if word not in _YES | _NO:
+        raise ValueError(f"{word!r} is neither yes nor no")
+    return word in _YES
 
 
 def variable(name: str) -> str:

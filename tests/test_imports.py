@@ -193,6 +193,11 @@ def test_shipped_code_imports_no_tests_and_no_test_tools():
         assert not tops_of(file) & {"tests", "compat_tests", "pytest", "hypothesis", "openai"}, file
 
 
+def test_only_the_replicas_of_ray_serve_import_ray():
+    importers = {name_of(file) for file in FILES if tops_of(file) & {"ray", "starlette"}}
+    assert importers == {"server/scale/app.py", "server/scale/edge.py"}
+
+
 def test_core_imports_from_its_own_layer_or_earlier_ones():
     for module in sorted(m for m in MODULES if m.startswith("core.")):
         imported = {name for name in imports_of(MODULES[module]) if is_in(name, "core")} - {"core"}
