@@ -1,6 +1,7 @@
 # make serve   install roseinfer the way users do, and serve the built-in model
 # make check   lint, types and unit tests: under a minute on two cores
-# make test    every test but those of test-zoo, test-real, test-deploy, test-docs, test-browser and soak;
+# make test    every test but those of test-zoo, test-real, test-deploy, test-docs, test-browser,
+#              test-ray and soak;
 #              Triton's kernels run in its interpreter where there is no GPU
 #
 # Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
@@ -17,10 +18,10 @@ PACKAGES := bench core schemas server
 SOURCES := pyproject.toml README.md LICENSE \
 	$(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 
-UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy and not browser
+UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy and not browser and not ray
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
-.PHONY: test-deploy test-docs test-browser site soak lint types format clean
+.PHONY: test-deploy test-docs test-browser test-ray site soak lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
@@ -52,6 +53,19 @@ test-zoo: $(VENV)/.installed-dev
 test-browser: $(VENV)/.installed-dev
 	$(PIP) install ".[browser]"
 	$(PYTEST) --numprocesses=0 tests/browser -m browser $(ARGS)
+
+# Replicas behind Ray Serve that are killed, replaced and overrun: some minutes, in an environment
+# of its own. Writes the table of docs/several-machines.md.
+test-ray: $(VENV)-ray/.installed
+	$(VENV)-ray/bin/python -m pytest --numprocesses=0 tests/ray -m ray \
+		--matrix-page docs/several-machines.md $(ARGS)
+
+$(VENV)-ray/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check "torch==2.13.0" "setuptools>=77"
+	rm -rf build
+	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check ".[dev,ray]"
+	touch $@
 
 # Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
 # docs/reliability.md. The machine must be otherwise quiet.
@@ -110,7 +124,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(VENV)-frameworks site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-ray site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # setuptools packages whatever it finds in build/, so every installation removes it first.
 

@@ -24,7 +24,7 @@ SECTIONS = (
     ("Start", ("getting-started", "sdks", "clients", "terminal", "ui")),
     ("Requests", ("sampling", "structured-output", "api", "responses", "messages", "ollama")),
     ("Models", ("models", "quantisation", "quantised-models", "embeddings")),
-    ("Operating", ("operating", "metrics", "deployment", "routing", "flags")),
+    ("Operating", ("operating", "metrics", "deployment", "routing", "several-machines", "flags")),
     ("Bounds", ("limits", "reliability")),
     ("Inside", ("architecture", "benchmarks")),
 )
