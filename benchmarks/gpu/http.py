@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ def over_http(options: Options) -> Iterator[Row]:
         ("gpt2", (loads.STAGGERED, loads.OFFLINE, loads.SINGLE)),
         (LARGE, loads.CONCURRENT),
     ):
+        start = time.perf_counter()
         with _served(options, name) as server:
+            yield {"name": f"{name} ready", "seconds": time.perf_counter() - start}
             warm_up = loads.fit(loads.WARM_UP, tiny=options.tiny)
             server.measure(warm_up, seed="warm-up", limit=RUN_TIMEOUT)
             for scenario in scenarios:

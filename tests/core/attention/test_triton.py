@@ -369,7 +369,7 @@ def test_a_cuda_graph_replays_steps_of_other_sizes() -> None:
         n = len(shapes)
         backend.plan(batch)
         expected = backend.forward(*(state[:n] for state in static), 0)
-        backend.plan_decode(batch, plan)
+        backend.plan_decode(batch_of(shapes, HOST), plan)
         graph.replay()
         assert torch.equal(output[:n], expected)
         assert not output[n:].any()

@@ -14,7 +14,7 @@ from core.contract.params import SamplingParams
 from core.engine import Engine
 from core.model.forward import EagerForward, Logits
 from core.model.graphs.capture import CUDAGraphCapture
-from core.model.graphs.forward import GraphedForward
+from core.model.graphs.pieces import PiecewiseForward
 
 pytestmark = [
     pytest.mark.gpu,
@@ -66,7 +66,7 @@ def test_graphs_and_async_scheduling_change_no_token():
         engine = engine_of(**limits)
         assert engine._pipeline._async_scheduling
         forward = engine._pipeline._runner._forward
-        assert isinstance(forward, GraphedForward) != ("enforce_eager" in limits)
+        assert isinstance(forward, PiecewiseForward) != ("enforce_eager" in limits)
         assert texts(engine, requests()) == expected
         assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
