@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -15,6 +13,7 @@ from schemas.records import RequestRecord
 from server.records.record import record_of
 from server.records.totals import RequestTotals
 from server.records.trace import Trace
+from server.shelves import Shelves
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -31,28 +30,16 @@ RecordListener: TypeAlias = Callable[[RequestRecord], None]
 """Called on the event loop with each request that has ended."""
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """The records of one key, oldest first, each with its bytes."""
-
-    records: deque[tuple[RequestRecord, int]] = field(default_factory=deque)
-    num_bytes: int = 0
-
-
 class RequestLog:
-    """Keeps the last records of each key, up to two limits of all together. Event loop only.
-
-    Of too many records, the key with the most gives up its oldest; of too many bytes, the key with
-    the most bytes.
-    """
+    """Keeps the last records of each key, as Shelves do. Event loop only."""
 
     def __init__(self, model: str, max_records: int, max_bytes: int = MAX_BYTES) -> None:
         """``model`` is the model's id in records. ``max_records`` 0 keeps nothing."""
         self._model = model
         self._max_records, self._max_bytes = max_records, max_bytes
         self._running: dict[Trace, None] = {}
-        self._shelves: dict[str, _Shelf] = {}
-        self._num_records = self._num_bytes = 0
+        self._records: Shelves[int, RequestRecord] = Shelves(max_records, max_bytes)
+        self._num_ended = 0
         self.totals = RequestTotals()
         """Of all requests that have ended."""
         self._listeners: list[RecordListener] = [self.totals]
@@ -82,9 +69,7 @@ class RequestLog:
         """The newest requests of a key, running ones included, without texts."""
         running = sorted(self._running_of(key), key=lambda trace: trace.started_at, reverse=True)
         records = [self._record_so_far(trace) for trace in running[:limit]]
-        shelf = self._shelves.get(key)
-        if shelf is not None:
-            records += [record for record, _ in shelf.records]
+        records += self._records.newest_of(key)
         records.sort(key=lambda record: record.started_at, reverse=True)
         return [
             msgspec.structs.replace(_as_seen(record), prompt=None, text=None)
@@ -96,8 +81,7 @@ class RequestLog:
         for trace in reversed(self._running_of(key)):
             if name in (trace.id, trace.request_id):
                 return _as_seen(self._record_so_far(trace))
-        shelf = self._shelves.get(key)
-        for record, _ in () if shelf is None else reversed(shelf.records):
+        for record in self._records.newest_of(key):
             if name in (record.id, record.request_id):
                 return _as_seen(record)
         return None
@@ -117,33 +101,8 @@ class RequestLog:
             if size > self._max_bytes // MAX_TEXT_SHARE:
                 record = msgspec.structs.replace(record, prompt=None, text=None)
                 size = RECORD_SIZE
-        shelf = self._shelves.get(record.key)
-        if shelf is None:
-            shelf = self._shelves[record.key] = _Shelf()
-        shelf.records.append((record, size))
-        self._count(shelf, 1, size)
-        while self._num_records > self._max_records:
-            self._drop_oldest_of(max(self._shelves, key=self._num_records_of))
-        while self._num_bytes > self._max_bytes:
-            self._drop_oldest_of(max(self._shelves, key=self._num_bytes_of))
-
-    def _num_records_of(self, key: str) -> int:
-        return len(self._shelves[key].records)
-
-    def _num_bytes_of(self, key: str) -> int:
-        return self._shelves[key].num_bytes
-
-    def _drop_oldest_of(self, key: str) -> None:
-        shelf = self._shelves[key]
-        _, size = shelf.records.popleft()
-        self._count(shelf, -1, -size)
-        if not shelf.records:
-            del self._shelves[key]
-
-    def _count(self, shelf: _Shelf, num_records: int, num_bytes: int) -> None:
-        self._num_records += num_records
-        self._num_bytes += num_bytes
-        shelf.num_bytes += num_bytes
+        self._num_ended += 1  # ids are the clients', so they may repeat
+        self._records.put(record.key, self._num_ended, record, size)
 
 
 def _as_seen(record: RequestRecord) -> RequestRecord:

@@ -121,7 +121,8 @@ def test_threads():
         thread.join()
     kept = [(t, i) for t in range(4) for i in range(500) if store.get(f"t{t}", f"r{i}")]
     assert 0 < len(kept) <= 50
+    store.check()
     for tenant, i in kept:
         assert store.delete(f"t{tenant}", f"r{i}")
-    assert store._num_bytes == store._num_responses == 0
-    assert store._shelves == {}
+    store.check()
+    assert all(store.item(f"t{t}", f"msg_{i}") is None for t in range(4) for i in range(500))

@@ -1,0 +1,105 @@
+"""Shelves: what is kept for each of its owners, up to two limits of all together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _Shelf(Generic[K, V]):
+    """What one owner has, oldest first, each with its bytes."""
+
+    values: OrderedDict[K, tuple[V, int]] = field(default_factory=OrderedDict)
+    num_bytes: int = 0
+
+
+class Shelves(Generic[K, V]):
+    """The newest values of each owner. Not locked.
+
+    Of too many values, the owner with the most gives up its oldest; of too many bytes, the owner
+    with the most bytes.
+    """
+
+    def __init__(self, max_values: int, max_bytes: int) -> None:
+        self._max_values, self._max_bytes = max_values, max_bytes
+        self._shelves: dict[str, _Shelf[K, V]] = {}
+        self._num_values = self._num_bytes = 0
+
+    def put(self, owner: str, key: K, value: V, size: int) -> list[tuple[str, V]]:
+        """Keep a value of ``size`` bytes; its owner has none of this key.
+
+        Returns what had to go for it, with its owners.
+        """
+        shelf = self._shelves.get(owner)
+        if shelf is None:
+            shelf = self._shelves[owner] = _Shelf()
+        assert key not in shelf.values
+        shelf.values[key] = value, size
+        self._count(shelf, 1, size)
+        gone = []
+        while self._num_values > self._max_values:
+            gone.append(self._drop_oldest_of(max(self._shelves, key=self._num_values_of)))
+        while self._num_bytes > self._max_bytes:
+            gone.append(self._drop_oldest_of(max(self._shelves, key=self._num_bytes_of)))
+        return gone
+
+    def get(self, owner: str, key: K) -> V | None:
+        """The owner's value of this key."""
+        shelf = self._shelves.get(owner)
+        kept = None if shelf is None else shelf.values.get(key)
+        return None if kept is None else kept[0]
+
+    def pop(self, owner: str, key: K) -> V | None:
+        """Forget a value. Returns it; None if there is none."""
+        shelf = self._shelves.get(owner)
+        if shelf is None or key not in shelf.values:
+            return None
+        value, size = shelf.values.pop(key)
+        self._count(shelf, -1, -size)
+        if not shelf.values:
+            del self._shelves[owner]
+        return value
+
+    def newest_of(self, owner: str) -> Iterator[V]:
+        """The owner's values, newest first."""
+        shelf = self._shelves.get(owner)
+        kept = () if shelf is None else reversed(shelf.values.values())
+        return (value for value, _ in kept)
+
+    def all(self) -> Iterator[tuple[str, V]]:
+        """Every value, with its owner."""
+        for owner, shelf in self._shelves.items():
+            for value, _ in shelf.values.values():
+                yield owner, value
+
+    def check(self) -> None:
+        """Fail unless the counts are those of what is kept, and within the limits."""
+        for shelf in self._shelves.values():
+            assert shelf.values, "an owner without values"
+            assert shelf.num_bytes == sum(size for _, size in shelf.values.values())
+        assert self._num_bytes == sum(shelf.num_bytes for shelf in self._shelves.values())
+        assert self._num_values == sum(len(shelf.values) for shelf in self._shelves.values())
+        assert self._num_values <= self._max_values
+        assert self._num_bytes <= self._max_bytes
+
+    def _num_values_of(self, owner: str) -> int:
+        return len(self._shelves[owner].values)
+
+    def _num_bytes_of(self, owner: str) -> int:
+        return self._shelves[owner].num_bytes
+
+    def _drop_oldest_of(self, owner: str) -> tuple[str, V]:
+        value = self.pop(owner, next(iter(self._shelves[owner].values)))
+        assert value is not None
+        return owner, value
+
+    def _count(self, shelf: _Shelf[K, V], num_values: int, num_bytes: int) -> None:
+        self._num_values += num_values
+        self._num_bytes += num_bytes
+        shelf.num_bytes += num_bytes

@@ -1,0 +1,52 @@
+"""Shelves: whose values stay, and that nothing of those that go is left."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from server.shelves import Shelves
+
+
+@pytest.fixture
+def shelves() -> Shelves[str, str]:
+    return Shelves(max_values=4, max_bytes=100)
+
+
+def test_values_are_found_by_owner_and_key_and_newest_first(shelves):
+    for name in ("x", "y", "z"):
+        assert shelves.put("a", name, f"value of {name}", 1) == []
+    assert shelves.get("a", "y") == "value of y"
+    assert shelves.get("b", "y") is shelves.get("a", "?") is None
+    assert list(shelves.newest_of("a")) == ["value of z", "value of y", "value of x"]
+    assert list(shelves.newest_of("b")) == []
+    assert shelves.pop("a", "y") == "value of y"
+    assert shelves.pop("a", "y") is shelves.pop("b", "y") is None
+    assert list(shelves.all()) == [("a", "value of x"), ("a", "value of z")]
+
+
+def test_the_owner_of_the_most_gives_way_and_is_told_who(shelves):
+    shelves.put("few", "0", "few's", 1)
+    for number in range(3):
+        shelves.put("many", str(number), f"many's {number}", 1)
+    assert shelves.put("many", "3", "many's 3", 1) == [("many", "many's 0")]
+    assert shelves.put("few", "1", "few's second", 95) == [("many", "many's 1")]
+    assert shelves.put("third", "0", "third's", 90) == [
+        ("few", "few's"),
+        ("few", "few's second"),
+    ]
+    shelves.check()
+
+
+def test_drawn_turns_keep_the_limits():
+    draw = random.Random(3)
+    shelves: Shelves[int, int] = Shelves(max_values=20, max_bytes=500)
+    for turn in range(3000):
+        owner = draw.choice("abc")
+        if draw.random() < 0.3:
+            shelves.pop(owner, draw.randrange(turn + 1))
+        else:
+            shelves.put(owner, turn, turn, draw.randrange(1, 120))
+        shelves.check()
+    assert sum(1 for _ in shelves.all()) > 3
