@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.post import post_json
 from benchmarks.process import ServerProcess
 from benchmarks.quality_text import WINDOW, windows
 from core.text.tokenizer import Tokenizer
@@ -34,18 +32,10 @@ Answers = list[list[int]]
 Ask = Callable[[str, list[int], int], list[int]]
 
 
-def post(url: str, body: dict[str, Any]) -> Any:
-    """Send a request and return the decoded answer."""
-    data = json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=START_TIMEOUT) as answer:
-        return json.load(answer)
-
-
 def ask_roseinfer(url: str, prompt: list[int], num_tokens: int) -> list[int]:
     """Continue a prompt; the ids of the tokens."""
     body = {"prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
-    answer = post(f"{url}/v1/completions", body | {"return_token_ids": True})
+    answer = post_json(f"{url}/v1/completions", body | {"return_token_ids": True})
     ids: list[int] = answer["choices"][0]["token_ids"]
     return ids
 
@@ -53,7 +43,7 @@ def ask_roseinfer(url: str, prompt: list[int], num_tokens: int) -> list[int]:
 def ask_llama(url: str, prompt: list[int], num_tokens: int) -> list[int]:
     """Continue a prompt; the ids of the tokens."""
     body = {"prompt": prompt, "n_predict": num_tokens, "temperature": 0, "ignore_eos": True}
-    answer = post(f"{url}/completion", body | {"return_tokens": True, "cache_prompt": False})
+    answer = post_json(f"{url}/completion", body | {"return_tokens": True, "cache_prompt": False})
     ids: list[int] = answer["tokens"]
     return ids
 

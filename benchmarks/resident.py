@@ -11,15 +11,14 @@ tokenizer, cache and workspaces. Prints it in MB and as a ratio to the size of t
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.post import post
 from benchmarks.process import ServerProcess
 from server.trimmer import DELAY
 
@@ -56,12 +55,7 @@ def measure(model: str | None, flags: Sequence[str] = ()) -> Resident:
         ServerProcess(command, Path(folder) / "log") as server,
     ):
         server.wait_ready(START_TIMEOUT)
-        body = json.dumps({"prompt": "A short", "max_tokens": 8}).encode()
-        request = urllib.request.Request(
-            f"{server.url}/v1/completions", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request) as answer:
-            assert answer.status == 200
+        post(f"{server.url}/v1/completions", {"prompt": "A short", "max_tokens": 8})
         time.sleep(10 * DELAY)
         return Resident.of(server.pid)
 

@@ -21,12 +21,12 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
 
 from bench.random_model import cached_random_model
+from benchmarks.post import post
 
 ROOT = Path(__file__).resolve().parents[1]
 SMOL = Path.home() / ".cache" / "roseinfer" / "real-models" / "smollm2-135m-instruct"
@@ -73,13 +73,9 @@ def ask(url: str, model: str, *, is_chat: bool, is_stream: bool) -> str:
     else:
         body["prompt"] = "Once upon a time"
     path = "/v1/chat/completions" if is_chat else "/v1/completions"
-    request = urllib.request.Request(
-        url + path, json.dumps(body).encode(), {"content-type": "application/json"}
-    )
     try:
-        with urllib.request.urlopen(request, timeout=600) as reply:
-            data = reply.read()
-    except (OSError, urllib.error.HTTPError) as error:
+        data = post(url + path, body)
+    except OSError as error:
         return repr(error)
     if not is_stream:
         return "" if json.loads(data)["choices"][0]["finish_reason"] else "no finish reason"

@@ -11,13 +11,15 @@ import uvloop
 
 from benchmarks.front_end.child import Child
 from benchmarks.front_end.client import read_streams, request_bytes
-from benchmarks.front_end.paced import load_paced
+from benchmarks.front_end.paced import MARGIN, load_paced
 from server.__main__ import run
 from server.program import exit_process
 from server.settings import parse_settings
 
 
 def measure(options: argparse.Namespace) -> None:
+    if options.tokens <= 2 * MARGIN:  # no step would count
+        raise SystemExit(f"--tokens must be more than {2 * MARGIN}: the margins do not count")
     child = Child("serve-paced", f"--streams={options.streams}", f"--step-ms={options.step_ms}")
     try:
         url = child.read_url()
