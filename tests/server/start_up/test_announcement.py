@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import contextlib
 import io
+import json
+import re
+import shlex
 
+import msgspec
 import pytest
 
 from core import load_progress
 from core.contract.info import EngineInfo, PoolingInfo
 from core.load_progress import LoadProgress, LoadStage
+from server.connections.opening import open_front
 from server.settings import Settings
-from server.start_up.announcement import facts_of
+from server.start_up.announcement import announce, facts_of
 from server.start_up.reported import reported
 from server.start_up.screen import StartScreen, amount
 from tests.support.stages_seen import StagesSeen
@@ -87,3 +93,82 @@ def test_a_load_reports_while_it_runs():
     assert reported(Settings(), load, progress)() == "loaded"
     assert progress.names == ["loading"]
     assert load_progress.listener() is None
+
+
+class Stream(io.StringIO):
+    """A stdout that says whether it is a terminal."""
+
+    def __init__(self, *, is_terminal):
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+
+@pytest.fixture
+def announced(monkeypatch):
+    """What is printed for a server on a free port, without styles; the port becomes 8000."""
+
+    def print_it(info, *, is_terminal, **settings):
+        stream = Stream(is_terminal=is_terminal)
+        given = Settings(port=0, **settings)
+        with contextlib.closing(open_front(given)) as front, monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", stream)
+            announce(given, front, info)
+            port = front.url.rpartition(":")[2]
+        return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).replace(port, "8000")
+
+    return print_it
+
+
+CURL = "Try:  curl http://127.0.0.1:8000"
+
+
+def test_lines_where_stdout_is_no_terminal(announced):
+    first, last = announced(INFO, is_terminal=False).splitlines()
+    assert first == (
+        "Serving roseinfer-tiny: bfloat16 on cpu, context 40960 tokens, "
+        "room for 131072 in the cache."
+    )
+    assert last.startswith(f"{CURL}/v1/chat/completions -H ")
+
+
+def test_a_table_on_a_terminal(announced, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    *table, last = announced(INFO, is_terminal=True, api_keys=("k",)).splitlines()
+    rows = dict(line.split(maxsplit=1) for line in map(str.strip, table) if line)
+    assert rows == {
+        "model": "roseinfer-tiny",
+        "dtype": "bfloat16 on cpu",
+        "context": "40,960 tokens",
+        "cache": "131,072 tokens",
+        "threads": "8",
+        "kernels": "bfloat16 weights in compiled kernels",
+        "URL": "http://127.0.0.1:8000/v1",
+        "keys": "1 given",
+        "page": "http://127.0.0.1:8000/",
+    }
+    assert last.startswith(f"{CURL}/v1/chat/completions -H ")
+
+
+def test_a_long_value_is_folded_not_cut(announced, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    names = tuple(f"a-long-name-of-a-model-{number}" for number in range(3))
+    table = announced(INFO, is_terminal=True, served_model_names=names)
+    assert "".join(table.split()).startswith(f"model{','.join(names)}dtype")
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "body"),
+    [
+        ("embed", "/v1/embeddings", {"input": "Hello!"}),
+        ("score", "/v1/rerank", {"query": "Who?", "documents": ["I.", "You."]}),
+    ],
+)
+def test_the_example_is_one_that_the_model_answers(announced, task, path, body):
+    info = msgspec.structs.replace(INFO, pooling=PoolingInfo(task=task, size=4))
+    first, last = announced(info, is_terminal=False).splitlines()
+    assert first.endswith("context 40960 tokens.")
+    assert last.startswith(f"{CURL}{path} -H ")
+    assert json.loads(shlex.split(last)[-1]) == body
