@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -21,11 +21,20 @@ def run(settings: DoctorSettings) -> int:
         findings.append(finding)
         if not settings.json:
             _show(finding)
-    is_ok = all(finding.state != "problem" for finding in findings)
+    problems = [finding.name for finding in findings if finding.state == "problem"]
     if settings.json:
-        report = {"ok": is_ok, "findings": findings}
+        report = {"ok": not problems, "findings": findings}
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
-    return 0 if is_ok else 1
+    else:
+        print(f"\n{verdict(problems)}")
+    return 1 if problems else 0
+
+
+def verdict(problems: Sequence[str]) -> str:
+    """The last line of the report, of the names of what would stop a start."""
+    if not problems:
+        return "A server would start."
+    return f"A server would not start: see {', '.join(problems)}."
 
 
 def examine(settings: DoctorSettings) -> Iterator[Finding]:

@@ -158,6 +158,8 @@ def test_the_report_ends_with_code_1_if_something_stops_a_start(tmp_path, capsys
     assert command.run(parse_command(["doctor", "--port", "0"], {})) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("ok       model        roseinfer-tiny: ") for line in lines)
+    assert lines[-1] == "A server would start."
+    assert command.verdict(["port", "model"]) == "A server would not start: see port, model."
 
 
 def test_the_doctor_takes_the_flags_and_the_environment_of_serve():
