@@ -28,16 +28,18 @@ export class Chart {
       h("div", { class: "axis foot" }, h("span", { text: `${seconds / 60} min ago` }), h("span", { text: "now" })));
   }
 
-  /** Draw samples, oldest first. */
+  /** Draw samples, oldest first. Those of NaN are left out. */
   draw(samples) {
     const last = samples.at(-1);
-    const highest = Math.max(...samples.flatMap((sample) => this.series.map(({ name }) => sample[name])));
+    const values = samples.flatMap((sample) => this.series.map(({ name }) => sample[name]));
+    const highest = Math.max(0, ...values.filter(Number.isFinite));
     const scale = niceAbove(highest);
     setText(this.top, this.format(scale));
     this.series.forEach(({ name }, index) => {
-      const points = samples.map((sample) => [
+      const points = samples.filter((sample) => Number.isFinite(sample[name])).map((sample) => [
         WIDTH * (1 - (last.at - sample.at) / this.seconds), y(sample[name], scale),
       ]);
+      if (points.length === 0) return;
       const line = points.map(([left, top]) => `${left.toFixed(1)} ${top.toFixed(1)}`).join("L");
       setAttr(this.paths[index].line, "d", `M${line}`);
       setAttr(this.paths[index].area, "d", `M${line}L${WIDTH} ${HEIGHT}L${points[0][0].toFixed(1)} ${HEIGHT}Z`);

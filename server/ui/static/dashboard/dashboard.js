@@ -65,7 +65,7 @@ export class Dashboard {
     const now = Math.max(Date.now() / 1000, ...(records ?? []).map(({ started_at: at }) => at));
     if (stats.num_steps < (this.window.last?.steps ?? 0)) this.window = new Window(SECONDS); // a new process
     const sample = {
-      at: now, total: stats.num_output_tokens, rate: 0, steps: stats.num_steps,
+      at: now, total: stats.num_output_tokens, rate: NaN, steps: stats.num_steps,
       running: stats.num_running, waiting: stats.num_waiting,
     };
     this.window.add(sample);

@@ -17,6 +17,8 @@ const MISSES = {
   window: "sliding window", prompt_logprobs: "log-probabilities of the prompt", disabled: "there is no prefix cache",
 };
 
+const IDS = new Set(["Response id", "Request id"]);
+
 export class RecordDialog {
   constructor() {
     this.dialog = byId("record-dialog");
@@ -76,7 +78,7 @@ function facts(record) {
     ["Preemptions", count(record.num_preemptions)],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   return h("dl", { class: "facts" }, rows.map(([name, value]) =>
-    h("div", {}, h("dt", { text: name }), h("dd", { text: String(value) }))));
+    h("div", { class: IDS.has(name) ? "id" : null }, h("dt", { text: name }), h("dd", { text: String(value) }))));
 }
 
 function times(record) {

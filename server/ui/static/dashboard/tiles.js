@@ -14,11 +14,12 @@ export class Tiles {
     for (const [name, title] of Object.entries(titles)) {
       const tile = {
         value: h("span", { class: "value", text: "–" }),
-        note: h("span", { class: "note" }),
+        notes: [h("span"), h("span")],
         bar: ["cache", "prefix"].includes(name) ? new Bar(title) : null,
       };
       this.tiles[name] = tile;
-      place.append(h("div", { class: `tile panel ${name}` }, h("h3", { text: title }), tile.value, tile.bar?.element, tile.note));
+      place.append(h("div", { class: `tile panel ${name}` }, h("h3", { text: title }), tile.value, tile.bar?.element,
+        h("span", { class: "note" }, tile.notes)));
     }
     this.totals = h("dl", { class: "totals" });
     place.append(h("div", { class: "tile panel totals-tile" }, h("h3", { text: "Since the start" }), this.totals));
@@ -36,10 +37,10 @@ export class Tiles {
     this.#times("between", records?.filter(({ state }) => state === "ended").map(interToken));
     const used = stats.num_blocks - stats.num_free_blocks;
     const share = stats.num_blocks > 0 ? used / stats.num_blocks : 0;
-    this.#set("cache", percent(share), `${count(used)} of ${count(stats.num_blocks)} blocks`, share);
+    this.#set("cache", percent(share), `${count(used)} of ${count(stats.num_blocks)} blocks`, "", share);
     const hits = stats.num_prompt_tokens > 0 ? stats.num_cached_tokens / stats.num_prompt_tokens : NaN;
-    const note = `${count(stats.num_cached_tokens)} of ${count(stats.num_prompt_tokens)} tokens`;
-    this.#set("prefix", percent(hits), note, hits || 0);
+    const found = `${count(stats.num_cached_tokens)} of ${count(stats.num_prompt_tokens)} tokens`;
+    this.#set("prefix", percent(hits), found, "", hits || 0);
     this.#setTotals({
       "Prompt tokens": stats.num_prompt_tokens,
       "Answer tokens": stats.num_output_tokens,
@@ -55,13 +56,15 @@ export class Tiles {
     const [half, most, nearly] = [0.5, 0.95, 0.99].map((share) => ms(percentile(known, share)));
     if (values === undefined) this.#set(name, "–", "the server keeps no records");
     else if (known.length === 0) this.#set(name, "–", "no requests yet");
-    else this.#set(name, half, `p95 ${most} · p99 ${nearly}`.replaceAll(/(\d) (?=m?s)|(p\d+) /g, "$1$2\u00a0"));
+    else this.#set(name, half, `p95 ${most}`, `p99 ${nearly}`);
   }
 
-  #set(name, value, note, share) {
+  /** The second note stands beside the first one, or below it where there is no room. */
+  #set(name, value, note, more = "", share = undefined) {
     const tile = this.tiles[name];
     setText(tile.value, value);
-    setText(tile.note, note);
+    setText(tile.notes[0], note);
+    setText(tile.notes[1], more);
     tile.bar?.set(share);
   }
 

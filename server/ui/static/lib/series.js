@@ -28,11 +28,11 @@ export class Window {
   }
 }
 
-/** Growth of a total per second over the last `seconds`; 0 before there are two samples. */
+/** Growth of a total per second over the last `seconds`; NaN until the samples span a second. */
 export function growth(samples, name, seconds) {
   const last = samples.at(-1);
   const first = samples.find(({ at }) => last.at - at <= seconds);
-  if (first === undefined || last.at <= first.at) return 0;
+  if (first === undefined || last.at - first.at < 1) return NaN;
   return Math.max(0, last[name] - first[name]) / (last.at - first.at);
 }
 

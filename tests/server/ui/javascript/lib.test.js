@@ -83,7 +83,8 @@ test("a window forgets, and growth is over its own seconds", () => {
   for (let at = 0; at <= 20; at += 2) window.add({ at, total: at * 5 });
   assert.equal(window.samples[0].at, 10);
   assert.equal(growth(window.samples, "total", 4), 5);
-  assert.equal(growth([{ at: 1, total: 1 }], "total", 4), 0);
+  assert.ok(Number.isNaN(growth([{ at: 1, total: 1 }], "total", 4)));
+  assert.ok(Number.isNaN(growth([{ at: 1, total: 1 }, { at: 1.9, total: 500 }], "total", 4)), "too short");
   assert.equal(growth([{ at: 1, total: 9 }, { at: 2, total: 1 }], "total", 4), 0);
 });
 
