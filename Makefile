@@ -84,11 +84,12 @@ test-real: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
 	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py tests/core/gguf/test_values.py
 
-# Installs into empty environments, checks deploy/ against schemas, and drains and kills servers
-# behind HAProxy. A test whose program is missing is skipped: apt-get install haproxy.
+# Installs into empty environments, checks deploy/ against schemas, drains and kills servers behind
+# HAProxy, and lets Prometheus answer the dashboard's queries. A test whose program is missing is
+# skipped: apt-get install haproxy prometheus.
 test-deploy: $(VENV)/.installed-dev
 	rm -rf build
-	$(PIP) install ".[deploy]" pipx
+	$(PIP) install ".[deploy]" pipx uv
 	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
 
 # The site, and the programs of the documentation that need more packages or minutes.

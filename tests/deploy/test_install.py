@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_pipx_makes_a_program_that_serves(checkout, tmp_path):
     folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     environ = clean_environ() | folders
     subprocess.run([sys.executable, "-m", *command.split()], cwd=checkout, env=environ, check=True)
+    check_serves([str(tmp_path / "bin" / "roseinfer"), "serve"], tmp_path)
+
+
+def test_uv_makes_a_program_that_serves(checkout, tmp_path):
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv is None:
+        pytest.skip("needs uv")
+    (command,) = (command for command in COMMANDS if command.startswith("uv tool install"))
+    folders = {"UV_TOOL_DIR": str(tmp_path / "uv"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    environ = clean_environ() | folders
+    if links := environ.get("PIP_FIND_LINKS"):  # a machine's own packages, as pip finds them
+        environ |= {"UV_FIND_LINKS": links}
+    subprocess.run([uv, *command.split()[1:]], cwd=checkout, env=environ, check=True)
     check_serves([str(tmp_path / "bin" / "roseinfer"), "serve"], tmp_path)
 
 

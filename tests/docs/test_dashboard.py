@@ -18,7 +18,7 @@ NAME = re.compile(r"\b(?:roseinfer|vllm|process)[a-z0-9_:]*\b")
 SELECTOR = re.compile(r"([a-z0-9_:]+)\{([^}]*)\}")
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"}
-FUNCTIONS = {"rate", "sum", "histogram_quantile", "max", "clamp_min", "label_values", "by"}
+FUNCTIONS = {"rate", "sum", "histogram_quantile", "max", "label_values", "by"}
 
 
 def series() -> dict[str, set[str]]:
