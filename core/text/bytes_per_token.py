@@ -23,15 +23,25 @@ def max_bytes_per_token(backend: Any, vocabulary: Vocabulary) -> int | None:
     """
     if backend is None or not vocabulary.is_exact:
         return None
-    state = json.loads(backend.to_str())
-    factor = _shrinks(state["normalizer"])
-    is_byte_level = _splits_by_byte(state["pre_tokenizer"])
+    factor = _shrinks(_state_of(backend.normalizer))
+    is_byte_level = _splits_by_byte(_state_of(backend.pre_tokenizer))
     if factor is None or is_byte_level is None:
         return None
-    if not is_byte_level and not state["model"].get("byte_fallback"):
+    if not is_byte_level and not _has_byte_fallback(backend.model):
         return None  # unknown characters may be dropped or fused
-    lengths = (len(vocabulary.token_bytes(token_id)) for token_id in range(len(vocabulary)))
-    return factor * max(lengths, default=0) or None
+    return factor * vocabulary.longest() or None
+
+
+def _state_of(part: Any) -> dict[str, Any] | None:
+    """Describe a part of a tokenizer. That of the whole would have the vocabulary in it."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
+def _has_byte_fallback(model: Any) -> bool:
+    """Whether characters outside the vocabulary become tokens of their bytes."""
+    if hasattr(model, "byte_fallback"):
+        return bool(model.byte_fallback)
+    return bool(json.loads(model.__getstate__()).get("byte_fallback"))
 
 
 def _shrinks(normalizer: dict[str, Any] | None) -> int | None:

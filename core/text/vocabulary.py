@@ -49,10 +49,15 @@ class Vocabulary:
         """The tokenizer's own ``decode``, with special tokens."""
         self.token_bytes: Callable[[int], bytes] = _Table(token_bytes).__getitem__
         """The bytes of one token; empty for an id without a token, such as a padding row."""
+        self._compute = token_bytes
         self._size = size
 
     def __len__(self) -> int:
         return self._size
+
+    def longest(self) -> int:
+        """The most bytes of a token. Computes all tokens, and keeps none of them."""
+        return max((len(self._compute(token_id)) for token_id in range(self._size)), default=0)
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:

@@ -29,6 +29,14 @@ def test_the_longest_token_is_the_bound():
     assert tokenizer.max_bytes_per_token == max(lengths)
 
 
+def test_the_bound_keeps_no_tokens_in_memory():
+    tokenizer = Tokenizer(deepcopy(byte_level()))
+    table = tokenizer.vocabulary.token_bytes.__self__
+    num_known = len(table)
+    assert tokenizer.max_bytes_per_token
+    assert len(table) == num_known < len(tokenizer.vocabulary)
+
+
 @pytest.mark.parametrize(
     ("normalizer", "factor"),
     [
