@@ -31,8 +31,11 @@ NOT_RUN = re.compile(r"not run: (.+)")
 RUN_WITH = re.compile(r"run with: (.+)")
 LANGUAGES = {"sh", "python", "js"}
 WEIGHTS = ROOT / "core" / "builtin_model" / "weights"
+ROUTING = ROOT / "docs" / "routing.md"
 HUB_IDS = ("Qwen/Qwen3-0.6B",)
 COMMIT = "0" * 40
+READY = {"serve": "Serving ", "route": "Listening on "}
+"""What a server prints once it takes requests, by its command."""
 
 RECORDS = {"CHANGELOG.md", "RESULTS.md", "peers.md"}
 """Pages that say what was run, on other machines, not what to run."""
@@ -98,6 +101,8 @@ def add_models(folder: Path) -> None:
     file = folder / "model-Q4_K_M.gguf"
     command = [sys.executable, "-m", "server", "quantize", str(model), str(file)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    models = [block.text for block in page(ROUTING).blocks if block.language == "toml"]
+    (folder / "models.toml").write_text("\n".join(models))
     (folder / "gguf-files").mkdir()
     for place in ("model.gguf", "gguf-files/some.gguf", f"my-model/{file.name}"):
         (folder / place).symlink_to(file)
@@ -142,6 +147,7 @@ class Workplace:
             "OPENAI_BASE_URL": f"http://{self.address}/v1",
             "OPENAI_API_KEY": "none",
             "HF_HUB_CACHE": str(self.folder / "hub"),
+            "BIG_KEY": "key of a server in models.toml",
             "ROSEINFER_PORT": "0",  # for servers that a snippet starts
         }
 
@@ -173,7 +179,8 @@ class Workplace:
 
     def _command(self, command: str) -> str:
         """Run one line of a block. A server is stopped once it serves."""
-        if not re.match(r"roseinfer serve\b", command):
+        server = re.match(r"roseinfer (serve|route)\b", command)
+        if server is None:
             return self._finish(["sh", "-ec", f"{{ {command}; }} 2>&1"])  # some only log
         process = subprocess.Popen(
             ["sh", "-ec", f"exec {command}"],
@@ -191,12 +198,12 @@ class Workplace:
             printed = ""
             for line in process.stdout:
                 printed += line
-                if line.startswith("Serving "):
+                if line.startswith(READY[server[1]]):
                     process.send_signal(signal.SIGINT)
             errors = process.stderr.read()
             timer.cancel()
             assert process.wait() == 0, f"{command}\n{printed}\n{errors}"
-            assert "Serving " in printed, errors
+            assert READY[server[1]] in printed, errors
         return printed
 
     def _finish(self, command: list[str]) -> str:

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from core.contract.errors import ModelLoadError
-from core.gguf.modules import product
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import MASKED_ATTENTION_NAME, routed
 from core.model.windows import SMALLEST, Windows
+from core.model.without_products import WithoutProducts
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -57,7 +55,7 @@ class Recording:
         ids = torch.arange(NUM_TOKENS, device=device)[None]
         try:
             model.set_attn_implementation(MASKED_ATTENTION_NAME)
-            with torch.inference_mode(), _WithoutProducts():
+            with torch.inference_mode(), WithoutProducts():
                 model(input_ids=ids, position_ids=ids, use_cache=False)
         except ModelLoadError:
             raise
@@ -123,15 +121,3 @@ def _keeps_state(model: Any) -> bool:
     """Whether the configuration names layers with state besides keys and values."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
     return getattr(model, "_is_stateful", False) or not _STATEFUL.isdisjoint(kinds)
-
-
-class _WithoutProducts(TorchFunctionMode):
-    """Return zeros for products with weights, so that the pass of a large model is cheap."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:
-            return args[0].new_zeros(*args[0].shape[:-1], len(args[1]))
-        if func is product:
-            x, weight = args
-            return x.new_zeros(*x.shape[:-1], weight.rows, dtype=torch.float32)
-        return func(*args, **(kwargs or {}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,19 +12,23 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.in_blocks import quantise_to_blocks, types_of_blocks
 from core.gguf.blocks import F32, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BlockMatrix
-from core.gguf.modules import BlockEmbedding, BlockLinear
+from core.gguf.modules import BlockEmbedding, BlockLinear, product
 from core.gguf.values import values_of
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
+from core.model.loader import load_model
 from tests.support.checkpoints import tiny_model
 from tests.support.gguf_blocks import random_matrix
+from tests.support.gguf_files import write_gguf
+from tests.support.gguf_models import in_blocks, tensors_of_file, values_of_file
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -144,3 +150,30 @@ def test_matrices_of_blocks_are_not_copied() -> None:
     assert np.shares_memory(matrix.part(1, 2).data, matrix.data)
     assert isinstance(matrix, BlockMatrix)
     assert ModelConfig(quantization="int4").quantization == "int4"
+
+
+class _Products(TorchFunctionMode):
+    """Counts how often the values of each matrix are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[int] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is product:
+            self.counts[id(args[1])] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gemma3"])
+def test_a_proof_computes_the_values_of_every_matrix_once(family: str, tmp_path: Path) -> None:
+    tensors = in_blocks(tensors_of_file(family))
+    path = write_gguf(tmp_path / "m.gguf", values_of_file(family), tensors)
+    model: Any = load_model(ModelConfig(model=str(path), device="cpu")).module
+    hook = AttentionHook(model)
+    multiplied = {id(m.weight) for m in model.modules() if isinstance(m, BlockLinear)}
+    with _Products() as products:
+        fuse_for_cpu(
+            kernels(), model, list(zip(hook.modules, hook.layers, strict=True)), Format.FLOAT32
+        )
+    assert products.counts == dict.fromkeys(multiplied, 1)
