@@ -17,6 +17,7 @@ from server.connections.turn_away import EarlyAnswer, Headers
 from server.controllers.ticketed import ticketed_urls
 from server.errors import to_api_error
 from server.hosts import HostPolicy
+from server.paths import path_of_url
 from server.request_id import id_of
 from server.serving import Serving
 from server.tenants.address import tenant_at
@@ -54,8 +55,10 @@ class EarlyRefusal:
     ) -> EarlyAnswer | None:
         """The answer to a request for which there is no room, else None."""
         admission = self._serving.admission
-        path = self._paths.get(url.partition(b"?")[0])
-        if method != b"POST" or path is None or self._has_proxy or admission.rates:
+        if method != b"POST" or self._has_proxy or admission.rates:
+            return None
+        path = self._paths.get(url.partition(b"?")[0]) or self._paths.get(path_of_url(url).encode())
+        if path is None:
             return None
         tenant = self._tenant(headers, client)
         if tenant is None:

@@ -1,4 +1,4 @@
-"""with_short_paths: routes below /v1 answer without that prefix too."""
+"""with_short_paths: routes below /v1 answer without that prefix too, and extra slashes go."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from server.paths import normalize
+
 PREFIX = "/v1"
 
 
@@ -15,14 +17,17 @@ def with_short_paths(app: ASGIApp, routed: Litestar) -> ASGIApp:
     """Wrap ``app``: a path such as ``/chat/completions`` becomes ``/v1/chat/completions``.
 
     Some clients append the names of OpenAI's routes to a base URL without ``/v1``. A path stays as
-    it is if its first name is that of another route of ``routed``.
+    it is if its first name is that of another route of ``routed``. Before that, the path becomes
+    what the router makes of it (``normalize``), so that no spelling of a path passes by a limit.
     """
     short = _short_names(routed)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and _first_name(scope["path"]) in short:
-            scope["path"] = PREFIX + scope["path"]
-            scope["raw_path"] = PREFIX.encode() + scope["raw_path"]
+        if scope["type"] == ScopeType.HTTP:
+            normalize(scope)
+            if _first_name(scope["path"]) in short:
+                scope["path"] = PREFIX + scope["path"]
+                scope["raw_path"] = PREFIX.encode() + scope["raw_path"]
         await app(scope, receive, send)
 
     return wrapped

@@ -72,7 +72,9 @@ async def test_the_head_decides(start):
     assert ask(turn_away, url=CHAT_URL + b"?beta=true")
     assert ask(turn_away, method=b"GET") is None
     assert ask(turn_away, url=b"/health") is None
-    assert ask(turn_away, url=b"/v1/chat/completions/") is None
+    for url in (b"//v1/chat/completions", b"/v1//chat/completions/", b"/v1/ch%61t/completions"):
+        assert ask(turn_away, url=url)
+    assert ask(turn_away, url=b"/v1/chat/completion") is None
     assert ask(turn_away, (b"origin", b"http://localhost")) is None
     assert ask(turn_away, (b"host", b"localhost:80"))
     assert ask(turn_away, (b"host", b"rebound.example")) is None
@@ -180,7 +182,8 @@ async def test_requests_that_take_tickets_wait_for_their_turn(start_app):
         begun.append(tenant)
 
     app.litestar.state.serving.turns.begin = begin
-    for path in TICKETED:
-        await ask_app(app, "POST", path, {})
+    spellings = [f"/{CHAT}", "/v1//chat/completions", "//chat/completions/"]
+    for path in [*TICKETED, *spellings]:
+        assert (await ask_app(app, "POST", path, {})).status in {200, 400}
     await ask_app(app, "GET", "/health")
-    assert begun == ["127.0.0.1"] * len(TICKETED)
+    assert begun == ["127.0.0.1"] * (len(TICKETED) + len(spellings))
