@@ -1,4 +1,4 @@
-"""Heads: requests that arrive together are parsed a few in each turn of the event loop."""
+"""Heads: those that arrive together are parsed a few in each turn of the event loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from server.connections.probes import is_probe
 from server.tenants.address import tenant_at
 
 PER_TURN = 16
-"""Requests that are parsed in one turn of the loop: refusals of two milliseconds, at most.
+"""Heads, or pieces of them, that are parsed in one turn of the loop: two milliseconds of refusals.
 
 As many probes are parsed beside them.
 """
 
 
 class Held(Hashable, Protocol):
-    """A connection whose request waits to be parsed."""
+    """A connection with bytes of a head that wait to be parsed."""
 
     def begin_held(self) -> None:
-        """Parse the request. Does not raise."""
+        """Parse them. Does not raise."""
 
 
 class Heads:
@@ -44,7 +44,10 @@ class Heads:
         return len(self._line)
 
     def may_begin(self, data: bytes) -> bool:
-        """Whether a request that starts with these bytes may be parsed now. If so, it counts."""
+        """Whether a head that starts, or goes on, with these bytes may be parsed now.
+
+        If so, it counts.
+        """
         if self._num_begun < PER_TURN and not self._line:
             self._num_begun += 1
         elif self._num_probes < PER_TURN and is_probe(data):

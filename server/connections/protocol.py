@@ -28,6 +28,10 @@ from server.connections.upgrade import head_without_upgrade
 logger = logging.getLogger("roseinfer.connections")
 
 
+BEFORE_BODY = frozenset({Phase.REQUEST, Phase.HEAD})
+ENDING = frozenset({Phase.LAST_ANSWER, Phase.END})
+
+
 class RefusedBytesError(Exception):
     """Raised inside a callback of the parser, to stop it."""
 
@@ -60,7 +64,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refusal: refusal.Refusal | None = None  # why a callback has stopped the parser
         self._timer = Timer(loop)  # of head, body and lingering
         self._write_timer = Timer(loop)
-        self._held = b""  # the first bytes of a request that waits to be parsed
+        self._held = b""  # bytes of a head that waits to be parsed
         self._is_upgrade = False
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
@@ -89,10 +93,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._place.leave()
 
     def data_received(self, data: bytes) -> None:
-        """Parse now, or later if many requests begin in this turn of the event loop."""
-        if self._phase in {Phase.LAST_ANSWER, Phase.END}:
+        """Parse now, or later if many heads arrive in this turn of the event loop."""
+        if self._phase in ENDING:
             self._drop(len(data))
-        elif self._phase is Phase.REQUEST and not self._guard.heads.may_begin(data):
+        elif self._held or (self._phase in BEFORE_BODY and not self._guard.heads.may_begin(data)):
             self._hold(data)
         else:
             self._take(data)
@@ -100,13 +104,19 @@ class GuardedProtocol(HttpToolsProtocol):
     def begin_held(self) -> None:
         """Parse what was held."""
         data, self._held = self._held, b""
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._phase in ENDING:  # its head was late
+            self._drop(len(data))
+        else:
             self._take(data)
 
     def _hold(self, data: bytes) -> None:
+        """Keep bytes of a head. If it has begun before, it goes on waiting: it may never end."""
         if not self._held:
-            self._place.stop_waiting()
+            if self._phase is Phase.REQUEST:
+                self._place.stop_waiting()
             self.flow.pause_reading()
             self._guard.heads.wait(self.client, self)
         self._held += data

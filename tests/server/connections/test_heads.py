@@ -148,6 +148,41 @@ async def test_connections_hand_in_their_requests(connect, app, heads, few):
     assert not heads
 
 
+async def test_heads_that_go_on_at_the_same_time_wait_too(connect, app, few):
+    """Nine heads arrive in two pieces: the first pieces one by one, the second ones together."""
+    clients = [await connect() for _ in range(9)]
+    for number, client in enumerate(clients):
+        await client.send(b"POST /%d HTTP/1.1\r\n" % number)
+    for client in clients:
+        client._socket.send(b"content-length: 1\r\n\r\na")
+    counts = [0]
+    while len(app.scopes) < 9:
+        await anyio.lowlevel.checkpoint()
+        counts.append(len(app.scopes))
+    assert max(after - before for before, after in pairwise(counts)) <= 2
+    for client in clients:
+        assert (await client.reply())[0] == 200
+
+
+async def test_a_head_that_is_late_while_it_waits_reaches_no_application(
+    connect, app, heads, loop, few
+):
+    clients = [await connect(head_timeout=5.0) for _ in range(6)]
+    for client in clients:
+        await client.send(b"POST / HTTP/1.1\r\n")
+    for client in clients:
+        client._socket.send(b"content-length: 0\r\n\r\n")
+    while not heads:
+        await anyio.lowlevel.checkpoint()
+    late = [client for client in clients if client.protocol._held]
+    loop.advance(5.0)
+    for client in late:
+        assert await client.refusal() == 408
+    assert late
+    assert not heads
+    assert len(app.scopes) == len(clients) - len(late)
+
+
 async def test_a_request_that_waits_is_whole(connect, app, few):
     """What comes after its first bytes is read later; nothing is lost."""
     clients = [await connect() for _ in range(6)]
