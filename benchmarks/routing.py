@@ -3,10 +3,11 @@
     python -m benchmarks.routing [--streams 32] [--chunks 400] [--delay-ms 10] [--rounds 5]
 
 A scripted server streams small events, one write each, at a steady rate. The same clients read them
-directly, through `roseinfer route` and through HAProxy, in turns. The kernel's counters give each
-proxy's CPU time (user and system), so other processes matter little. HAProxy is left out if it is
-not installed. Also prints the time to the first event of one stream on a machine that does nothing
-else, and the proxy's resident memory. Linux only.
+directly, through `roseinfer route`, through HAProxy and through `relay.c`, in turns. The kernel's
+counters give each proxy's CPU time (user and system), so other processes matter little. The relay
+is a recv and a send and nothing else: what it takes is the kernel's part of any hop. HAProxy is
+left out if it is not installed, the relay without a C compiler. Also prints the median time to the
+first event, and each proxy's resident memory. Linux only.
 """
 
 from __future__ import annotations
@@ -26,27 +27,10 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.haproxy import cpu_seconds, find_haproxy
-from benchmarks.process import ServerProcess
+from benchmarks.haproxy import cpu_seconds
+from benchmarks.hops import hops
 
 ROOT = Path(__file__).resolve().parents[1]
-
-HAPROXY = """
-global
-    maxconn 4096
-    nbthread 1
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 600s
-    timeout server 600s
-    option http-no-delay
-frontend front
-    bind 127.0.0.1:{port}
-    default_backend servers
-backend servers
-    server one 127.0.0.1:{upstream}
-"""
 
 
 class Paced(asyncio.Protocol):
@@ -153,26 +137,6 @@ def paced_server(options: argparse.Namespace) -> Iterator[int]:
             process.terminate()
 
 
-def router(upstream: int, folder: Path) -> ServerProcess:
-    """``roseinfer route`` in front of the server at this port. A context manager."""
-    config = folder / "models.toml"
-    config.write_text(f'[models.m]\nurl = "http://127.0.0.1:{upstream}"\n')
-    argv = [sys.executable, "-m", "server", "route", "--config", str(config)]
-    argv.append("--log-level=warning")
-    return ServerProcess(lambda port: [*argv, f"--port={port}"], folder / "router.log")
-
-
-def haproxy(program: str, upstream: int, folder: Path) -> ServerProcess:
-    """HAProxy on one thread in front of the server at this port. A context manager."""
-
-    def command(port: int) -> list[str]:
-        recipe = folder / "haproxy.cfg"
-        recipe.write_text(HAPROXY.format(port=port, upstream=upstream))
-        return [program, "-db", "-f", str(recipe)]
-
-    return ServerProcess(command, folder / "haproxy.log")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.routing",
@@ -195,9 +159,7 @@ def measure(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         upstream = stack.enter_context(paced_server(options))
-        proxies = {"roseinfer route": router(upstream, folder)}
-        if program := find_haproxy():
-            proxies["HAProxy"] = haproxy(program, upstream, folder)
+        proxies = hops(upstream, folder)
         ports, pids = {"direct": upstream}, {}
         for name, proxy in proxies.items():
             stack.enter_context(proxy)

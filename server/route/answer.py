@@ -40,12 +40,16 @@ class UpstreamAnswer(asyncio.Protocol):
 
     def __init__(
         self,
-        request: bytes,
-        *,
+        *request: bytes,
         silence: float,
         on_progress: Callable[[float], None] = lambda _now: None,
+        on_sent: Callable[[], None] = lambda: None,
     ) -> None:
-        """``silence`` is how many seconds nothing may come; 0: for ever."""
+        """``request`` are its parts, one after the other.
+
+        ``silence`` is how many seconds nothing may come; 0: for ever. ``on_sent`` is called when
+        the system has all of the request.
+        """
         self.status = 0
         self.headers: Headers = []
         self.num_pieces = 0
@@ -55,6 +59,7 @@ class UpstreamAnswer(asyncio.Protocol):
         self._request = request
         self._silence = silence
         self._on_progress = on_progress
+        self._on_sent = on_sent
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -110,10 +115,17 @@ class UpstreamAnswer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport has another base class
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._request)
-        self._request = b""
+        self._transport.set_write_buffer_limits(high=0)
+        self._transport.writelines(self._request)
+        self._request = ()
+        if not self._transport.get_write_buffer_size():
+            self._on_sent()
         if self._silence:
             self._timer = self._loop.call_later(self._silence, self._check_silence)
+
+    def resume_writing(self) -> None:
+        # Nothing is left in the transport: that is its limit.
+        self._on_sent()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -227,13 +239,13 @@ class UpstreamAnswer(asyncio.Protocol):
 
 async def send(
     address: Address,
-    request: bytes,
-    *,
+    *request: bytes,
     silence: float,
     connect_timeout: float,
     on_progress: Callable[[float], None] = lambda _now: None,
+    on_sent: Callable[[], None] = lambda: None,
 ) -> UpstreamAnswer:
-    """Connect and send a request. The caller closes the answer.
+    """Connect and send a request. The caller closes the answer. See UpstreamAnswer.
 
     Raises NotSent, or UpstreamFailed if there may have been a connection.
     """
@@ -241,7 +253,9 @@ async def send(
     made: list[UpstreamAnswer] = []
 
     def make() -> UpstreamAnswer:
-        made.append(UpstreamAnswer(request, silence=silence, on_progress=on_progress))
+        made.append(
+            UpstreamAnswer(*request, silence=silence, on_progress=on_progress, on_sent=on_sent)
+        )
         return made[-1]
 
     try:

@@ -35,7 +35,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},
         cors_config=cors_config(settings),
-        request_max_body_size=settings.max_body_size,
+        request_max_body_size=None,  # HeldBody limits it
         openapi_config=None,
         logging_config=None,
     )

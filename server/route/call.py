@@ -95,17 +95,19 @@ _BETWEEN = frozenset(" \t\r\n,")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: what is sent to an upstream in its name. ``path`` is the decoded one."""
+    """One request but for its body: what is sent to an upstream in its name.
+
+    ``path`` is the decoded one.
+    """
 
     method: str
     path: str
     target: bytes
     headers: Headers
-    body: bytes
     is_stream: bool = False
 
-    def head(self, address: Address, key: str | None) -> bytes:
-        """The request line and the headers, through the empty line."""
+    def head(self, address: Address, key: str | None, size: int = 0) -> bytes:
+        """The request line and the headers, through the empty line. ``size`` is the body's."""
         target = self.target
         if address.base:
             target = address.base.encode() + target
@@ -115,8 +117,8 @@ class Call:
             b"connection: close",
             *(name + b": " + value for name, value in self.headers),
         ]
-        if self.method == "POST" or self.body:
-            lines.append(b"content-length: %d" % len(self.body))
+        if self.method == "POST" or size:
+            lines.append(b"content-length: %d" % size)
         if key:
             lines.append(b"authorization: Bearer " + key.encode())
         return b"\r\n".join([*lines, b"", b""])

@@ -6,16 +6,12 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
-import socket
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from server.route.address import Address
-from server.route.config import PORT, SOCKET, ModelConfig
+from server.route.berth import Berth
+from server.route.config import SOCKET, ModelConfig
 from server.route.probe import sickness
 
 FIRST_WAIT, LONGEST_WAIT = 0.005, 0.25
@@ -32,31 +28,23 @@ class LoadFailed(Exception):
 class Child:
     """A process that serves one model on an address of its own. Event loop only."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, address: Address, folder: str, health_path: str
-    ) -> None:
-        self.address = address
+    def __init__(self, process: asyncio.subprocess.Process, berth: Berth, health_path: str) -> None:
+        self.address = berth.address
         self.pid = process.pid
         self._process = process
-        self._folder = folder
+        self._berth = berth
         self._health_path = health_path
         self._exit = asyncio.get_running_loop().create_task(self._wait())
 
     @classmethod
     async def start(cls, name: str, config: ModelConfig, environ: Mapping[str, str]) -> Child:
-        """Start the process. Raises LoadFailed.
+        """Start the process. Raises LoadFailed or OSError.
 
         Its standard output goes where the router's errors go.
         """
-        folder = tempfile.mkdtemp(prefix="roseinfer-route-")  # its mode is 0700
-        path = str(Path(folder) / "model.sock")
         command = command_of(name, config)
-        if any(SOCKET in argument for argument in command):
-            address = Address(socket_path=path)
-        else:
-            address = Address("127.0.0.1", _free_port())
-        values = {PORT: str(address.port), SOCKET: path}
-        argv = [_filled(argument, values) for argument in command]
+        berth = Berth(command)
+        argv = [berth.filled(argument) for argument in command]
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -66,10 +54,12 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise LoadFailed(f"cannot start {argv[0]}: {error.strerror}") from None
-        return cls(process, address, folder, config.health_path)
+        except BaseException as error:
+            berth.close()
+            if isinstance(error, OSError):
+                raise LoadFailed(f"cannot start {argv[0]}: {error.strerror}") from None
+            raise
+        return cls(process, berth, config.health_path)
 
     @property
     def has_exited(self) -> bool:
@@ -101,7 +91,7 @@ class Child:
         await asyncio.wait({self._exit}, timeout=timeout)
         self.kill()
         await asyncio.shield(self._exit)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._berth.close()
 
     def kill(self) -> None:
         """End it at once, with what it has started."""
@@ -130,18 +120,6 @@ def command_of(name: str, config: ModelConfig) -> Sequence[str]:
     # Only the router's user can reach the socket, so everyone there may say who the client is.
     inner = ["--uds", SOCKET, "--forwarded-allow-ips", "*"]
     return [sys.executable, "-m", "server", "serve", *config.serve, *known, *inner]
-
-
-def _filled(argument: str, values: Mapping[str, str]) -> str:
-    for place, value in values.items():
-        argument = argument.replace(place, value)
-    return argument
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _die_with_parent() -> None:

@@ -115,8 +115,8 @@ class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return found
 
 
-def read_config(path: str) -> RouteConfig:
-    """Read a file. Raises ConfigError."""
+def read_config(path: str, environ: Mapping[str, str]) -> RouteConfig:
+    """Read a file. ``environ`` has the keys of servers. Raises ConfigError."""
     import tomllib  # noqa: PLC0415 - only this command needs it
 
     try:
@@ -127,9 +127,11 @@ def read_config(path: str) -> RouteConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     try:
-        return make_config(data)
+        config = make_config(data)
+        _check_keys(config, environ)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    return config
 
 
 def make_config(data: Mapping[str, Any]) -> RouteConfig:
@@ -151,6 +153,14 @@ def make_config(data: Mapping[str, Any]) -> RouteConfig:
     for name, model in config.models.items():
         _check_model(name, model, budget)
     return config
+
+
+def _check_keys(config: RouteConfig, environ: Mapping[str, str]) -> None:
+    """Without its key, every request of a model would be answered 401 by its server."""
+    for name, model in config.models.items():
+        variable = model.api_key_env
+        if variable is not None and not environ.get(variable, "").strip():
+            raise ConfigError(f"model '{name}': the variable {variable} of api_key_env is not set")
 
 
 def _check_numbers(config: RouteConfig) -> None:

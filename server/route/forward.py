@@ -108,7 +108,7 @@ class ForwardedAnswer(Response[None]):
             tried.add(upstream)
             with upstream.opened(self._loop.time()):
                 try:
-                    answer = await self._ask(upstream)
+                    answer = await self._ask(upstream, is_last=is_last)
                 except NoServer as error:
                     failure = error
                     order.model.counts["retries"] += not is_last
@@ -117,6 +117,7 @@ class ForwardedAnswer(Response[None]):
                     if answer.status in REFUSALS and not is_last:
                         order.model.counts["retries"] += 1
                         continue
+                    order.body.release()  # no other server is asked
                     await self._pass_on(answer, upstream)
                     return
                 finally:
@@ -130,19 +131,23 @@ class ForwardedAnswer(Response[None]):
         preferred, upstreams = self._order.preferred, self._order.model.upstreams
         return upstreams if preferred is None or preferred not in upstreams else [preferred]
 
-    async def _ask(self, upstream: Upstream) -> UpstreamAnswer:
-        """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent."""
-        model, call, config = self._order.model, self._order.call, self._config
+    async def _ask(self, upstream: Upstream, *, is_last: bool) -> UpstreamAnswer:
+        """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent.
+
+        After the last server that may be asked, nobody needs the body once it was sent.
+        """
+        model, body, config = self._order.model, self._order.body, self._config
         self._fleet.watch.opened(model, upstream)
-        head = call.head(upstream.address, model.api_key)
         answer = None
         try:
             answer = await send(
                 upstream.address,
-                head + call.body,
+                self._order.call.head(upstream.address, model.api_key, len(body.data)),
+                body.data,
                 silence=config.answer_timeout,
                 connect_timeout=config.connect_timeout,
                 on_progress=upstream.heard,
+                on_sent=body.release if is_last else _keep,
             )
             await answer.head()
         except UpstreamFailed as failure:
@@ -242,3 +247,7 @@ class ForwardedAnswer(Response[None]):
 
     async def _finish(self) -> None:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _keep() -> None:
+    """Another server may be asked."""

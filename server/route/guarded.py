@@ -5,13 +5,13 @@ from __future__ import annotations
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.admission.watched import Watched, declared_size
-from server.errors import body_too_large
+from server.route.held_body import SCOPE_KEY, HeldBody
 from server.route.routing import Routing
 from server.tenants.tenant import tenant_of
 
 
 def with_traffic(app: ASGIApp) -> ASGIApp:
-    """Wrap a route: it holds its body's bytes, and a client that disconnects cancels it.
+    """Wrap a route: it has a HeldBody, and a client that disconnects cancels it.
 
     A larger body than allowed is refused before it is read, or while it arrives.
     """
@@ -25,25 +25,17 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
         traffic.check_accepting()
         if traffic.rates:
             traffic.rates.admit(tenant)
-        held, most = 0, routing.settings.max_body_size
-
-        def hold(size: int) -> None:
-            nonlocal held
-            if held + size > most:
-                raise body_too_large()
-            if size:
-                traffic.body_bytes.take(tenant, size)
-                held += size
-
+        body = HeldBody(traffic.body_bytes, tenant, routing.settings.max_body_size)
+        scope["state"][SCOPE_KEY] = body
         declared = declared_size(scope)
         if declared is not None:
-            hold(declared)
-        watched = Watched(receive, on_body=_nothing if declared is not None else hold)
+            body.take(declared)
+        watched = Watched(receive, on_body=_nothing if declared is not None else body.take)
         try:
             with traffic.opened(watched):
                 await watched.run(app, scope, send)
         finally:
-            traffic.body_bytes.give_back(tenant, held)
+            body.release()
 
     return wrapped
 

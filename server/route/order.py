@@ -8,6 +8,7 @@ from typing import Self
 
 from server.errors import APIError
 from server.route.call import Call
+from server.route.held_body import HeldBody
 from server.route.model import Model
 from server.route.upstream import Upstream
 
@@ -26,9 +27,10 @@ class NoServer(APIError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A call, its model, and who wants it."""
+    """A call with its body, its model, and who wants it."""
 
     call: Call
+    body: HeldBody
     model: Model
     tenant: str
     request_id: str

@@ -19,6 +19,7 @@ from server.route.call import (
     with_model,
 )
 from server.route.ends import RESPONSES_PATHS, SSE_PATHS
+from server.route.held_body import SCOPE_KEY, HeldBody
 from server.route.model import Model
 from server.route.order import Order
 from server.route.routing import Routing
@@ -60,20 +61,22 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     path = request.scope["path"]
     # The models' servers do not see the origin, so it is checked here.
     check_media_type(request.headers, is_open=path.startswith("/api/"))
-    body = await whole_body(request.body)
+    held: HeldBody = request.scope["state"][SCOPE_KEY]
+    body = held.data = await whole_body(partial(_read, request))
     wanted = asked(body)
     model = _model(routing, wanted, path)
     tenant = tenant_of(request.scope).name
     there, preferred = model.name_there, None
     if there is not None and wanted.model_name not in {None, there}:
-        body = with_model(body, wanted, there)
+        held.data = with_model(body, wanted, there)
     if path in RESPONSES_PATHS and wanted.previous_response_id is not None:
         preferred = _server_of(routing, wanted.previous_response_id, tenant, model)
     has_choice = len(model.upstreams) > 1
     is_stream = wanted.stream is True and path in SSE_PATHS
     note = partial(_note, routing, tenant, model) if path in RESPONSES_PATHS else None
     return Order(
-        call=_call(request, body, is_stream=is_stream),
+        call=_call(request, is_stream=is_stream),
+        body=held,
         model=model,
         tenant=tenant,
         request_id=request.scope["state"][ID_KEY],
@@ -92,7 +95,8 @@ def order_of_response(request: AnyRequest, routing: Routing, response_id: str) -
     if found is None or model is None or found[1] not in model.upstreams:
         raise _response_not_found(response_id)
     return Order(
-        call=_call(request, b"", is_stream=False),
+        call=_call(request, is_stream=False),
+        body=request.scope["state"][SCOPE_KEY],
         model=model,
         tenant=tenant,
         request_id=request.scope["state"][ID_KEY],
@@ -142,7 +146,12 @@ def _response_not_found(response_id: str) -> APIError:
     )
 
 
-def _call(request: AnyRequest, body: bytes, *, is_stream: bool) -> Call:
+async def _read(request: AnyRequest) -> bytes:
+    """The body. ``request.body`` would keep it until the answer has ended."""
+    return b"".join([piece async for piece in request.stream()])
+
+
+def _call(request: AnyRequest, *, is_stream: bool) -> Call:
     scope = request.scope
     target = scope["raw_path"]
     if scope["query_string"]:
@@ -153,4 +162,4 @@ def _call(request: AnyRequest, body: bytes, *, is_stream: bool) -> Call:
         client=None if client is None else client[0],
         request_id=scope["state"][ID_KEY],
     )
-    return Call(scope["method"], scope["path"], target, headers, body, is_stream)
+    return Call(scope["method"], scope["path"], target, headers, is_stream)

@@ -15,10 +15,9 @@ async def sickness(
     timeout: float,  # noqa: ASYNC109 - a limit of the question, not a cancellation
 ) -> str:
     """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
-    call = Call("GET", path, path.encode(), [(b"accept", b"*/*")], b"")
-    request = call.head(address, None)
+    head = Call("GET", path, path.encode(), [(b"accept", b"*/*")]).head(address, None)
     try:
-        answer = await send(address, request, silence=timeout, connect_timeout=timeout)
+        answer = await send(address, head, silence=timeout, connect_timeout=timeout)
         with closing(answer):
             await answer.head()
     except UpstreamFailed as failure:

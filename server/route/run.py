@@ -27,7 +27,7 @@ def run(settings: RouteSettings) -> int:
     """Route until a signal and return the exit code. Main thread only."""
     server = settings.server
     try:
-        config = read_config(settings.config)
+        config = read_config(settings.config, os.environ)
         front = open_front(server, descriptors_each=DESCRIPTORS_EACH)
     except (ConfigError, FrontError) as error:
         print(f"roseinfer: {error}", file=sys.stderr)

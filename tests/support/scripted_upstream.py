@@ -1,13 +1,15 @@
 """A server of a model that starts in milliseconds and does what a request's body says.
 
-    python -I scripted_upstream.py NAME (--port N | --uds PATH) [--load-ms N] [--fail] [--stubborn]
+    python -I scripted_upstream.py NAME (--port N | --uds PATH) [--load-ms N] [--fail-if PATH]
+        [--stubborn]
 
 Fields of a body: ``n`` events, ``delay_ms`` before each, ``die_after`` so many events (-1: before
 the answer), ``hang`` (never answers), ``pause_after`` so many events for ever, ``half`` (dies in
 the middle of an event), ``status`` with ``body``, ``size`` of the text in an event, ``lines``
-(newline-delimited JSON), ``sick`` (its health is bad from now on). Without ``stream``, the answer
-is what was received. ``GET /log`` lists the requests so far. SIGTERM ends it at once, in the middle
-of whatever it does.
+(newline-delimited JSON), ``sick`` (its health is bad from now on), ``retire_ms`` (its socket is
+gone from now on, and so much later the process). Without ``stream``, the answer is what was
+received. ``GET /log`` lists the requests so far. SIGTERM ends it at once, in the middle of whatever
+it does.
 """
 
 import hashlib
@@ -18,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 LOG = []
 OPEN = [0]
@@ -26,26 +29,30 @@ SICK = threading.Event()
 
 def main() -> None:
     name, argv = sys.argv[1], sys.argv[2:]
-    if "--fail" in argv:
+    if "--fail" in argv or ("--fail-if" in argv and Path(after(argv, "--fail-if")).exists()):
         sys.exit(3)
     if "--stubborn" in argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "--uds" in argv:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(argv[argv.index("--uds") + 1])
+        listener.bind(after(argv, "--uds"))
         listener.listen(128)
     else:
-        port = int(argv[argv.index("--port") + 1]) if "--port" in argv else 0
+        port = int(after(argv, "--port")) if "--port" in argv else 0
         listener = socket.create_server(("127.0.0.1", port), backlog=128)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         print(f"Listening on {url},", flush=True)  # noqa: T201
-    load_ms = int(argv[argv.index("--load-ms") + 1]) if "--load-ms" in argv else 0
+    load_ms = int(after(argv, "--load-ms")) if "--load-ms" in argv else 0
     ready_at = time.monotonic() + load_ms / 1000
     while True:
         connection, _ = listener.accept()
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=serve, args=(name, connection, ready_at), daemon=True).start()
+
+
+def after(argv: list[str], flag: str) -> str:
+    return argv[argv.index(flag) + 1]
 
 
 def serve(name: str, connection: socket.socket, ready_at: float) -> None:
@@ -88,6 +95,9 @@ def answer(name, connection, method, target, headers, body) -> None:
     asked = json.loads(body) if body else {}
     if "sick" in asked:
         SICK.set()
+    if "retire_ms" in asked:
+        Path(after(sys.argv, "--uds")).unlink()
+        threading.Timer(asked["retire_ms"] / 1000, os._exit, (0,)).start()
     if asked.get("hang"):
         connection.recv(1)  # until the client leaves
         raise OSError

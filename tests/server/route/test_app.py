@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tracemalloc
 
 import anyio
 import pytest
@@ -10,6 +11,7 @@ from server.admission.rates import Rates
 from server.route.app import create_app
 from server.route.config import make_config
 from server.route.edge import with_edge
+from server.route.held_body import SCOPE_KEY
 from server.settings import Settings
 from tests.support.asgi import Exchange, ask
 
@@ -59,6 +61,21 @@ async def test_a_page_of_an_allowed_origin_may_ask(start_app):
     reply = await ask(app, "OPTIONS", CHAT, None, asked)
     assert reply.status == 204
     assert reply.headers["access-control-allow-origin"] == page
+
+
+async def test_only_the_flag_limits_a_body(start_app):
+    """Litestar's own limit is 10 MB."""
+    app = await start_app(max_body_size=20_000_000)
+    body = b'{"model": "a", "x": "%b"}' % (b"x" * 12_000_000)
+    assert (await ask(app, "POST", CHAT, body)).status == 503  # its model has no server
+
+
+async def test_a_question_for_the_methods_counts_as_no_request(start_app):
+    app = await start_app(rate_limit=Rates(requests=1))
+    for _ in range(3):
+        reply = await ask(app, "OPTIONS", CHAT)
+        assert (reply.status, "POST" in reply.headers["allow"]) == (204, True)
+    assert (await ask(app, "POST", CHAT, {"model": "a"})).status == 503
 
 
 async def test_bodies_that_are_held_have_a_limit_together(start_app):
@@ -136,3 +153,76 @@ async def test_a_client_that_leaves_ends_the_request_to_the_server_at_once(
                 await exchange.until(lambda exchange: exchange.body == b"x")
             exchange.disconnect()
             await left.wait()
+
+
+# What is held of a body
+
+
+@pytest.fixture
+async def start_servers(tmp_path):
+    """Start servers on Unix sockets; returns the file of a router in front of them."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(serve, number=1):
+            paths = [tmp_path / f"socket{index}" for index in range(number)]
+            for path in paths:
+                server = await asyncio.start_unix_server(serve, path, limit=2**24)
+                await stack.enter_async_context(server)
+            return make_config({"models": {"a": {"url": [f"unix:{path}" for path in paths]}}})
+
+        yield start
+
+
+BODY = b'{"model": "a", "x": "%b"}' % (b"x" * 4_000_000)
+
+
+async def test_a_body_is_held_until_its_server_has_it(start_app, start_servers, request):
+    has_come, may_read, has_read = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def serve(reader, writer):
+        writer.transport.pause_reading()
+        has_come.set()
+        await may_read.wait()
+        writer.transport.resume_reading()
+        assert (await reader.readuntil(b"}")).endswith(BODY)
+        has_read.set()
+        await reader.read()
+        writer.close()
+
+    app = await start_app(await start_servers(serve))
+    request.addfinalizer(tracemalloc.stop)
+    tracemalloc.start()
+    before, _peak = tracemalloc.get_traced_memory()
+    held = app.routing.traffic.body_bytes
+    async with anyio.create_task_group() as tasks:
+        exchange = Exchange("POST", CHAT, chunks=[BODY])
+        tasks.start_soon(exchange.run, app)
+        with anyio.fail_after(20):
+            await has_come.wait()
+            assert held.held == len(BODY)
+            may_read.set()
+            await has_read.wait()
+            while held.held:
+                await anyio.lowlevel.checkpoint()
+        assert not exchange.messages  # it waits for its answer
+        assert exchange.scope["state"][SCOPE_KEY].data == b""
+        now, _peak = tracemalloc.get_traced_memory()
+        assert now - before < len(BODY) / 2, "somebody keeps the body"
+        exchange.disconnect()
+    assert held.held == 0
+
+
+async def test_a_body_is_held_while_another_server_may_be_asked(start_app, start_servers):
+    seen = []
+
+    async def serve(reader, writer):
+        seen.append(await reader.readuntil(b"}"))
+        status = 503 if len(seen) == 1 else 200
+        writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 2\r\n\r\nok" % status)
+        await writer.drain()
+        writer.close()
+
+    app = await start_app(await start_servers(serve, 2))
+    reply = await ask(app, "POST", CHAT, BODY)
+    assert (reply.status, reply.body) == (200, b"ok")
+    assert [request.endswith(BODY) for request in seen] == [True, True]

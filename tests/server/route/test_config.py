@@ -53,7 +53,7 @@ def test_a_file_with_every_kind_of_model(tmp_path):
     settings = parse_command(["route", "--config", str(path), "--port", "0"], {})
     assert isinstance(settings, RouteSettings)
     assert settings.server.port == 0
-    config = read_config(settings.config)
+    config = read_config(settings.config, {"FAR_KEY": "k"})
     assert config.names()["gpt-4o-mini"] == "small"
     assert config.models["llama"].num_memory_bytes == 4 * 2**30
     assert [a.base for a in config.models["org/far"].addresses] == ["", ""]
@@ -107,6 +107,15 @@ def test_a_file_that_cannot_be_read_ends_the_program_with_one_line(tmp_path, tex
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
     assert run(parse_command(["route", "--config", str(path)], {})) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("environ", [{}, {"THEIR_KEY": " \n"}])
+def test_a_key_that_is_not_there_is_named(tmp_path, environ):
+    path = tmp_path / "models.toml"
+    path.write_text('[models.far]\nurl = "http://h"\napi_key_env = "THEIR_KEY"\n')
+    with pytest.raises(ConfigError, match=r"model 'far': the variable THEIR_KEY .* is not set"):
+        read_config(str(path), environ)
+    assert read_config(str(path), {"THEIR_KEY": "k\n"}).models["far"].api_key_env == "THEIR_KEY"
 
 
 def test_flags_that_have_no_meaning_here_are_refused(capsys):

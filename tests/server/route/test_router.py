@@ -37,6 +37,7 @@ def router(start_router, twins, free_port):
             "twins": {"url": [twin.url for twin in twins]},
             "half-dead": {"url": [dead, twins[0].url]},
             "dead": {"url": dead},
+            "moody": {"url": twins[1].url},
             **{f"k{number}": {"command": scripted("k")} for number in range(8)},
             "keyed": {"url": twins[0].url + "/v1", "api_key_env": "THEIR_KEY"},
         },
@@ -115,6 +116,19 @@ def test_every_door_passes_and_has_a_default(post, path):
         assert received(post(path, {"model": "a:latest"}, **{"content-type": None}))
 
 
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        (f"/{CHAT}", CHAT),
+        ("/v1//chat/%63ompletions/?x=%2F%2F", f"{CHAT}?x=%2F%2F"),
+        ("//chat/completions", "/chat/completions"),
+        ("/v1/ch%61t/completions", "/v1/ch%61t/completions"),  # nothing to change
+    ],
+)
+def test_a_server_sees_the_path_that_was_checked(post, path, target):
+    assert received(post(path, {}))["target"] == target
+
+
 def test_unknown_models_and_routes_are_refused_in_the_shape_of_the_door(post, router):
     reply = post(CHAT, {"model": "x"})
     assert (reply.status, reply.json["error"]["code"]) == (404, "model_not_found")
@@ -140,7 +154,7 @@ def test_the_lists_join_all_models(router):
     key = {"authorization": "Bearer ours"}
     names = [card["id"] for card in router.get("/v1/models", key).json["data"]]
     started = [f"k{number}" for number in range(8)]
-    assert names == ["a", "b", "twins", "half-dead", "dead", *started, "keyed", "alias-a"]
+    assert names == ["a", "b", "twins", "half-dead", "dead", "moody", *started, "keyed", "alias-a"]
     card = router.get("/v1/models/alias-a", key).json
     assert (card["id"], card["root"]) == ("alias-a", "a")
     assert router.get("/v1/models/x", key).status == 404
@@ -276,6 +290,18 @@ def test_a_refusal_is_tried_elsewhere_and_the_last_one_passed_on_unchanged(post,
     reply = post(CHAT, {"model": "twins", "status": 400, "body": refusal})
     assert (reply.status, reply.json) == (400, refusal)
     assert sum(len(twin.log()["requests"]) for twin in twins) == sum(before) + 3
+
+
+def test_a_server_that_keeps_refusing_pauses_until_it_answers(post, router):
+    def is_available():
+        return router.model_stats("moody")["servers"][0]["is_available"]
+
+    for _ in range(3):
+        assert is_available()
+        assert post(CHAT, {"model": "moody", "status": 503}).status == 503
+    assert not is_available()
+    assert post(CHAT, {"model": "moody"}).status == 200
+    assert is_available()
 
 
 def test_a_server_that_never_answers_is_a_504(post):

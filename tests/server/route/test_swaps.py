@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,8 @@ def pool():
 
 @pytest.fixture(scope="module")
 def router(start_router):
-    return start_router(ONE | {"models": models("a", "b", "c")})
+    messy = ["sh", "-c", 'sleep 1000 & exec "$@"', "sh", *scripted("messy")]
+    return start_router(ONE | {"models": models("a", "b", "c") | {"messy": {"command": messy}}})
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,23 @@ def test_a_process_that_ends_by_itself_is_started_again(router):
     eventually(lambda: router.model_stats("a")["num_crashes"] == 1)
     reply = eventually(lambda: (r := router.ask("a")).status == 200 and r)
     assert reply.json["pid"] != first
+
+
+def test_a_request_that_finds_a_process_about_to_end_gets_the_next_one(router):
+    """It listens no more but has not ended: nothing was sent, so the request waits for another."""
+    before = router.model_stats("a")["num_crashes"]
+    first = router.ask("a", retire_ms=500)
+    second = router.ask("a")
+    assert (first.status, second.status) == (200, 200)
+    assert first.json["pid"] != second.json["pid"]
+    assert router.model_stats("a")["num_crashes"] == before + 1
+
+
+def test_what_a_process_leaves_behind_is_ended(router):
+    server = router.ask("messy").json["pid"]
+    [helper] = map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())
+    os.kill(server, signal.SIGKILL)
+    eventually(lambda: not is_running(helper))
 
 
 def test_sigterm_lets_streams_end_and_leaves_no_process(start_router, pool):
