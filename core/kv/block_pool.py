@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from core.kv.prefix import content_of
 
@@ -36,9 +37,9 @@ class BlockPool:
     def is_free(self, block_id: int) -> bool:
         return self._num_refs[block_id] == 0
 
-    def num_unshared(self, block_ids: Iterable[int]) -> int:
-        """How many of these blocks have one reference."""
-        return sum(self._num_refs[block_id] == 1 for block_id in block_ids)
+    def num_refs(self, block_id: int) -> int:
+        """How many sequences hold the block."""
+        return self._num_refs[block_id]
 
     def is_cached(self, block_hash: bytes) -> bool:
         """Whether a block with this content is cached."""
@@ -52,10 +53,10 @@ class BlockPool:
         """Whether a block with this content is cached for any salt."""
         return content_of(block_hash) in self._contents
 
-    def is_cached_in_use(self, block_hash: bytes) -> bool:
-        """Whether a block with this content is cached and not free."""
+    def is_cached_in_use(self, block_hash: bytes, freed: AbstractSet[int] = frozenset()) -> bool:
+        """Whether a block with this content is cached, not free, and none of ``freed``."""
         block_id = self._index.get(block_hash)
-        return block_id is not None and self._num_refs[block_id] > 0
+        return block_id is not None and self._num_refs[block_id] > 0 and block_id not in freed
 
     def allocate(self) -> int:
         """Take the least recently freed block and drop its content."""

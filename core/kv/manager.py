@@ -11,6 +11,7 @@ from core.block_table import BlockTable
 from core.contract.messages import CacheMiss, CacheMissReason
 from core.kv.block_pool import BlockPool
 from core.kv.prefix import block_hash, root_hash
+from core.kv.release import Release
 from core.kv.window_group import WindowGroup, WindowSize
 from core.sequence import Sequence
 
@@ -163,25 +164,42 @@ class KVCacheManager:
         """Blocks of the full group that sequences use; each stands for ``block_size`` tokens."""
         return self._pool.num_blocks - self._pool.num_free
 
-    def has_room(self, sequence: Sequence, *, num_spare_blocks: int, num_running: int = 0) -> bool:
+    def has_room(
+        self,
+        sequence: Sequence,
+        *,
+        num_spare_blocks: int,
+        num_running: int = 0,
+        release: Release | None = None,
+    ) -> bool:
         """Whether a sequence without blocks fits and ``num_spare_blocks`` blocks stay free.
 
-        A window group needs no more spare blocks than the ``num_running`` sequences that have
-        blocks can still get there. Cached blocks that are in use cost nothing; they are counted
-        from the first block up to the first that is not in use, and only as far as needed, because
-        admission asks this of many waiting sequences in one step.
+        ``release`` is what others give up before. A window group needs no more spare blocks than
+        the ``num_running`` sequences that keep theirs can still get there. Cached blocks that stay
+        in use cost nothing; they are counted from the first block up to the first that does not,
+        and only as far as needed, because admission asks this of many waiting sequences in one
+        step.
         """
         num_blocks = -(-sequence.num_tokens // self.block_size)
+        freed = [release.freed(group) if release else set() for group in range(self.num_groups)]
         if not all(
-            group.has_room(num_blocks, num_spare_blocks=num_spare_blocks, num_running=num_running)
-            for group in self._windows
+            window.has_room(
+                num_blocks,
+                num_spare_blocks=num_spare_blocks,
+                num_running=num_running,
+                num_freed=len(window_freed),
+            )
+            for window, window_freed in zip(self._windows, freed[1:], strict=True)
         ):
             return False
-        missing = num_blocks + num_spare_blocks - self._pool.num_free
+        missing = num_blocks + num_spare_blocks - self._pool.num_free - len(freed[0])
         if missing > 0 and self._uses_prefix_cache(sequence):
             most = min(missing, _num_shareable_blocks(sequence, self.block_size))
+            if self._windows:
+                most = min(most, self._longest_hit(sequence, 0))
             in_use = (
-                self._pool.is_cached_in_use(self._hash_of(sequence, index)) for index in range(most)
+                self._pool.is_cached_in_use(self._hash_of(sequence, index), freed[0])
+                for index in range(most)
             )
             missing -= sum(takewhile(bool, in_use))
         return missing <= 0
@@ -221,9 +239,9 @@ class KVCacheManager:
         sequence.reset_tables()
         sequence.num_computed_tokens = 0
 
-    def num_own_blocks(self, sequence: Sequence) -> int:
-        """Blocks of the full group that no other sequence has."""
-        return self._pool.num_unshared(sequence.block_table.held())
+    def release(self) -> Release:
+        """What no sequence would free; ``Release.add`` adds one."""
+        return Release(self._pools)
 
     def blocks_of(self, sequence: Sequence) -> list[int]:
         """The numbers of the blocks that a sequence holds."""

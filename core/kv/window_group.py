@@ -40,12 +40,15 @@ class WindowGroup:
         """First block that the query after ``num_computed_tokens`` tokens, or a later one, sees."""
         return max(num_computed_tokens - self._window + 1, 0) // self._block_size
 
-    def has_room(self, num_blocks: int, *, num_spare_blocks: int, num_running: int) -> bool:
+    def has_room(
+        self, num_blocks: int, *, num_spare_blocks: int, num_running: int, num_freed: int = 0
+    ) -> bool:
         """Whether a sequence of ``num_blocks`` blocks fits beside ``num_running`` others.
 
-        ``num_spare_blocks`` stay free for them, or as many as they can still get.
+        ``num_spare_blocks`` stay free for them, or as many as they can still get. ``num_freed``
+        blocks are in use now and will be free.
         """
-        num_used = self.pool.num_blocks - self.pool.num_free
+        num_used = self.pool.num_blocks - self.pool.num_free - num_freed
         needed = num_used + min(num_blocks, self.blocks_per_seq) + num_spare_blocks
         most = (num_running + 1) * self.blocks_per_seq
         return min(needed, most) <= self.pool.num_blocks

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from collections.abc import Sequence as ReadOnly
+from functools import partial
 from itertools import islice
 
 from core.kv.manager import KVCacheManager
+from core.kv.release import Release
 from core.scheduler.demand import Demand, End, peak_growth
 from core.scheduler.fair import FairQueue
 from core.scheduler.victims import victim_of
@@ -106,20 +108,20 @@ class Admission:
         """For a tenant without running sequences: its next one, and those to preempt for it.
 
         Call it when ``pop`` has returned None. At most half of the running sequences are preempted,
-        and the last one of no tenant. What is freed may be less than expected.
+        and the last one of no tenant.
         """
         if not self._waiting or self._waiting.head is self._denied:
             return None
         head = self._waiting.head
         if any(sequence.request.tenant == head.request.tenant for sequence in running):
             return None
-        rest, num_freed = list(running), 0
+        rest, release = list(running), self._kv.release()
         victims: list[Sequence] = []
         while len(victims) < len(running) // 2 and (victim := victim_of(rest, at_least=2)):
             rest.remove(victim)
             victims.append(victim)
-            num_freed += self._kv.num_own_blocks(victim)
-            if self._fits(head, self._ends_of(rest), num_freed=num_freed):
+            release.add(victim)
+            if self._fits(head, self._ends_of(rest), release):
                 self._waiting.take(head)
                 return head, victims
         self._denied = head
@@ -144,25 +146,23 @@ class Admission:
                 return sequence
         return None
 
-    def _fits(self, sequence: Sequence, ends: list[End], *, num_freed: int = 0) -> bool:
+    def _fits(self, sequence: Sequence, ends: list[End], release: Release | None = None) -> bool:
         """Whether the sequence may run beside those that end at ``ends``, which are sorted.
 
-        ``num_freed`` blocks are in use now and will be free.
+        ``release`` is what others give up for it.
         """
         num_running = len(ends)
         num_spare_blocks = num_running + 1 if ends else 0
-        if not self._kv.has_room(
-            sequence, num_spare_blocks=num_spare_blocks - num_freed, num_running=num_running
-        ):
+        has_room = partial(self._kv.has_room, sequence, num_running=num_running, release=release)
+        if not has_room(num_spare_blocks=num_spare_blocks):
             return False
         if not ends:
             return True
+        num_freed = 0 if release is None else len(release.freed(0))
         num_tokens = sum(num_tokens for _, num_tokens in ends)
         growth = peak_growth(
             [*ends, self._demand.end_of(sequence)],
             block_size=self._kv.block_size,
             blocks_per_token=(self._kv.num_used_token_blocks - num_freed) / num_tokens,
         )
-        return growth <= num_spare_blocks or self._kv.has_room(
-            sequence, num_spare_blocks=math.ceil(growth) - num_freed, num_running=num_running
-        )
+        return growth <= num_spare_blocks or has_room(num_spare_blocks=math.ceil(growth))

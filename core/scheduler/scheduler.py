@@ -161,28 +161,22 @@ class Scheduler:
 
     def _admit(self) -> None:
         while (sequence := self._admission.pop(self._running)) is not None:
-            has_blocks = self._start(sequence)
-            assert has_blocks
+            self._start(sequence)
         while (choice := self._admission.pop_for_share(self._running)) is not None:
             sequence, victims = choice
             for victim in victims:
                 self._preempt(victim, is_short=False)
-            if not self._start(sequence):
-                self._admission.put_back(sequence, is_short=True)
+            self._start(sequence)
 
-    def _start(self, sequence: Sequence) -> bool:
-        """Run a sequence if its blocks can be allocated."""
-        num_cached_tokens = sequence.num_cached_tokens
+    def _start(self, sequence: Sequence) -> None:
+        """Run a sequence that admission has chosen: there is room for its blocks."""
         self._reuse_cached(sequence)
         miss = self._kv.miss_of(sequence)
-        if not self._kv.allocate(sequence):
-            self._kv.free(sequence)
-            sequence.num_cached_tokens = num_cached_tokens
-            return False
+        has_blocks = self._kv.allocate(sequence)
+        assert has_blocks
         sequence.status = Status.RUNNING
         sequence.history.start(miss, self._steps)
         self._running.append(sequence)
-        return True
 
     def _prefill_chunk(self, num_decodes: int) -> int:
         """Tokens of prompts in a step with ``num_decodes`` running streams."""

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from core.kv.window_group import WindowSize
 from tests.support.builders import blocks_of, make_kv, make_sequence
 
 
@@ -257,36 +258,82 @@ def test_has_room_does_not_count_cached_blocks_in_use():
     assert not kv.has_room(make_sequence(range(13), cache_salt="bob"), num_spare_blocks=0)
 
 
-def test_has_room_implies_admission_and_changes_nothing():
+def test_has_room_counts_what_others_would_give_up_once():
+    kv = make_kv(num_blocks=6, block_size=4)
+    others = [computed(kv, range(13)), computed(kv, range(13))]
+    assert kv.num_free_blocks == 1  # they share three blocks
+    fits = {20: [False, True, True], 14: [True, True, True], 21: [False, False, True]}
+    for num_tokens, expected in fits.items():
+        for start, answers in ((0, expected), (100, [False, False, True])):
+            sequence = make_sequence(range(start, start + num_tokens))
+            release = kv.release()
+            found = [kv.has_room(sequence, num_spare_blocks=0, release=release)]
+            for other in others:
+                release.add(other)
+                found.append(kv.has_room(sequence, num_spare_blocks=0, release=release))
+            assert found == answers, (num_tokens, start)
+    kv.check(others)
+
+
+@pytest.mark.parametrize("windows", [[], [WindowSize(30, 3, 6)], [WindowSize(14, 3, 4)]])
+def test_has_room_implies_admission_and_changes_nothing(windows):
+    """Also after others have given up their blocks, and where windows shorten a cached prefix."""
     rng = random.Random(0)
     answers, num_missed = [], 0
     for _ in range(300):
-        kv = make_kv(num_blocks=12, block_size=2, enable_prefix_caching=rng.random() < 0.8)
-        others = []
-        for _ in range(rng.randrange(4)):
-            other = make_sequence([rng.randrange(2) for _ in range(rng.randrange(1, 9))])
+        kv = make_kv(12, 2, enable_prefix_caching=rng.random() < 0.8, windows=windows)
+        others, victims, release = [], [], kv.release()
+        for _ in range(rng.randrange(5)):
+            other = drawn(kv, rng, 9)
             kv.reuse_cached(other)
             if kv.allocate(other):
-                kv.cache_blocks(other, other.num_tokens)
+                compute_in_chunks(kv, other)
             others.append(other)
-        for other in others[rng.randrange(4) :]:
+        for other in others[rng.randrange(5) :]:
             kv.free(other)
             others.remove(other)
-        sequence = make_sequence([rng.randrange(2) for _ in range(rng.randrange(1, 21))])
+        for other in others[rng.randrange(5) :]:
+            victims.append(other)
+            release.add(other)
+        sequence = drawn(kv, rng, 21)
         num_free, num_spare_blocks = kv.num_free_blocks, rng.randrange(4)
-        answers.append(kv.has_room(sequence, num_spare_blocks=num_spare_blocks))
+        answers.append(
+            kv.has_room(
+                sequence,
+                num_spare_blocks=num_spare_blocks,
+                num_running=len(others) - len(victims),
+                release=release,
+            )
+        )
         assert kv.num_free_blocks == num_free
         kv.check(others)
+        for other in victims:
+            kv.free(other)
+            others.remove(other)
         kv.reuse_cached(sequence)
         allocated = kv.allocate(sequence)
         kv.check([*others, sequence])
         if answers[-1]:
             assert allocated
-            assert kv.num_free_blocks >= num_spare_blocks
-        elif allocated and kv.num_free_blocks >= num_spare_blocks:
+            assert kv.num_used_token_blocks + num_spare_blocks <= 12
+        elif not windows and allocated and kv.num_free_blocks >= num_spare_blocks:
             num_missed += 1  # blocks in use after a block that is not
     assert 50 < sum(answers) < 250
     assert num_missed <= 3
+
+
+def drawn(kv, rng, length):
+    """A sequence with a prompt of up to so many tokens of two kinds."""
+    prompt = [rng.randrange(2) for _ in range(rng.randrange(1, length))]
+    return make_sequence(prompt, num_groups=kv.num_groups)
+
+
+def compute_in_chunks(kv, sequence):
+    """Compute pending tokens two at a time, so that windows release what lies before."""
+    while sequence.num_pending_tokens and kv.allocate(sequence):
+        num_tokens = min(2, sequence.num_pending_tokens)
+        kv.cache_blocks(sequence, sequence.num_computed_tokens + num_tokens)
+        sequence.num_computed_tokens += num_tokens
 
 
 # Why a prompt was not found

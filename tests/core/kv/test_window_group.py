@@ -145,6 +145,36 @@ def test_has_room_asks_every_group():
     assert kv.has_room(new(range(12)), num_spare_blocks=2, num_running=1)
 
 
+def test_has_room_counts_no_prefix_whose_window_is_gone():
+    """Another sequence still has the prefix in the full group, but no longer its last window."""
+    kv = windowed_kv(num_blocks=25, num_window_blocks=3 * PER_SEQ)
+    others = [compute(kv, new(range(60))), compute(kv, new(range(100, 132)))]
+    again = new([*range(36), 99])
+    assert not kv.has_room(again, num_spare_blocks=0, num_running=2)
+    assert kv.reuse_cached(again) == 0
+    assert not kv.allocate(again)
+    kv.check([*others, again])
+    assert kv.has_room(new(range(8)), num_spare_blocks=0, num_running=2)
+
+
+def test_has_room_counts_what_each_group_would_free():
+    """The full group would free ten blocks and the window's four."""
+    kv = windowed_kv(num_blocks=20, num_window_blocks=2 * PER_SEQ)
+    first, second = compute(kv, new(range(40))), compute(kv, new(range(100, 132)))
+    release = kv.release()
+    release.add(first)
+    assert [len(release.freed(group)) for group in range(2)] == [
+        10,
+        len(first.block_tables[1].held()),
+    ]
+    other = new(range(200, 240))
+    assert kv.has_room(other, num_spare_blocks=0, num_running=1, release=release)
+    assert not kv.has_room(other, num_spare_blocks=5, num_running=2, release=release)
+    kv.free(first)
+    assert kv.allocate(other)
+    kv.check([second, other])
+
+
 def test_spare_blocks_of_a_window_group_are_no_more_than_its_sequences_can_get():
     kv = windowed_kv(num_blocks=200, num_window_blocks=2 * PER_SEQ)
     compute(kv, new(range(100)))

@@ -171,32 +171,34 @@ def test_what_the_others_will_free_is_theirs_not_that_of_the_preempted():
     assert steps.step() == {"crowd 0": 1, "crowd 1": 1, "head": 9}
 
 
-def failed_start() -> tuple[Steps, Sequence]:
-    """A head shares its prefix with the one that is preempted for it. The shared blocks count as
-    freed and as in use, so there are too few."""
+def test_a_block_that_head_and_victim_share_is_not_both_freed_and_in_use():
+    """The head needs 11 blocks. Four are free, and the last of the crowd holds 6, of which it
+    shares 5 with the head: with them there are 10, so nobody is preempted for nothing."""
     steps = Steps(num_blocks=16, max_num_seqs=8)
     steps.add(unlike(0, 7), "a", tenant="crowd", max_tokens=12)
     steps.add(unlike(0, 18), "b", tenant="crowd", max_tokens=29)
     steps.add(unlike(1, 21), "c", tenant="crowd", max_tokens=16)
     steps.step()
     head = steps.add(unlike(1, 42), "head", tenant="head", max_tokens=11)
-    assert steps.step() == {"a": 1, "b": 1}
-    return steps, head
-
-
-def test_a_start_that_fails_preempts_no_more_in_its_step():
-    """Half of three is one."""
-    steps, head = failed_start()
+    assert steps.step() == {"a": 1, "b": 1, "c": 1}
     assert head.status is Status.WAITING
-    assert steps.scheduler.num_preemptions == 1
-
-
-def test_a_start_that_fails_reuses_nothing():
-    steps, head = failed_start()
-    assert head.num_cached_tokens == 0
+    assert steps.scheduler.num_preemptions == 0
     while head.status is not Status.FINISHED:
         steps.step()
-    assert head.num_cached_tokens == 16, "what it found when it started at last"
+
+
+def test_blocks_that_two_victims_share_are_freed_by_both():
+    """The two last ones of the crowd share four blocks. With them, the head's six are free."""
+    steps = Steps(num_blocks=13, max_num_seqs=8)
+    steps.add(unlike(0, 1), "a", tenant="crowd", max_tokens=20)
+    steps.add(unlike(1, 1), "b", tenant="crowd", max_tokens=20)
+    steps.add(unlike(2, 17), "c", tenant="crowd", max_tokens=20)
+    steps.step()
+    steps.add(unlike(2, 17), "d", tenant="crowd", max_tokens=20)
+    steps.step()
+    assert steps.kv.num_free_blocks == 5
+    steps.add(unlike(9, 24), "head", tenant="head", max_tokens=1)
+    assert steps.step() == {"a": 1, "b": 1, "head": 24}
 
 
 def test_if_blocks_run_out_the_tenant_with_the_most_sequences_is_preempted():
