@@ -65,11 +65,13 @@ class Ticket:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._admission.num_tickets -= 1
-        if self._stream is not None:
-            self._stream.close()
-            self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
-        self._release()
+        try:
+            if self._stream is not None:
+                self._stream.close()
+                self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
+        finally:
+            self._admission.num_tickets -= 1
+            self._release()
 
     def body_arrived(self, num_bytes: int) -> None:
         """Count bytes of the body."""
@@ -117,10 +119,16 @@ class Ticket:
         self._stream, self._fail = stream, fail
 
     def choice_ended(self) -> None:
-        """Return the place of one choice. The last one is returned at the end."""
+        """Return the place of one choice. The last one has the tokens; its answer keeps its place.
+
+        A client that reads slowly keeps no tokens that nobody computes any more.
+        """
         if self._held[self._admission.choices] > 1:
             self._held[self._admission.choices] -= 1
             self._admission.choices.give_back(self.tenant.name, 1)
+        else:
+            self._give_back_all(self._admission.prompt_tokens)
+            self._give_back_all(self._admission.output_tokens)
 
     def retry_after(self) -> int:
         """Seconds after which a place should be free."""

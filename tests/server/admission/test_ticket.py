@@ -54,6 +54,30 @@ def test_a_refused_growth_keeps_what_is_held_until_the_end(admission):
     assert admission.num_refused == 1
 
 
+def test_the_last_choice_that_ends_returns_the_tokens_and_the_answer_keeps_a_place(admission):
+    with ticket(admission, declared_bytes=60) as one:
+        one.decoded(2)
+        one.translated(num_prompt_tokens=50, num_output_tokens=90)
+        one.choice_ended()
+        assert held(admission) == [1, 0, 50, 90, 0]
+        one.choice_ended()
+        assert held(admission) == [1, 0, 0, 0, 0]
+    assert held(admission) == [0] * 5
+
+
+def test_a_stream_that_cannot_be_closed_keeps_nothing(admission):
+    def close():
+        raise RuntimeError
+
+    stream = Stream()
+    stream.close = close
+    one = ticket(admission, declared_bytes=60)
+    with pytest.raises(RuntimeError), one:
+        one.attach(stream, lambda _error: None)
+    assert held(admission) == [0] * 5
+    assert admission.num_tickets == 0
+
+
 def test_a_ticket_that_is_refused_holds_nothing(admission):
     with ticket(admission, declared_bytes=60):
         with pytest.raises(QueueFull):
