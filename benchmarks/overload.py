@@ -32,6 +32,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+import uvloop
 
 from bench.over_http.connection import ConnectionFailed, Endpoint, exchange
 from benchmarks import host
@@ -197,7 +198,7 @@ def main() -> None:
         ServerProcess(command, Path(folder) / "server.log") as server,
     ):
         server.wait_ready(START_TIMEOUT)
-        asyncio.run(_measure(options, server))
+        uvloop.run(_measure(options, server))
 
 
 if __name__ == "__main__":

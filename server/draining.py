@@ -31,6 +31,9 @@ class Work(Protocol):
     def turn_away(self) -> TurnAway:
         """What answers requests from their heads."""
 
+    def is_full(self) -> bool:
+        """Whether most requests are answered so now."""
+
     def is_alive(self) -> bool:
         """Whether the process works, as ``/livez`` says."""
 
@@ -80,7 +83,11 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
         acceptor = self._front.accept(
-            self.config, self.server_state, self.lifespan.state, self._work.turn_away()
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            self._work.turn_away(),
+            self._work.is_full,
         )
         self.servers = [cast("asyncio.Server", acceptor)]
         self._notifier.watch(self._work.is_alive)

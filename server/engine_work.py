@@ -24,6 +24,9 @@ class EngineWork:
     def turn_away(self) -> TurnAway:
         return EarlyRefusal(self._app)
 
+    def is_full(self) -> bool:
+        return self._serving.admission.choices.is_full
+
     def is_alive(self) -> bool:
         return liveness(self._serving.bridge).status == "ok"
 

@@ -1,6 +1,7 @@
 """The cost of HTTP: CPU time per streamed token, and throughput next to the bare engine.
 
     python -m benchmarks.front_end cpu [--endpoint chat] [--streams 64] [--step-ms 10]
+    python -m benchmarks.front_end refusals [--endpoint chat] [--streams 8] [--tokens 100]
     python -m benchmarks.front_end throughput [--model DIR] [--streams 64]
 
 ``cpu`` starts the server as ``roseinfer serve`` does, over an engine without a model: real
@@ -9,6 +10,10 @@ sequences and the built-in model's tokenizer, one token per stream in every step
 stream is open, the engine counts the event loop's CPU time, wake-ups and socket writes, and the
 core thread's CPU time, for text and in total. The kernel charges CPU time to one thread, so other
 processes matter little. Prints medians of ``--rounds``. Linux only.
+
+``refusals`` fills the queue of such a server and counts the event loop's CPU time per request that
+is then answered 429: on a connection of its own, and on one that stays open. ``--streams`` clients
+send at the same time, ``--tokens`` requests each.
 
 ``throughput`` runs the same requests in process and over HTTP, in turn, and prints the output
 tokens per second of both and the median of their ratio. On a machine with few cores the client's
@@ -19,13 +24,15 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.front_end import cpu, throughput
+from benchmarks.front_end import cpu, refusals, throughput
 from benchmarks.front_end.client import ROUTES
 
 COMMANDS = {
     "cpu": cpu.measure,
+    "refusals": refusals.measure,
     "throughput": throughput.measure,
-    "serve-paced": cpu.serve,  # the first two start the following three
+    "serve-paced": cpu.serve,  # the first three start the following four
+    "serve-full": refusals.serve,
     "serve-model": throughput.serve,
     "bare": throughput.run_bare,
 }

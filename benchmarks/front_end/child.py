@@ -20,6 +20,10 @@ class Child:
             text=True,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def read(self, pattern: str) -> str:
         """Wait for a line that matches; returns the first group."""
         assert self._process.stdout is not None

@@ -48,6 +48,11 @@ class Budget:
         self._drained = DrainRate()
 
     @property
+    def is_full(self) -> bool:
+        """Whether only tenants below their share get more."""
+        return self.held >= self.limit
+
+    @property
     def num_tenants(self) -> int:
         """Number of tenants that hold something."""
         return len(self._by_tenant)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from server.connections.door import Door
 from server.connections.gate import Gate, Place, ThrottledLog
 from server.connections.porch import Porch, peek
 from server.connections.timer import Timer
@@ -44,6 +45,7 @@ class Acceptor:
         listener: socket.socket,
         gate: Gate,
         make_protocol: Callable[[Place], asyncio.Protocol],
+        door: Door,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         listener.setblocking(False)
@@ -57,7 +59,7 @@ class Acceptor:
         self._is_accepting = False
         self._is_closed = False
         self._log = ThrottledLog(time.monotonic)
-        self._porch = Porch(gate, self._let_in, self._loop)
+        self._porch = Porch(gate, self._let_in, self._loop, door)
         gate.on_room = self._on_room
         self._resume()
 

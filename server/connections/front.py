@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from server.connections.acceptor import Acceptor
+from server.connections.door import Door
 from server.connections.gate import Gate, Place
 from server.connections.guard import Guard
 from server.connections.limits import ConnectionLimits
@@ -50,15 +52,20 @@ class Front:
         server_state: ServerState,
         app_state: dict[str, Any],
         turn_away: TurnAway,
+        is_full: Callable[[], bool],
     ) -> Acceptor:
-        """Accept connections from now on. ``config`` is loaded."""
+        """Accept connections from now on. ``config`` is loaded.
+
+        ``is_full`` says whether ``turn_away`` answers most requests now.
+        """
         loop = asyncio.get_running_loop()
         guard = Guard.of(self.limits, turn_away)
 
         def make_protocol(place: Place) -> GuardedProtocol:
             return GuardedProtocol(config, server_state, app_state, loop, place=place, guard=guard)
 
-        return Acceptor(self.listener, self.gate, make_protocol, self.tls)
+        door = Door(turn_away, self.limits, is_full)
+        return Acceptor(self.listener, self.gate, make_protocol, door, self.tls)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket. Idempotent."""

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 
 from server.connections import refusal
+from server.connections.door import Door
 from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
 from server.connections.probes import LONGEST_START, is_probe
 from server.connections.timer import Timer
@@ -21,6 +22,9 @@ PATIENCE = 2 * MIN_AGE
 
 LOOK_SECONDS = 0.01
 """How often those that wait are looked at."""
+
+HELD_SECONDS = 0.02
+"""For so long one that is silent is not opened, while most requests are turned away."""
 
 SILENT_SECONDS = 10.0
 """Time in which one that finds no room must send the first byte of a request."""
@@ -39,6 +43,9 @@ class Porch:
     If the gate is full, a request that has waited for PATIENCE is answered 503. So is the oldest if
     NUM_SPARE more than the gate's limit are accepted. Only for connections that begin with HTTP:
     with TLS nothing could be seen.
+
+    While the server is busy, one whose request is turned away is answered here: see ``Door``. For
+    that, those that are silent wait a moment.
     """
 
     def __init__(
@@ -46,26 +53,34 @@ class Porch:
         gate: Gate,
         let_in: Callable[[socket.socket], None],
         loop: asyncio.AbstractEventLoop,
+        door: Door,
     ) -> None:
         """``let_in`` enters the gate and opens the connection."""
         self._gate = gate
         self._let_in = let_in
+        self._door = door
         self._most = gate.limit + NUM_SPARE
         self._loop = loop
         self._line: dict[socket.socket, float] = {}  # with the time of arrival, the oldest first
+        self._silent: dict[socket.socket, float] = {}  # that may soon be in the line
         self._timer = Timer(loop)
         self._num_opened = 0  # in this turn
         self._is_scheduled = False
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._line) + len(self._silent)
 
     def arrive(self, connection: socket.socket, head: bytes | None) -> None:
         """Take a connection. ``head`` is what ``peek`` has found."""
+        has_room = 2 * (self._gate.num_open + len(self)) < self._gate.limit
+        if head is None and has_room and self._door.is_closed():
+            self._silent[connection] = self._loop.time()
+            self._look_soon()
+            return
         self._line[connection] = self._loop.time()
         self._admit_probe(connection, head)
         self.let_in_waiting()
-        while self._line and self._gate.num_open + len(self._line) > self._most:
+        while self._line and self._gate.num_open + len(self) > self._most:
             oldest = next(iter(self._line))
             if not self._admit_probe(oldest, peek(oldest)):
                 self._refuse(oldest)
@@ -82,9 +97,10 @@ class Porch:
     def close(self) -> None:
         """End all that wait. Idempotent."""
         self._timer.stop()
-        for connection in self._line:
+        for connection in (*self._line, *self._silent):
             connection.close()
         self._line.clear()
+        self._silent.clear()
 
     def _next_turn(self) -> None:
         self._is_scheduled = False
@@ -94,6 +110,9 @@ class Porch:
     def _look(self) -> None:
         """Let probes in, end those that have left, and refuse those that have waited for long."""
         now = self._loop.time()
+        for connection, since in list(self._silent.items()):
+            if peek(connection) is not None or now - since >= HELD_SECONDS:
+                self._line[connection] = self._silent.pop(connection)
         for connection, since in list(self._line.items()):
             head = peek(connection)
             if head == b"":
@@ -111,7 +130,11 @@ class Porch:
         num_outside = len(self._line) - max(self._gate.limit - self._gate.num_open, 0)
         while self._gate.num_leaving < num_outside and self._gate.make_room():
             continue
-        if self._line and not self._timer.is_running:
+        if self:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._timer.is_running:
             self._timer.start(LOOK_SECONDS, self._look)
 
     def _admit_probe(self, connection: socket.socket, head: bytes | None) -> bool:
@@ -123,7 +146,8 @@ class Porch:
 
     def _admit(self, connection: socket.socket) -> None:
         del self._line[connection]
-        self._let_in(connection)
+        if not self._door.answers(connection):
+            self._let_in(connection)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._next_turn)

@@ -65,6 +65,9 @@ class _Work:
     def turn_away(self) -> TurnAway:
         return _pass
 
+    def is_full(self) -> bool:
+        return False
+
     def is_alive(self) -> bool:
         return True  # it is asked on the event loop
 

@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from server.connections.busy import turn_away_busy
+from server.connections.door import Door
 from server.connections.gate import Gate
 from server.connections.guard import Guard
 from server.connections.heads import Heads
@@ -224,6 +225,12 @@ async def gate(loop):
 @pytest.fixture
 async def heads():
     return Heads()
+
+
+@pytest.fixture
+def open_door():
+    """Turns nobody away."""
+    return Door(lambda *_head: None, ConnectionLimits(), lambda: False)
 
 
 @pytest.fixture

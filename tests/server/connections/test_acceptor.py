@@ -47,7 +47,7 @@ class Exhausted(socket.socket):
 
 
 @pytest.fixture
-async def listen(soon):
+async def listen(soon, open_door):
     """Start acceptors; each comes as its gate, its address and its protocols."""
     started = []
 
@@ -59,7 +59,7 @@ async def listen(soon):
             protocols.append(Greeter(place))
             return protocols[-1]
 
-        started.append((Acceptor(listener, gate, make, tls), gate))
+        started.append((Acceptor(listener, gate, make, open_door, tls), gate))
         return gate, address, protocols
 
     yield listen
@@ -189,10 +189,10 @@ async def test_without_descriptors_it_tries_again(listen, soon, monkeypatch, cap
     assert caplog.text.count("Too many open files") == 1
 
 
-async def test_a_closed_acceptor_does_not_listen(soon):
+async def test_a_closed_acceptor_does_not_listen(soon, open_door):
     listener = listen_tcp("127.0.0.1", 0)
     address = listener.getsockname()
-    acceptor = Acceptor(listener, Gate(4), Greeter)
+    acceptor = Acceptor(listener, Gate(4), Greeter, open_door)
     acceptor.close()
     await acceptor.wait_closed()
     with soon(), pytest.raises(OSError, match="connect"):
@@ -245,9 +245,9 @@ async def test_a_failed_handshake_leaves_its_place(listen, soon, tls):
     assert not hasattr(protocols[0], "transport")
 
 
-async def test_a_silent_handshake_does_not_delay_the_end(tls, soon):
+async def test_a_silent_handshake_does_not_delay_the_end(tls, soon, open_door):
     listener, gate = listen_tcp("127.0.0.1", 0), Gate(4)
-    acceptor = Acceptor(listener, gate, Greeter, tls)
+    acceptor = Acceptor(listener, gate, Greeter, open_door, tls)
     with soon():
         async with await anyio.connect_tcp(*listener.getsockname()):
             while not gate.num_open:

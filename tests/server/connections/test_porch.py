@@ -8,7 +8,14 @@ import anyio.lowlevel
 import pytest
 
 from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
-from server.connections.porch import OPENED_PER_TURN, PATIENCE, SILENT_SECONDS, Porch, peek
+from server.connections.porch import (
+    HELD_SECONDS,
+    OPENED_PER_TURN,
+    PATIENCE,
+    SILENT_SECONDS,
+    Porch,
+    peek,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -33,14 +40,37 @@ async def inside():
     return []
 
 
+class ScriptedDoor:
+    """Answers what begins with POST while it is closed."""
+
+    def __init__(self):
+        self.is_shut = False
+        self.answered = []
+
+    def is_closed(self):
+        return self.is_shut
+
+    def answers(self, connection):
+        if not self.is_shut or not (peek(connection) or b"").startswith(b"POST"):
+            return False
+        self.answered.append(connection.recv(100))
+        connection.close()
+        return True
+
+
 @pytest.fixture
-async def porch(gate, loop, inside):
+def door():
+    return ScriptedDoor()
+
+
+@pytest.fixture
+async def porch(gate, loop, inside, door):
     def let_in(connection):
         place = gate.enter(connection.fileno())
         connection.setblocking(False)
         inside.append((connection, place))
 
-    porch = Porch(gate, let_in, loop)
+    porch = Porch(gate, let_in, loop, door)
     yield porch
     for _ in range(2):
         porch.close()
@@ -221,6 +251,67 @@ async def test_one_that_was_reset_is_no_fault(knock, inside, loop, porch):
     loop.advance(PATIENCE + 0.011)
     assert not porch
     assert len(inside) == LIMIT
+
+
+# While most requests are turned away
+
+
+@pytest.mark.parametrize("limit", [100])
+async def test_what_is_turned_away_is_not_opened(knock, inside, porch, door, gate):
+    door.is_shut = True
+    knock(POST)
+    knock(PROBE)
+    door.is_shut = False
+    knock(POST)
+    assert door.answered == [POST]
+    assert [connection.recv(100) for connection, _ in inside] == [PROBE, POST]
+    assert (len(porch), gate.num_open) == (0, 2)
+
+
+@pytest.mark.parametrize("limit", [1000])
+async def test_a_few_are_answered_in_each_turn(knock, porch, door):
+    door.is_shut = True
+    for _ in range(100):
+        knock(POST)
+    assert len(door.answered) == OPENED_PER_TURN
+    counts = [len(door.answered)]
+    while len(door.answered) < 100:
+        await anyio.lowlevel.checkpoint()
+        counts.append(len(door.answered))
+    assert max(after - before for before, after in pairwise(counts)) <= OPENED_PER_TURN
+    assert not porch
+
+
+@pytest.mark.parametrize("limit", [100])
+async def test_one_that_sends_a_moment_later_is_answered_too(knock, inside, loop, door, porch):
+    door.is_shut = True
+    client = knock()
+    assert (len(porch), inside) == (1, [])
+    client.send(POST)
+    loop.advance(0.011)
+    assert door.answered == [POST]
+    assert (len(porch), inside) == (0, [])
+
+
+@pytest.mark.parametrize("limit", [100])
+async def test_one_that_stays_silent_is_opened_soon(knock, inside, loop, door, porch):
+    door.is_shut = True
+    knock()
+    knock().close()
+    loop.advance(2 * HELD_SECONDS)
+    assert (len(porch), len(inside)) == (0, 1), "the other one has left"
+    door.is_shut = False
+    knock()
+    assert len(inside) == 2, "at once where there is room for its request"
+
+
+async def test_no_more_are_held_than_there_are_descriptors(knock, inside, porch, door, gate):
+    """Half of the limit may be open or held; the others take the usual way."""
+    door.is_shut = True
+    for _ in range(LIMIT + NUM_SPARE + 20):
+        knock()
+    assert gate.num_open == len(inside) == LIMIT
+    assert gate.num_open + len(porch) <= LIMIT + NUM_SPARE
 
 
 def test_peeking_leaves_the_bytes():
