@@ -205,6 +205,8 @@ class StreamAnswer(OwningAnswer):
         """All available outputs, for one write. Without any: the keep-alive bytes."""
         if not outputs:
             return self._renderer.keep_alive
+        if len(outputs) == 1 and not outputs[0][1].is_last:
+            return self._renderer.feed(*outputs[0])
         pieces: list[bytes] = []
         for index, output in outputs:
             pieces.append(self._renderer.feed(index, output))

@@ -224,6 +224,11 @@ class ResponseStream:
         if self._fault is not None:
             self._num_unfinished = 0
             return [(0, self._fault)]
+        if self._num_buffered == 1 and not self._refused and not self._backlog:  # nearly always
+            self._num_buffered = 0
+            item = self._receive.receive_nowait()
+            self._num_unfinished -= item[1].is_last
+            return [item]
         outputs, self._refused = self._refused, []
         num_counted = len(outputs)
         outputs += [self._receive.receive_nowait() for _ in range(self._num_buffered)]

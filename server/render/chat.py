@@ -66,10 +66,10 @@ class ChatRenderer(EventRenderer):
         Log-probabilities and token ids go into the next chunk. What remains of them at the end
         goes into the finish chunk.
         """
-        self._counter.count(index, output)
         choice = self._choices[index]
-        if choice.template is not None and output.finish_reason is None:
+        if choice.template is not None and output.finish_reason is None:  # the last one has totals
             return choice.template.fill(output.text) if output.text else b""
+        self._counter.count(index, output)
         if not self._only_text_differs:
             choice.logprobs += output.logprobs
             choice.token_ids += output.token_ids
