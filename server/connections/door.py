@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable
 
 import httptools
 
 from server.connections.limits import ConnectionLimits
-from server.connections.turn_away import Headers, TurnAway
+from server.connections.turn_away import Headers, IsFull, TurnAway
 
 MAX_SIZE = 32 * 1024
 """Bytes of a request with its body that are looked at."""
@@ -21,13 +20,8 @@ class Door:
     To open a connection costs several times as much as such an answer. Event loop only.
     """
 
-    def __init__(
-        self,
-        turn_away: TurnAway,
-        limits: ConnectionLimits,
-        is_closed: Callable[[], bool],
-    ) -> None:
-        """``is_closed`` says whether most requests are turned away now. It costs little."""
+    def __init__(self, turn_away: TurnAway, limits: ConnectionLimits, is_closed: IsFull) -> None:
+        """``is_closed`` says whether there are requests to turn away."""
         self.is_closed = is_closed
         self._turn_away = turn_away
         self._limits = limits

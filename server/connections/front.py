@@ -6,7 +6,6 @@ import asyncio
 import shlex
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,12 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from server.connections.acceptor import Acceptor
-from server.connections.door import Door
 from server.connections.gate import Gate, Place
 from server.connections.guard import Guard
 from server.connections.limits import ConnectionLimits
 from server.connections.listener import remove_socket, url_of
 from server.connections.protocol import GuardedProtocol
-from server.connections.turn_away import TurnAway
+from server.connections.turn_away import IsFull, TurnAway
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Front:
         server_state: ServerState,
         app_state: dict[str, Any],
         turn_away: TurnAway,
-        is_full: Callable[[], bool],
+        is_full: IsFull,
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded.
 
@@ -64,8 +62,7 @@ class Front:
         def make_protocol(place: Place) -> GuardedProtocol:
             return GuardedProtocol(config, server_state, app_state, loop, place=place, guard=guard)
 
-        door = Door(turn_away, self.limits, is_full)
-        return Acceptor(self.listener, self.gate, make_protocol, door, self.tls)
+        return Acceptor(self.listener, self.gate, make_protocol, guard.door(is_full), self.tls)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket. Idempotent."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from server.connections.busy import turn_away_busy
+from server.connections.door import Door
 from server.connections.heads import Heads
 from server.connections.limits import ConnectionLimits
-from server.connections.turn_away import TurnAway
+from server.connections.turn_away import IsFull, TurnAway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +30,7 @@ class Guard:
     def of(cls, limits: ConnectionLimits, turn_away: TurnAway) -> Self:
         """The guard of one server. Its event loop is running."""
         return cls(limits=limits, heads=Heads(), turn_away=turn_away, turn_away_busy=turn_away_busy)
+
+    def door(self, is_full: IsFull) -> Door:
+        """The door in front of the same connections."""
+        return Door(self.turn_away, self.limits, is_full)

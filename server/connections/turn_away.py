@@ -16,3 +16,6 @@ class EarlyAnswer(Protocol):
 
 TurnAway = Callable[[bytes, bytes, Headers, tuple[str, int] | None], EarlyAnswer | None]
 """Method, URL, headers and client's address of a request to its answer; None: not from these."""
+
+IsFull = Callable[[], bool]
+"""Whether most requests are turned away now. It costs little."""
