@@ -4,7 +4,8 @@
 
 Each line of the output is one load. A step of ``n`` tokens takes ``Machine.step_seconds +
 n * Machine.token_seconds``. Every request samples exactly ``num_output_tokens``; the scheduler
-knows only ``max_tokens``. Prompts share nothing. A token is extra if it was computed before.
+knows only ``max_tokens``. Prompts of these loads share nothing. A token is extra if it was computed
+before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from core.sequence import Sequence
 
 BLOCK_SIZE = 16
 
+_SHARED = -1
+"""A token that is no index."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -32,6 +36,8 @@ class Request:
     num_output_tokens: int
     max_tokens: int
     arrival: float = 0.0
+    num_shared_tokens: int = 0
+    """First tokens of the prompt that all requests have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +141,10 @@ def _step(
 
 
 def _sequence(index: int, request: Request) -> Sequence:
-    """Its prompt shares no block with another's: every token is the index."""
+    """Beyond the shared tokens, every token is the index."""
     params = SamplingParams(max_tokens=request.max_tokens)
-    prompt = (index,) * request.num_prompt_tokens
+    num_shared = request.num_shared_tokens
+    prompt = (_SHARED,) * num_shared + (index,) * (request.num_prompt_tokens - num_shared)
     return Sequence(
         EngineRequest(request_id=str(index), prompt_token_ids=prompt, params=params), seed=0
     )
