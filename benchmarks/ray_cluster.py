@@ -44,7 +44,7 @@ class RayCluster:
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: it holds paths of sockets
-        self.port = _free_port()
+        self.port = free_port()
         environment = clean_environment() | {
             "PYTHONPATH": str(ROOT),
             "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": EDGE,
@@ -180,7 +180,8 @@ def _descendants(pid: int) -> dict[int, str]:
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

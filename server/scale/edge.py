@@ -124,7 +124,7 @@ class _Answer:
             message["headers"] = [*headers, (REQUEST_ID, self._request_id)]
         elif self._refusal is not None:
             refusal, self._refusal = self._refusal, None
-            await self.refuse(_refusal(refusal["status"], refusal["headers"]))
+            await self.refuse(_refusal(refusal["status"]))
             return
         elif message["type"] == "http.response.body":
             if self._has_ended:
@@ -142,21 +142,22 @@ class _Answer:
         await send_error({"path": self._path, "state": state}, self._send, error)  # type: ignore[arg-type]
 
     async def end(self) -> None:
-        """End a stream whose replica has ended in its middle: with an error event, and no DONE.
+        """End what a replica that has died leaves open.
 
-        Other answers are cut, which no client takes for an end.
+        A stream ends with an error event, and no DONE. Other answers that have begun are cut,
+        which no client takes for an end. The rest is a 502, which may be sent again.
         """
-        if self._has_begun and not self._has_ended:
+        if not self._has_begun:
+            await self.refuse(_refusal(502))
+        elif not self._has_ended:
             message = "The replica that answered has ended."
             last = last_bytes(self._path, self._media_type, self._last, message)
             if last is not None:
                 await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-def _refusal(status: int, headers: Headers) -> APIError:
+def _refusal(status: int) -> APIError:
     """The error that Serve has refused a request with. Its text may name what is internal."""
-    named = dict(headers)
-    wait = named.get(b"retry-after", b"%d" % RETRY_AFTER).decode("latin-1")
     match status:
         case 404:
             return no_such_route()
@@ -169,7 +170,8 @@ def _refusal(status: int, headers: Headers) -> APIError:
             return APIError(504, "The request took too long.", type_="timeout_error")
         case _:
             message = "The replica failed on this request, or has ended."
-            return APIError(status, message, type_="server_error", headers={"retry-after": wait})
+            headers = {"retry-after": str(RETRY_AFTER)}
+            return APIError(status, message, type_="server_error", headers=headers)
 
 
 def _route_of(path: str) -> str:

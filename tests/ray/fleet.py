@@ -89,13 +89,13 @@ class Stream:
         if self.is_cut or not self.body.endswith(sse.DONE + b"\n\n"):
             return False
         chunks = sse.payloads(self.body)
-        ends = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+        ends = [choice["finish_reason"] for chunk in chunks for choice in chunk.get("choices", ())]
         return "length" in ends
 
     @property
     def error(self) -> dict[str, Any] | None:
         """The error event that it ended with."""
-        last = self.body.rstrip().rpartition(b"\n\n")[2]
+        last = self.body.removesuffix(sse.DONE + b"\n\n").rstrip().rpartition(b"\n\n")[2]
         if self.is_cut or not last.startswith(b'data: {"error"'):
             return None
         error: dict[str, Any] = strict_json(last[6:])["error"]
@@ -177,10 +177,16 @@ class Fleet:
 
     @contextlib.contextmanager
     def streaming(
-        self, number: int, num_tokens: int, text: str = "", *, have_begun: bool = True
+        self, number: int, num_tokens: int, *texts: str, have_begun: bool = True
     ) -> Iterator[list[Future[Stream]]]:
-        """Streams, which have begun unless that is not asked for. Gives their futures."""
-        streams = [Stream(self.port, num_tokens, text) for _ in range(number)]
+        """Streams of the conversations ``texts``, in turns. Gives their futures.
+
+        They have begun, unless that is not asked for.
+        """
+        streams = [
+            Stream(self.port, num_tokens, text)
+            for text in itertools.islice(itertools.cycle(texts or ("",)), number)
+        ]
         with ThreadPoolExecutor(number) as pool:
             futures = [pool.submit(stream.read) for stream in streams]
             for stream in streams if have_begun else ():
@@ -188,16 +194,21 @@ class Fleet:
             self.streams = streams
             yield futures
 
-    @contextlib.contextmanager
-    def both_streaming(self, number: int, num_tokens: int) -> Iterator[list[Future[Stream]]]:
-        """Streams on both replicas: hashes decide, so a few tries may be needed."""
-        for _ in range(8):
-            with self.streaming(number, num_tokens) as futures:
-                if len({stream.replica for stream in self.streams}) == 2:
-                    yield futures
-                    return
-            self.wait_idle()
-        raise AssertionError("one replica got all streams")
+    def conversations(self) -> tuple[str, str]:
+        """The beginnings of two conversations whose hashes are those of different replicas."""
+        found: dict[str | None, str] = {}
+        while len(found) < 2:
+            text = f"Hello number {next(_numbers)}!"
+            found[self.ask(chat(1, text)).header("x-replica")] = text
+            assert next(_numbers) < 10_000, "one replica gets everything"
+        first, second = found.values()
+        return first, second
+
+    def both_streaming(
+        self, number: int, num_tokens: int
+    ) -> contextlib.AbstractContextManager[list[Future[Stream]]]:
+        """Streams that have begun, half of them on each replica."""
+        return self.streaming(number, num_tokens, *self.conversations())
 
     @contextlib.contextmanager
     def probing(self) -> Iterator[Probes]:

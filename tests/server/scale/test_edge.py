@@ -138,6 +138,17 @@ async def test_what_cannot_be_ended_truthfully_is_cut(media_type):
     assert not answer.has_ended
 
 
+async def test_a_replica_that_ends_before_its_answer_is_an_error_worth_a_retry():
+    class Lost(Serve):
+        async def __call__(self, scope, receive, send):
+            pass
+
+    answer = await exchange(Lost())
+    assert answer.status == 502
+    assert answer.headers["x-should-retry"] == "true"
+    assert answer.json["error"]["type"] == "server_error"
+
+
 async def test_a_whole_stream_stays_as_it_is():
     pieces = [EVENT, b"data: [DONE]\n\n"]
     serve = Serve(
