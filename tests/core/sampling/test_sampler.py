@@ -286,6 +286,6 @@ def test_cuda_and_cpu_give_the_same_tokens():
         make_sequence(seed=i, logprobs=5, frequency_penalty=0.5, output=(1, 2), **kinds[i % 5])
         for i in range(25)
     ]
-    sample = Sampler(draw=draw_rows)  # the kernels for CUDA draw others with the same numbers
-    on_cpu = tokens_of(sample(logits.clone(), sequences))
-    assert tokens_of(sample(logits.cuda(), sequences)) == on_cpu
+    # the kernels for CUDA draw other tokens with the same numbers
+    on_cpu = tokens_of(Sampler(draw=draw_rows)(logits.clone(), sequences))
+    assert tokens_of(Sampler(draw=draw_rows)(logits.cuda(), sequences)) == on_cpu
