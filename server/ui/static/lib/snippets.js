@@ -11,7 +11,7 @@ const SDK_FIELDS = new Set([
 
 /** The command. `hasKey`: take the key from the environment. */
 export function curl(base, body, hasKey) {
-  const lines = [`curl ${body.stream ? "-N " : ""}${shell(`${base}/chat/completions`)}`];
+  const lines = [`curl${body.stream ? " -N" : ""}`, shell(`${base}/chat/completions`)];
   if (hasKey) lines.push(`-H "Authorization: Bearer $${VARIABLE}"`);
   lines.push("-H 'Content-Type: application/json'", `-d ${shell(JSON.stringify(body, null, 2))}`);
   return lines.join(" \\\n  ");
@@ -25,7 +25,10 @@ export function python(base, body, hasKey) {
   lines.push(
     "from openai import OpenAI",
     "",
-    `client = OpenAI(base_url=${literal(base)}, api_key=${hasKey ? `os.environ["${VARIABLE}"]` : '"none"'})`,
+    "client = OpenAI(",
+    `    base_url=${literal(base)},`,
+    `    api_key=${hasKey ? `os.environ["${VARIABLE}"]` : '"none"'},`,
+    ")",
     `${body.stream ? "stream" : "completion"} = client.chat.completions.create(`,
   );
   for (const [name, value] of Object.entries(body)) {

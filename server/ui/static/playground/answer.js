@@ -6,6 +6,9 @@ import { MarkdownView } from "../lib/markdown_view.js";
 import { TokenView } from "./token_view.js";
 import { callCard } from "./tool_calls.js";
 
+/** An answer whose pieces came within so little time came at once: its rate would say nothing. */
+const LEAST_MS = 50;
+
 /** Takes chunks of a stream with one choice. */
 export class Answer {
   constructor({ openRecord, onResults }) {
@@ -58,7 +61,7 @@ export class Answer {
       const { prompt_tokens: prompt, completion_tokens: tokens, prompt_tokens_details: details } = this.usage;
       const cached = details?.cached_tokens ? ` (${count(details.cached_tokens)} cached)` : "";
       parts.push(`${count(prompt)}${cached} + ${count(tokens)} tokens`);
-      if (tokens > 1 && end > this.first) parts.push(`${rate((tokens - 1) / ((end - this.first) / 1000))} tokens/s`);
+      if (tokens > 1 && end - this.first >= LEAST_MS) parts.push(`${rate((tokens - 1) / ((end - this.first) / 1000))} tokens/s`);
     }
     setText(this.figures, parts.join(" · "));
     this.record.hidden = this.id === null;
