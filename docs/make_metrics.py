@@ -25,7 +25,8 @@ scrape_configs:
 ```
 
 [deploy/grafana/roseinfer.json](../deploy/grafana/roseinfer.json) is a dashboard of these metrics.
-Import it in Grafana: *Dashboards*, *New*, *Import*.
+Import it in Grafana: *Dashboards*, *New*, *Import*. A test scrapes a server as above and asks
+Prometheus each query of it ([test_prometheus.py](../tests/deploy/test_prometheus.py)).
 
 `python -m docs.make_metrics` writes this page from the definitions of which the endpoint is made.
 Counters and histograms count from the start of the process and never go down, also when the engine
