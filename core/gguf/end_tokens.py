@@ -6,6 +6,8 @@ Further ones are control tokens whose text is one of ``_TEXTS``.
 
 from __future__ import annotations
 
+import numpy as np
+
 from core.gguf.metadata import CONTROL, Metadata
 
 _KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -32,7 +34,7 @@ def end_token_ids(metadata: Metadata) -> set[int]:
     keys = [f"tokenizer.ggml.{key}" for key in _KEYS]
     found = {metadata.integer(key, most=len(tokens) - 1) for key in keys if key in metadata}
     if "tokenizer.ggml.token_type" in metadata:
-        types = metadata.numbers("tokenizer.ggml.token_type").tolist()
-        pairs = enumerate(zip(tokens, types, strict=False))
-        found |= {i for i, (text, kind) in pairs if kind == CONTROL and text in _TEXTS}
+        types = metadata.numbers("tokenizer.ggml.token_type")[: len(tokens)]
+        control = np.flatnonzero(types == CONTROL).tolist()
+        found |= {i for i in control if tokens[i] in _TEXTS}
     return found

@@ -66,12 +66,12 @@ class Metadata:
             raise ModelLoadError(f"{key} is not a boolean")
         return value
 
-    def strings(self, key: str) -> list[str]:
-        """An array of strings."""
+    def strings(self, key: str) -> Strings:
+        """An array of strings, each of which is decoded when it is asked for."""
         value = self._get(key, None)
         if not isinstance(value, Strings):
             raise ModelLoadError(f"{key} is not an array of strings")
-        return list(value)
+        return value
 
     def count(self, key: str) -> int:
         """The length of an array."""

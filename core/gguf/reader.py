@@ -7,11 +7,12 @@ before anything is read or allocated. Format: ggml's ``docs/gguf.md``, versions 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -44,28 +45,39 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
 _LENGTH = struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Strings:
-    """An array of strings in a file, decoded when asked for."""
+class Strings(Sequence[str]):
+    """An array of strings in a file, decoded when asked for.
 
-    data: memoryview
-    key: str
-    start: int
-    count: int
+    String ``i`` follows its length, which is at ``starts[i]``; ``starts[-1]`` is the end of all.
+    What decodes raises ModelLoadError if a string is not UTF-8.
+    """
+
+    __slots__ = ("_data", "_key", "_starts")
+
+    def __init__(self, data: memoryview, key: str, starts: array[int]) -> None:
+        self._data, self._key, self._starts = data, key, starts
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self._text(self._starts[i], self._starts[i + 1]) for i in places]
+        return self._text(self._starts[places], self._starts[places + 1])
 
     def __iter__(self) -> Iterator[str]:
-        """Decode all. Raises ModelLoadError if one is not UTF-8."""
-        at, unpack, data = self.start, _LENGTH.unpack_from, self.data
-        for _ in range(self.count):
-            start = at + 8
-            at = start + unpack(data, at)[0]
-            try:
-                yield str(data[start:at], "utf-8")
-            except UnicodeDecodeError as error:
-                raise ModelLoadError(f"a string of {self.key} is not UTF-8") from error
+        return starmap(self._text, pairwise(self._starts))
+
+    def _text(self, start: int, end: int) -> str:
+        try:
+            return str(self._data[start + 8 : end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelLoadError(f"a string of {self._key} is not UTF-8") from error
 
 
 Value: TypeAlias = "bool | int | float | str | np.ndarray | Strings"
@@ -173,16 +185,18 @@ class _Cursor:
         if code != _STRING:
             return self._numbers(code, count, key)
         self.check_count(count, 8, f"strings in {key}")
-        start, last, unpack, data = self.at, len(self._data) - 8, _LENGTH.unpack_from, self._data
-        at = start
+        at, last, unpack, data = self.at, len(self._data) - 8, _LENGTH.unpack_from, self._data
+        starts = array("q")
         for _ in range(count):
             if at > last:
                 break
+            starts.append(at)
             at += 8 + unpack(data, at)[0]
         else:
             if at <= len(data):
                 self.at = at
-                return Strings(data, key, start, count)
+                starts.append(at)
+                return Strings(data, key, starts)
         raise ModelLoadError(f"it ends within {key}")
 
     def _numbers(self, code: int, count: int, key: str) -> np.ndarray:

@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers as pre
 from tokenizers.processors import TemplateProcessing
 
 from core.contract.errors import ModelLoadError, is_survivable
-from core.gguf.merges import merges_of
+from core.gguf.merges import Written, merges_of
 from core.gguf.metadata import CONTROL, Metadata
 from core.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
@@ -50,7 +50,7 @@ class _Vocabulary:
 
     @classmethod
     def of(cls, metadata: Metadata) -> _Vocabulary:
-        tokens = metadata.strings(f"{_KEY}tokens")
+        tokens = list(metadata.strings(f"{_KEY}tokens"))
         ids = {token: i for i, token in enumerate(tokens)}
         if len(ids) != len(tokens):
             twice = next(token for i, token in enumerate(tokens) if ids[token] != i)
@@ -110,7 +110,7 @@ def _byte_level(
     metadata: Metadata, vocabulary: _Vocabulary, _unknown: str | None
 ) -> tuple[Tokenizer, bool]:
     kind = _pre_tokenizer(metadata)
-    merges = [_pair(merge) for merge in metadata.strings(f"{_KEY}merges")]
+    merges = Written(metadata.strings(f"{_KEY}merges"))
     backend = Tokenizer(
         models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=kind.ignores_merges)
     )
@@ -139,14 +139,6 @@ def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
             "--tokenizer"
         )
     return PRE_TOKENIZERS[name]
-
-
-def _pair(merge: str) -> tuple[str, str]:
-    """Split a merge at its space, which is not its first character."""
-    at = merge.find(" ", 1)
-    if at < 0:
-        raise ModelLoadError(f"the merge {merge!r} has no space")
-    return merge[:at], merge[at + 1 :]
 
 
 def _sentencepiece(

@@ -18,6 +18,9 @@ from core.huge_pages import zeros
 from core.kernels.cpu.linear import PackedWeight
 from core.model.plain import is_plain
 
+LEAST_ROWS = 8
+"""Rows of logits that a buffer has room for, at least."""
+
 
 class PackedHead(nn.Module):
     """The output layer. It writes every result into the same buffer, of huge pages.
@@ -35,9 +38,12 @@ class PackedHead(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply ``[..., in_features]``."""
         shape = (*x.shape[:-1], self.weight.num_rows)
-        size = x.numel() // self.weight.num_columns * self.weight.num_rows
+        count = x.numel() // self.weight.num_columns
+        size = count * self.weight.num_rows
         if self._buffer.numel() < size:
-            self._buffer = zeros(4 * size).view(torch.float32)
+            # what is not written takes no memory, but every buffer before this one may have
+            most = max(LEAST_ROWS, 1 << (count - 1).bit_length())
+            self._buffer = zeros(4 * most * self.weight.num_rows).view(torch.float32)
         return self.weight.multiply(x, out=self._buffer[:size].view(shape))
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
 
 from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.head import LEAST_ROWS, PackedHead
 from core.fusion.cpu.layer import FusedLayer
 from core.fusion.cpu.linear import PackedLinear
 from core.fusion.cpu.norm import FusedNorm
@@ -244,3 +245,15 @@ def test_a_joint_product_is_computed_for_the_tensor_passed_in() -> None:
     x.copy_(y)  # the same tensor with new content, as in the next step
     for index in (0, 1, 2):
         torch.testing.assert_close(product.part(index, x), part(index, y))
+
+
+def test_a_head_writes_up_to_eight_rows_into_the_same_memory() -> None:
+    """Buffers that it has outgrown stay resident as long as their neighbours in memory."""
+    weight = pack(KERNELS, [torch.randn(40, 32)], [None], Format.FLOAT32)
+    head = PackedHead(weight)
+    places = {head(torch.randn(1, rows, 32)).data_ptr() for rows in range(1, LEAST_ROWS + 1)}
+    assert len(places) == 1
+    grown = {head(torch.randn(rows, 32)).data_ptr() for rows in range(LEAST_ROWS + 1, 17)}
+    assert len(grown) == 1
+    assert grown != places
+    assert head(torch.randn(0, 32)).shape == (0, 40)

@@ -41,7 +41,7 @@ def test_metadata_and_tensors_are_found():
     assert found.integer("llama.block_count") == 2
     assert found.number("llama.rope.freq_base") == 10000.0
     assert found.flag("tokenizer.ggml.add_bos_token") is True
-    assert found.strings("tokenizer.ggml.tokens") == VALUES["tokenizer.ggml.tokens"]
+    assert list(found.strings("tokenizer.ggml.tokens")) == VALUES["tokenizer.ggml.tokens"]
     assert found.numbers("tokenizer.ggml.scores").tolist() == [0.5, -1.0, 2.0]
     assert found.integer("negative", least=-5) == -3
     embedding = header.tensors["token_embd.weight"]
@@ -163,7 +163,7 @@ def check_contained(data: bytes) -> bool:
         header = read(data)
         for key, value in header.metadata.items():
             if hasattr(value, "count") and not isinstance(value, str):
-                Metadata(header.metadata).strings(key)
+                list(Metadata(header.metadata).strings(key))
     except ModelLoadError:
         return False
     for info in header.tensors.values():
