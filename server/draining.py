@@ -8,6 +8,7 @@ only then lets uvicorn exit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from types import FrameType
@@ -20,6 +21,9 @@ from server.connections.front import Front
 from server.connections.turn_away import TurnAway
 from server.notify import Notifier
 from server.settings import Settings
+
+TICK = 1.0
+"""Seconds between two updates of the header ``date``."""
 
 FAILURE_TIMEOUT = 1.0
 """Seconds in which responses may end with their error after the engine died."""
@@ -77,6 +81,17 @@ class DrainingServer(uvicorn.Server):
         self._draining: asyncio.Task[None] | None = None
         self._failing: asyncio.Task[None] | None = None
         self._has_signal = False
+        self._exit = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Serve until it is time to exit.
+
+        uvicorn's own loop wakes ten times a second. One stream of a router would pay for that.
+        """
+        while not await self.on_tick(0):  # in this tick of uvicorn's it updates the date
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await self._exit.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and handle a signal that came before the event loop ran."""
@@ -107,6 +122,7 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None and self.started:
             self._loop.call_soon_threadsafe(self._work.cancel_all)
+            self._loop.call_soon_threadsafe(self._exit.set)
 
     def announce_ready(self) -> None:
         """Tell the service manager that requests are accepted. Event loop only."""
@@ -130,3 +146,4 @@ class DrainingServer(uvicorn.Server):
         self._notifier.stopping()
         await self._work.drain(seconds)
         self.should_exit = True
+        self._exit.set()

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import socket
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -213,6 +215,19 @@ def test_a_slow_client_gets_every_byte_in_order_and_holds_the_server_back(router
                 pause(0.2)
                 assert eventually(lambda: router.model_stats("a")["num_running"] == 1)
         assert is_whole(b"".join(got), 400)
+
+
+def test_a_router_without_requests_wakes_only_to_know_the_time(router):
+    """Not ten times a second, as uvicorn does."""
+
+    def num_wakes():
+        text = Path(f"/proc/{router.pid}/status").read_text()
+        return int(re.search(r"\nvoluntary_ctxt_switches:\s+(\d+)", text)[1])
+
+    eventually(lambda: router.stats()["num_open"] == 0)
+    before = num_wakes()
+    pause(2.0)
+    assert num_wakes() - before < 10
 
 
 # A server that fails
