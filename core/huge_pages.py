@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 import threading
+import weakref
 
 import numpy as np
 import torch
 
-HUGE_PAGE = 2 << 20
-"""Bytes of a huge page on x86-64, and on arm64 with base pages of 4 KiB."""
+from core import memory_ahead
+from core.memory_ahead import HUGE_PAGE
 
 _ALIGNMENT = 64
 """Bytes of a cache line. Every array starts at one."""
@@ -43,6 +44,9 @@ class Arena:
         Raises OSError if the address space is exhausted.
         """
         padded = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        ready = _taken_ahead(padded) if padded else None
+        if ready is not None:
+            return ready[:num_bytes]
         if padded >= self._chunk_bytes:
             return _mapped(padded)[:num_bytes]
         with self._lock:
@@ -55,6 +59,19 @@ class Arena:
 def zeros(num_bytes: int) -> torch.Tensor:
     """Return ``num_bytes`` zeroed bytes (uint8) of the process' arena. Any thread. See Arena."""
     return _ARENA.zeros(num_bytes)
+
+
+def _taken_ahead(num_bytes: int) -> torch.Tensor | None:
+    """Memory that was made resident in advance. Its pages are returned with its last view."""
+    region = memory_ahead.current()
+    taken = None if region is None else region.take(num_bytes)
+    if region is None or taken is None:
+        return None
+    memory, offset = taken
+    data = np.frombuffer(memory, dtype=np.uint8, count=num_bytes, offset=offset)
+    weakref.finalize(data, region.give_back, offset, num_bytes).atexit = False
+    with torch.inference_mode(False):
+        return torch.from_numpy(data)
 
 
 def _mapped(num_bytes: int) -> torch.Tensor:

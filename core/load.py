@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core import memory_ahead
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.model.load_errors import named_errors
@@ -11,8 +12,11 @@ from core.pooling.recipe import read_recipe
 
 def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | LoadedPooler:
     """Load a model that generates, embeds or scores. Raises ModelLoadError."""
-    with named_errors(model_config.model or "the built-in model"):
-        recipe = read_recipe(model_config)
-    if recipe is None:
-        return load_engine(model_config, config)
-    return load_pooler(recipe, model_config, config)
+    try:
+        with named_errors(model_config.model or "the built-in model"):
+            recipe = read_recipe(model_config)
+        if recipe is None:
+            return load_engine(model_config, config)
+        return load_pooler(recipe, model_config, config)
+    finally:
+        memory_ahead.end()

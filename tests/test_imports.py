@@ -67,6 +67,7 @@ CORE_LAYERS = (
         "core.contract.info",
         "core.contract.config",
         "core.huge_pages",
+        "core.memory_ahead",
         "core.pieces",
         "core.layer_spec",
         "core.builtin_model",
@@ -91,7 +92,7 @@ CORE_LAYERS = (
     {"core.assembly"},
     {"core.pooling", "core.fit", "core.skeleton"},
     {"core.build"},
-    {"core.load"},
+    {"core.load", "core.weights_ahead"},
 )
 """A file of core imports from its own layer or an earlier one. ``core.thread`` is in no layer."""
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from core import huge_pages
-from core.huge_pages import HUGE_PAGE, Arena
+from core.huge_pages import Arena
+from core.memory_ahead import HUGE_PAGE
 
 SMAPS = Path("/proc/self/smaps")
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")

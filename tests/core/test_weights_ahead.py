@@ -1,0 +1,75 @@
+"""When memory for weights is touched in advance."""
+
+import pytest
+
+from core import memory_ahead, weights_ahead
+from core.contract.config import ModelConfig
+from core.weights_ahead import touch_ahead
+
+KIB = 1024
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(memory_ahead, "begin", sizes.append)
+    monkeypatch.setattr(weights_ahead, "SMALLEST", 10)
+    monkeypatch.setattr(weights_ahead, "num_cores", lambda _root: 2)
+    return sizes
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("model-1.safetensors", "model-2.safetensors", "config.json"):
+        (tmp_path / name).write_bytes(b"x" * KIB)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def root(tmp_path_factory):
+    """A machine's files: its memory and its NUMA nodes."""
+    root = tmp_path_factory.mktemp("root")
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text("MemAvailable: 1000 kB\nMemTotal: 2000 kB\n")
+    return root
+
+
+def test_a_folder_of_weights_is(begun, folder, root):
+    touch_ahead(ModelConfig(model=folder, device="cpu"), root)
+    assert begun == [2 * KIB]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": None},
+        {"model": "org/name"},
+        {"device": "cuda"},
+        {"quantization": "int8"},
+        {"dtype": "float32"},
+    ],
+)
+def test_what_is_packed_in_another_size_is_not(begun, folder, root, fields):
+    touch_ahead(ModelConfig(**{"model": folder, "device": "cpu", **fields}), root)
+    assert begun == []
+
+
+def test_scarce_memory_is_not(begun, folder, root):
+    (root / "proc/meminfo").write_text("MemAvailable: 3 kB\nMemTotal: 2000 kB\n")
+    touch_ahead(ModelConfig(model=folder, device="cpu"), root)
+    assert begun == []
+
+
+def test_one_core_and_a_gpu_have_other_work(begun, folder, root, monkeypatch, tmp_path):
+    monkeypatch.setattr(weights_ahead, "num_cores", lambda _root: 1)
+    touch_ahead(ModelConfig(model=folder, device="cpu"), root)
+    monkeypatch.setattr(weights_ahead, "num_cores", lambda _root: 2)
+    monkeypatch.setattr(weights_ahead, "_GPU", tmp_path)
+    touch_ahead(ModelConfig(model=folder), root)
+    assert begun == []
+
+
+def test_memory_of_several_nodes_is_left_to_its_threads(begun, folder, root, monkeypatch):
+    monkeypatch.setattr(weights_ahead, "threads_by_node", lambda _num, _root: ["a", "b"])
+    touch_ahead(ModelConfig(model=folder, device="cpu"), root)
+    assert begun == []
