@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from core import memory_ahead
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
 from core.fusion.cpu.catalogue import fuse_for_cpu
@@ -64,9 +63,7 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
     """
     if model.device.type == "cuda":
         return accelerate_on_cuda(model, hook, triton_ops(model.device), quantization)
-    acceleration = _accelerate_on_cpu(model, hook, quantization)
-    memory_ahead.end()  # all weights are packed
-    return acceleration
+    return _accelerate_on_cpu(model, hook, quantization)
 
 
 def cpu_kernels(model: LoadedModel, quantization: Quantization) -> Kernels | None:

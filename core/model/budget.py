@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from core import memory_ahead
 from core.attention.base import BackendFactory, MeasuredFactory
 from core.contract.config import EngineConfig
 from core.layer_spec import LayerSpec
@@ -29,8 +30,10 @@ def cache_budget(
 ) -> Callable[[int], int]:
     """Return the bytes for a cache of ``dtype`` as a function of the context length.
 
-    On a CPU, steps over longer contexts need more memory. Available memory is read once, here.
+    On a CPU, steps over longer contexts need more memory. Available memory is read once, here: all
+    weights are packed, and what was touched for them in advance and not used is returned.
     """
+    memory_ahead.end()
     fixed = config.kv_cache_memory
     if fixed is None and model.device.type == "cuda":
         largest_step = partial(run_largest_step, model, hook, make_attention, limits, dtype)

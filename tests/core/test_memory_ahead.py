@@ -3,11 +3,17 @@
 import gc
 import mmap
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from core import huge_pages, memory_ahead
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.errors import ModelLoadError
+from core.load import load
 from core.memory_ahead import HUGE_PAGE, STEP
+from core.model.budget import cache_budget
 
 STATUS = Path("/proc/self/statm")
 SIZE = 4 * STEP
@@ -91,6 +97,22 @@ def test_a_region_that_is_over_gives_nothing():
     memory_ahead.begin(SIZE)
     assert memory_ahead.current() is not region
     assert region.take(1) is None
+
+
+def test_the_cache_gets_what_the_weights_did_not_use():
+    memory_ahead.begin(SIZE)
+    nothing: Any = None
+    config = EngineConfig(kv_cache_memory=5)
+    budget = cache_budget(nothing, nothing, nothing, nothing, config, torch.float32)
+    assert budget(1) == 5
+    assert memory_ahead.current() is None
+
+
+def test_a_load_that_fails_returns_it(tmp_path):
+    memory_ahead.begin(SIZE)
+    with pytest.raises(ModelLoadError):
+        load(ModelConfig(model=str(tmp_path / "nothing"), device="cpu"), EngineConfig())
+    assert memory_ahead.current() is None
 
 
 @pytest.mark.parametrize("num_bytes", [0, HUGE_PAGE - 1, 1 << 60])
