@@ -24,7 +24,10 @@ SECTIONS = (
     ("Start", ("getting-started", "sdks", "clients", "terminal", "ui")),
     ("Requests", ("sampling", "structured-output", "api", "responses", "messages", "ollama")),
     ("Models", ("models", "quantisation", "quantised-models", "embeddings")),
-    ("Operating", ("operating", "metrics", "deployment", "routing", "several-machines", "flags")),
+    (
+        "Operating",
+        ("operating", "metrics", "deployment", "routing", "several-machines", "sizing", "flags"),
+    ),
     ("Bounds", ("limits", "reliability")),
     ("Inside", ("architecture", "benchmarks")),
 )
