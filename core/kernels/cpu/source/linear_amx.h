@@ -93,6 +93,22 @@ ROSE_INLINE void add(Operands o, int64_t count, bool is_first, void* sums, Prefe
   store_sums<CELLS>(sums);
 }
 
+// The same for one of several groups of rows. The prefetches come after the products: before them, they take the buffers
+// that loads of tiles from the second-level cache wait for. Not inlined, so that the loop is in registers.
+template <class P, int CELLS>
+__attribute__((noinline)) inline void add_one_of_many(Operands o, int64_t count, bool is_first, void* sums,
+                                                      Prefetch& ahead) {
+  if (is_first) clear<CELLS>();
+  else load_sums<CELLS>(sums);
+  Prefetch own = ahead;
+  for (int64_t t = 0; t < count; t++) {
+    multiply<P, CELLS>(o);
+    own.fetch();
+  }
+  ahead = own;
+  store_sums<CELLS>(sums);
+}
+
 }  // namespace amx
 
 namespace {
@@ -109,9 +125,13 @@ struct TiledProduct {
   static constexpr int64_t GROUP_BYTES = 64 << 10, BLOCK_BYTES = 1 << 20;
   static constexpr int64_t NEAR = 4096;  // from weights to those that are prefetched for few rows, in bytes
 
+  // A result of so many bytes is written past the caches: they would not keep it, and a store would read the line first.
+  static constexpr int64_t STREAMED_BYTES = 4 << 20;
+
   Job job;
   Rows<P> all_rows;
   int64_t tiles, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
+  bool is_streamed;
 
   TiledProduct(const Job& job, const Rows<P>& all_rows, int64_t num_threads) : job(job), all_rows(all_rows) {
     tiles = steps_of<P>(job.K) / amx::STEPS;
@@ -123,6 +143,7 @@ struct TiledProduct {
     int64_t most = std::max<int64_t>(BLOCK_BYTES / (all_rows.ldx * 4), ROWS), blocks = (job.M + most - 1) / most;
     block = ((job.M + blocks - 1) / blocks + ROWS - 1) / ROWS * ROWS;
     num_groups = (job.M + block - 1) / block * groups_of_block;
+    is_streamed = job.M * job.ldy * (int64_t)sizeof(float) >= STREAMED_BYTES && can_stream(job);
   }
 
   // Multiply up to ROWS rows by tiles `from` to `to` of a panel.
@@ -131,8 +152,11 @@ struct TiledProduct {
     const char* x = (const char*)(all_rows.x + row * all_rows.ldx) + from * 64 * P::PARTS;
     amx::Operands o{x, ldx, IS_SPLIT ? 64 : amx::ROWS * ldx, w + from * amx::WEIGHTS};
     bool is_first = from % RUN_TILES == 0;
-    if (IS_SPLIT || rows > amx::ROWS) amx::add<P, 2>(o, to - from, is_first, sums, ahead);
-    else amx::add<P, 1>(o, to - from, is_first, sums, ahead);
+    bool is_alone = ahead.end, has_two = IS_SPLIT || rows > amx::ROWS;
+    if (is_alone && has_two) amx::add<P, 2>(o, to - from, is_first, sums, ahead);
+    else if (is_alone) amx::add<P, 1>(o, to - from, is_first, sums, ahead);
+    else if (has_two) amx::add_one_of_many<P, 2>(o, to - from, is_first, sums, ahead);
+    else amx::add_one_of_many<P, 1>(o, to - from, is_first, sums, ahead);
   }
 
   // Write results of up to ROWS rows and a panel after the tiles before `t`, or keep them if there are more.
@@ -163,7 +187,7 @@ struct TiledProduct {
   // Rows from `row` to `end`, and a panel.
   void panel(int64_t row, int64_t end, int64_t panel, Prefetch& ahead, char* cells, float* folded) const {
     const char* w = job.weight + panel * panel_bytes;
-    PanelEnd results(job, panel);
+    PanelEnd results(job, panel, is_streamed);
     for (int64_t from = 0, to; from < tiles; from = to) {
       to = end - row <= ROWS ? tiles : from + CHUNK;
       to = std::min({to, tiles, (from / RUN_TILES + 1) * RUN_TILES});
@@ -191,6 +215,7 @@ struct TiledProduct {
     Prefetch ahead{then, (amx::WEIGHTS / 64 + parts - 1) / parts};
     if (parts == 1) ahead = {std::min(w + NEAR, stop), amx::WEIGHTS / 64, stop, then};
     for (int64_t p = first; p < last; p++) panel(row, end, p, ahead, cells, folded);
+    if (is_streamed) _mm_sfence();
   }
 };
 

@@ -20,10 +20,15 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
   return v;
 }
 
-// The columns of a panel: what is done with the sums of a row, and where the result goes.
+// Whether whole vectors of a result can be written past the caches.
+inline bool can_stream(const Job& job) { return (uintptr_t)job.y % 64 == 0 && job.ldy * sizeof(float) % 64 == 0; }
+
+// The columns of a panel: what is done with the sums of a row, and where the result goes. Streamed results are written past
+// the caches, and a fence must follow.
 class PanelEnd {
  public:
-  PanelEnd(const Job& job, int64_t panel) : job(job), panel(panel), column(panel * PANEL), left(job.N - column) {
+  PanelEnd(const Job& job, int64_t panel, bool is_streamed = false)
+      : job(job), panel(panel), column(panel * PANEL), left(job.N - column), is_streamed(is_streamed && left >= PANEL) {
     if (job.scale) scale[0] = load(job.scale + column), scale[1] = load(job.scale + column + W);
     if (job.bias) bias[0] = load(job.bias + column), bias[1] = load(job.bias + column + W);
     is_plain = left >= PANEL && job.epilogue == NONE;
@@ -35,19 +40,26 @@ class PanelEnd {
     if (!is_plain) return finish_any(row, a, b);
     int64_t at = row * job.ldy + column;
     if (job.residual) a += load(job.residual + at), b += load(job.residual + at + W);
-    store(job.y + at, a);
-    store(job.y + at + W, b);
+    write(job.y + at, a, W);
+    write(job.y + at + W, b, W);
   }
 
  private:
   const Job& job;
   int64_t panel, column, left;
+  bool is_plain, is_streamed;
   vf scale[2], bias[2];
-  bool is_plain;
+
+  inline __attribute__((always_inline)) void write(float* y, vf v, int64_t count) const {
+#if defined(ROSE_AMX)
+    if (is_streamed) return _mm512_stream_ps(y, (__m512)v);
+#endif
+    put(y, v, count);
+  }
 
   void finish_any(int64_t row, vf a, vf b) const {
     if (is_gated(job.epilogue)) {
-      put(job.y + row * job.ldy + panel * W, gate(job.epilogue, a, b), job.N / 2 - panel * W);
+      write(job.y + row * job.ldy + panel * W, gate(job.epilogue, a, b), job.N / 2 - panel * W);
       return;
     }
     int64_t at = row * job.ldy + column;
@@ -57,8 +69,8 @@ class PanelEnd {
       a += get(job.residual + at, left);
       b += get(job.residual + at + W, left - W);
     }
-    put(job.y + at, a, left);
-    put(job.y + at + W, b, left - W);
+    write(job.y + at, a, left);
+    write(job.y + at + W, b, left - W);
   }
 };
 
