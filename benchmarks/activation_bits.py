@@ -39,7 +39,7 @@ ROUNDINGS = {
 def rounded(x: torch.Tensor, most: int, columns: int) -> torch.Tensor:
     """``x`` as integers up to ``most`` times a scale for each run of columns."""
     runs = []
-    for run in x.split(columns, -1):
+    for run in torch.split(x, columns, -1):
         scale = (run.abs().amax(-1, keepdim=True) / most).clamp_min(1e-30)
         runs.append((run / scale).round() * scale)
     return torch.cat(runs, -1)

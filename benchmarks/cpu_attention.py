@@ -64,12 +64,12 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
         tensor.fill_(0.5 if dtype.is_floating_point else 1)
     backend = PagedCPUBackend(storage, layers)
     backend.plan(batch)
-    states = [torch.randn(len(batch.slots), count, dim) for count in (heads, kv_heads, kv_heads)]
+    q, k, v = (torch.randn(len(batch.slots), count, dim) for count in (heads, kv_heads, kv_heads))
     times = []
     for i in range(rounds):
         start = time.perf_counter()
         # In turn: the KV cache of the next layer is not in the CPU's caches.
-        backend.forward(*states, i % len(layers))
+        backend.forward(q, k, v, i % len(layers))
         times.append(time.perf_counter() - start)
     best = min(times)
     keys = sum(b + n for b, n in case.shapes)

@@ -84,7 +84,8 @@ def _list(rows: list[Row]) -> list[str]:
 
 
 def _name(row: Row) -> str:
-    return row["name"] + {False: " **failed**"}.get(row.get("ok"), "")
+    failed = " **failed**" if row.get("ok") is False else ""
+    return f"{row['name']}{failed}"
 
 
 def _figures(row: Row) -> str:

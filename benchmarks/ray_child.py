@@ -87,6 +87,7 @@ def main() -> None:
     for line in sys.stdin:
         command = json.loads(line)
         began = time.monotonic()
+        answer: dict[str, Any]
         try:
             result = commands[command.pop("do")](**command)
         except Exception as error:  # noqa: BLE001 - the parent raises it

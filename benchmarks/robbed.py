@@ -23,7 +23,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before torch is imported
 
@@ -82,7 +83,7 @@ def python_beside(share: float) -> Iterator[None]:
         thread.join()
 
 
-TURNS = {
+TURNS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "alone": contextlib.nullcontext,
     "beside 10 %": lambda: process_beside(0.1),
     "beside 50 %": lambda: process_beside(0.5),

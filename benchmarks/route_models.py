@@ -86,7 +86,8 @@ def ask(url: str, model: str, *, is_chat: bool, is_stream: bool) -> str:
 
 def stats(url: str) -> dict[str, dict[str, float]]:
     with urllib.request.urlopen(url + "/stats", timeout=60) as reply:
-        return json.load(reply)["models"]
+        found: dict[str, dict[str, float]] = json.load(reply)["models"]
+    return found
 
 
 def main() -> None:

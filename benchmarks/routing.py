@@ -41,8 +41,8 @@ class Paced(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._data = b""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's
 
     def data_received(self, data: bytes) -> None:
         self._data += data
@@ -74,12 +74,12 @@ class Reader(asyncio.Protocol):
         self.first = 0.0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         body = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hi"}]}'
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
         head += b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
         self._start = time.perf_counter()
-        self._transport = transport
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's
         self._transport.write(head + body)
 
     def data_received(self, data: bytes) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from server.loaded import Loaded
 
 
-__all__ = ["build_parser", "parse_command"]
+__all__ = ["build_parser", "exit_process", "parse_command"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

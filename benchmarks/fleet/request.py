@@ -20,6 +20,8 @@ class Conversation(Protocol):
     @property
     def num_shared(self) -> int: ...
 
+    def __hash__(self) -> int: ...
+
     def next_turn(self) -> tuple[int, int] | None:
         """Tokens of the next prompt and of its answer; None at the end of the conversation."""
 

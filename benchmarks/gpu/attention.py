@@ -90,15 +90,15 @@ def _error(
             (layer.num_kv_heads, layer.head_dim),
             (layer.num_kv_heads, layer.value_dim),
         )
-        states = [
+        q, k, v = (
             torch.randn(len(batch.token_ids), *size, generator=generator)
             .to(dtype)
             .to(where, compute_dtype)
             for size in sizes
-        ]
+        )
         attend = backend_factory(name)(storage, [layer])
         with torch.inference_mode():
             fill(attend, storage, layer, 0, seed=2, rounded_to=dtype)
             attend.plan(batch.on(where))
-            found.append(attend.forward(*states, 0).float().cpu())
+            found.append(attend.forward(q, k, v, 0).float().cpu())
     return float((found[0] - found[1]).abs().max())
