@@ -51,10 +51,6 @@ class BodyWriter:
         assert data
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    def write_chunk(self, chunk: bytes) -> None:
-        """Write a piece of the body that is a chunk of HTTP/1.1 already."""
-        self._cycle.transport.write(chunk)
-
 
 def extensions_of(cycle: RequestResponseCycle) -> dict[str, Any]:
     """The extensions of a scope whose response this cycle sends."""

@@ -7,7 +7,6 @@ connection: either connecting has failed and nothing was sent, or the upstream m
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable
 from functools import cache
@@ -18,21 +17,6 @@ import httptools
 from server.connections.answering import BodyWriter
 from server.route.address import Address
 from server.route.call import Headers
-
-_CHUNK_HEAD = re.compile(rb"0*+([1-9a-fA-F][0-9a-fA-F]{0,7})\r\n")
-
-
-def is_chunk(data: bytes) -> bool:
-    """Whether these bytes are one chunk of a body: whole, not the last, without extensions.
-
-    RFC 9112, section 7.1.
-    """
-    head = _CHUNK_HEAD.match(data)
-    return (
-        head is not None
-        and head.end() + int(head[1], 16) + 2 == len(data)
-        and data.endswith(b"\r\n")
-    )
 
 
 class UpstreamFailed(Exception):
@@ -69,9 +53,8 @@ class UpstreamAnswer(asyncio.Protocol):
         self.status = 0
         self.headers: Headers = []
         self.num_pieces = 0
-        self._last = b""
-        self._is_last_chunk = False
-        self._is_between_chunks = False
+        self.last = b""
+        """The last piece of the body that was passed on."""
         self._writer: BodyWriter | None = None
         self._request = request
         self._silence = silence
@@ -112,11 +95,6 @@ class UpstreamAnswer(asyncio.Protocol):
             await self._news()
         return self._take(), self._has_ended
 
-    @property
-    def last(self) -> bytes:
-        """The last piece of the body that was passed on."""
-        return self._last[self._last.index(b"\n") + 1 : -2] if self._is_last_chunk else self._last
-
     def relay_to(self, writer: BodyWriter | None) -> None:
         """Write the body there from now on, whenever that need not wait."""
         self._writer = writer
@@ -152,25 +130,15 @@ class UpstreamAnswer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
         self._on_progress(self._heard)
-        writer = self._writer if self._is_waiting else None
-        if writer is not None and not writer.is_ready:
-            writer = None
-        if writer is not None and self._is_between_chunks and is_chunk(data):
-            # As an event usually arrives. The parser need not see it: before and after it, the
-            # parser is between two chunks.
-            writer.write_chunk(data)
-            self._note(data, is_chunk=True)
-            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(UpstreamFailed(f"its answer is not HTTP: {error}"))
             return
-        # Behind a chunk may be a part of the next one's head, of which the parser says nothing.
-        self._is_between_chunks &= data.endswith(b"\r\n")
         if not self._pieces:
             return
-        if writer is not None and self._is_waiting:
+        writer = self._writer
+        if writer is not None and self._is_waiting and writer.is_ready:
             writer.write(self._take())
             return
         self._notify()
@@ -208,14 +176,8 @@ class UpstreamAnswer(asyncio.Protocol):
             self._has_head = True
             self._notify()
 
-    def on_chunk_header(self) -> None:
-        self._is_between_chunks = False
-
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
-
-    def on_chunk_complete(self) -> None:
-        self._is_between_chunks = True
 
     def on_message_complete(self) -> None:
         if self.status >= 200:
@@ -225,7 +187,6 @@ class UpstreamAnswer(asyncio.Protocol):
 
     def _end(self) -> None:
         self._has_ended = True
-        self._is_between_chunks = False
         self._stop_timer()
         self._notify()
 
@@ -253,13 +214,10 @@ class UpstreamAnswer(asyncio.Protocol):
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if data:
-            self._note(data, is_chunk=False)
+            self.num_pieces += 1
+            self.last = data
             pieces.clear()
         return data
-
-    def _note(self, data: bytes, *, is_chunk: bool) -> None:
-        self.num_pieces += 1
-        self._last, self._is_last_chunk = data, is_chunk
 
     def _raise_failure(self) -> None:
         if self._error is not None:

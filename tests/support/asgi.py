@@ -229,9 +229,6 @@ class _Writer:
         exchange = self._exchange
         return bool(exchange.messages) and exchange._gate is None and not exchange.has_ended
 
-    def write_chunk(self, chunk: bytes) -> None:
-        self.write(chunk.partition(b"\r\n")[2].removesuffix(b"\r\n"))
-
     def write(self, data: bytes) -> None:
         assert data
         assert self.is_ready

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.route.address import Address
-from server.route.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, is_chunk, send
+from server.route.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
 
 pytestmark = pytest.mark.anyio
 
@@ -54,17 +54,10 @@ class Writer:
     def __init__(self, is_ready=True):
         self.is_ready = is_ready
         self.written = []
-        self.num_chunks = 0
 
     def write(self, data):
         assert self.is_ready
         self.written.append(data)
-
-    def write_chunk(self, chunk):
-        head, rest = chunk.split(b"\r\n", 1)
-        assert len(rest) == int(head, 16) + 2
-        self.num_chunks += 1
-        self.write(rest[:-2])
 
 
 def new_answer(**options):
@@ -177,69 +170,6 @@ def test_chunks_that_go_to_the_client_are_the_same_however_they_are_cut(cuts):
         assert b"".join(writer.written) + rest == b"".join(PARTS)
 
     asyncio.run(check())
-
-
-async def test_a_whole_chunk_goes_as_it_is_and_is_remembered_without_its_frame():
-    answer, _ = new_answer()
-    answer.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
-    await answer.head()
-    assert await answer.receive() == (b"a", False)
-    writer = Writer()
-    answer.relay_to(writer)
-    task = asyncio.ensure_future(answer.receive())
-    await asyncio.sleep(0)
-    for number, part in enumerate(PARTS, 1):
-        answer.data_received(b"%x\r\n%b\r\n" % (len(part), part))
-        assert (writer.written[-1], writer.num_chunks, answer.last) == (part, number, part)
-    answer.data_received(b"0\r\n\r\n")
-    assert await task == (b"", True)
-    assert answer.num_pieces == len(PARTS) + 1
-
-
-@pytest.mark.parametrize(
-    ("pieces", "body"),
-    [
-        # The first byte of the second chunk's size is 1, and what follows it looks like a chunk.
-        ((b"1\r\na\r\n1", b"2\r\nxy\r\n", b"z" * 14 + b"\r\n"), b"axy\r\n" + b"z" * 14),
-        # The whole text of the second chunk looks like a chunk.
-        ((b"1\r\na\r\n6\r\n", b"1\r\nx\r\n", b"\r\n"), b"a1\r\nx\r\n"),
-    ],
-)
-async def test_what_looks_like_a_chunk_inside_of_one_is_parsed(pieces, body):
-    answer, _ = new_answer()
-    answer.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-    await answer.head()
-    writer = Writer()
-    answer.relay_to(writer)
-    task = asyncio.ensure_future(answer.receive())
-    await asyncio.sleep(0)
-    for piece in pieces:
-        answer.data_received(piece)
-    assert (b"".join(writer.written), writer.num_chunks) == (body, 0)
-    answer.data_received(b"0\r\n\r\n")
-    assert await task == (b"", True)
-
-
-@pytest.mark.parametrize(
-    ("data", "is_one"),
-    [
-        (b"1\r\nx\r\n", True),
-        (b"00A\r\n" + b"x" * 10 + b"\r\n", True),
-        (b"0\r\n\r\n", False),
-        (b"1;a=b\r\nx\r\n", False),
-        (b"+1\r\nx\r\n", False),
-        (b"0x1\r\nx\r\n", False),
-        (b" 1\r\nx\r\n", False),
-        (b"1\nx\r\n", False),
-        (b"1\r\nx\r\n1\r\nx\r\n", False),
-        (b"2\r\nx\r\n", False),
-        (b"1\r\nxyz", False),
-        (b"1\r\n", False),
-        (b"", False),
-    ],
-)
-def test_what_a_whole_chunk_is(data, is_one):
-    assert is_chunk(data) is is_one
 
 
 class Clock:
