@@ -124,6 +124,17 @@ def test_weights_are_packed_from_any_memory_over_any_memory(library: Kernels, fm
         assert torch.equal(mixed.data, zeros)
 
 
+@each("fmt", [Format.BFLOAT16, Format.INT8])
+def test_large_results_have_the_bits_of_small_ones(fmt: Format) -> None:
+    """With AMX, results of 4 MiB are written past the caches, by both threads."""
+    library = kernels()
+    assert library is not None
+    packed = pack(library, [torch.randn(4096, 64)], [None], fmt)
+    x = torch.randn(300, 64)
+    alone = torch.cat([packed.multiply(rows) for rows in x.split(7)])
+    assert all(torch.equal(packed.multiply(x), alone) for _ in range(3))
+
+
 def test_a_large_matrix(library: Kernels) -> None:
     weight = torch.randn(70_000, 256)
     packed = pack(library, [weight.bfloat16()], [None], Format.BFLOAT16)
