@@ -29,6 +29,7 @@ from core.fusion.rotary import applies_rope, repeats_angles
 from core.fusion.visitor import AttentionSite, Place, place_of
 from core.layer_spec import LayerSpec
 from core.model.attention_interface import ModuleAttention, routed
+from core.model.without_products import WithoutProducts
 
 
 class LayerPattern:
@@ -90,14 +91,15 @@ class LayerPattern:
         return found if len(found) == len(modules) else None
 
 
-class _Outputs(NamedTuple):
-    """The residual stream before the second norm and after the layer."""
+class _Reached(Exception):
+    """A layer has come to its second norm."""
+
+
+class _Pass(NamedTuple):
+    """The residual stream before the second norm, and after the layer if it went so far."""
 
     before: torch.Tensor
-    expected: torch.Tensor
     after: torch.Tensor
-    """``before`` of the fused layer."""
-    actual: torch.Tensor
 
 
 class LayerCandidate:
@@ -131,36 +133,80 @@ class LayerCandidate:
         for width in (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,):
             angles = [proof.random(1, NUM_ROWS, width) for _ in range(2)]
             rope: dict[str, Any] = {ROTATION: tuple(angles)} if width else {}
-            attending = self._compute(original, x, rope, plain_attention(spec))
-            if attending is None:  # the original refuses such angles
-                continue
-            alone = self._compute(original, x, rope, no_attention(spec))
-            known.append(
-                alone is not None
-                and proof.is_close(attending.before - x, attending.after - x, is_product=True)
-                and proof.is_close(
-                    alone.expected - alone.before, alone.actual - alone.after, is_product=True
+            with WithoutProducts():
+                takes_angles = self._original(original, x, rope, no_attention(spec)) is not None
+            if takes_angles:
+                known.append(
+                    self._attends_equally(proof, original, x, rope)
+                    and self._feeds_equally(proof, original, x, rope)
                 )
-            )
         return bool(known) and all(known)
 
-    def _compute(
-        self, original: nn.Module, x: torch.Tensor, rope: dict[str, Any], attention: ModuleAttention
-    ) -> _Outputs | None:
-        """Compute both layers. None if the original refuses, or is no such layer."""
+    def _attends_equally(
+        self, proof: Proof, original: nn.Module, x: torch.Tensor, rope: dict[str, Any]
+    ) -> bool:
+        """Compare the attention halves. The original's feed-forward block is not computed."""
+        attention = plain_attention(self._site.spec)
+        expected = self._original(original, x, rope, attention, is_half=True)
+        actual = self._replacement(x, rope, attention)
+        return expected is not None and proof.is_close(
+            expected.before - x, actual.before - x, is_product=True
+        )
+
+    def _feeds_equally(
+        self, proof: Proof, original: nn.Module, x: torch.Tensor, rope: dict[str, Any]
+    ) -> bool:
+        """Compare the feed-forward blocks. What attention multiplies does not reach them."""
+        attention = no_attention(self._site.spec)
+        names = layer_names(original)
+        assert names is not None
+        with WithoutProducts([getattr(original, names.attention)]):
+            expected = self._original(original, x, rope, attention)
+        actual = self._replacement(x, rope, attention)
+        return expected is not None and proof.is_close(
+            expected.after - expected.before, actual.after - actual.before, is_product=True
+        )
+
+    def _original(
+        self,
+        original: nn.Module,
+        x: torch.Tensor,
+        rope: dict[str, Any],
+        attention: ModuleAttention,
+        *,
+        is_half: bool = False,
+    ) -> _Pass | None:
+        """Compute the original, with ``is_half`` up to its second norm.
+
+        None if it refuses, or is no such layer.
+        """
         names = layer_names(original)
         assert names is not None
         seen: list[torch.Tensor] = []
-        hook = getattr(original, names.second_norm).register_forward_pre_hook(
-            lambda _module, args: seen.append(args[0])
-        )
-        with routed([self._site.attention, getattr(original, names.attention)], attention):
-            expected = output_of(original, x, attention_mask=None, **rope)
-            hook.remove()
-            if not isinstance(expected, torch.Tensor) or not seen:
-                return None
-            actual = self._fused(x, **rope)
-        return _Outputs(seen[-1], expected, self._fused.hidden[None].clone(), actual)
+        after = None
+
+        def see(_module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            seen.append(args[0])
+            if is_half:
+                raise _Reached
+
+        hook = getattr(original, names.second_norm).register_forward_pre_hook(see)
+        with routed([getattr(original, names.attention)], attention):
+            try:
+                after = output_of(original, x, attention_mask=None, **rope)
+            except _Reached:
+                after = seen[0]
+            finally:
+                hook.remove()
+        return _Pass(seen[-1], after) if isinstance(after, torch.Tensor) and seen else None
+
+    def _replacement(
+        self, x: torch.Tensor, rope: dict[str, Any], attention: ModuleAttention
+    ) -> _Pass:
+        """Compute the fused layer."""
+        with routed([self._site.attention], attention):
+            after = self._fused(x, **rope)
+        return _Pass(self._fused.hidden[None].clone(), after)
 
     def install(self) -> None:
         """See Candidate. Frees the weights of the attention module, which are packed now."""
