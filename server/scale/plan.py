@@ -108,14 +108,16 @@ def plan_of(args: Mapping[str, Any]) -> Plan:
     if "threads" not in given:
         argv.append(f"--threads={max(1, int(fleet.num_cpus))}")
     settings = settings_of(argv)
-    grace = settings.drain_timeout if "drain_timeout" in given else settings.request_timeout
+    grace = settings.request_timeout or LONGEST_ANSWER
+    if "drain_timeout" in given:
+        grace = settings.drain_timeout
     options = {
         "name": "server",
         "max_ongoing_requests": settings.engine.max_num_seqs + BEYOND_BATCH,
         "max_queued_requests": max(1, settings.max_queued_requests),
         "backpressure_config": {"status_code": 429, "retry_after_s": RETRY_AFTER},
         "request_router_config": {"request_router_class": ROUTER},
-        "graceful_shutdown_timeout_s": grace or LONGEST_ANSWER,
+        "graceful_shutdown_timeout_s": grace,
         "graceful_shutdown_wait_loop_s": 0.5,
         "health_check_period_s": 2.0,
         "health_check_timeout_s": 30.0,

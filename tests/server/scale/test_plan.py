@@ -40,6 +40,7 @@ def test_a_replica_takes_a_little_more_than_its_batch():
         ({}, LONGEST_ANSWER),
         ({"request_timeout": 90}, 90),
         ({"request_timeout": 90, "drain_timeout": 20}, 20),
+        ({"request_timeout": 90, "drain_timeout": 0}, 0),
     ],
 )
 def test_the_grace_period_is_as_long_as_the_longest_answer(args, seconds):
