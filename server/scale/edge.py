@@ -69,7 +69,9 @@ class Edge:
         headers.append((REQUEST_ID, request_id))
         if not any(name == SESSION for name, _ in headers) and (key := conversation_key(body)):
             headers.append((SESSION, key.hex().encode()))
-        await self._app(_with_headers(scope, headers), _replayed(body, receive), answer.send)
+        receive = _replayed(body, receive)
+        del body  # an answer takes longer than its request
+        await self._app(_with_headers(scope, headers), receive, answer.send)
         await answer.end()
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
@@ -175,9 +177,14 @@ def _refusal(status: int) -> APIError:
 
 
 def _route_of(path: str) -> str:
-    """The path below the prefix of an application: the name of an API tells where it begins."""
-    starts = [at for name in ("/v1/", "/api/") if (at := path.find(name)) >= 0]
-    return path[min(starts, default=0) :]
+    """The path below the prefix of an application: the name of an API tells where it begins.
+
+    ``/api`` may be the prefix of an application whose path goes on with ``/v1``.
+    """
+    for name in ("/v1/", "/api/"):
+        if (at := path.find(name)) >= 0:
+            return path[at:]
+    return path
 
 
 def _with_headers(scope: Scope, headers: Headers) -> Scope:

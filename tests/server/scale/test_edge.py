@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -106,9 +107,10 @@ async def test_refusals_of_serve_get_the_shape_of_the_api(status, kind, code, is
     assert "ray" not in error["message"]
 
 
-async def test_a_refusal_below_a_prefix_has_the_shape_of_its_api():
+@pytest.mark.parametrize("prefix", ["/small", "/api", "/api/small"])
+async def test_a_refusal_below_a_prefix_has_the_shape_of_its_api(prefix):
     serve = Serve({"body": b"busy"}, status=503, media_type=b"text/plain")
-    answer = await exchange(serve, path="/small/v1/messages")
+    answer = await exchange(serve, path=f"{prefix}/v1/messages")
     assert json.loads(answer.body)["type"] == "error"
     assert answer.headers["request-id"] == answer.headers["x-request-id"]
 
@@ -184,6 +186,22 @@ async def test_bodies_that_arrive_together_have_a_limit_and_leave_it():
     await small.run(edge)
     assert small.status == 200
     assert edge._held == HELD_BODIES * 10 - 5
+
+
+async def test_a_body_is_not_kept_while_it_is_answered(request):
+    class Measured(Serve):
+        async def __call__(self, scope, receive, send):
+            await receive()  # Serve has passed it on
+            self.num_bytes, _peak = tracemalloc.get_traced_memory()
+            for answer in self._messages:
+                await send(answer)
+
+    serve = Measured({"body": b"{}"})
+    chunks = (b"x" * 10**6, b"x" * 10**6)
+    request.addfinalizer(tracemalloc.stop)
+    tracemalloc.start()
+    assert (await exchange(serve, chunks=chunks, limit=3 * 10**6)).status == 200
+    assert serve.num_bytes < 10**6, "somebody keeps the body"
 
 
 async def test_a_client_that_leaves_before_its_body_has_arrived_reaches_no_replica():
