@@ -160,7 +160,8 @@ def _check_keys(config: RouteConfig, environ: Mapping[str, str]) -> None:
     for name, model in config.models.items():
         variable = model.api_key_env
         if variable is not None and not environ.get(variable, "").strip():
-            raise ConfigError(f"model '{name}': the variable {variable} of api_key_env is not set")
+            what = f"the variable {variable} of api_key_env is not set, or is the router's own"
+            raise ConfigError(f"model '{name}': {what}")
 
 
 def _check_numbers(config: RouteConfig) -> None:

@@ -25,14 +25,14 @@ DESCRIPTORS_EACH = 2
 
 def run(settings: RouteSettings) -> int:
     """Route until a signal and return the exit code. Main thread only."""
-    server = settings.server
+    server, environ = settings.server, environ_of_models(os.environ)
     try:
-        config = read_config(settings.config, os.environ)
+        config = read_config(settings.config, environ)
         front = open_front(server, descriptors_each=DESCRIPTORS_EACH)
     except (ConfigError, FrontError) as error:
         print(f"roseinfer: {error}", file=sys.stderr)
         return 2
-    app = create_app(config, server, environ_of_models(os.environ))
+    app = create_app(config, server, environ)
     uvicorn_config = server_config(with_edge(app, server), server)
     router = _Router(uvicorn_config, front, server.drain_timeout, _Work(app))
     print(f"Listening on {front.url}, routing to {', '.join(config.models)}", flush=True)

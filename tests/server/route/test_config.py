@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from server.__main__ import parse_command
+from server.connections.errors import FrontError
 from server.route.child import command_of
 from server.route.config import (
     ConfigError,
@@ -19,6 +20,7 @@ from server.route.config import (
 )
 from server.route.run import run
 from server.route.settings import RouteSettings, environ_of_models
+from server.settings import Settings
 from tests.support.source_tree import ROOT
 
 COMMAND = {"command": ["llama-server", "--port", "{port}"]}
@@ -116,6 +118,20 @@ def test_a_key_that_is_not_there_is_named(tmp_path, environ):
     with pytest.raises(ConfigError, match=r"model 'far': the variable THEIR_KEY .* is not set"):
         read_config(str(path), environ)
     assert read_config(str(path), {"THEIR_KEY": "k\n"}).models["far"].api_key_env == "THEIR_KEY"
+
+
+def test_the_key_of_the_router_is_no_key_of_a_server(tmp_path, monkeypatch, capsys):
+    """Models do not get the router's own variables."""
+
+    def open_front(*_args, **_options):
+        raise FrontError("the key was found")
+
+    monkeypatch.setattr("server.route.run.open_front", open_front)
+    monkeypatch.setenv("ROSEINFER_API_KEY", "ours")
+    path = tmp_path / "models.toml"
+    path.write_text('[models.far]\nurl = "http://h"\napi_key_env = "ROSEINFER_API_KEY"\n')
+    assert run(RouteSettings(config=str(path), server=Settings())) == 2
+    assert "the variable ROSEINFER_API_KEY of api_key_env" in capsys.readouterr().err
 
 
 def test_flags_that_have_no_meaning_here_are_refused(capsys):
