@@ -90,6 +90,11 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _beside(out: Path, ending: str) -> Path:
+    """``out`` with an ending. A dot in the name of a model begins none."""
+    return out.with_name(out.name + ending)
+
+
 def main() -> None:
     options = _options()
     model = options.random_model
@@ -106,10 +111,10 @@ def main() -> None:
     day = time.strftime("%Y-%m-%d", time.gmtime())
     machine = measure(loaded, config, Origin(name=name, source=f"benchmarks.fleet.measure, {day}"))
     text = msgspec.json.format(msgspec.json.encode(machine), indent=1)
-    options.out.with_suffix(".json").write_bytes(text + b"\n")
+    _beside(options.out, ".json").write_bytes(text + b"\n")
     for step in machine.steps:
         print(step, flush=True)
-    with options.out.with_suffix(".jsonl").open("w", encoding="utf-8") as file:
+    with _beside(options.out, ".jsonl").open("w", encoding="utf-8") as file:
         for line in run_scenarios(loaded, options.scenarios.split(","), model):
             print(json.dumps(line), file=file, flush=True)
             print(line["scenario"], line["tok_s"], flush=True)

@@ -15,19 +15,19 @@ from benchmarks.fleet.machine import read_machine
 @pytest.mark.slow
 def test_what_is_measured_can_be_simulated_and_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(random_model, "model_cache", lambda: tmp_path)
-    out = tmp_path / "tiny"
+    out = tmp_path / "tiny-0.1b"
     flags = ["--random-model", "tiny", "--dtype", "float32", "--max-num-seqs", "8"]
     flags += ["--kv-cache-memory", str(2**26), "--scenarios", "s1,s4"]
     monkeypatch.setattr(sys, "argv", ["measure", str(out), *flags])
     script.main()
-    machine = read_machine(out.with_suffix(".json"))
+    machine = read_machine(tmp_path / "tiny-0.1b.json")
     assert [step.streams for step in machine.steps if step.streams][:4] == [1, 2, 4, 8]
     assert max(step.prompt for step in machine.steps) == machine.max_num_batched_tokens
     assert all(step.ms > 0 for step in machine.steps)
     assert machine.max_num_seqs == 8
     capsys.readouterr()
-    paths = ["--machine", str(out.with_suffix(".json"))]
-    paths += ["--results", str(out.with_suffix(".jsonl")), "--model", "tiny"]
+    paths = ["--machine", f"{out}.json"]
+    paths += ["--results", f"{out}.jsonl", "--model", "tiny"]
     monkeypatch.setattr(sys, "argv", ["fleet", "validate", *paths])
     monkeypatch.setattr(program.gc, "disable", lambda: None)
     program.main()
