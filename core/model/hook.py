@@ -81,6 +81,9 @@ class AttentionHook:
             turns.update((module, itertools.cycle(indices)) for module, indices in calls.items())
 
         begin()
+        if self._begin is not None:  # of the function before
+            self._begin.remove()
+            self._begin = None
         if len(calls) < len(self.modules):  # a failed pass may have ended between two calls
             self._begin = self._model.register_forward_pre_hook(begin)
 

@@ -81,3 +81,14 @@ def test_a_module_that_attends_twice_has_two_layers_even_after_a_failed_pass() -
     model(input_ids=ids, position_ids=ids, use_cache=False)
     hook.uninstall()
     assert seen == [0, 1, 2, 0, 1, 2, 3]
+
+
+def test_another_function_takes_the_place_of_the_one_before() -> None:
+    config = DiffLlamaConfig(**SMALL | {"num_attention_heads": 4, "num_key_value_heads": 2})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    hook = AttentionHook(model)
+    for _ in range(3):  # as the captures of graphs do
+        hook.install(lambda query, _key, value, _layer: query.new_zeros(0))
+    assert len(model._forward_pre_hooks) == 1
+    hook.uninstall()
+    assert not model._forward_pre_hooks
