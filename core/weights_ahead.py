@@ -37,5 +37,8 @@ def _num_bytes(config: ModelConfig) -> int:
         return 0
     if config.quantization != "none" or config.dtype != "auto":
         return 0
-    folder = Path(config.model).expanduser()
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    try:
+        folder = Path(config.model).expanduser()
+        return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    except (OSError, RuntimeError):  # what loads the model says what is wrong with it
+        return 0

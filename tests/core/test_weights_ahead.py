@@ -54,6 +54,16 @@ def test_what_is_packed_in_another_size_is_not(begun, folder, root, fields):
     assert begun == []
 
 
+@pytest.mark.parametrize("model", ["~no-such-user/model", "a folder with a dangling link"])
+def test_a_model_that_cannot_be_read_is_left_to_the_loader(begun, root, tmp_path, model):
+    (tmp_path / "a folder with a dangling link").mkdir()
+    link = tmp_path / "a folder with a dangling link" / "model.safetensors"
+    link.symlink_to(tmp_path / "nowhere")
+    name = model if model.startswith("~") else str(tmp_path / model)
+    touch_ahead(ModelConfig(model=name, device="cpu"), root)
+    assert begun == []
+
+
 def test_scarce_memory_is_not(begun, folder, root):
     (root / "proc/meminfo").write_text("MemAvailable: 3 kB\nMemTotal: 2000 kB\n")
     touch_ahead(ModelConfig(model=folder, device="cpu"), root)
