@@ -111,9 +111,13 @@ def _byte_level(
 ) -> tuple[Tokenizer, bool]:
     kind = _pre_tokenizer(metadata)
     merges = Written(metadata.strings(f"{_KEY}merges"))
-    backend = Tokenizer(
-        models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=kind.ignores_merges)
-    )
+    try:
+        model = models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=kind.ignores_merges)
+    except TypeError:
+        for _ in merges:  # raises what the library has made a TypeError of three lines
+            pass
+        raise
+    backend = Tokenizer(model)
     if kind.is_nfc:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = splitter(kind)

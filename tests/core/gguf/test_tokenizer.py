@@ -220,6 +220,7 @@ def test_what_is_wrong_is_refused_by_name(tmp_path, values, message):
     with pytest.raises(ModelLoadError) as raised:
         tokenizer_of(GgufFile.open(path).metadata)
     assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
     with pytest.raises(ModelLoadError, match=r"The tokenizer of .*t\.gguf cannot be loaded"):
         Tokenizer.load(path)
 
