@@ -31,7 +31,7 @@ def with_graphs(
     max_num_tokens: int,
     num_parameters: int,
 ) -> ForwardPass:
-    """Capture the steps of ``eager``, or return it unchanged if that is impossible.
+    """Capture the steps of ``eager``, or as many of them as is possible, with a warning.
 
     ``hook`` routes the attention of its model. ``max_context`` is the longest context of a
     sequence, ``max_num_tokens`` the most of a step; ``num_parameters`` are the model's.
@@ -39,18 +39,20 @@ def with_graphs(
     backend = eager.backend
     if not isinstance(backend, GraphableBackend):
         return eager
+    forward: ForwardPass = eager
     try:
-        decodes = GraphedForward(
+        forward = GraphedForward(
             eager, backend, capture, max_num_seqs=max_num_seqs, max_context=max_context
         )
         sizes = piece_sizes(max_num_tokens, num_parameters)
         return PiecewiseForward(
-            decodes, backend, hook, capture, sizes=sizes, max_num_logits=max_num_seqs
+            forward, backend, hook, capture, sizes=sizes, max_num_logits=max_num_seqs
         )
     except RuntimeError as error:  # the pass waits for the device, or memory is exhausted
+        what = "CUDA graphs" if forward is eager else "CUDA graphs of steps with prompts"
         reason = str(error).strip().partition("\n")[0]
-        logger.warning("CUDA graphs are disabled: %s", reason)
-        return eager
+        logger.warning("%s are disabled: %s", what, reason)
+        return forward
     finally:
         torch.cuda.empty_cache()  # memory of the runs before each capture
 

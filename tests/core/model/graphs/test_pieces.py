@@ -89,8 +89,11 @@ def test_other_steps_are_left_to_the_inner_pass(lengths: list[int], counts: list
         rig.run(pieces(rig))
 
 
-def test_a_pass_that_cannot_be_captured_leaves_the_attention_as_it_was() -> None:
-    rig = with_chunks("gpt2", [9, 12], [9, 12])
+@pytest.mark.parametrize("counts", [[9, 12], [1, 1]])
+def test_without_pieces_decodes_are_graphs_and_the_attention_is_as_it_was(
+    counts: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = with_chunks("gpt2", [9, 12], counts)
     expected = rig.run(rig.eager)
 
     class FailsInPieces(RecordedPieces):
@@ -99,8 +102,10 @@ def test_a_pass_that_cannot_be_captured_leaves_the_attention_as_it_was() -> None
             raise RuntimeError("no memory")
 
     forward = with_graphs(rig.eager, rig.hook, FailsInPieces(), **LIMITS)
-    assert forward is rig.eager
-    torch.testing.assert_close(rig.run(forward).values, expected.values, rtol=0, atol=0)
+    assert caplog.messages == ["CUDA graphs of steps with prompts are disabled: no memory"]
+    found = rig.run(forward)
+    assert (found.best is not None) == (counts == [1, 1]), "which only a graph knows"
+    torch.testing.assert_close(found.values, expected.values, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
