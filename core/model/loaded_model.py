@@ -74,7 +74,7 @@ def skip_padding_checks(module: nn.Module) -> None:
             vars(part)["warn_if_padding_and_no_attention_mask"] = _no_check
 
 
-def _no_check(*_: object) -> None: ...
+def _no_check(*_: object, **_named: object) -> None: ...
 
 
 def context_length(config: Any) -> int | None:

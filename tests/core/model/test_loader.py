@@ -1,6 +1,8 @@
 """Every kind of model source loads, and a broken one gives a one-line error."""
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.devices import pick_device, pick_dtype
+from core.model.loaded_model import describe
 from core.model.loader import load_model
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 
@@ -117,3 +120,10 @@ def test_an_embedding_with_fewer_rows_bounds_the_ids(directory: Path) -> None:
     assert loaded.num_token_ids == VOCAB_SIZE - 5
     loaded.module.set_input_embeddings(torch.nn.Embedding(VOCAB_SIZE + 5, 8))
     assert loaded.num_token_ids == VOCAB_SIZE
+
+
+def test_a_pass_may_ask_for_padding_by_keyword() -> None:
+    """As code of a checkpoint may. transformers' own asks by position."""
+    module: Any = describe(copy.deepcopy(tiny_model("gpt2")), torch.device("cpu")).module
+    ids = torch.tensor([[3, 4]])
+    module.transformer.warn_if_padding_and_no_attention_mask(input_ids=ids, attention_mask=None)
