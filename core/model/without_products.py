@@ -30,10 +30,11 @@ class WithoutProducts(TorchFunctionMode):
             if self._is_left_out(weight):
                 return x.new_zeros(*x.shape[:-1], weight.rows, dtype=torch.float32)
         elif func is functional.linear and len(args) >= 2 and type(args[1]) is nn.Parameter:
-            x, weight, *bias = args
+            x, weight, *rest = args
             if self._is_left_out(weight):
                 y = x.new_zeros(*x.shape[:-1], len(weight))
-                return y if not bias or bias[0] is None else y + bias[0]
+                bias = rest[0] if rest else (kwargs or {}).get("bias")
+                return y if bias is None else y + bias
         return func(*args, **(kwargs or {}))
 
     def _is_left_out(self, weight: object) -> bool:

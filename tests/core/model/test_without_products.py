@@ -21,7 +21,9 @@ def test_a_product_that_is_left_out_gives_the_bias() -> None:
     model, x = Two(), torch.ones(2, 32)
     with WithoutProducts():
         plain, blocks = model.plain(x), model.blocks(x)
+        named = nn.functional.linear(x, model.plain.weight, bias=model.plain.bias)
     assert torch.equal(plain, model.plain.bias.expand(2, 8))
+    assert torch.equal(named, plain)
     assert torch.equal(blocks, torch.full((2, 8), 3.0))
 
 
