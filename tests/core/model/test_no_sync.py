@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -29,6 +30,8 @@ from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.model.forward import EagerForward, ForwardPass
 from core.model.graphs.forward import GraphedForward
+from core.model.graphs.pieces import PiecewiseForward
+from core.model.graphs.sizes import piece_sizes
 from core.model.hook import AttentionHook
 from core.model.last_tokens import LastTokens
 from core.model.loaded_model import describe
@@ -70,11 +73,24 @@ WAYS = [
 
 
 class FunctionCapture:
-    """A GraphCapture whose replay calls the function."""
+    """A GraphCapture whose replay calls the function. ``attach`` undoes what it routed."""
+
+    def __init__(self, attach: Callable[[], None]) -> None:
+        self._attach = attach
 
     def capture(self, compute):
         compute()
         return compute
+
+    def capture_pieces(self, compute):
+        compute(lambda *_: None)
+
+        def replay():
+            logits = compute(lambda work, *tensors: work(*tensors))
+            self._attach()
+            return logits
+
+        return replay
 
 
 def model_of(family: str, dtype: torch.dtype) -> tuple[nn.Module, AttentionHook]:
@@ -104,8 +120,11 @@ def engine_of(
     eager = EagerForward(model, attention, META, last_tokens)
     forward: ForwardPass = eager
     if graphs:
-        forward = GraphedForward(
-            eager, attention, FunctionCapture(), max_num_seqs=20, max_context=2048
+        capture = FunctionCapture(lambda: hook.attach(attention))
+        decodes = GraphedForward(eager, attention, capture, max_num_seqs=20, max_context=2048)
+        sizes = piece_sizes(128, 1)
+        forward = PiecewiseForward(
+            decodes, attention, hook, capture, sizes=sizes, max_num_logits=20
         )
     tokenizer = Tokenizer(byte_level(), vocab_size=VOCAB_SIZE)
     compiler = GrammarCompiler(tokenizer.vocabulary, (1,), vocab_size=VOCAB_SIZE)
