@@ -101,7 +101,7 @@ ENGINE_FLAGS = (
         help="share of a GPU's memory for weights, activations and KV cache together",
         convert=share,
     ),
-    Switch(name="enforce-eager", help="do not run decode steps as CUDA graphs"),
+    Switch(name="enforce-eager", help="run no step as CUDA graphs"),
     Switch(
         name="no-async-scheduling",
         help="on CUDA, read a step's tokens back before the next step is launched",

@@ -1,4 +1,4 @@
-"""The host's time for a step: as graphs, eagerly, and which functions take it."""
+"""The time of a prompt's step, with graphs and eagerly, and which functions of the host take it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPTS = (32, 120, 400)
 
 
 def host(options: Options) -> Iterator[Row]:
-    """Milliseconds until a prompt's step is launched, and until it has landed."""
+    """Milliseconds of a prompt's step, and where the host spends those of the shortest."""
     for variant, limits in VARIANTS.items():
         with options.engine("qwen3-0.6b", async_scheduling=False, **limits) as loaded:
             for words in PROMPTS[:1] if options.tiny else PROMPTS:

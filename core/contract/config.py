@@ -62,10 +62,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``attention_backend`` is a name of core.attention.base; auto is the device's default.
 
     On CUDA ``gpu_memory_utilization`` is the fraction of the device's memory for weights, KV cache
-    and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` decode steps do not
-    run as CUDA graphs; with ``async_scheduling`` a step is launched before the last one is
-    collected. ``kv_cache_dtype`` is the type of keys and values; auto is the model's type, fp8
-    needs CUDA, and int8 a CPU.
+    and steps together, if ``kv_cache_memory`` is None. With ``enforce_eager`` no step runs as CUDA
+    graphs; with ``async_scheduling`` a step is launched before the last one is collected.
+    ``kv_cache_dtype`` is the type of keys and values; auto is the model's type, fp8 needs CUDA, and
+    int8 a CPU.
 
     ``grammar_timeout``, ``grammar_memory`` and ``grammar_cache_memory`` are
     the fields of GrammarLimits.
