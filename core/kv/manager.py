@@ -195,13 +195,14 @@ class KVCacheManager:
         missing = num_blocks + num_spare_blocks - self._pool.num_free - len(freed[0])
         if missing > 0 and self._uses_prefix_cache(sequence):
             most = min(missing, _num_shareable_blocks(sequence, self.block_size))
-            if self._windows:
-                most = min(most, self._longest_hit(sequence, 0))
             in_use = (
                 self._pool.is_cached_in_use(self._hash_of(sequence, index), freed[0])
                 for index in range(most)
             )
-            missing -= sum(takewhile(bool, in_use))
+            num_shared = sum(takewhile(bool, in_use))
+            if self._windows and num_shared == missing:  # fewer do not suffice
+                num_shared = min(num_shared, self._longest_hit(sequence, 0))
+            missing -= num_shared
         return missing <= 0
 
     def cache_blocks(self, sequence: Sequence, num_tokens: int) -> None:

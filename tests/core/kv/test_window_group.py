@@ -157,6 +157,18 @@ def test_has_room_counts_no_prefix_whose_window_is_gone():
     assert kv.has_room(new(range(8)), num_spare_blocks=0, num_running=2)
 
 
+def test_has_room_asks_for_a_prefix_only_if_it_could_suffice(monkeypatch):
+    """Admission asks for many waiting sequences in a step, and a prefix may be long."""
+    kv = windowed_kv(num_blocks=25, num_window_blocks=3 * PER_SEQ)
+    compute(kv, new(range(60)))
+    asked = []
+    monkeypatch.setattr(kv, "_longest_hit", lambda *args: asked.append(args) or 0)
+    assert not kv.has_room(new(range(100, 160)), num_spare_blocks=0, num_running=1)
+    assert not asked
+    assert not kv.has_room(new(range(60)), num_spare_blocks=0, num_running=1)
+    assert len(asked) == 1
+
+
 def test_has_room_counts_what_each_group_would_free():
     """The full group would free ten blocks and the window's four."""
     kv = windowed_kv(num_blocks=20, num_window_blocks=2 * PER_SEQ)
