@@ -16,6 +16,7 @@ from functools import partial
 from server.connections.door import Door
 from server.connections.gate import Gate, Place, ThrottledLog
 from server.connections.porch import Porch, peek
+from server.connections.protocol import GuardedProtocol
 from server.connections.timer import Timer
 
 MAX_ACCEPTS = 512
@@ -44,7 +45,7 @@ class Acceptor:
         self,
         listener: socket.socket,
         gate: Gate,
-        make_protocol: Callable[[Place], asyncio.Protocol],
+        make_protocol: Callable[[Place], GuardedProtocol],
         door: Door,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -64,11 +65,15 @@ class Acceptor:
         self._resume()
 
     def close(self) -> None:
-        """Stop listening. Open connections stay. Idempotent."""
+        """Stop listening. Open connections stay, and so do those being opened. Idempotent.
+
+        Handshakes end. A plain connection may have a request already: uvloop would tear it down
+        without a word to its protocol.
+        """
         self._is_closed = True
         self._pause()
         self._porch.close()
-        for task in self._opening:
+        for task in self._opening if self._tls is not None else ():
             task.cancel()
         self._listener.close()
 
@@ -114,7 +119,7 @@ class Acceptor:
         From ``connection_made`` on, the protocol owns the place.
         """
         try:
-            await self._loop.connect_accepted_socket(
+            _, protocol = await self._loop.connect_accepted_socket(
                 lambda: self._make_protocol(place),
                 connection,
                 ssl=self._tls,
@@ -125,6 +130,9 @@ class Acceptor:
         except (OSError, asyncio.CancelledError):
             connection.close()
             place.leave()
+            return
+        if self._is_closed:
+            protocol.shutdown()
 
     def _on_room(self) -> None:
         self._porch.let_in_waiting()

@@ -23,12 +23,18 @@ ENDS = (anyio.EndOfStream, anyio.BrokenResourceError)
 class Greeter(asyncio.Protocol):
     """Sends one byte."""
 
+    was_shut_down = False
+
     def __init__(self, place):
         self.place = place
 
     def connection_made(self, transport):
         self.transport = transport
         transport.write(b"!")
+
+    def shutdown(self):
+        self.was_shut_down = True
+        self.transport.close()
 
     def connection_lost(self, exc):
         self.place.leave()
@@ -197,6 +203,25 @@ async def test_a_closed_acceptor_does_not_listen(soon, open_door):
     await acceptor.wait_closed()
     with soon(), pytest.raises(OSError, match="connect"):
         await anyio.connect_tcp(*address)
+
+
+async def test_a_connection_that_is_being_opened_is_ended_by_its_protocol(soon, open_door):
+    """A cancelled opening would close the transport of a request, and tell no protocol."""
+    listener, gate, protocols = listen_tcp("127.0.0.1", 0), Gate(4), []
+
+    def make(place):
+        protocols.append(Greeter(place))
+        return protocols[-1]
+
+    acceptor = Acceptor(listener, gate, make, open_door)
+    with socket.create_connection(listener.getsockname()), soon():
+        while not protocols:
+            await anyio.lowlevel.checkpoint()
+        acceptor.close()
+        await acceptor.wait_closed()
+        assert protocols[0].was_shut_down
+        while gate.num_open:
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_with_tls_one_that_is_too_young_to_make_way_does_so_later(
