@@ -57,6 +57,7 @@ def _bound_socket() -> socket.socket:
         for option in _SHARED:
             if hasattr(socket, option):  # one of them is not everywhere
                 bound.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
-        bound.bind(("127.0.0.1", 0))
+        # A port that is free on all addresses: a server may listen on all of them.
+        bound.bind(("", 0))
         stack.pop_all()
     return bound
