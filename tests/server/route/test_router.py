@@ -339,7 +339,7 @@ def test_a_conversation_stays_with_its_server(post):
         return post(CHAT, {"model": "twins", "messages": messages}).json["name"]
 
     more = {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}
-    first = {text: server_of(text) for text in "abcdefgh"}
+    first = {text: server_of(text) for text in "abcdefghijklmnopqrstuvwx"}
     assert {text: server_of(text, *more) for text in first} == first
     assert len(set(first.values())) == 2
 
