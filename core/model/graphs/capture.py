@@ -44,8 +44,8 @@ class GraphCapture(Protocol):
     def capture_pieces(self, compute: ComputeInPieces) -> Compute:
         """As ``capture``, but what ``compute`` passes to its Cut runs between graphs.
 
-        The work is called in replays only, with tensors that are valid then: those of the cut, but
-        for the fact that they keep no memory alive. The result is such a tensor too.
+        The work is called in replays only. Its tensors and the result are in the graphs' memory
+        and are valid until the next replay.
         """
 
 
@@ -126,11 +126,12 @@ class CUDAGraphCapture:
 
 
 class _OpenGraph:
-    """The graph that is being captured."""
+    """The graph that is being captured. ``pool`` is a handle of torch's."""
+
+    _graph: torch.cuda.CUDAGraph
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
-        self._graph = torch.cuda.CUDAGraph()
 
     def open(self) -> None:
         self._graph = torch.cuda.CUDAGraph()

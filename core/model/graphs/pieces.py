@@ -65,24 +65,25 @@ class PiecewiseForward:
             hook.attach(backend)
 
     def __call__(self, batch: ModelInput) -> Logits:
-        if batch.is_decode or not self._fits(batch):
-            return self._inner(batch)
         size = self._size_of(batch)
+        if size is None:
+            return self._inner(batch)
         self._num_tokens = len(batch.token_ids)
         self._upload(batch, size)
         self._backend.plan(batch.on(self.eager.device, self._step_uploads))
         return Logits(self._replays[size]().values[: len(batch.logits_indices)])
 
-    def _fits(self, batch: ModelInput) -> bool:
-        if len(batch.token_ids) > self.sizes[-1]:
-            return False
-        return len(batch.logits_indices) <= _num_logits(self._size_of(batch), self._max_num_logits)
-
-    def _size_of(self, batch: ModelInput) -> int:
-        return self.sizes[bisect_left(self.sizes, len(batch.token_ids))]
+    def _size_of(self, batch: ModelInput) -> int | None:
+        """The number of tokens of the capture that a step is padded to, or None."""
+        num_tokens = len(batch.token_ids)
+        if batch.is_decode or num_tokens > self.sizes[-1]:
+            return None
+        size = self.sizes[bisect_left(self.sizes, num_tokens)]
+        fits = len(batch.logits_indices) <= _num_logits(size, self._max_num_logits)
+        return size if fits else None
 
     def _parts(self, size: int) -> tuple[slice, slice, slice]:
-        """The places of token ids, positions and indices of logits in the words."""
+        """The places of token ids, positions and indices of logits in the int64 words."""
         end = _num_words(size, self._max_num_logits)
         return slice(0, size), slice(size, 2 * size), slice(2 * size, end)
 
@@ -121,7 +122,7 @@ class PiecewiseForward:
         key: torch.Tensor,
         value: torch.Tensor,
     ) -> None:
-        """The attention of one layer; padding has none, and nothing reads what is there."""
+        """Compute one layer's attention. Rows of padding keep what they held: nobody reads it."""
         n = self._num_tokens
         self._backend.forward_into(output[:n], query[:n], key[:n], value[:n], layer)
 
