@@ -20,15 +20,18 @@ class Door:
     To open a connection costs several times as much as such an answer. Event loop only.
     """
 
-    def __init__(self, turn_away: TurnAway, limits: ConnectionLimits, is_closed: IsFull) -> None:
-        """``is_closed`` says whether there are requests to turn away."""
-        self.is_closed = is_closed
+    def __init__(self, turn_away: TurnAway, limits: ConnectionLimits, is_full: IsFull) -> None:
+        """``is_full`` says whether ``turn_away`` answers most requests now."""
+        self.is_full = is_full
         self._turn_away = turn_away
         self._limits = limits
 
-    def answers(self, connection: socket.socket) -> bool:
-        """Whether the connection was answered and ended. If not, nothing was read from it."""
-        if not self.is_closed():
+    def try_answer(self, connection: socket.socket) -> bool:
+        """Answer and end the connection if its request is turned away.
+
+        Returns False if it is not; then nothing was read from the connection.
+        """
+        if not self.is_full():
             return False
         try:
             data = connection.recv(MAX_SIZE, socket.MSG_PEEK)
@@ -42,10 +45,10 @@ class Door:
         )
         if answer is None:
             return False
-        data = answer(is_last=True)
+        response = answer(is_last=True)
         with contextlib.suppress(OSError):  # the client may have left
             connection.recv(MAX_SIZE)  # what is left unread would reset the connection
-            connection.send(data)
+            connection.send(response)
         connection.close()
         return True
 

@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.01
 """How often those that wait are looked at."""
 
 HELD_SECONDS = 0.02
-"""For so long one that is silent is not opened, while most requests are turned away."""
+"""Time for which a silent connection is not opened, while most requests are turned away."""
 
 SILENT_SECONDS = 10.0
 """Time in which one that finds no room must send the first byte of a request."""
@@ -44,8 +44,8 @@ class Porch:
     NUM_SPARE more than the gate's limit are accepted. Only for connections that begin with HTTP:
     with TLS nothing could be seen.
 
-    While the server is busy, one whose request is turned away is answered here: see ``Door``. For
-    that, those that are silent wait a moment.
+    While most requests are turned away, they are answered here, before their connections are
+    opened: see ``Door``. For that, a silent connection is held for HELD_SECONDS.
     """
 
     def __init__(
@@ -62,19 +62,20 @@ class Porch:
         self._most = gate.limit + NUM_SPARE
         self._loop = loop
         self._line: dict[socket.socket, float] = {}  # with the time of arrival, the oldest first
-        self._silent: dict[socket.socket, float] = {}  # that may soon be in the line
+        self._held: dict[socket.socket, float] = {}  # silent ones, until they join the line
         self._timer = Timer(loop)
         self._num_opened = 0  # in this turn
         self._is_scheduled = False
 
     def __len__(self) -> int:
-        return len(self._line) + len(self._silent)
+        return len(self._line) + len(self._held)
 
     def arrive(self, connection: socket.socket, head: bytes | None) -> None:
         """Take a connection. ``head`` is what ``peek`` has found."""
-        has_room = 2 * (self._gate.num_open + len(self)) < self._gate.limit
-        if head is None and has_room and self._door.is_closed():
-            self._silent[connection] = self._loop.time()
+        # Held connections have descriptors too, so they may only fill half of the limit.
+        may_hold = 2 * (self._gate.num_open + len(self)) < self._gate.limit
+        if head is None and may_hold and self._door.is_full():
+            self._held[connection] = self._loop.time()
             self._look_soon()
             return
         self._line[connection] = self._loop.time()
@@ -97,10 +98,10 @@ class Porch:
     def close(self) -> None:
         """End all that wait. Idempotent."""
         self._timer.stop()
-        for connection in (*self._line, *self._silent):
+        for connection in (*self._line, *self._held):
             connection.close()
         self._line.clear()
-        self._silent.clear()
+        self._held.clear()
 
     def _next_turn(self) -> None:
         self._is_scheduled = False
@@ -108,11 +109,15 @@ class Porch:
         self.let_in_waiting()
 
     def _look(self) -> None:
-        """Let probes in, end those that have left, and refuse those that have waited for long."""
+        """Look at all that wait.
+
+        Held ones join the line, probes are let in, those that have left are ended, and those that
+        have waited for long are refused.
+        """
         now = self._loop.time()
-        for connection, since in list(self._silent.items()):
+        for connection, since in list(self._held.items()):
             if peek(connection) is not None or now - since >= HELD_SECONDS:
-                self._line[connection] = self._silent.pop(connection)
+                self._line[connection] = self._held.pop(connection)
         for connection, since in list(self._line.items()):
             head = peek(connection)
             if head == b"":
@@ -146,7 +151,7 @@ class Porch:
 
     def _admit(self, connection: socket.socket) -> None:
         del self._line[connection]
-        if not self._door.answers(connection):
+        if not self._door.try_answer(connection):
             self._let_in(connection)
         if not self._is_scheduled:
             self._is_scheduled = True

@@ -20,7 +20,7 @@ class Guard:
 
     def __init__(self):
         self.asked = []
-        self.is_closed = True
+        self.is_full = True
         self.answers = True
 
     def turn_away(self, *head):
@@ -39,7 +39,7 @@ def guard():
 
 @pytest.fixture
 def door(guard):
-    return Door(guard.turn_away, ConnectionLimits(max_headers=10), lambda: guard.is_closed)
+    return Door(guard.turn_away, ConnectionLimits(max_headers=10), lambda: guard.is_full)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def pair():
 def test_a_whole_request_is_answered_and_its_connection_ended(door, guard, pair):
     ours, theirs = pair
     theirs.send(WHOLE)
-    assert door.answers(ours)
+    assert door.try_answer(ours)
     head, body = theirs.recv(65536).split(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 429 ")
     assert b"connection: close" in head.split(b"\r\n")
@@ -68,7 +68,7 @@ def test_with_chunks_and_trailers(door, guard, pair):
     pair[1].send(
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"
     )
-    assert door.answers(pair[0])
+    assert door.try_answer(pair[0])
     assert guard.asked[0][2] == [(b"transfer-encoding", b"chunked")]
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_one_whole_plain_request_is_left_as_it_is(door, guard, pair,
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MAX_SIZE)
     if data:
         theirs.send(data)
-    assert not door.answers(ours)
+    assert not door.try_answer(ours)
     assert guard.asked == []
     if data:
         assert ours.recv(4 * MAX_SIZE) == data
@@ -102,21 +102,21 @@ def test_what_is_not_one_whole_plain_request_is_left_as_it_is(door, guard, pair,
 def test_what_is_not_turned_away_is_left_as_it_is(door, guard, pair):
     guard.answers = False
     pair[1].send(WHOLE)
-    assert not door.answers(pair[0])
+    assert not door.try_answer(pair[0])
     assert pair[0].recv(1000) == WHOLE
 
 
-def test_an_open_door_looks_at_nothing(door, guard, pair):
-    guard.is_closed = False
+def test_while_there_is_room_it_looks_at_nothing(door, guard, pair):
+    guard.is_full = False
     pair[1].send(WHOLE)
-    assert not door.answers(pair[0])
+    assert not door.try_answer(pair[0])
     assert guard.asked == []
 
 
 def test_one_whose_client_has_left_is_ended(door, pair):
     pair[1].send(WHOLE)
     pair[1].close()
-    assert door.answers(pair[0])
+    assert door.try_answer(pair[0])
 
 
 def test_the_client_has_its_address(door, guard):
@@ -127,5 +127,5 @@ def test_the_client_has_its_address(door, guard):
         ours, address = listener.accept()
         client.send(WHOLE)
         assert ours.recv(1, socket.MSG_PEEK) == WHOLE[:1], "it has come"
-        assert door.answers(ours)
+        assert door.try_answer(ours)
         assert guard.asked[0][3] == address

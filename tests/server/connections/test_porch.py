@@ -41,17 +41,17 @@ async def inside():
 
 
 class ScriptedDoor:
-    """Answers what begins with POST while it is closed."""
+    """Answers what begins with POST while the server is full."""
 
     def __init__(self):
-        self.is_shut = False
+        self.has_room = True
         self.answered = []
 
-    def is_closed(self):
-        return self.is_shut
+    def is_full(self):
+        return not self.has_room
 
-    def answers(self, connection):
-        if not self.is_shut or not (peek(connection) or b"").startswith(b"POST"):
+    def try_answer(self, connection):
+        if self.has_room or not (peek(connection) or b"").startswith(b"POST"):
             return False
         self.answered.append(connection.recv(100))
         connection.close()
@@ -258,10 +258,10 @@ async def test_one_that_was_reset_is_no_fault(knock, inside, loop, porch):
 
 @pytest.mark.parametrize("limit", [100])
 async def test_what_is_turned_away_is_not_opened(knock, inside, porch, door, gate):
-    door.is_shut = True
+    door.has_room = False
     knock(POST)
     knock(PROBE)
-    door.is_shut = False
+    door.has_room = True
     knock(POST)
     assert door.answered == [POST]
     assert [connection.recv(100) for connection, _ in inside] == [PROBE, POST]
@@ -270,7 +270,7 @@ async def test_what_is_turned_away_is_not_opened(knock, inside, porch, door, gat
 
 @pytest.mark.parametrize("limit", [1000])
 async def test_a_few_are_answered_in_each_turn(knock, porch, door):
-    door.is_shut = True
+    door.has_room = False
     for _ in range(100):
         knock(POST)
     assert len(door.answered) == OPENED_PER_TURN
@@ -284,7 +284,7 @@ async def test_a_few_are_answered_in_each_turn(knock, porch, door):
 
 @pytest.mark.parametrize("limit", [100])
 async def test_one_that_sends_a_moment_later_is_answered_too(knock, inside, loop, door, porch):
-    door.is_shut = True
+    door.has_room = False
     client = knock()
     assert (len(porch), inside) == (1, [])
     client.send(POST)
@@ -295,19 +295,19 @@ async def test_one_that_sends_a_moment_later_is_answered_too(knock, inside, loop
 
 @pytest.mark.parametrize("limit", [100])
 async def test_one_that_stays_silent_is_opened_soon(knock, inside, loop, door, porch):
-    door.is_shut = True
+    door.has_room = False
     knock()
     knock().close()
     loop.advance(2 * HELD_SECONDS)
     assert (len(porch), len(inside)) == (0, 1), "the other one has left"
-    door.is_shut = False
+    door.has_room = True
     knock()
     assert len(inside) == 2, "at once where there is room for its request"
 
 
 async def test_no_more_are_held_than_there_are_descriptors(knock, inside, porch, door, gate):
     """Half of the limit may be open or held; the others take the usual way."""
-    door.is_shut = True
+    door.has_room = False
     for _ in range(LIMIT + NUM_SPARE + 20):
         knock()
     assert gate.num_open == len(inside) == LIMIT
