@@ -1,10 +1,11 @@
-"""The body of a request before it is decoded: its media type, and its bytes."""
+"""The body of a request before it is decoded: its media type, its size and its bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from litestar.exceptions import InternalServerException
+from litestar.types import Scope
 
 from server.errors import APIError
 
@@ -18,6 +19,14 @@ def check_media_type(headers: Mapping[str, str], *, is_open: bool) -> None:
     media_type = headers.get("content-type", "").partition(";")[0].strip()
     if media_type.lower() != "application/json" and not (is_open and "origin" not in headers):
         raise APIError(415, f"Content-Type must be application/json, not {media_type or 'absent'}.")
+
+
+def declared_size(scope: Scope) -> int | None:
+    """The bytes of the body as ``Content-Length`` says; None if it does not say a number."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else None
+    return None
 
 
 async def whole_body(read: Callable[[], Awaitable[bytes]]) -> bytes:

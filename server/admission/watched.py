@@ -66,11 +66,3 @@ class Watched:
         self.was_left = True
         self._has_left.set()
         self.cancel()
-
-
-def declared_size(scope: Scope) -> int | None:
-    """The bytes of the body as ``Content-Length`` says; None if it does not say a number."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else None
-    return None

@@ -10,8 +10,9 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from core.contract.errors import QueueFull
 from server.admission.deadline import run_until_deadline, seconds_given
 from server.admission.ticket import SCOPE_KEY, Ticket
-from server.admission.watched import Watched, declared_size
+from server.admission.watched import Watched
 from server.errors import send_error, to_api_error
+from server.raw_body import declared_size
 from server.records.trace import trace_of
 from server.serving import Serving
 from server.short_paths import short_forms

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.admission.watched import Watched, declared_size
+from server.admission.watched import Watched
+from server.raw_body import declared_size
 from server.route.held_body import SCOPE_KEY, HeldBody
 from server.route.routing import Routing
 from server.tenants.tenant import tenant_of

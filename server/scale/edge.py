@@ -15,8 +15,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.contract.errors import QueueFull, Unavailable
-from server.admission.watched import DISCONNECT, declared_size
+from server.admission.watched import DISCONNECT
 from server.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
+from server.raw_body import declared_size
 from server.request_id import id_headers, id_of
 from server.route.call import Headers, conversation_key
 from server.route.ends import last_bytes, media_type_of
