@@ -14,10 +14,9 @@ from core.contract.messages import StepOutput
 def weight_of(output: StepOutput) -> int:
     """Estimate the work of rendering an output. One unit takes about a microsecond."""
     weight = (len(output.token_ids) + len(output.text) + len(output.thinking)) // 8
-    if output.logprobs or output.prompt_logprobs:
-        for entries in (output.logprobs, output.prompt_logprobs):
-            if entries:
-                weight += (2 + len(entries[-1].top)) * len(entries)
+    for entries in (output.logprobs, output.prompt_logprobs):
+        if entries:
+            weight += (2 + len(entries[-1].top)) * len(entries)
     return weight
 
 
