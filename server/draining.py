@@ -86,9 +86,9 @@ class DrainingServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """Serve until it is time to exit.
 
-        uvicorn's own loop wakes ten times a second. One stream of a router would pay for that.
+        uvicorn's own loop wakes ten times a second, which a router with one stream would notice.
         """
-        while not await self.on_tick(0):  # in this tick of uvicorn's it updates the date
+        while not await self.on_tick(0):  # tick 0 updates the date
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK):
                     await self._exit.wait()

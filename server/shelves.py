@@ -1,4 +1,4 @@
-"""Shelves: what is kept for each of its owners, up to two limits of all together."""
+"""Shelves: the newest values of several owners, within limits on all together."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _Shelf(Generic[K, V]):
 
 
 class Shelves(Generic[K, V]):
-    """The newest values of each owner. Not locked.
+    """Keeps the newest values of each owner, up to a number and a size of all together.
 
     Of too many values, the owner with the most gives up its oldest; of too many bytes, the owner
-    with the most bytes.
+    with the most bytes. Not thread-safe.
     """
 
     def __init__(self, max_values: int, max_bytes: int) -> None:
@@ -34,7 +34,7 @@ class Shelves(Generic[K, V]):
     def put(self, owner: str, key: K, value: V, size: int) -> list[tuple[str, V]]:
         """Keep a value of ``size`` bytes; its owner has none of this key.
 
-        Returns what had to go for it, with its owners.
+        Returns the values that were dropped for it, with their owners.
         """
         shelf = self._shelves.get(owner)
         if shelf is None:

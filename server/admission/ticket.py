@@ -119,9 +119,10 @@ class Ticket:
         self._stream, self._fail = stream, fail
 
     def choice_ended(self) -> None:
-        """Return the place of one choice. The last one has the tokens; its answer keeps its place.
+        """Return the place of one choice; with the last one, the tokens of all instead.
 
-        A client that reads slowly keeps no tokens that nobody computes any more.
+        The answer keeps one place until it is sent. A client that reads slowly holds no tokens that
+        nobody computes any more.
         """
         if self._held[self._admission.choices] > 1:
             self._held[self._admission.choices] -= 1

@@ -1,4 +1,4 @@
-"""Heads: those that arrive together are parsed a few in each turn of the event loop."""
+"""Heads: request heads that arrive together are parsed a few in each turn of the event loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Heads:
         self._is_scheduled = False
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """How many connections have bytes of a head that wait."""
         return len(self._line)
 
     def may_begin(self, data: bytes) -> bool:

@@ -113,7 +113,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._take(data)
 
     def _hold(self, data: bytes) -> None:
-        """Keep bytes of a head. If it has begun before, it goes on waiting: it may never end."""
+        """Keep bytes of a head until its turn.
+
+        One that had begun before may never end, so its connection may still be ended for another.
+        """
         if not self._held:
             if self._phase is Phase.REQUEST:
                 self._place.stop_waiting()

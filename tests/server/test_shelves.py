@@ -26,7 +26,7 @@ def test_values_are_found_by_owner_and_key_and_newest_first(shelves):
     assert list(shelves.all()) == [("a", "value of x"), ("a", "value of z")]
 
 
-def test_the_owner_of_the_most_gives_way_and_is_told_who(shelves):
+def test_the_owner_of_the_most_gives_way_and_what_it_lost_is_returned(shelves):
     shelves.put("few", "0", "few's", 1)
     for number in range(3):
         shelves.put("many", str(number), f"many's {number}", 1)
