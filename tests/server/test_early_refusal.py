@@ -7,12 +7,16 @@ import re
 import anyio
 import anyio.lowlevel
 import pytest
+from uvicorn.server import ServerState
 
 from server.admission.rates import Rates
 from server.admission.turns import PER_TURN
 from server.bridge import State
+from server.connections.opening import open_front
 from server.controllers.ticketed import ticketed_paths
+from server.draining import server_config
 from server.early_refusal import EarlyRefusal
+from server.engine_work import EngineWork
 from server.settings import Settings
 from tests.support.asgi import Exchange
 from tests.support.asgi import ask as ask_app
@@ -187,3 +191,29 @@ async def test_requests_that_take_tickets_wait_for_their_turn(start_app):
         assert (await ask_app(app, "POST", path, {})).status in {200, 400}
     await ask_app(app, "GET", "/health")
     assert begun == ["127.0.0.1"] * (len(TICKETED) + len(spellings))
+
+
+async def test_while_all_places_are_taken_a_connection_is_refused_before_it_is_opened(start):
+    """Its answer ends it. One on an open connection would not."""
+    app, _ = await start()
+    settings = Settings(port=0)
+    work, config = EngineWork(app.litestar), server_config(app, settings)
+    config.load()
+    front = open_front(settings)
+    acceptor = front.accept(config, ServerState(), {}, work.turn_away(), work.is_full)
+    request = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    try:
+        with anyio.fail_after(10):
+            async with await anyio.connect_tcp(*front.listener.getsockname()) as client:
+                await client.send(request)
+                status, headers, _ = parsed(await client.receive())
+        assert (status, headers["connection"]) == (429, "close")
+        assert front.gate.num_open == 0
+        budget = app.litestar.state.serving.admission.choices
+        budget.give_back("127.0.0.1", 1)
+        assert not work.is_full()
+    finally:
+        acceptor.close()
+        await acceptor.wait_closed()
