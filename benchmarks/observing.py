@@ -1,4 +1,4 @@
-"""What it costs that the server observes itself: two source trees, taking turns.
+"""The cost of metrics and records of requests: two source trees, measured in turn.
 
     git worktree add ../old COMMIT
     python -m benchmarks.observing ../old . [--rounds 5] [--python PYTHON]

@@ -45,7 +45,10 @@ LOST = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """The good answers of one load. ``client`` is the client's CPU time in ``seconds``."""
+    """The good answers of one load, which took ``seconds``.
+
+    ``client`` is the seconds of CPU time that the client used meanwhile.
+    """
 
     num_good: int
     seconds: float
@@ -58,7 +61,7 @@ class Goodput:
 
     @property
     def per_processor_second(self) -> float:
-        """Answers per second of processor time that the client left to the server."""
+        """Good answers per second of CPU time that the client did not use."""
         return self.num_good / (self.num_processors * self.seconds - self.client)
 
     def kept(self, peak: Goodput) -> str:

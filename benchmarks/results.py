@@ -218,17 +218,22 @@ class Results:
 
 def groups_of(lines: Sequence[Line]) -> dict[Group, list[Line]]:
     """The runs by group, in the order of their first lines."""
-    machines = {
-        line["session"]: machine_name(line["machine"])
-        for line in lines
-        if line["kind"] == "session"
-    }
+    machines = machine_names(lines)
     found: dict[Group, list[Line]] = {}
     for line in lines:
         if line["kind"] == "run":
             machine = machines.get(line["session"], "")
             found.setdefault(Group(machine, line["model"], line["scale"]), []).append(line)
     return found
+
+
+def machine_names(lines: Sequence[Line]) -> dict[str, str]:
+    """The machine of each session, by the session's id."""
+    return {
+        line["session"]: machine_name(line["machine"])
+        for line in lines
+        if line["kind"] == "session"
+    }
 
 
 def machine_name(machine: Line) -> str:

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.fleet import chart
-from benchmarks.fleet.compare import HEAD, cases_of, run_case, table_row
+from benchmarks.fleet.compare import HEAD, Line, cases_of, run_case, table_row
 from benchmarks.fleet.conversations import Load
-from benchmarks.fleet.machine import errors, read_machine
+from benchmarks.fleet.machine import Machine, errors, read_machine
 from benchmarks.fleet.simulate import Goal, Span
 from benchmarks.fleet.validate import validate
-from benchmarks.results import machine_name, read_lines, rounded
+from benchmarks.results import machine_names, read_lines, rounded
 
 MACHINES = Path(__file__).parent / "machines"
 DEFAULT_MACHINE = MACHINES / "h100-qwen3-8b.json"
@@ -36,8 +36,7 @@ def compare(options: argparse.Namespace) -> None:
     print(table_row(HEAD))
     print(table_row("-" for _ in HEAD))
     num_events, seconds = 0, 0.0
-    for case in cases_of(options.replicas, options.policies, options.sessions):
-        line = run_case(case, machine, _load(options), _span(options), _goal(options), options.seed)
+    for line in _simulated(options, machine, options.replicas):
         print(table_row(line.cells()), flush=True)
         num_events += line.num_events
         seconds += line.cpu_seconds
@@ -55,11 +54,7 @@ def check_fit(options: argparse.Namespace) -> None:
 def compare_scenarios(options: argparse.Namespace) -> None:
     beside = options.machine.with_suffix(".jsonl")
     lines = read_lines([options.results or beside])
-    machines = {
-        line["session"]: machine_name(line["machine"])
-        for line in lines
-        if line["kind"] == "session"
-    }
+    machines = machine_names(lines)
     runs = [
         line
         for line in lines
@@ -67,7 +62,7 @@ def compare_scenarios(options: argparse.Namespace) -> None:
         and line["scale"] == 1.0
         and line["model"] == (options.model or line["model"])
         and line.get("contender", options.contender) == options.contender
-        and options.on in machines.get(line.get("session"), options.on)
+        and options.on in machines.get(line.get("session", ""), options.on)
     ]
     print(table_row(("scenario", "figure", "measured", "simulated", "deviation")))
     print(table_row("-" * 5))
@@ -78,27 +73,25 @@ def compare_scenarios(options: argparse.Namespace) -> None:
 
 def draw(options: argparse.Namespace) -> None:
     machine = read_machine(options.machine)
-    lines = [
-        run_case(case, machine, _load(options), _span(options), _goal(options), options.seed)
-        for case in cases_of(options.replicas[:1], options.policies, options.sessions)
-    ]
+    lines = list(_simulated(options, machine, options.replicas[:1]))
     options.out.write_text(chart.chart(lines, machine.name, _goal(options)), "utf-8")
 
 
-def _load(options: argparse.Namespace) -> Load:
-    return Load(
-        rate=1.0,
+def _simulated(
+    options: argparse.Namespace, machine: Machine, replicas: Sequence[int]
+) -> Iterator[Line]:
+    load = Load(
+        rate=1.0,  # run_case sets the rate of each case
         burst=options.burst,
         alike=options.alike,
         kinds=options.kinds,
         system=options.system,
         turns=options.turns,
-        max_model_len=read_machine(options.machine).max_model_len,
+        max_model_len=machine.max_model_len,
     )
-
-
-def _span(options: argparse.Namespace) -> Span:
-    return Span(warm_up=options.warm_up, measured=options.seconds)
+    span = Span(warm_up=options.warm_up, measured=options.seconds)
+    for case in cases_of(replicas, options.policies, options.sessions):
+        yield run_case(case, machine, load, span, _goal(options), options.seed)
 
 
 def _goal(options: argparse.Namespace) -> Goal:
@@ -154,7 +147,7 @@ COMMANDS = {
 
 def main() -> None:
     options = _parser().parse_args()
-    gc.disable()  # nothing is a cycle
+    gc.disable()  # the simulation makes no cycles, so collections would only take time
     COMMANDS[options.command](options)
 
 

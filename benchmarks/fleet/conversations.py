@@ -1,4 +1,4 @@
-"""Conversations of agents: when they begin, and what each of their turns asks.
+"""Random conversations of agents: when they begin, and the tokens of each turn.
 
 Bursts of conversations begin at random times (a Poisson process): an agent starts others, or a job
 starts many. All conversations of a ``kind`` begin with the same system prompt and tools. Every turn
@@ -19,13 +19,13 @@ from itertools import count
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What agents ask.
+    """Parameters of a random load.
 
     Lengths are medians in tokens of log-normal distributions with this ``spread``; ``turns`` and
     ``burst`` are means of geometric ones; times are means of exponential ones, in seconds.
 
-    ``rate`` is how many conversations begin in a second, of all replicas together. In the part
-    ``alike`` of the bursts all conversations have one first message, so a front hashes them alike.
+    ``rate`` is how many conversations begin in a second, of all replicas together. ``alike`` is
+    the part of bursts whose conversations all have the same first message, and so the same ``key``.
     """
 
     rate: float
@@ -72,7 +72,10 @@ class Load:
 
 
 class AgentConversation:
-    """Draws its own turns, so they do not depend on what happens to others."""
+    """A ``Conversation``, whose turns are drawn from a random generator of its own.
+
+    So they do not depend on when it is served, nor on other conversations.
+    """
 
     __slots__ = ("_history", "_load", "_rng", "_turns_left", "key", "kind", "num_shared")
 

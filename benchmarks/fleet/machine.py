@@ -1,9 +1,9 @@
 """Machine: a replica's limits and step times, read from a file of measured steps.
 
 The file is JSON; ``benchmarks/fleet/machines`` has examples and ``benchmarks.fleet.measure`` makes
-one. ``steps`` are measured durations. A least-squares fit of relative errors, in which no part is
-negative, makes StepTimes of them: two lines, with ``stream_knots`` and ``prompt_knots`` (counts of
-tokens), and two rates.
+one. ``steps`` are measured durations. A least-squares fit of relative errors with non-negative
+coefficients makes StepTimes of them: two piecewise linear functions, with ``stream_knots`` and
+``prompt_knots`` (counts of tokens), and two rates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.fleet.step_times import Line, StepTimes, pairs_of
+from benchmarks.fleet.step_times import PiecewiseLinear, StepTimes, pairs_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,19 +86,19 @@ def read_machine(path: Path) -> Machine:
 def fit(
     steps: Sequence[Step], stream_knots: Sequence[int], prompt_knots: Sequence[int]
 ) -> StepTimes:
-    """The step times that are nearest to the measured ones. Knots rise."""
+    """Fit step times to measured steps, by the least squares of relative errors. Knots rise."""
     tokens = np.array([step.num_tokens for step in steps], dtype=float)
     has_prompt = np.array([float(step.prompt > 0) for step in steps])
-    columns = [part * (1 - has_prompt) for part in _parts(tokens, stream_knots)]
-    columns += [part * has_prompt for part in _parts(tokens, prompt_knots)]
+    columns = [part * (1 - has_prompt) for part in _columns(tokens, stream_knots)]
+    columns += [part * has_prompt for part in _columns(tokens, prompt_knots)]
     columns.append(np.array([step.streams * step.context for step in steps], dtype=float))
     columns.append(np.array([step.pairs for step in steps], dtype=float))
     ms = np.array([step.ms for step in steps])
     *rises, per_context, per_pair = (_solve(np.stack(columns, 1) / ms[:, None]) / 1e3).tolist()
     number = len(stream_knots)
     return StepTimes(
-        Line(tuple(stream_knots), tuple(accumulate(rises[:number]))),
-        Line(tuple(prompt_knots), tuple(accumulate(rises[number:]))),
+        PiecewiseLinear(tuple(stream_knots), tuple(accumulate(rises[:number]))),
+        PiecewiseLinear(tuple(prompt_knots), tuple(accumulate(rises[number:]))),
         per_context,
         per_pair,
     )
@@ -115,10 +115,12 @@ def _of_step(times: StepTimes, step: Step) -> float:
     return times.of_step(step.streams, step.prompt, context, step.pairs)
 
 
-def _parts(tokens: Floats, knots: Sequence[int]) -> list[Floats]:
-    """What a step of so many tokens has of the first knot's time and of each rise after it.
+def _columns(tokens: Floats, knots: Sequence[int]) -> list[Floats]:
+    """Columns of the matrix of a piecewise linear fit: one for each knot, a row for each step.
 
-    Beyond the last knot it is more than 1 of the last rise.
+    The unknowns are the time at the first knot and the rise from each knot to the next. A step
+    has 1 of the first, and of each rise the part that its tokens reach: 0 to 1, and more than 1 of
+    the last rise beyond the last knot.
     """
     found = [np.ones(len(tokens))]
     for i, (low, high) in enumerate(pairwise(knots)):
@@ -128,7 +130,11 @@ def _parts(tokens: Floats, knots: Sequence[int]) -> list[Floats]:
 
 
 def _solve(matrix: Floats) -> Floats:
-    """Non-negative least squares for a right side of ones: the most negative part becomes 0."""
+    """Least squares for a right side of ones, without negative coefficients.
+
+    While any is negative, the most negative one becomes 0 and stays so. That need not be the
+    optimum, as of the Lawson-Hanson algorithm, but takes a few lines and no SciPy.
+    """
     active = list(range(matrix.shape[1]))
     ones = np.ones(matrix.shape[0])
     while True:

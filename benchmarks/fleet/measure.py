@@ -40,7 +40,7 @@ class Origin:
 
 
 def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machine:
-    """The machine's file of this engine."""
+    """Time the engine's steps. Returns them with its limits, as the simulation takes them."""
     info = loaded.info
     device = info.device.partition(":")[0]
     most = config.max_num_batched_tokens or DEFAULT_MAX_NUM_BATCHED_TOKENS[device]
@@ -64,7 +64,7 @@ def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machi
 def run_scenarios(
     loaded: LoadedEngine, names: list[str], model: str
 ) -> Iterator[dict[str, object]]:
-    """The second run of each: the first one warms up."""
+    """Lines as of ``benchmarks.compare``. Each scenario runs twice; the first run warms up."""
     known = scenarios(loaded.info.max_model_len)
     for name in names:
         drive(loaded, known[name], seed="first")

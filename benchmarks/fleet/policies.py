@@ -1,8 +1,9 @@
-"""How the front chooses a replica for a request. Every policy counts the open requests itself."""
+"""Routing policies: which replica gets a request. Each counts the open requests of replicas."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -13,17 +14,20 @@ from server.route.upstream import LOAD_BOUND
 _MASK = 2**64 - 1
 
 
-class Policy:
-    """Replicas are numbers from 0."""
+class Policy(ABC):
+    """Chooses replicas, which are numbers from 0.
+
+    The caller reports with ``opened`` and ``closed`` what becomes of a choice.
+    """
 
     def __init__(self, num_replicas: int) -> None:
         self.num_replicas = num_replicas
         self.num_open = [0] * num_replicas
         self.num_all = 0
 
+    @abstractmethod
     def choose(self, key: int) -> int:
         """The replica for a request of the conversation with this key."""
-        raise NotImplementedError
 
     def opened(self, replica: int) -> None:
         """A request was sent there."""
@@ -90,11 +94,12 @@ class SessionHash(Policy):
 
 
 class BoundedHash(Policy):
-    """The first replica in the conversation's order that has less than ``bound`` times the mean.
+    """The first replica in the conversation's order that has room for one more request.
 
-    Or less than ``least`` requests, however few others have. With 1 it is the rule of
-    ``roseinfer route``. There the order is that of rendezvous hashing: a random permutation for
-    each conversation. Here it is drawn as far as it is needed.
+    It has room while it has fewer open requests than ``bound`` times the mean, or fewer than
+    ``least``. With a ``least`` of 1 this is the rule of ``roseinfer route``, where the order is
+    that of rendezvous hashing: a random permutation for each conversation. Here it is drawn as far
+    as it is needed.
     """
 
     def __init__(self, num_replicas: int, bound: float = LOAD_BOUND, least: int = 1) -> None:

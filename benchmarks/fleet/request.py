@@ -6,9 +6,11 @@ from typing import Protocol
 
 
 class Conversation(Protocol):
-    """What asks. ``key`` is its hash; its prompts begin with ``num_shared`` tokens of ``kind``.
+    """A client that sends turns, one after another; each prompt continues the last one.
 
-    Prompts of one conversation continue one another. Conversations are hashed by identity.
+    ``key`` is the hash by which a front chooses a replica. All conversations of a ``kind`` have the
+    first ``num_shared`` tokens of their prompts in common. A conversation is itself a key of
+    dictionaries, by identity.
     """
 
     @property
@@ -30,7 +32,7 @@ class Conversation(Protocol):
 
 
 class Request:
-    """Times are seconds of the simulated clock.
+    """One turn. Times are in seconds of the simulated clock, and -1 before they are known.
 
     The first ``num_shared`` tokens of the prompt are those of its conversation's ``kind``; the rest
     is its own, and continues the prompt and the answer of the conversation's last request.

@@ -17,7 +17,11 @@ _FOREVER = Span(warm_up=0.0, measured=float("inf"))
 
 @dataclass(eq=False)
 class Prompt:
-    """A conversation of one turn. ``following`` are asked one after another, by whoever is free."""
+    """A ``Conversation`` of one turn. Its lengths are in tokens.
+
+    At its end the next one of ``following`` is sent at once. Prompts of a closed load share that
+    iterator, so as many are open all the time.
+    """
 
     num_prompt: int
     num_output: int

@@ -44,11 +44,7 @@ class Outcome:
     """The requests that count, and what the replicas did."""
 
     requests: list[Request] = field(default_factory=list)
-    num_requests: int = 0
-    """All of them, also those of the warm-up."""
-
     num_events: int = 0
-    num_steps: int = 0
     busy: float = 0.0
     """The part of the time that replicas computed, up to the end of the last request."""
 
@@ -56,7 +52,7 @@ class Outcome:
     """When the last request ended."""
 
     by_replica: list[int] = field(default_factory=list)
-    """Requests that each replica got."""
+    """Requests that each replica got, also those of the warm-up."""
 
     @property
     def hit_rate(self) -> float:
@@ -112,7 +108,6 @@ class Fleet:
                 self._due[what] = None
                 outcome.num_events += 1
                 self._advance(what, span)
-        outcome.num_steps = sum(replica.num_steps for replica in self.replicas)
         busy = sum(replica.busy_seconds for replica in self.replicas)
         outcome.busy = busy / max(outcome.seconds * len(self.replicas), 1e-9)
         return outcome
@@ -128,7 +123,6 @@ class Fleet:
             return
         outcome = self._outcome
         outcome.num_events += 1
-        outcome.num_requests += 1
         request = Request(conversation, *turn, arrival=now)
         chosen = self.policy.choose(conversation.key)
         request.replica = chosen

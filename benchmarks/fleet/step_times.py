@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Seconds by tokens: straight pieces between knots, which rise.
+class PiecewiseLinear:
+    """Seconds by tokens, linear between knots. Knots rise.
 
-    Before the first knot it is level, and after the last one its last piece goes on.
+    It is constant before the first knot; the last piece goes on after the last one.
     """
 
     tokens: tuple[float, ...]
@@ -27,23 +27,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Lines for everything but attention, and attention.
+    """The time of everything but attention, by the step's tokens, and the time of attention.
 
-    ``streams`` is for steps without prompts, which may run as recorded graphs, ``prompts`` for
-    steps with prompts, by the tokens of both. ``per_context`` is seconds for each token that a
+    ``streams`` is for steps without prompts, which may be replayed as CUDA graphs, ``prompts`` for
+    steps with prompts and any streams beside them. ``per_context`` is seconds for each token that a
     stream attends to, ``per_pair`` for each pair of a prompt's token and one that it attends to.
     """
 
-    streams: Line
-    prompts: Line
+    streams: PiecewiseLinear
+    prompts: PiecewiseLinear
     per_context: float = 0.0
     per_pair: float = 0.0
 
     def of_step(self, num_streams: int, num_prompt_tokens: int, context: int, pairs: int) -> float:
         """Seconds of a step. ``context`` is the sum over streams, ``pairs`` that over prompts."""
-        line = self.prompts if num_prompt_tokens else self.streams
+        rest = self.prompts if num_prompt_tokens else self.streams
         attention = self.per_context * context + self.per_pair * pairs
-        return line.at(num_streams + num_prompt_tokens) + attention
+        return rest.at(num_streams + num_prompt_tokens) + attention
 
     def of_run(self, num_steps: int, num_streams: int, context: int) -> float:
         """Seconds of so many steps of the same streams. ``context`` is that of the first step.

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from benchmarks.fleet.machine import Machine, Step, errors, fit, read_machine
-from benchmarks.fleet.step_times import Line, StepTimes, pairs_of
+from benchmarks.fleet.step_times import PiecewiseLinear, StepTimes, pairs_of
 
 ROOT = Path(__file__).parents[3]
 MACHINES = sorted((ROOT / "benchmarks/fleet/machines").glob("*.json"))
 TIMES = StepTimes(
-    Line((1, 8, 64), (0.010, 0.017, 0.073)),
-    Line((16, 256), (0.040, 0.280)),
+    PiecewiseLinear((1, 8, 64), (0.010, 0.017, 0.073)),
+    PiecewiseLinear((16, 256), (0.040, 0.280)),
     per_context=1e-5,
     per_pair=1e-7,
 )
@@ -41,7 +41,7 @@ def test_a_run_lasts_as_long_as_its_steps():
         assert TIMES.of_run(number, streams, context) == pytest.approx(sum(steps))
         seconds = rng.uniform(0, sum(steps))
         fewest = next(n for n in range(1, number + 1) if sum(steps[:n]) >= seconds - 1e-12)
-        assert abs(TIMES.steps_in(seconds, number, streams, context) - fewest) <= 0
+        assert TIMES.steps_in(seconds, number, streams, context) == fewest
 
 
 def test_the_fit_finds_the_times_that_made_the_steps():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
@@ -13,7 +12,7 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.replica import Replica
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.scenario_load import Prompt
-from benchmarks.fleet.step_times import Line, StepTimes
+from benchmarks.fleet.step_times import PiecewiseLinear, StepTimes
 from benchmarks.scheduling import GPT2, QWEN3_AMX, long_prompt, many_prompts, simulate
 
 
@@ -30,14 +29,14 @@ def replica_of(clock, **changes):
     } | changes
     names = {"name": "", "source": "", "steps": (), "stream_knots": (1,), "prompt_knots": (1,)}
     machine = Machine(**names, max_model_len=9999, **fields)
-    line = Line((1, 2), seconds)
+    line = PiecewiseLinear((1, 2), seconds)
     return Replica(machine, StepTimes(line, line))
 
 
 def run(replica, arrivals):
     """Requests by index of their arrival: (request, at)."""
     left = sorted(arrivals, key=lambda item: item[1])
-    for _ in count():
+    while True:
         while left and (replica.due is None or left[0][1] <= replica.due):
             request, at = left.pop(0)
             replica.arrive(request, at)

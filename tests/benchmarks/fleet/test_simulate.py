@@ -55,7 +55,7 @@ def test_no_token_is_lost(policy):
     fleet = Fleet(MACHINE, policy_of(policy), 4)
     outcome = fleet.run(LOAD.conversations(0), replace(SPAN, warm_up=0.0))
     requests = outcome.requests
-    assert len(requests) == outcome.num_requests == sum(outcome.by_replica) > 200
+    assert len(requests) == sum(outcome.by_replica) > 200
     computed = sum(replica.num_prompt_tokens for replica in fleet.replicas)
     assert computed == sum(r.num_prompt - r.num_cached for r in requests)
     assert sum(replica.num_sampled for replica in fleet.replicas) == sum(
