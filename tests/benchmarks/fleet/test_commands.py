@@ -92,7 +92,10 @@ def test_chart_draws_a_curve_for_each_policy(monkeypatch, capsys, tmp_path):
 
 def test_results_of_other_machines_do_not_count(monkeypatch, capsys, tmp_path):
     session = {"kind": "session", "session": "a", "machine": {"features": ["avx2"], "cores": 2}}
+    names = {"kind": "run", "session": "a", "model": "qwen3-0.6b", "scenario": "s1", "scale": 1.0}
+    run = names | {"is_cut": False, "num_errors": 0, "tok_s": 12.0}
     results = tmp_path / "r.jsonl"
-    results.write_text(json.dumps(session) + "\n")
+    results.write_text("".join(json.dumps(line) + "\n" for line in (session, run)))
     command = f"validate --machine {MACHINE} --results {results} --model qwen3-0.6b"
     assert len(rows_of(output_of(command, monkeypatch, capsys))) == 2
+    assert len(rows_of(output_of(f"{command} --on avx2", monkeypatch, capsys))) == 3
