@@ -10,9 +10,9 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from server.route.berth import Berth
 from server.route.config import SOCKET, ModelConfig
 from server.route.probe import sickness
+from server.route.reserved_address import ReservedAddress
 
 FIRST_WAIT, LONGEST_WAIT = 0.005, 0.25
 """Seconds between two questions whether a process is ready; each wait is twice the one before."""
@@ -28,11 +28,13 @@ class LoadFailed(Exception):
 class Child:
     """A process that serves one model on an address of its own. Event loop only."""
 
-    def __init__(self, process: asyncio.subprocess.Process, berth: Berth, health_path: str) -> None:
-        self.address = berth.address
+    def __init__(
+        self, process: asyncio.subprocess.Process, reserved: ReservedAddress, health_path: str
+    ) -> None:
+        self.address = reserved.address
         self.pid = process.pid
         self._process = process
-        self._berth = berth
+        self._reserved = reserved
         self._health_path = health_path
         self._exit = asyncio.get_running_loop().create_task(self._wait())
 
@@ -43,8 +45,8 @@ class Child:
         Its standard output goes where the router's errors go.
         """
         command = command_of(name, config)
-        berth = Berth(command)
-        argv = [berth.filled(argument) for argument in command]
+        reserved = ReservedAddress(command)
+        argv = [reserved.filled(argument) for argument in command]
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -54,12 +56,13 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        except BaseException as error:
-            berth.close()
-            if isinstance(error, OSError):
-                raise LoadFailed(f"cannot start {argv[0]}: {error.strerror}") from None
+        except OSError as error:
+            reserved.close()
+            raise LoadFailed(f"cannot start {argv[0]}: {error.strerror}") from None
+        except BaseException:
+            reserved.close()
             raise
-        return cls(process, berth, config.health_path)
+        return cls(process, reserved, config.health_path)
 
     @property
     def has_exited(self) -> bool:
@@ -91,7 +94,7 @@ class Child:
         await asyncio.wait({self._exit}, timeout=timeout)
         self.kill()
         await asyncio.shield(self._exit)
-        self._berth.close()
+        self._reserved.close()
 
     def kill(self) -> None:
         """End it at once, with what it has started."""

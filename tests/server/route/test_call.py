@@ -90,10 +90,10 @@ def test_headers_of_the_connection_and_keys_stay_here():
         (b"x-request-id", b"r"),
         (b"x-forwarded-for", b"1.2.3.4"),
     ]
-    head = Call("POST", "/v1/x", b"/v1/x?y=%20", kept, b"12345").head(
-        parse_url("http://h:1/base/v1"), "theirs"
-    )
+    call = Call("POST", "/v1/x", b"/v1/x?y=%20", kept)
+    head = call.head(parse_url("http://h:1/base/v1"), "theirs", 5)
     assert head.startswith(b"POST /base/v1/x?y=%20 HTTP/1.1\r\nhost: h:1\r\nconnection: close\r\n")
+    assert b"content-length: 5\r\n" in head
     assert b"authorization: Bearer theirs\r\n" in head
     assert b"secret" not in head
     assert response_headers([(b"date", b"x"), (b"x-request-id", b"r"), (b"a", b"b")]) == [

@@ -156,7 +156,6 @@ def test_models_do_not_get_the_routers_own_flags():
     environ = {"ROSEINFER_API_KEY": "k", "ROSEINFER_PORT": "1", "ROSEINFER_THREADS": "2", "A": "b"}
     environ |= {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "9"}
     assert environ_of_models(environ) == {"ROSEINFER_THREADS": "2", "A": "b"}
-    environ |= {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_PID": "1", "WATCHDOG_USEC": "9"}
 
 
 def test_the_program_imports_neither_torch_nor_the_engine():

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from server.errors import APIError
-from server.route import berth, child, fleet
+from server.route import child, fleet, reserved_address
 from server.route.config import make_config
 from server.route.fleet import Fleet
 from server.route.policy import State
@@ -74,7 +74,7 @@ async def test_what_hinders_a_load_is_told_to_who_waits(drive, place, command, e
     def fail(*_args, **_options):
         raise error
 
-    module = child if place.startswith("asyncio") else berth
+    module = child if place.startswith("asyncio") else reserved_address
     monkeypatch.setattr(f"{module.__name__}.{place}", fail)
     driven = drive({"m": ["x", command]})
     with pytest.raises(APIError, match=str(error.args[-1])) as raised:

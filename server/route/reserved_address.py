@@ -1,4 +1,4 @@
-"""Berth: where a process is to listen: a Unix socket in a folder of its own, or a port."""
+"""ReservedAddress: a Unix socket or a port on which a process that the router starts listens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from server.route.config import PORT, SOCKET
 _SHARED = ("SO_REUSEADDR", "SO_REUSEPORT")
 
 
-class Berth:
-    """Until ``close``, no other process gets the same address from the system.
+class ReservedAddress:
+    """Until ``close``, the system gives the address to no other process.
 
-    The port is bound here without listening on it. A server that sets SO_REUSEADDR or SO_REUSEPORT,
-    as servers do, can listen on it all the same. So between the choice of the port and the moment
-    when the server listens, the system gives it to nobody else.
+    The Unix socket is in a folder of its own. The port is bound here, and nobody listens on it yet.
+    A server that sets SO_REUSEADDR or SO_REUSEPORT, as servers do, can listen on it all the same.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -57,7 +56,7 @@ def _bound_socket() -> socket.socket:
         for option in _SHARED:
             if hasattr(socket, option):  # one of them is not everywhere
                 bound.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
-        # A port that is free on all addresses: a server may listen on all of them.
+        # The port has to be free on all addresses: a server may listen on all of them.
         bound.bind(("", 0))
         stack.pop_all()
     return bound
