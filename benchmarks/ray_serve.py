@@ -1,11 +1,12 @@
-"""What Ray Serve costs: CPU time per token and time to the first token, beside a direct server.
+"""CPU time per token and time to the first token: a direct server, and Ray Serve.
 
     python -m benchmarks.ray_serve [--streams 1,16] [--tokens 300] [--rounds 5]
 
-One direct server, and one replica behind Serve's proxy, both of the built-in model, which is the
-worst case for what stands in front of it. The same clients read from both, in turns. The kernel's
-counters give CPU time by process. Of a round's streams the median counts, and of the rounds the
-best one, because other work only makes them worse. Needs ``roseinfer[ray]``. Linux only.
+Both serve the built-in model, directly and as one replica behind Serve's proxy. Its steps are
+short, so that the proxy costs the most beside them. The same clients read from both, in turns. The
+kernel's counters give CPU time by process. A round gives the medians of its streams. The report has
+the best round of each figure, because other work only makes rounds worse. Needs
+``roseinfer[ray]``. Linux only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -31,17 +32,28 @@ ARGS = {"max_num_seqs": 32, "kv_cache_memory": "200MB", "log_level": "warning"}
 PROMPT = "Tell me a story about a fox, a river and number {}."
 
 
-@dataclass
-class Way:
-    """One way to the model: its port and the processes that serve it."""
+@dataclass(frozen=True)
+class Target:
+    """What clients read from."""
 
     name: str
     port: int
     pids: Callable[[], dict[str, list[int]]]
-    first: list[float] = field(default_factory=list)
-    between: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    costs: dict[str, list[float]] = field(default_factory=dict)
+    """The processes that serve it, by what they do."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Figures of one round."""
+
+    first: float
+    """Seconds to the first token, the median of the streams."""
+    between: float
+    """Seconds between two tokens, the median of the streams."""
+    rate: float
+    """Tokens per second, of all streams."""
+    costs: dict[str, float]
+    """Microseconds of CPU time per token, by what the processes do."""
 
 
 async def read_stream(port: int, num_tokens: int, number: int) -> tuple[float, float]:
@@ -71,38 +83,42 @@ async def read_stream(port: int, num_tokens: int, number: int) -> tuple[float, f
     return first - start, (last - first) / max(1, num_tokens - 1)
 
 
-async def read_streams(path: Way, num_streams: int, num_tokens: int, number: int) -> None:
+async def read_streams(
+    port: int, num_streams: int, num_tokens: int, number: int
+) -> list[tuple[float, float]]:
+    """``read_stream`` of each stream, all at once. Every round ``number`` has its own prompts."""
     numbers = range(number * num_streams, (number + 1) * num_streams)
-    start = time.perf_counter()
-    read = await asyncio.gather(*(read_stream(path.port, num_tokens, n) for n in numbers))
-    path.rates.append(num_streams * num_tokens / (time.perf_counter() - start))
-    path.first.append(statistics.median(first for first, _ in read))
-    path.between.append(statistics.median(between for _, between in read))
+    return await asyncio.gather(*(read_stream(port, num_tokens, n) for n in numbers))
 
 
-def run_round(path: Way, options: argparse.Namespace, num_streams: int, number: int) -> None:
-    pids = path.pids()
+def run_round(target: Target, num_streams: int, num_tokens: int, number: int) -> Round:
+    total = num_streams * num_tokens
+    pids = target.pids()
     before = {name: sum(map(cpu_seconds, group)) for name, group in pids.items()}
-    uvloop.run(read_streams(path, num_streams, options.tokens, number))
-    for name, group in pids.items():
-        used = sum(map(cpu_seconds, group)) - before[name]
-        cost = 1e6 * used / (num_streams * options.tokens)
-        path.costs.setdefault(name, []).append(cost)
-
-
-def report(path: Way, num_streams: int) -> None:
-    costs = {name: min(values) for name, values in path.costs.items()}
-    shown = " + ".join(f"{name} {cost:.0f}" for name, cost in costs.items())
-    print(
-        f"{num_streams:3} streams  {path.name:10} first token {ms(path.first)} ms, between two "
-        f"{ms(path.between)} ms, {max(path.rates):.0f} tokens/s, "
-        f"CPU per token {sum(costs.values()):.0f} µs ({shown})",
-        flush=True,
+    start = time.perf_counter()
+    streams = uvloop.run(read_streams(target.port, num_streams, num_tokens, number))
+    seconds = time.perf_counter() - start
+    used = {name: sum(map(cpu_seconds, group)) - before[name] for name, group in pids.items()}
+    return Round(
+        first=statistics.median(first for first, _ in streams),
+        between=statistics.median(between for _, between in streams),
+        rate=total / seconds,
+        costs={name: 1e6 * cpu / total for name, cpu in used.items()},
     )
 
 
-def ms(values: list[float]) -> str:
-    return f"{1e3 * min(values):.2f}"
+def report(name: str, num_streams: int, rounds: list[Round]) -> None:
+    """Print the best of the rounds, each figure by itself."""
+    first = 1e3 * min(one.first for one in rounds)
+    between = 1e3 * min(one.between for one in rounds)
+    costs = {part: min(one.costs[part] for one in rounds) for part in rounds[0].costs}
+    shown = " + ".join(f"{part} {cost:.0f}" for part, cost in costs.items())
+    print(
+        f"{num_streams:3} streams  {name:10} first token {first:.2f} ms, between two "
+        f"{between:.2f} ms, {max(one.rate for one in rounds):.0f} tokens/s, "
+        f"CPU per token {sum(costs.values()):.0f} µs ({shown})",
+        flush=True,
+    )
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -114,18 +130,18 @@ def measure(options: argparse.Namespace) -> None:
         with RayCluster() as cluster, direct:
             cluster.deploy(ARGS | {"num_cpus": 1})
             direct.wait_ready(120)
+            targets = [
+                Target("direct", direct.port, lambda: {"server": [direct.pid]}),
+                Target("Ray Serve", cluster.port, lambda: parts_of(cluster)),
+            ]
             for num_streams in map(int, options.streams.split(",")):
-                paths = [
-                    Way("direct", direct.port, lambda: {"server": [direct.pid]}),
-                    Way("Ray Serve", cluster.port, lambda: parts_of(cluster)),
-                ]
+                rounds: dict[str, list[Round]] = {target.name: [] for target in targets}
                 for number in range(options.rounds + 1):
-                    for path in paths:
-                        run_round(path, options, num_streams, number)
-                        if number == 0:  # a warm-up
-                            path.first, path.between, path.rates, path.costs = [], [], [], {}
-                for path in paths:
-                    report(path, num_streams)
+                    for target in targets:
+                        one = run_round(target, num_streams, options.tokens, number)
+                        rounds[target.name].append(one)
+                for name, found in rounds.items():
+                    report(name, num_streams, found[1:])  # the first round is a warm-up
 
 
 def parts_of(cluster: RayCluster) -> dict[str, list[int]]:
