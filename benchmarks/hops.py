@@ -1,4 +1,4 @@
-"""Proxies in front of one server: what a hop may be made of."""
+"""The proxies that ``benchmarks.routing`` compares, each in front of one server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ backend servers
 
 
 def hops(upstream: int, folder: Path) -> dict[str, ServerProcess]:
-    """By name, all that this machine has in front of the server at this port. Context managers."""
+    """By name, each proxy that this machine has, not started yet. ``upstream`` is a port."""
     proxies = {"roseinfer route": _router(upstream, folder)}
     if program := find_haproxy():
         proxies["HAProxy"] = _haproxy(program, upstream, folder)
@@ -38,7 +38,6 @@ def hops(upstream: int, folder: Path) -> dict[str, ServerProcess]:
 
 
 def _router(upstream: int, folder: Path) -> ServerProcess:
-    """``roseinfer route`` in front of the server at this port."""
     config = folder / "models.toml"
     config.write_text(f'[models.m]\nurl = "http://127.0.0.1:{upstream}"\n')
     argv = [sys.executable, "-m", "server", "route", "--config", str(config)]
@@ -47,8 +46,6 @@ def _router(upstream: int, folder: Path) -> ServerProcess:
 
 
 def _haproxy(program: str, upstream: int, folder: Path) -> ServerProcess:
-    """HAProxy on one thread in front of the server at this port."""
-
     def command(port: int) -> list[str]:
         recipe = folder / "haproxy.cfg"
         recipe.write_text(HAPROXY.format(port=port, upstream=upstream))
@@ -58,5 +55,4 @@ def _haproxy(program: str, upstream: int, folder: Path) -> ServerProcess:
 
 
 def _relay(program: str, upstream: int, folder: Path) -> ServerProcess:
-    """The least a hop can be, in front of the server at this port."""
     return ServerProcess(lambda port: [program, str(port), str(upstream)], folder / "relay.log")

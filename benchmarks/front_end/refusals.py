@@ -35,13 +35,14 @@ def measure(options: argparse.Namespace) -> None:
             holders[-1].sendall(request)
         while not _is_refused(address, request):
             continue
-        found: dict[str, list[float]] = {"on a new connection": [], "on an open one": []}
+        ways = {"on a new connection": _send_on_new, "on an open one": _send_on_open}
+        found: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(options.rounds + 1):
-            for values, send in zip(found.values(), (_anew, _again), strict=True):
+            for name, send in ways.items():
                 before = _loop_seconds(child.pid)
                 send(address, request, options.streams, options.tokens)
                 num_requests = options.streams * options.tokens
-                values.append((_loop_seconds(child.pid) - before) / num_requests)
+                found[name].append((_loop_seconds(child.pid) - before) / num_requests)
     finally:
         for holder in holders:
             holder.close()
@@ -62,7 +63,7 @@ def serve(_options: argparse.Namespace) -> None:
     exit_process(run(settings, lambda: load_paced(ENDLESS, 1.0)))
 
 
-def _anew(address: tuple[str, int], request: bytes, num_clients: int, count: int) -> None:
+def _send_on_new(address: tuple[str, int], request: bytes, num_clients: int, count: int) -> None:
     """Send so many requests by each client, every one over a connection of its own."""
     request = request.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
     for _ in range(count):
@@ -74,7 +75,7 @@ def _anew(address: tuple[str, int], request: bytes, num_clients: int, count: int
             client.close()
 
 
-def _again(address: tuple[str, int], request: bytes, num_clients: int, count: int) -> None:
+def _send_on_open(address: tuple[str, int], request: bytes, num_clients: int, count: int) -> None:
     """Send so many requests by each client, all over one connection."""
     clients = [socket.create_connection(address) for _ in range(num_clients)]
     for client in clients:  # a connection whose first request is refused ends
