@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, ClassVar, Self
 
 STOP_TIMEOUT = 15.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -30,6 +30,8 @@ class DidNotStart(Exception):
 class ServerProcess:
     """A process in its own session with its log in a file; leaving the context stops it."""
 
+    READY_PATH: ClassVar[str] = "/health"
+
     def __init__(
         self,
         command: Callable[[int], list[str]],
@@ -42,7 +44,7 @@ class ServerProcess:
         self._environment = clean_environment() | dict(environment or {})
 
     def __enter__(self) -> Self:
-        self._port = _free_port()
+        self._port = free_port()
         command = self._command(self._port)
         with self._log.open("wb") as log:
             log.write((" ".join(command) + "\n").encode())
@@ -90,7 +92,7 @@ class ServerProcess:
         return f"http://127.0.0.1:{self._port}"
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until GET /health answers 200. Raises DidNotStart."""
+        """Wait until GET READY_PATH answers 200. Raises DidNotStart after ``timeout`` s."""
         end = time.monotonic() + timeout
         while not self._is_ready(end - time.monotonic()):
             if self._process.poll() is not None:
@@ -111,7 +113,7 @@ class ServerProcess:
     def _is_ready(self, timeout: float) -> bool:  # noqa: ARG002 - for processes without a port
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
         try:
-            connection.request("GET", "/health")
+            connection.request("GET", self.READY_PATH)
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False
@@ -128,7 +130,8 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(DROPPED)}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback on which nobody listens now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray import serve
 
-from server.scale.app import application, build
+from server.scale.app import application
 from server.scale.plan import plan_of
 
 OBJECT_STORE = 200 * 2**20
@@ -38,19 +38,16 @@ def start(port: int, num_cpus: int, folder: str) -> None:
 def deploy(
     args: dict[str, Any], name: str, prefix: str, replica: str, options: dict[str, Any]
 ) -> None:
-    """Returns when the application runs. ``replica`` is ``module:Class``, ``options`` Serve's."""
-    if replica:
-        module, _, class_name = replica.partition(":")
-        plan = plan_of(args)
-        plan.options.update(options)
-        target = application(plan, getattr(importlib.import_module(module), class_name))
-    else:
-        target = build(args)
+    """Deploy an application and wait until it runs. See ``RayCluster.deploy``."""
+    plan = plan_of(args)
+    plan.options.update(options)
+    module, _, class_name = replica.partition(":")
+    target = application(plan, getattr(importlib.import_module(module), class_name))
     serve.run(target, name=name, route_prefix=prefix)
 
 
 def replicas(name: str) -> list[dict[str, Any]]:
-    """What each replica that answers tells request routers."""
+    """``Replica.record_routing_stats`` of each replica of an application that answers."""
     start_of = f"SERVE_REPLICA::{name}#"
     found = []
     for actor in ray.util.list_named_actors(all_namespaces=True):
@@ -60,12 +57,12 @@ def replicas(name: str) -> list[dict[str, Any]]:
                 stats = ray.get(handle.record_routing_stats.remote(), timeout=20)
             except (ValueError, ray.exceptions.RayError):
                 continue  # it ends
-            found.append({"actor": actor["name"], **stats})
+            found.append(stats)
     return found
 
 
 def status(name: str) -> dict[str, Any]:
-    """The state of an application, and how many of its replicas are in which state."""
+    """See ``RayCluster.status``."""
     app = serve.status().applications.get(name)
     if app is None:
         return {"status": "NONE", "message": "", "replicas": {}}

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,11 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.process import clean_environment
+from benchmarks.process import clean_environment, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
 EDGE = "server.scale.edge:middlewares"
+
+REPLICA = "server.scale.replica:Replica"
 
 STOP_TIMEOUT = 60.0
 
@@ -90,10 +91,14 @@ class RayCluster:
         *,
         name: str = "rose",
         prefix: str = "/",
-        replica: str = "",
+        replica: str = REPLICA,
         options: Mapping[str, Any] | None = None,
     ) -> float:
-        """Deploy ``server.scale.app:build(args)``, or another class of replicas; its seconds."""
+        """Deploy the application of ``plan_of(args)``; the seconds until it runs.
+
+        ``replica`` is the class of replicas, as ``module:Class``. ``options`` replace Serve's
+        options in the plan. Raises ClusterError.
+        """
         answer = self._ask(
             do="deploy",
             args=dict(args),
@@ -105,10 +110,11 @@ class RayCluster:
         return float(answer["seconds"])
 
     def replicas(self, name: str = "rose") -> list[dict[str, Any]]:
-        """The routing statistics of each live replica."""
+        """``Replica.record_routing_stats`` of each live replica."""
         return list(self._ask(do="replicas", name=name)["result"])
 
     def status(self, name: str = "rose") -> dict[str, Any]:
+        """``status`` and ``message`` of an application; ``replicas``: their number by state."""
         return dict(self._ask(do="status", name=name)["result"])
 
     def delete(self, name: str) -> None:
@@ -165,7 +171,7 @@ class RayCluster:
 
 
 def _descendants(pid: int) -> dict[int, str]:
-    """Processes that ``pid`` has started, and these in turn, with their command lines."""
+    """The command line of each descendant of the process ``pid``, by its process id."""
     parents, commands = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -178,10 +184,3 @@ def _descendants(pid: int) -> dict[int, str]:
         generation = {child for child, parent in parents.items() if parent in generation}
         found |= {child: commands.get(child, "") for child in generation}
     return found
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

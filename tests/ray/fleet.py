@@ -194,6 +194,14 @@ class Fleet:
             self.streams = streams
             yield futures
 
+    @contextlib.contextmanager
+    def full(self, num_tokens: int) -> Iterator[None]:
+        """Both replicas have as many streams as they take; at its end, all have ended whole."""
+        with self.streaming(2 * CAPACITY, num_tokens, have_begun=False) as futures:
+            eventually(lambda: sum(self.busy()) == 2 * CAPACITY, timeout=PATIENCE)
+            yield
+            assert all(stream.is_whole for stream in results(futures))
+
     def conversations(self) -> tuple[str, str]:
         """The beginnings of two conversations whose hashes are those of different replicas."""
         found: dict[str | None, str] = {}

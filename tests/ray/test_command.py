@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.process import clean_environment
-from benchmarks.ray_cluster import EDGE, free_port
+from benchmarks.process import clean_environment, free_port
+from benchmarks.ray_cluster import EDGE
 from compat_tests.support.http import Connection
 from compat_tests.support.waiting import eventually
 from tests.docs.markdown import ROOT, page

@@ -79,12 +79,10 @@ def test_a_burst_is_refused_as_openai_refuses(fleet, matrix):
 
 
 def test_many_choices_wait_for_a_full_fleet(fleet, matrix):
-    with fleet.streaming(2 * CAPACITY, 40, have_begun=False) as futures:
-        eventually(lambda: sum(fleet.busy()) == 2 * CAPACITY, timeout=PATIENCE)
+    with fleet.full(40):
         clock = Clock()
         reply = fleet.ask(chat(5, n=MAX_NUM_SEQS))
         seconds = clock.seconds
-        assert all(stream.is_whole for stream in results(futures))
     assert reply.status == 200
     assert len(reply.json["choices"]) == MAX_NUM_SEQS
     matrix.add(
@@ -160,14 +158,12 @@ def test_a_storm_of_cancellations_leaves_nothing_running(fleet, matrix):
 
 
 def test_the_proxy_is_healthy_while_replicas_are_full(fleet, matrix):
-    with fleet.streaming(2 * CAPACITY, 60, have_begun=False) as futures:
-        eventually(lambda: sum(fleet.busy()) == 2 * CAPACITY, timeout=PATIENCE)
+    with fleet.full(60):
         clock = Clock()
         assert fleet.ask(method="GET", path="/-/healthz").status == 200
         healthy = clock.seconds
         assert fleet.ask(method="GET", path="/stats").status == 200
         stats = clock.seconds - healthy
-        assert all(stream.is_whole for stream in results(futures))
     assert healthy < stats
     matrix.add(
         "probes while all replicas are full",
