@@ -40,6 +40,8 @@ def documented_config(target: str, key_file: Path) -> dict[str, Any]:
 class Prometheus(Process):
     """A context manager. Its data is in ``folder``."""
 
+    READY_PATH = "/-/ready"
+
     def __init__(self, target: str, key: str, folder: Path) -> None:
         key_file, config_file = folder / "key", folder / "prometheus.yaml"
         key_file.write_text(key)
@@ -81,13 +83,3 @@ class Prometheus(Process):
             connection.close()
         assert answer["status"] == "success", answer
         return answer["data"]
-
-    def _is_ready(self, timeout: float) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=max(timeout, 1))
-        try:
-            connection.request("GET", "/-/ready")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()

@@ -46,7 +46,7 @@ def schema(number: int) -> dict[str, object]:
 
 
 def keep_asking(server: ServerProcess, is_over: threading.Event) -> None:
-    """Answers, streams, new grammars, refusals and clients that leave, until it is over."""
+    """Send requests until it is over: answers, streams, new grammars, clients that leave."""
     number = 0
     while not is_over.is_set():
         number += 1
@@ -135,7 +135,6 @@ def test_a_series_that_nobody_has_is_noticed(watched):
 
 
 def test_the_share_of_the_prefix_cache_is_right_at_any_load(watched):
-    """The tokens are those that the server's own counters have."""
     (query,) = (query for query in queries() if "prefix_cache_hits_total" in query and "/" in query)
     (_, share) = eventually(lambda: watched.ask(query), what="a share")[0]
     assert 0 < share <= 1
