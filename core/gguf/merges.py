@@ -7,8 +7,8 @@ the order of the joint token's rank does the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -22,62 +22,36 @@ _MAX_PAIRS = 8
 
 _MIN_PAIRS = 1 << 16
 
-_AT_A_TIME = 1 << 12
-"""Pairs whose ids are Python's numbers at a time."""
 
+class Merges(Sequence[tuple[str, str]]):
+    """Pairs of tokens, each made when it is read: a list of them takes 100 bytes for each."""
 
-class Pairs(Sequence[tuple[str, str]]):
-    """Pairs of tokens. They are made when asked for: a list of them takes 100 bytes for each."""
+    def __init__(self, make: Callable[..., tuple[str, str]], *columns: Sequence[Any]) -> None:
+        """``make`` returns a pair from the values that the columns have for it."""
+        self._make = make
+        self._columns = columns
 
-    def __init__(self, tokens: Sequence[str], left: np.ndarray, right: np.ndarray) -> None:
-        """``left`` and ``right`` are the ids of the tokens of each pair."""
-        self._tokens = tokens
-        self._left, self._right = left, right
+    @classmethod
+    def written(cls, merges: Sequence[str]) -> Merges:
+        """The merges of a file, which have a space between the two tokens of a pair.
+
+        Reading one raises ModelLoadError if it has no space after its first character.
+        """
+        return cls(_pair, merges)
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self._columns[0])
 
     @overload
     def __getitem__(self, index: int) -> tuple[str, str]: ...
     @overload
-    def __getitem__(self, index: slice) -> Pairs: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, str] | Pairs:
-        if isinstance(index, slice):
-            return Pairs(self._tokens, self._left[index], self._right[index])
-        return self._tokens[self._left[index]], self._tokens[self._right[index]]
+    def __getitem__(self, index: slice) -> Merges: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | Merges:
+        values = [column[index] for column in self._columns]
+        return Merges(self._make, *values) if isinstance(index, slice) else self._make(*values)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        tokens = self._tokens
-        for start in range(0, len(self), _AT_A_TIME):
-            part = slice(start, start + _AT_A_TIME)
-            for left, right in zip(
-                self._left[part].tolist(), self._right[part].tolist(), strict=True
-            ):
-                yield tokens[left], tokens[right]
-
-
-class Written(Sequence[tuple[str, str]]):
-    """The merges of a file, which are written with a space between the two tokens of a pair.
-
-    What reads one raises ModelLoadError if it has no space after its first character.
-    """
-
-    def __init__(self, merges: Sequence[str]) -> None:
-        self._merges = merges
-
-    def __len__(self) -> int:
-        return len(self._merges)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, str]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Written: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, str] | Written:
-        merges = self._merges[index]
-        return _pair(merges) if isinstance(merges, str) else Written(merges)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return map(_pair, self._merges)
+        return map(self._make, *self._columns)
 
 
 def _pair(merge: str) -> tuple[str, str]:
@@ -87,7 +61,7 @@ def _pair(merge: str) -> tuple[str, str]:
     return merge[:at], merge[at + 1 :]
 
 
-def merges_of(tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray) -> Pairs:
+def merges_of(tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray) -> Merges:
     """All pairs of tokens that are together a token, the lowest ``ranks`` first.
 
     ``ranks`` belong to the joint tokens. Among equal ones the pair with the longer left part is
@@ -111,4 +85,5 @@ def merges_of(tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray) 
             raise ModelLoadError(f"its vocabulary has more than {most} pairs that are a token")
     owners, lengths, left_ids, right_ids = np.array(found, np.int32).reshape(-1, 4).T
     order = np.lexsort((-lengths, np.asarray(ranks)[owners]))
-    return Pairs(tokens, left_ids[order], right_ids[order])
+    columns = (side[order].data for side in (left_ids, right_ids))  # read as Python's numbers
+    return Merges(lambda left, right: (tokens[left], tokens[right]), *columns)

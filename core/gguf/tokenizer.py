@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers as pre
 from tokenizers.processors import TemplateProcessing
 
 from core.contract.errors import ModelLoadError, is_survivable
-from core.gguf.merges import Written, merges_of
+from core.gguf.merges import Merges, merges_of
 from core.gguf.metadata import CONTROL, Metadata
 from core.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
@@ -110,7 +110,7 @@ def _byte_level(
     metadata: Metadata, vocabulary: _Vocabulary, _unknown: str | None
 ) -> tuple[Tokenizer, bool]:
     kind = _pre_tokenizer(metadata)
-    merges = Written(metadata.strings(f"{_KEY}merges"))
+    merges = Merges.written(metadata.strings(f"{_KEY}merges"))
     try:
         model = models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=kind.ignores_merges)
     except TypeError:

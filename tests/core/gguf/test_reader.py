@@ -11,7 +11,7 @@ import pytest
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BLOCK_TYPES, F32, Q8_0, BlockType
 from core.gguf.metadata import Metadata
-from core.gguf.reader import Header, read_header
+from core.gguf.reader import Header, Strings, read_header
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, field, gguf_bytes, string
 
@@ -162,7 +162,7 @@ def check_contained(data: bytes) -> bool:
     try:
         header = read(data)
         for key, value in header.metadata.items():
-            if hasattr(value, "count") and not isinstance(value, str):
+            if isinstance(value, Strings):
                 list(Metadata(header.metadata).strings(key))
     except ModelLoadError:
         return False
