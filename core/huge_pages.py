@@ -64,8 +64,7 @@ def zeros(num_bytes: int) -> torch.Tensor:
 def _taken_ahead(num_bytes: int) -> torch.Tensor | None:
     """Memory that was made resident in advance. Its pages are returned with its last view."""
     region = memory_ahead.current()
-    taken = None if region is None else region.take(num_bytes)
-    if region is None or taken is None:
+    if region is None or (taken := region.take(num_bytes)) is None:
         return None
     memory, offset = taken
     data = np.frombuffer(memory, dtype=np.uint8, count=num_bytes, offset=offset)

@@ -20,8 +20,8 @@ HUGE_PAGE = 2 << 20
 STEP = 8 * HUGE_PAGE
 """Bytes that are touched between two looks at whether it is over."""
 
-_POPULATE_WRITE, _DONT_NEED = 23, 4
-"""Advice to ``madvise``. Kernels before 5.14 refuse the first, and pages are touched at use."""
+_POPULATE_WRITE = 23
+"""Advice to ``madvise``. Kernels before 5.14 refuse it, and pages are touched at use."""
 
 
 class MemoryAhead:
@@ -35,6 +35,7 @@ class MemoryAhead:
         self._start = -address % HUGE_PAGE
         self._end = self._start + num_bytes // HUGE_PAGE * HUGE_PAGE
         self._base = address
+        # mmap.madvise would hold Python's lock meanwhile, and nothing would be imported
         self._advise = ctypes.CDLL(None, use_errno=True).madvise
         self._advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._memory.madvise(mmap.MADV_HUGEPAGE)
@@ -59,28 +60,29 @@ class MemoryAhead:
     def give_back(self, offset: int, num_bytes: int) -> None:
         """Return the pages that are wholly in what was taken to the system."""
         first = offset + (self._start - offset) % HUGE_PAGE
-        last = offset + num_bytes
-        last -= (last - self._start) % HUGE_PAGE
+        last = self._whole(offset + num_bytes)
         if last > first:
-            self._advise(self._base + first, last - first, _DONT_NEED)
+            self._advise(self._base + first, last - first, mmap.MADV_DONTNEED)
 
     def end(self) -> None:
         """Stop, and return what was not taken to the system. Idempotent."""
         with self._lock:
             self._is_over = True
         self._thread.join()
-        left = self._taken + (self._start - self._taken) % HUGE_PAGE
-        if left < self._end:
-            self._advise(self._base + left, self._end - left, _DONT_NEED)
+        self.give_back(self._taken, self._end - self._taken)
 
     def _touch(self) -> None:
         position = self._start
         while not self._is_over and position < self._end:
-            position = max(position, self._taken - (self._taken - self._start) % HUGE_PAGE)
+            position = max(position, self._whole(self._taken))
             size = min(STEP, self._end - position)
-            if size <= 0 or self._advise(self._base + position, size, _POPULATE_WRITE):
+            if self._advise(self._base + position, size, _POPULATE_WRITE):
                 return
             position += size
+
+    def _whole(self, offset: int) -> int:
+        """Where the huge page begins that the offset lies in."""
+        return offset - (offset - self._start) % HUGE_PAGE
 
 
 _current: MemoryAhead | None = None

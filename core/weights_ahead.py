@@ -11,8 +11,6 @@ from core.machine import ROOT, available_memory, num_cores, threads_by_node
 SMALLEST = 64 << 20
 """Bytes of weights below which it is not worth a thread."""
 
-_GPU = Path("/proc/driver/nvidia")
-
 
 def touch_ahead(config: ModelConfig, root: Path = ROOT) -> None:
     """Begin, if the model is a folder of safetensors that a CPU will pack as they are.
@@ -20,19 +18,20 @@ def touch_ahead(config: ModelConfig, root: Path = ROOT) -> None:
     Not on one core, which has other work; not with several NUMA nodes, where the thread that uses
     a page has to touch it first; and not where memory is scarce.
     """
-    size = _num_bytes(config)
+    size = _num_bytes(config, root)
     if (
         size >= SMALLEST
-        and num_cores(root) > 1
-        and not threads_by_node(num_cores(root), root)
+        and (cores := num_cores(root)) > 1
+        and not threads_by_node(cores, root)
         and 2 * size <= available_memory(root)
     ):
         memory_ahead.begin(size)
 
 
-def _num_bytes(config: ModelConfig) -> int:
+def _num_bytes(config: ModelConfig, root: Path) -> int:
     """Bytes of the weights; 0 where it is not certain that they are packed in their own type."""
-    is_cpu = config.device == "cpu" or (config.device == "auto" and not _GPU.exists())
+    has_gpu = (root / "proc/driver/nvidia").exists()
+    is_cpu = config.device == "cpu" or (config.device == "auto" and not has_gpu)
     if config.model is None or not is_cpu:
         return 0
     if config.quantization != "none" or config.dtype != "auto":

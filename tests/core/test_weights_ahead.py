@@ -70,11 +70,11 @@ def test_scarce_memory_is_not(begun, folder, root):
     assert begun == []
 
 
-def test_one_core_and_a_gpu_have_other_work(begun, folder, root, monkeypatch, tmp_path):
+def test_one_core_and_a_gpu_have_other_work(begun, folder, root, monkeypatch):
     monkeypatch.setattr(weights_ahead, "num_cores", lambda _root: 1)
     touch_ahead(ModelConfig(model=folder, device="cpu"), root)
     monkeypatch.setattr(weights_ahead, "num_cores", lambda _root: 2)
-    monkeypatch.setattr(weights_ahead, "_GPU", tmp_path)
+    (root / "proc/driver/nvidia").mkdir(parents=True)
     touch_ahead(ModelConfig(model=folder), root)
     assert begun == []
 
