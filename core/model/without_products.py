@@ -14,9 +14,9 @@ from core.gguf.modules import BlockLinear, product
 
 
 class WithoutProducts(TorchFunctionMode):
-    """Give the products with weights as if their input were zero: none, or the bias.
+    """Inside the block, a product with a weight is what it is for zeros: zero, or the bias.
 
-    A pass of a large model is cheap in the block.
+    So a pass of a large model is cheap.
     """
 
     def __init__(self, inside: Iterable[nn.Module] | None = None) -> None:

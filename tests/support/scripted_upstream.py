@@ -1,7 +1,7 @@
 """A server of a model that starts in milliseconds and does what a request's body says.
 
-    python -I scripted_upstream.py NAME (--port N | --uds PATH) [--load-ms N] [--fail-if PATH]
-        [--stubborn]
+    python -I scripted_upstream.py NAME (--port N | --uds PATH) [--load-ms N] [--fail]
+        [--fail-if PATH] [--stubborn]
 
 Fields of a body: ``n`` events, ``delay_ms`` before each, ``die_after`` so many events (-1: before
 the answer), ``hang`` (never answers), ``pause_after`` so many events for ever, ``half`` (dies in
