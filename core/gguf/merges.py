@@ -1,4 +1,4 @@
-"""Merges of a SentencePiece vocabulary, which has scores instead.
+"""The merges of a vocabulary: those in the file, or for SentencePiece those that scores stand for.
 
 SentencePiece joins the two neighbours whose joint token has the best score. A list of merges in
 the order of the joint token's rank does the same.

@@ -34,7 +34,7 @@ class LoadedModel:
     max_model_len: int | None  # tokens; None if the configuration does not say
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
-    num_parameters: int = 0
+    num_parameters: int = 0  # before modules are fused; without matrices in a GGUF file's blocks
 
     @property
     def num_token_ids(self) -> int:

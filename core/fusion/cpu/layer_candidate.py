@@ -59,7 +59,7 @@ class LayerCandidate:
         for width in (spec.head_dim, spec.head_dim // 2) if self._fused.applies_rope else (0,):
             angles = [proof.random(1, NUM_ROWS, width) for _ in range(2)]
             rope: dict[str, Any] = {ROTATION: tuple(angles)} if width else {}
-            with WithoutProducts():
+            with WithoutProducts():  # angles are refused after the products of attention
                 takes_angles = self._original(original, x, rope, no_attention(spec)) is not None
             if takes_angles:
                 known.append(
