@@ -48,10 +48,10 @@ class PlanError(ValueError):
     """What was given cannot be served. One line."""
 
 
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments that are no flags of ``roseinfer serve``: replicas, and what each gets.
+class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How many replicas there are, and the CPUs and GPUs that Ray reserves for each.
 
-    With ``max_replicas``, their number follows the ongoing requests; times are seconds.
+    With ``max_replicas``, their number follows the ongoing requests; delays are in seconds.
     """
 
     replicas: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -99,14 +99,15 @@ class Plan:
 def plan_of(args: Mapping[str, Any]) -> Plan:
     """Make the plan of ``serve run server.scale.app:build NAME=VALUE ...``. Raises PlanError.
 
-    Names are those of ``Fleet`` and of the flags of ``roseinfer serve``, with ``_`` or ``-``. The
-    environment changes nothing: machines may have different ones.
+    Names are those of ``ReplicaOptions`` and of the flags of ``roseinfer serve``, with ``_`` or
+    ``-``. The environment changes nothing: machines may have different ones.
     """
     given = {name.replace("-", "_"): value for name, value in args.items()}
-    fleet = _fleet({name: given.pop(name) for name in Fleet.__struct_fields__ if name in given})
+    names = [name for name in ReplicaOptions.__struct_fields__ if name in given]
+    replicas = _replica_options({name: given.pop(name) for name in names})
     argv = [word for name, value in given.items() for word in _words(name, value)]
     if "threads" not in given:
-        argv.append(f"--threads={max(1, int(fleet.num_cpus))}")
+        argv.append(f"--threads={max(1, int(replicas.num_cpus))}")
     settings = settings_of(argv)
     grace = settings.request_timeout or LONGEST_ANSWER
     if "drain_timeout" in given:
@@ -121,8 +122,8 @@ def plan_of(args: Mapping[str, Any]) -> Plan:
         "graceful_shutdown_wait_loop_s": 0.5,
         "health_check_period_s": 2.0,
         "health_check_timeout_s": 30.0,
-        "ray_actor_options": {"num_cpus": fleet.num_cpus, "num_gpus": fleet.num_gpus},
-        **fleet.scaling(settings.engine.max_num_seqs),
+        "ray_actor_options": {"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
+        **replicas.scaling(settings.engine.max_num_seqs),
     }
     return Plan(tuple(argv), options)
 
@@ -137,9 +138,9 @@ def settings_of(argv: list[str]) -> Settings:
         raise PlanError(said.getvalue().strip().removeprefix("roseinfer: ")) from None
 
 
-def _fleet(given: dict[str, Any]) -> Fleet:
+def _replica_options(given: dict[str, Any]) -> ReplicaOptions:
     try:
-        return msgspec.convert(given, Fleet, strict=False)
+        return msgspec.convert(given, ReplicaOptions, strict=False)
     except msgspec.ValidationError as error:
         raise PlanError(str(error)) from None
 
