@@ -45,7 +45,7 @@ def test_what_is_taken_is_resident_already_and_the_rest_is_returned():
     memory_ahead.begin(SIZE)
     touched(memory_ahead.current())
     assert resident() - before > 0.9 * SIZE
-    array = huge_pages.zeros(STEP)
+    array, neighbour = huge_pages.zeros(STEP), huge_pages.zeros(64)
     assert array.data_ptr() % HUGE_PAGE == 0
     memory_ahead.end()
     assert abs(resident() - before - STEP) < STEP // 2, "what was taken stays"
@@ -53,6 +53,7 @@ def test_what_is_taken_is_resident_already_and_the_rest_is_returned():
     del array
     gc.collect()
     assert resident() - before < STEP // 2, "it goes with its last view"
+    assert not neighbour.any()
 
 
 def test_arrays_lie_side_by_side_and_are_zeroed():
