@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import socket
 
 import anyio
 import anyio.lowlevel
@@ -206,9 +207,10 @@ async def test_while_all_places_are_taken_a_connection_is_refused_before_it_is_o
     )
     try:
         with anyio.fail_after(10):
-            async with await anyio.connect_tcp(*front.listener.getsockname()) as client:
-                await client.send(request)
-                status, headers, _ = parsed(await client.receive())
+            with socket.create_connection(front.listener.getsockname()) as client:
+                client.send(request)  # before the loop accepts the connection
+                await anyio.wait_readable(client)
+                status, headers, _ = parsed(client.recv(65536))
         assert (status, headers["connection"]) == (429, "close")
         assert front.gate.num_open == 0
         budget = app.litestar.state.serving.admission.choices
