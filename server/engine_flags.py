@@ -79,7 +79,7 @@ ENGINE_FLAGS = (
     Flag(
         name="max-step-ms",
         help="expected milliseconds of a step that computes prompts while other sequences decode; "
-        "the prompt tokens of a step follow from measured steps",
+        "the tokens of a step follow from measured steps; for vectors and scores, of every step",
         convert=positive_number,
         default_text="100 on cpu, no limit on cuda",
     ),

@@ -36,7 +36,7 @@ class Limits:
             max_model_len=_max_model_len(model, config.max_model_len),
             max_num_batched_tokens=_max_num_batched_tokens(device, config),
             prefill_chunk_size=config.prefill_chunk_size,
-            max_step_seconds=_max_step_seconds(device, config),
+            max_step_seconds=max_step_seconds(device, config),
             block_size=config.block_size,
         )
 
@@ -55,7 +55,8 @@ def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
     return wanted
 
 
-def _max_step_seconds(device: str, config: EngineConfig) -> float | None:
+def max_step_seconds(device: str, config: EngineConfig) -> float | None:
+    """The longest duration that a step should have; None is without limit."""
     max_step_ms = config.max_step_ms or DEFAULT_MAX_STEP_MS[device]
     return None if max_step_ms is None else max_step_ms / 1000
 

@@ -25,8 +25,6 @@ logger = logging.getLogger("roseinfer.core")
 DEFAULT_MAX_LENGTH = 8192
 """Tokens of a text unless the operator says more: a mask of attention has their square."""
 
-DEFAULT_BATCHED_TOKENS = {"cpu": 4096, "cuda": 32768}
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedPooler:
@@ -52,11 +50,7 @@ def load_pooler(recipe: Recipe, model_config: ModelConfig, config: EngineConfig)
     pad_id = pad_id_of(module, tokenizer)
     runner, size = _runner(recipe, module, pad_id)
     info = _info(recipe, module, tokenizer, config, size)
-    engine = PoolingEngine(
-        runner,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS[device.type],
-    )
+    engine = PoolingEngine.of(runner, config, device.type)
     compiler = GrammarCompiler(tokenizer.vocabulary, (), vocab_size=info.vocab_size)
     logger.info("%s on %s, %s, context %d", info.dtype, device, recipe.task, info.max_model_len)
     return LoadedPooler(engine, tokenizer, info, compiler)

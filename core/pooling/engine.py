@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 
+from core.contract.config import EngineConfig
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.engine import failed_output
 from core.failures import MAX_FAILED_STEPS, is_fatal
+from core.model.limits import max_step_seconds
 from core.pooling.runner import Runner
+from core.pooling.waiting import WaitingTexts
+from core.scheduler.step_time import StepTime
 from core.step_timer import StepTimer
 
 logger = logging.getLogger("roseinfer.core")
+
+FIRST_TOKENS = 256
+"""Tokens of the first step, before the duration of any is known. A step may have so many more than
+those measured."""
+
+DEFAULT_BATCHED_TOKENS = {"cpu": 4096, "cuda": 32768}
 
 NOT_FINITE = "The model computed no numbers for this request: its vector is NaN."
 _CANARY = EngineRequest(
@@ -28,19 +37,28 @@ _CANARY = EngineRequest(
 class PoolingEngine:
     """A ``SteppingEngine``. A step computes whole texts, padded to the longest of them.
 
-    Tenants take turns; of one tenant, lower priorities go first, equal ones in order of arrival. A
+    Tenants take turns, see ``WaitingTexts``. A step has as many tokens as are expected to take
+    ``max_step_seconds``, so that a tenant waits for no longer than that and for its own step. A
     failed step is repeated text by text, and only those that fail alone end with an error. If none
     has succeeded before, a canary decides whether the text is to blame or the engine, which gives
     up after ``MAX_FAILED_STEPS`` failures of its own in a row. Core thread only.
     """
 
-    def __init__(self, runner: Runner, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_step_seconds: float | None = None,
+    ) -> None:
         """A step has at most ``max_num_batched_tokens``, padding included, or one text."""
         self.timer = StepTimer()
         self._runner = runner
         self._max_num_seqs = max_num_seqs
         self._max_num_tokens = max_num_batched_tokens
-        self._tenants: OrderedDict[str, dict[str, EngineRequest]] = OrderedDict()
+        self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
+        self._waiting = WaitingTexts()
         self._running: dict[str, EngineRequest] = {}
         self._started_at = 0.0
         self._num_steps = 0
@@ -49,22 +67,28 @@ class PoolingEngine:
         self._num_prompt_tokens = 0
         self._num_aborts = 0
 
+    @classmethod
+    def of(cls, runner: Runner, config: EngineConfig, device: str) -> PoolingEngine:
+        """An engine with the limits of the configuration, or with the defaults of the device."""
+        return cls(
+            runner,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS[device],
+            max_step_seconds=max_step_seconds(device, config),
+        )
+
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._tenants)
+        return bool(self._waiting)
 
     def add(self, request: EngineRequest) -> None:
         """Queue a request, which was checked to fit. Its id must be new."""
-        self._tenants.setdefault(request.tenant, {})[request.request_id] = request
+        self._waiting.add(request)
 
     def abort(self, request_id: str) -> None:
         """Drop a request; nothing more is reported about it."""
-        for tenant, waiting in list(self._tenants.items()):
-            if waiting.pop(request_id, None) is not None:
-                self._num_aborts += 1
-                if not waiting:
-                    del self._tenants[tenant]
+        self._num_aborts += self._waiting.remove(request_id)
 
     def step(self) -> list[StepOutput]:
         """Compute a batch. Raises only if the engine cannot continue."""
@@ -78,6 +102,7 @@ class PoolingEngine:
             outputs = self._one_by_one(batch, outputs)
         else:
             self._num_failed_in_a_row = 0
+            self._observe(batch)
         self.timer.lap("forward")
         self._num_steps += 1
         num_tokens = sum(len(request.prompt_token_ids) for request in batch)
@@ -104,14 +129,13 @@ class PoolingEngine:
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
-        waiting = [request_id for tenant in self._tenants.values() for request_id in tenant]
-        self._tenants.clear()
+        waiting = self._waiting.clear()
         return [StepOutput(request_id=request_id, error=message) for request_id in waiting]
 
     def stats(self) -> EngineStats:
         """A snapshot of the counters."""
         return EngineStats(
-            num_waiting=sum(map(len, self._tenants.values())),
+            num_waiting=len(self._waiting),
             num_steps=self._num_steps,
             num_aborts=self._num_aborts,
             num_failed_steps=self._num_failed_steps,
@@ -120,21 +144,31 @@ class PoolingEngine:
 
     def _take(self) -> list[EngineRequest]:
         """The next batch: one request of each tenant in turn, while they fit."""
+        limit = self._limit()
         batch: list[EngineRequest] = []
         longest = 0
-        while self._tenants and len(batch) < self._max_num_seqs:
-            tenant, waiting = next(iter(self._tenants.items()))
-            request = min(waiting.values(), key=lambda request: request.priority)
+        while self._waiting and len(batch) < self._max_num_seqs:
+            request = self._waiting.next()
             longest = max(longest, len(request.prompt_token_ids))
-            if batch and longest * (len(batch) + 1) > self._max_num_tokens:
+            if batch and longest * (len(batch) + 1) > limit:
                 break
             batch.append(request)
-            del waiting[request.request_id]
-            if waiting:
-                self._tenants.move_to_end(tenant)
-            else:
-                del self._tenants[tenant]
+            self._waiting.take()
         return batch
+
+    def _limit(self) -> int:
+        """Tokens of the next step, padding included."""
+        if self._step_time is None:
+            return self._max_num_tokens
+        expected = self._step_time.prompt_tokens(0, FIRST_TOKENS) or FIRST_TOKENS
+        return min(self._max_num_tokens, expected)
+
+    def _observe(self, batch: Sequence[EngineRequest]) -> None:
+        """Learn how long a step takes."""
+        if self._step_time is not None:
+            seconds = time.perf_counter() - self._started_at
+            longest = max(len(request.prompt_token_ids) for request in batch)
+            self._step_time.observe(longest * len(batch), 0, seconds)
 
     def _launch(self, batch: Sequence[EngineRequest]) -> list[StepOutput] | BaseException:
         """The outputs, or why there are none. Raises if the device is lost."""

@@ -7,7 +7,8 @@ from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.engine import ENGINE_FAILED, failed_with
 from core.failures import MAX_FAILED_STEPS
-from core.pooling.engine import PoolingEngine
+from core.pooling.engine import FIRST_TOKENS, PoolingEngine
+from core.pooling.waiting import WaitingTexts
 
 
 class Runner:
@@ -185,3 +186,40 @@ def test_the_work_of_a_text_is_its_step():
         assert work.num_prompt_tokens == 3
     assert outputs["b"].error
     assert driven.work("c") is None, "it has ended"
+
+
+def test_a_step_is_bounded_by_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("core.pooling.engine.time.perf_counter", lambda: clock[0])
+
+    class Slow(Runner):
+        def run(self, batch):
+            clock[0] += 0.001 * sum(len(request.prompt_token_ids) for request in batch)
+            return super().run(batch)
+
+    runner = Slow()
+    driven = engine(runner, max_num_seqs=512, max_num_batched_tokens=4096, max_step_seconds=0.1)
+    for number in range(200):
+        driven.add(request(f"a{number}", tenant="a", length=10))
+    driven.step()
+    assert len(runner.batches[0]) == FIRST_TOKENS // 10  # nothing is known yet
+    driven.add(request("b", tenant="b", length=10))
+    driven.step()
+    driven.step()
+    assert "b" in runner.batches[1] + runner.batches[2]
+    assert {len(batch) for batch in runner.batches[1:]} == {10}  # 100 tokens take 0.1 s
+
+
+def test_many_texts_wait_without_being_searched():
+    waiting = WaitingTexts()
+    for number in range(20_000):
+        waiting.add(request(f"r{number}", priority=number % 3))
+    assert waiting.remove("r0")
+    assert not waiting.remove("r0")
+    order = []
+    while waiting:
+        order.append(waiting.next().request_id)
+        waiting.take()
+    expected = [f"r{n}" for least in range(3) for n in range(least, 20_000, 3)]
+    assert order == expected[1:]
+    assert not len(waiting)
