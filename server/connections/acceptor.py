@@ -15,6 +15,7 @@ from functools import partial
 
 from server.connections.door import Door
 from server.connections.gate import Gate, Place, ThrottledLog
+from server.connections.lingering import Lingering
 from server.connections.porch import Porch, peek
 from server.connections.protocol import GuardedProtocol
 from server.connections.timer import Timer
@@ -60,7 +61,8 @@ class Acceptor:
         self._is_accepting = False
         self._is_closed = False
         self._log = ThrottledLog(time.monotonic)
-        self._porch = Porch(gate, self._let_in, self._loop, door)
+        lingering = Lingering(self._loop, door.limits.linger_timeout)
+        self._porch = Porch(gate, self._let_in, self._loop, door, lingering)
         gate.on_room = self._on_room
         self._resume()
 

@@ -15,7 +15,7 @@ MAX_SIZE = 32 * 1024
 
 
 class Door:
-    """Answers the first request of a connection, if all of it has arrived, and ends the connection.
+    """Answers the first request of a connection, if all of it has arrived.
 
     To open a connection costs several times as much as such an answer. Event loop only.
     """
@@ -24,10 +24,10 @@ class Door:
         """``is_full`` says whether ``turn_away`` answers most requests now."""
         self.is_full = is_full
         self._turn_away = turn_away
-        self._limits = limits
+        self.limits = limits
 
     def try_answer(self, connection: socket.socket) -> bool:
-        """Answer and end the connection if its request is turned away.
+        """Answer the request if it is turned away. The caller then ends the connection.
 
         Returns False if it is not; then nothing was read from the connection.
         """
@@ -37,7 +37,7 @@ class Door:
             data = connection.recv(MAX_SIZE, socket.MSG_PEEK)
         except OSError:
             return False
-        request = _Request(data, self._limits)
+        request = _Request(data, self.limits)
         if not request.is_whole:
             return False
         answer = self._turn_away(
@@ -47,9 +47,8 @@ class Door:
             return False
         response = answer(is_last=True)
         with contextlib.suppress(OSError):  # the client may have left
-            connection.recv(MAX_SIZE)  # what is left unread would reset the connection
+            connection.recv(MAX_SIZE)
             connection.send(response)
-        connection.close()
         return True
 
 

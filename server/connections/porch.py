@@ -11,6 +11,7 @@ from collections.abc import Callable
 from server.connections import refusal
 from server.connections.door import Door
 from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
+from server.connections.lingering import Lingering
 from server.connections.probes import LONGEST_START, is_probe
 from server.connections.timer import Timer
 
@@ -54,11 +55,13 @@ class Porch:
         let_in: Callable[[socket.socket], None],
         loop: asyncio.AbstractEventLoop,
         door: Door,
+        lingering: Lingering,
     ) -> None:
-        """``let_in`` enters the gate and opens the connection."""
+        """``let_in`` enters the gate and opens the connection. ``lingering`` ends answered ones."""
         self._gate = gate
         self._let_in = let_in
         self._door = door
+        self._lingering = lingering
         self._most = gate.limit + NUM_SPARE
         self._loop = loop
         self._line: dict[socket.socket, float] = {}  # with the time of arrival, the oldest first
@@ -73,7 +76,7 @@ class Porch:
     def arrive(self, connection: socket.socket, head: bytes | None) -> None:
         """Take a connection. ``head`` is what ``peek`` has found."""
         # Held connections have descriptors too, so they may only fill half of the limit.
-        may_hold = 2 * (self._gate.num_open + len(self)) < self._gate.limit
+        may_hold = 2 * self._num_accepted < self._gate.limit
         if head is None and may_hold and self._door.is_full():
             self._held[connection] = self._loop.time()
             self._look_soon()
@@ -81,11 +84,18 @@ class Porch:
         self._line[connection] = self._loop.time()
         self._admit_probe(connection, head)
         self.let_in_waiting()
-        while self._line and self._gate.num_open + len(self) > self._most:
+        while self._line and self._num_accepted > self._most:
+            if self._lingering.end_oldest():
+                continue
             oldest = next(iter(self._line))
             if not self._admit_probe(oldest, peek(oldest)):
                 self._refuse(oldest)
         self._make_room()
+
+    @property
+    def _num_accepted(self) -> int:
+        """Connections that have a descriptor."""
+        return self._gate.num_open + len(self) + len(self._lingering)
 
     def let_in_waiting(self) -> None:
         """Let those in for which there is room, a few in this turn and others in later ones."""
@@ -96,12 +106,13 @@ class Porch:
             self._admit(next(iter(self._line)))
 
     def close(self) -> None:
-        """End all that wait. Idempotent."""
+        """End all that wait or linger. Idempotent."""
         self._timer.stop()
         for connection in (*self._line, *self._held):
             connection.close()
         self._line.clear()
         self._held.clear()
+        self._lingering.close()
 
     def _next_turn(self) -> None:
         self._is_scheduled = False
@@ -151,7 +162,9 @@ class Porch:
 
     def _admit(self, connection: socket.socket) -> None:
         del self._line[connection]
-        if not self._door.try_answer(connection):
+        if self._door.try_answer(connection):
+            self._lingering.end(connection)
+        else:
             self._let_in(connection)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -162,11 +175,8 @@ class Porch:
         del self._line[connection]
         self._gate.log_refusal()
         with contextlib.suppress(OSError):  # it may be reset
-            # What is left unread would reset the connection before the answer is read.
-            with contextlib.suppress(BlockingIOError):
-                connection.recv(65536)
             connection.send(refusal.BUSY.response())
-        connection.close()
+        self._lingering.end(connection)
 
 
 def peek(connection: socket.socket) -> bytes | None:

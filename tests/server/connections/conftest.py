@@ -43,6 +43,12 @@ class ScriptedLoop:
         heapq.heappush(self._timers, (self._now + delay, next(self._order), handle))
         return handle
 
+    def add_reader(self, file, callback, *args):
+        self._loop.add_reader(file, callback, *args)
+
+    def remove_reader(self, file):
+        return self._loop.remove_reader(file)
+
     def advance(self, seconds):
         end = self._now + seconds
         while self._timers and self._timers[0][0] <= end:

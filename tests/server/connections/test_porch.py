@@ -8,6 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from server.connections.gate import MIN_AGE, NUM_SPARE, Gate
+from server.connections.lingering import Lingering
 from server.connections.porch import (
     HELD_SECONDS,
     OPENED_PER_TURN,
@@ -54,7 +55,6 @@ class ScriptedDoor:
         if self.has_room or not (peek(connection) or b"").startswith(b"POST"):
             return False
         self.answered.append(connection.recv(100))
-        connection.close()
         return True
 
 
@@ -70,7 +70,7 @@ async def porch(gate, loop, inside, door):
         connection.setblocking(False)
         inside.append((connection, place))
 
-    porch = Porch(gate, let_in, loop, door)
+    porch = Porch(gate, let_in, loop, door, Lingering(loop, 5.0))
     yield porch
     for _ in range(2):
         porch.close()
@@ -325,3 +325,33 @@ def test_peeking_leaves_the_bytes():
                 assert PROBE.startswith(peek(ours))
             assert ours.recv(100) == PROBE
         assert peek(ours) == b""
+
+
+# After an answer
+
+
+@pytest.mark.parametrize("limit", [100])
+async def test_an_answered_one_may_still_send(knock, door):
+    door.has_room = False
+    client = knock(POST)
+    assert client.recv(1) == b"", "our half is closed"
+    client.send(b"late")
+
+
+async def test_a_refused_one_may_still_send(knock, loop):
+    for _ in range(LIMIT):
+        knock(POST)
+    client = knock(POST)
+    loop.advance(PATIENCE + 0.011)
+    client.send(b"late")
+    assert status(client) == 503
+
+
+async def test_answered_ones_give_their_descriptors_to_new_ones(knock, inside, loop, porch):
+    for _ in range(LIMIT + NUM_SPARE):
+        knock(POST)
+    loop.advance(PATIENCE + 0.011)
+    assert (len(inside), len(porch)) == (LIMIT, 0), "the others were refused, and linger"
+    clients = [knock(b"GET /") for _ in range(NUM_SPARE)]
+    assert len(porch) == NUM_SPARE
+    assert [status(client) for client in clients] == [None] * NUM_SPARE
