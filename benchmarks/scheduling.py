@@ -10,6 +10,7 @@ before.
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections import deque
 from collections.abc import Iterable
@@ -214,6 +215,9 @@ QWEN3_AMX = Machine(num_kv_tokens=100_000, step_seconds=0.03, token_seconds=0.00
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.scheduling", description=__doc__.partition("\n")[0]
+    ).parse_args()
     for name, (num_requests, max_tokens, shares, part) in PRESSURE.items():
         requests = burst(num_requests, max_tokens, shares)
         outcome = simulate(under_pressure(requests, part), requests)

@@ -2,7 +2,8 @@
 
 A comment right above a block says what else it needs: ``<!-- not run: REASON -->`` is skipped with
 that reason, ``<!-- run with: PACKAGES -->`` and shell blocks that do more than to call curl are run
-by ``make test-docs``. Everything else is run here.
+by ``make test-docs``, as are those in a fresh clone (``<!-- run in: a fresh clone -->``).
+Everything else is run here. tests/docs/test_not_run.py keeps the list of what is not run.
 """
 
 import re
@@ -12,10 +13,12 @@ import pytest
 
 from compat_tests.support.snippets import (
     DEFAULT,
+    IN_CLONE,
     LANGUAGES,
     NOT_RUN,
     RECORDS,
     RUN_WITH,
+    FreshClone,
     Workplace,
     add_models,
     examples,
@@ -24,11 +27,17 @@ from compat_tests.support.snippets import (
     snippets,
 )
 from tests.docs.markdown import PAGES, Block, page
+from tests.support.clones import clone
 
 
 @pytest.fixture
 def workplace(server, tmp_path) -> Workplace:
     return Workplace(tmp_path, server).prepare()
+
+
+@pytest.fixture(scope="module")
+def fresh_clone(server, tmp_path_factory) -> FreshClone:
+    return FreshClone(clone(tmp_path_factory.mktemp("clone") / "roseinfer"), server)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +49,9 @@ def models(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("block", parameters())
 def test_a_snippet_runs_and_prints(workplace, block, request) -> None:
-    if is_program(block):
+    if block.mark == IN_CLONE:
+        workplace = request.getfixturevalue("fresh_clone")
+    elif is_program(block):
         for model in request.getfixturevalue("models").iterdir():
             (workplace.folder / model.name).symlink_to(model)
     assert workplace.run(block).strip()
@@ -61,7 +72,9 @@ def test_every_mark_is_one_that_the_runner_knows() -> None:
     marks = [block.mark for _, block in snippets() if block.mark]
     assert marks
     assert [
-        mark for mark in marks if not (NOT_RUN.fullmatch(mark) or RUN_WITH.fullmatch(mark))
+        mark
+        for mark in marks
+        if not (NOT_RUN.fullmatch(mark) or RUN_WITH.fullmatch(mark) or mark == IN_CLONE)
     ] == []
 
 

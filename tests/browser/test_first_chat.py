@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from compat_tests.support.process import START_TIMEOUT, loopback_only
 from tests.browser.conftest import TIMEOUT_MS, answered
 from tests.docs.markdown import ROOT, page
+from tests.support.clones import clone
 
 pytestmark = pytest.mark.browser
 
@@ -28,21 +28,8 @@ other work the CPU time of the server counts, with that of its compilers, if it 
 
 
 @pytest.fixture
-def clone(tmp_path) -> Path:
-    """A clone of what is committed, whose dependencies are installed, but not roseinfer."""
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("needs git and a repository")
-    folder = tmp_path / "roseinfer"
-    subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
-    venv = folder / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    old = ["-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]  # that Python brings
-    subprocess.run([venv / "bin" / "python", *old], check=True)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    ours = [path for path in sys.path if path.endswith("site-packages")]
-    (packages / "dependencies.pth").write_text("\n".join(ours))
-    (venv / ".dependencies").touch()  # what make would have made
-    return folder
+def checkout(tmp_path) -> Path:
+    return clone(tmp_path / "roseinfer")
 
 
 @contextlib.contextmanager
@@ -92,13 +79,13 @@ def cpu_seconds_of_children(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def test_one_command_and_a_minute(clone, browser, tmp_path, capsys):
+def test_one_command_and_a_minute(checkout, browser, tmp_path, capsys):
     """With an empty home, so the kernels are compiled too."""
     (block, *_) = page(ROOT / "README.md").blocks
     assert block.commands == ["make serve"]
     begin = time.monotonic()
     command = [*block.commands[0].split(), "ARGS=--port 0"]
-    with served(command, clone, tmp_path / "home") as (url, start, process):
+    with served(command, checkout, tmp_path / "home") as (url, start, process):
         tab = browser.new_page()
         tab.set_default_timeout(4 * TIMEOUT_MS)
         tab.goto(url)

@@ -14,6 +14,8 @@ from docs import make_site
 from docs.make_site import DOCS, configuration, navigation, page_text, repository, title_of
 from tests.docs.markdown import ROOT, page
 
+pytestmark = pytest.mark.xdist_group("site")  # it is built once
+
 
 def test_every_page_is_in_the_navigation_once():
     pages = [page for _, pages in navigation() for page in pages]
