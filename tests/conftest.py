@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -20,6 +21,8 @@ def pytest_configure(config) -> None:
     """Prepare a process that runs tests. The one that only hands them out imports no torch."""
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         _choose_interpreter()
+        if hasattr(config, "workerinput"):
+            config.pluginmanager.register(LongFilesFirst())
         gc.set_threshold(*RARELY)
         _allow_slow_examples()
         atexit.register(gc.unfreeze)  # the last collection frees what libraries count at exit
@@ -73,3 +76,22 @@ def pytest_collection_modifyitems(items) -> None:
         is_named = "triton" in item.path.name or "triton" in item.name
         if is_named or hasattr(getattr(item, "module", None), "IS_INTERPRETED"):
             item.add_marker("triton")
+
+
+class LongFilesFirst:
+    """Order of files where several processes share them: none should end alone with a long one.
+
+    ``--dist=loadfile --no-loadscope-reorder`` hands them out in the order of collection. Slow tests
+    and those of server processes are the longest; of the others, files with many tests.
+    """
+
+    @pytest.hookimpl(trylast=True)  # when what is not selected is gone
+    def pytest_collection_modifyitems(self, items) -> None:
+        sizes = Counter(item.path for item in items)
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+        def place(item) -> tuple[bool, bool, int, str]:
+            is_quick = "compat_tests" not in item.path.parts and item.path not in slow
+            return is_quick, item.path not in slow, -sizes[item.path], str(item.path)
+
+        items.sort(key=place)

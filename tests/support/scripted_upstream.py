@@ -8,8 +8,8 @@ the answer), ``hang`` (never answers), ``pause_after`` so many events for ever, 
 the middle of an event), ``status`` with ``body``, ``size`` of the text in an event, ``lines``
 (newline-delimited JSON), ``sick`` (its health is bad from now on), ``retire_ms`` (its socket is
 gone from now on, and so much later the process). Without ``stream``, the answer is what was
-received. ``GET /log`` lists the requests so far. SIGTERM ends it at once, in the middle of whatever
-it does.
+received. ``GET /log`` lists the requests so far. SIGTERM and SIGINT end it at once, in the
+middle of whatever it does.
 """
 
 import hashlib
@@ -29,6 +29,7 @@ SICK = threading.Event()
 
 def main() -> None:
     name, argv = sys.argv[1], sys.argv[2:]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it in the background
     if "--fail" in argv or ("--fail-if" in argv and Path(after(argv, "--fail-if")).exists()):
         sys.exit(3)
     if "--stubborn" in argv:
