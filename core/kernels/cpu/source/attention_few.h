@@ -30,10 +30,47 @@ ROSE_INLINE __m512i pair_at(const char* from) {
   return _mm512_set1_epi32(pair);
 }
 
+// Cache lines of a piece, `stride` bytes apart.
+struct Lines {
+  const char* first;
+  int64_t stride;
+};
+
+// What is prefetched while the pieces of a run are read: line by line, the piece that is read DISTANCE pieces later. With
+// 128 dimensions that is 16 KiB ahead.
+class Ahead {
+ public:
+  static constexpr int DISTANCE = 4;
+
+  // The keys of pieces `first` to `last` of `run` are read, then their values, then the keys of `next`, if there is one.
+  template <class R>
+  void plan(const R& run, const R* next, int first, int last, int64_t key_stride) {
+    Lines all[2 * PIECES + DISTANCE];
+    int n = 0;
+    for (int i = first; i < last; i++) all[n++] = {run.keys[i], key_stride};
+    for (int i = first; i < last; i++) all[n++] = {run.values[i] ? run.values[i] : run.keys[i], 64};
+    for (int i = 0; i < DISTANCE; i++) {
+      int piece = next ? std::min(next->from / UNIT * 2 + i, PIECES - 1) : first;
+      all[n++] = {(next ? next : &run)->keys[piece], key_stride};
+    }
+    std::copy(all + DISTANCE, all + n, lines_);
+    first_ = first;
+    count_ = last - first;
+  }
+
+  // With a piece of the keys, and of the values.
+  const Lines* keys(int piece) const { return lines_ + piece - first_; }
+  const Lines* values(int piece) const { return lines_ + count_ + piece - first_; }
+
+ private:
+  Lines lines_[2 * PIECES];
+  int first_ = 0, count_ = 0;
+};
+
 // sums[r][c] = q[r] . keys[c] for COUNT pieces of keys, over `steps` steps of 32 dimensions. Strides are in bytes, that of the
-// sums in floats. Prefetches the same lines of `ahead`.
+// sums in floats. Prefetches the lines `ahead`.
 template <int ROWS, int COUNT>
-__attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, const char* const* keys, const char* const* ahead,
+__attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, const char* const* keys, const Lines* ahead,
                                                  int64_t ldb, int64_t steps, float* sums, int64_t ld_sums) {
   __m512 total[ROWS][COUNT];
   for (int r = 0; r < ROWS; r++)
@@ -53,7 +90,7 @@ __attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, con
       for (int c = 0; c < COUNT; c++) {
         __m512i lanes = _mm512_loadu_si512(keys[c] + i * ldb);
         __m512 k_even = even_of(lanes), k_odd = odd_of(lanes);
-        __builtin_prefetch(ahead[c] + i * ldb, 0, 2);
+        __builtin_prefetch(ahead[c].first + i * ahead[c].stride, 0, 2);
 #pragma GCC unroll 2
         for (int r = 0; r < ROWS; r++) {
           even[r][c] = _mm512_fmadd_ps(q_even[r], k_even, even[r][c]);
@@ -71,7 +108,7 @@ __attribute__((noinline)) inline void few_scores(const char* q, int64_t ldq, con
 // The values of a unit that an item has: tokens `from` to `to` of it. `from` is the first of a piece.
 struct UnitValues {
   const char* values[2];  // of each piece; read only where the item has tokens
-  const char* ahead[2];   // prefetched, likewise
+  const Lines* ahead;     // prefetched with each piece
   int from, to;
 };
 
@@ -86,7 +123,9 @@ __attribute__((noinline)) inline void few_values(const uint16_t* weights, int64_
   int last = unit.to / 2;
   auto add = [&](int i, uint32_t seen) __attribute__((always_inline)) {
     int64_t offset = i % 8 * row + first_byte;
-    const char *from = unit.values[i / 8] + offset, *next = unit.ahead[i / 8] + offset;
+    const char* from = unit.values[i / 8] + offset;
+    const Lines& ahead = unit.ahead[i / 8];
+    const char* next = ahead.first + offset / 64 * ahead.stride;
     __m512 w_even[ROWS], w_odd[ROWS];
     for (int r = 0; r < ROWS; r++) {
       __m512i pair = pair_at((const char*)(weights + r * ld_weights + i * 2));
@@ -98,7 +137,7 @@ __attribute__((noinline)) inline void few_values(const uint16_t* weights, int64_
       __m512i lanes = _mm512_loadu_si512(from + c * 64);
       if (seen != 0xffffffff) lanes = _mm512_and_si512(lanes, _mm512_set1_epi32((int)seen));
       __m512 v_even = even_of(lanes), v_odd = odd_of(lanes);
-      __builtin_prefetch(next + c * 64, 0, 2);
+      __builtin_prefetch(next + c * ahead.stride, 0, 2);
 #pragma GCC unroll 2
       for (int r = 0; r < ROWS; r++) {
         even[r][c] = _mm512_fmadd_ps(w_even[r], v_even, even[r][c]);

@@ -145,6 +145,7 @@ class Rows {
   char* values_;
   float *key_scales_, *value_scales_, *low_scores_, *factors_;
   const Run *run_ = nullptr, *ahead_ = nullptr;
+  Ahead few_ahead_;  // FEW_ROWS only
   int64_t positions_[MAX_ROWS], lowest_[MAX_ROWS / GROUP], highest_[MAX_ROWS / GROUP];
 
   int64_t key_steps() const { return c_.head_dim / 32; }
@@ -244,12 +245,13 @@ class Rows {
   }
 
   void score_few(const Span& span, int which, const char* q, int64_t ldb) {
-    const Run& next = ahead_ ? *ahead_ : *run_;
+    int first = span.start / UNIT * 2;
+    few_ahead_.plan(*run_, ahead_, first, first + units_of(span) * 2, ldb);
     NoSubnormals mode;
-    for (int i = span.start / UNIT * 2; i * PIECE < span.end;) {
+    for (int i = first; i * PIECE < span.end;) {
       bool has_four = (i + 2) * PIECE < span.end;
-      (has_four ? few_scores<FEW_ROWS, 4> : few_scores<FEW_ROWS, 2>)(q, c_.head_dim * 2, run_->keys + i, next.keys + i, ldb,
-                                                                     c_.head_dim / 32,
+      (has_four ? few_scores<FEW_ROWS, 4> : few_scores<FEW_ROWS, 2>)(q, c_.head_dim * 2, run_->keys + i, few_ahead_.keys(i),
+                                                                     ldb, c_.head_dim / 32,
                                                                      scores_ + which * GROUP * RUN + i * PIECE, RUN);
       i += has_four ? 4 : 2;
     }
@@ -290,10 +292,8 @@ class Rows {
     NoSubnormals mode;
     for (int u = first; u < last; u++) {
       UnitValues unit;
-      for (int i = 0; i < 2; i++) {
-        unit.values[i] = run_->values[u * 2 + i];
-        unit.ahead[i] = ahead_ && ahead_->values[u * 2 + i] ? ahead_->values[u * 2 + i] : unit.values[i];
-      }
+      for (int i = 0; i < 2; i++) unit.values[i] = run_->values[u * 2 + i];
+      unit.ahead = few_ahead_.values(u * 2);
       unit.from = std::max(0, run_->from - u * UNIT);
       unit.to = std::min(UNIT, run_->to - u * UNIT);
       int64_t vectors = c_.value_dim / 16;
