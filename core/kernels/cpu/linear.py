@@ -87,7 +87,8 @@ class PackedWeight:
     ) -> torch.Tensor:
         """Return ``epilogue(x @ weight.T + bias)``, ``[..., num_rows]`` or half of that if gated.
 
-        ``x`` is ``[..., num_columns]``. ``out``, if given, is contiguous float32 of that shape.
+        ``x`` is ``[..., num_columns]``. ``out``, if given, is float32 of that shape. Its rows are
+        contiguous, and they are equally far apart.
         """
         assert x.shape[-1] == self.num_columns, (x.shape, self.num_columns)
         if x.dtype is not torch.float32 or not x.is_contiguous():
@@ -97,11 +98,12 @@ class PackedWeight:
         y = torch.empty(shape) if out is None else out
         count = x.numel() // self.num_columns
         if count:
-            self._multiply(x.data_ptr(), count, epilogue, y.data_ptr(), width)
+            stride = y.stride(-2) if y.dim() > 1 else width
+            self._multiply(x.data_ptr(), count, epilogue, y.data_ptr(), stride)
         return y
 
-    def _multiply(self, x: int, count: int, epilogue: Epilogue, y: int, width: int) -> None:
-        """Multiply ``count`` rows at address ``x`` and write rows of ``width`` values to ``y``."""
+    def _multiply(self, x: int, count: int, epilogue: Epilogue, y: int, stride: int) -> None:
+        """Multiply ``count`` rows at address ``x``; write rows ``stride`` values apart to ``y``."""
         self.kernels.linear(
             self.format,
             epilogue,
@@ -114,13 +116,13 @@ class PackedWeight:
             address(self.scale),
             address(self.bias),
             y,
-            width,
+            stride,
             None,
         )
         if self.more is not None:
             assert not epilogue.is_gated
             self.more._multiply(  # noqa: SLF001 - of the same class
-                x, count, epilogue, y + 4 * self.own_rows, width
+                x, count, epilogue, y + 4 * self.own_rows, stride
             )
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:

@@ -257,3 +257,15 @@ def test_a_head_writes_up_to_eight_rows_into_the_same_memory() -> None:
     assert len(grown) == 1
     assert grown != places
     assert head(torch.randn(0, 32)).shape == (0, 40)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_rows_of_logits_start_at_cache_lines(rows: int) -> None:
+    """GPT-2's vocabulary has an odd size."""
+    matrices = [torch.randn(45, 32), torch.randn(20, 32)]
+    weight = pack(KERNELS, matrices, [None, None], Format.FLOAT32)
+    x = torch.randn(1, rows, 32)
+    logits = PackedHead(weight)(x)
+    assert logits.shape == (1, rows, 65)
+    assert torch.equal(logits, weight.multiply(x))
+    assert {row.data_ptr() % 64 for row in logits[0]} == {0}
