@@ -8,7 +8,8 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.fit import Fit, estimate_fit
-from core.kernels.cpu.compiler import KernelsUnavailable, cached_library, compiled_library
+from core.kernels.cpu.building import KernelsUnavailable
+from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
 from core.pooling.recipe import read_recipe
 from server.doctor.finding import Finding

@@ -8,14 +8,13 @@ import logging
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
-from core import load_progress
+from core.kernels.cpu.building import KernelsUnavailable, build
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -35,20 +34,14 @@ FLAGS = (
 
 COMPILERS = ("c++", "g++", "clang++")
 
-TIMEOUT = 300.0
-"""Seconds after which a running compiler is stopped."""
-
-
-class KernelsUnavailable(Exception):
-    """The kernels cannot be compiled or loaded. The message gives the reason in one line."""
-
 
 def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()) -> Path:
     """Return the path of the compiled kernels, compiling them if no cache holds them.
 
-    Without a ``cache`` the user's folder is tried first, then one for temporary files. Several
-    processes may compile at once: each works in a folder of its own and replaces the file
-    atomically. A truncated file is compiled again. Raises KernelsUnavailable.
+    Without a ``cache`` the user's folder is tried first, then one for temporary files. Of several
+    processes that want the same library one compiles, where the file system has locks. Each works
+    in a folder of its own and replaces the file atomically. A truncated file is compiled again.
+    Raises KernelsUnavailable.
     """
     if sys.platform != "linux":
         raise KernelsUnavailable(f"the kernels do not support {sys.platform}")
@@ -63,7 +56,10 @@ def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()
     for folder in folders:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return _compile(compiler, flags, sources, folder / name)
+            with _alone(folder / name):
+                if (made := _whole_in([folder], name)) is not None:
+                    return made  # by another process, meanwhile
+                return _compile(compiler, flags, sources, folder / name)
         except OSError as error:
             reasons.append(f"cannot write to {folder}: {error}")
     raise KernelsUnavailable("; ".join(reasons))
@@ -121,6 +117,29 @@ def _cache_candidates() -> list[Path]:
     return candidates
 
 
+@contextlib.contextmanager
+def _alone(library: Path) -> Iterator[None]:
+    """Let one process at a time into the block, where the file system has locks.
+
+    Raises OSError if the library's folder cannot be written to.
+    """
+    import fcntl  # noqa: PLC0415 - not on every system that imports this file
+
+    lock = library.with_suffix(".lock")
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.info("another process compiles these kernels; waiting for it")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        lock.unlink(missing_ok=True)  # whoever waits for it finds the library
+        os.close(handle)
+
+
 def _sources() -> list[Path]:
     sources = sorted(SOURCES.glob("*.cpp"))
     if not sources:
@@ -176,51 +195,8 @@ def _compile(compiler: str, flags: tuple[str, ...], sources: list[Path], library
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         logger.info("compiling kernels for this CPU with %s; this is done once", compiler)
-        built = _build(compiler, flags, sources, Path(folder))
+        built = build(compiler, flags, sources, Path(folder))
         _seal(built)
         built.replace(library)
     logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)
     return library
-
-
-def _build(compiler: str, flags: tuple[str, ...], sources: list[Path], folder: Path) -> Path:
-    """Compile the sources in parallel and link them.
-
-    The OpenMP runtime is not linked: the process uses torch's and must not load a second one.
-    """
-
-    def compile_one(source: Path) -> Path:
-        target = folder / f"{source.stem}.o"
-        _run([compiler, *flags, "-c", str(source), "-o", str(target)])
-        return target
-
-    objects = []
-    with load_progress.within("compiling kernels", len(sources)), ThreadPoolExecutor() as pool:
-        for compiled in pool.map(compile_one, sources):
-            objects.append(compiled)
-            load_progress.advance()
-    library = folder / "kernels.so"
-    _run([compiler, "-shared", *map(str, objects), "-o", str(library)])
-    if not library.is_file():
-        raise KernelsUnavailable(f"{compiler} made no library")
-    return library
-
-
-def _run(command: list[str]) -> None:
-    compiler = command[0]
-    try:
-        done = subprocess.run(  # noqa: S603 - the operator's own compiler
-            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise KernelsUnavailable(f"{compiler} took more than {TIMEOUT:.0f} s") from error
-    except OSError as error:
-        raise KernelsUnavailable(f"cannot run {compiler}: {error}") from error
-    if done.returncode < 0:
-        raise KernelsUnavailable(f"{compiler} was killed by signal {-done.returncode}")
-    if done.returncode > 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise KernelsUnavailable(
-            f"{compiler} failed: {first or f'exit status {done.returncode}'}"[:300]
-        )

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from core.kernels.cpu.compiler import KernelsUnavailable, compiled_library
+from core.kernels.cpu.building import KernelsUnavailable
+from core.kernels.cpu.compiler import compiled_library
 
 logger = logging.getLogger("roseinfer.core")
 

@@ -1,14 +1,23 @@
 """Kernels are compiled once per CPU model and source, into a cache that is safe to run from."""
 
+import ctypes
+import errno
+import fcntl
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.kernels.cpu import compiler, library
-from core.kernels.cpu.compiler import KernelsUnavailable, cache_directories, compiled_library
+from core.kernels.cpu import building, compiler, library
+from core.kernels.cpu.building import KernelsUnavailable, build
+from core.kernels.cpu.compiler import cache_directories, compiled_library
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -133,3 +142,62 @@ def test_a_broken_library_is_refused(tmp_path) -> None:
     (tmp_path / "broken.so").write_bytes(b"no library")
     with pytest.raises(KernelsUnavailable, match="cannot load"):
         library.load(tmp_path / "broken.so")
+
+
+@needs_compiler
+def test_processes_that_start_together_compile_once(sources, tmp_path, monkeypatch) -> None:
+    waiting, built = threading.Event(), []
+    monkeypatch.setattr(
+        compiler.logger, "info", lambda text, *_: "waiting" in text and waiting.set()
+    )
+
+    def build_slowly(*args: Any) -> Path:
+        built.append(args)
+        assert waiting.wait(60), "nobody waits"
+        return build(*args)
+
+    monkeypatch.setattr(compiler, "build", build_slowly)
+    with ThreadPoolExecutor(2) as pool:  # each opens the folder by itself, as processes do
+        paths = list(pool.map(lambda _: compiled_library(tmp_path / "cache"), range(2)))
+    assert paths[0] == paths[1]
+    assert len(built) == 1
+
+
+@needs_compiler
+def test_a_file_system_without_locks_will_do(sources, tmp_path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert compiled_library(tmp_path / "cache").exists()
+
+
+@needs_compiler
+def test_the_common_header_is_read_once_for_all_sources(sources, tmp_path, monkeypatch) -> None:
+    messages: list[str] = []
+    run = subprocess.run
+
+    def noted(*args: Any, **options: Any) -> Any:
+        done = run(*args, **options)
+        messages.append(done.stderr)
+        return done
+
+    monkeypatch.setattr(building.subprocess, "run", noted)
+    (sources / building.COMMON).write_text(
+        '#pragma once\n#pragma message("header is read")\n'
+        '#define ROSE_EXPORT extern "C" __attribute__((visibility("default")))\n'
+        "constexpr int ANSWER = 42;\n"
+    )
+    for name in ("answer", "other"):
+        (sources / f"{name}.cpp").write_text(
+            f'#include "{building.COMMON}"\nROSE_EXPORT int {name}() {{ return ANSWER; }}\n'
+        )
+    library = ctypes.CDLL(str(compiled_library(tmp_path / "cache")))
+    assert (library.answer(), library.other()) == (42, 42)
+    assert sum("header is read" in text for text in messages) == 1
+
+
+def test_the_sources_that_take_longest_are_there() -> None:
+    assert {f"{name}.cpp" for name in building.LONGEST} <= {
+        source.name for source in compiler.SOURCES.iterdir()
+    }
