@@ -20,7 +20,7 @@ from benchmarks.peers import (
     Vllm,
 )
 from benchmarks.shapes import shape_of, shape_of_file
-from core.gguf.file import SUFFIX
+from core.gguf.names import SUFFIX
 
 CONVERT = Path(__file__).with_name("to_gguf.py")
 

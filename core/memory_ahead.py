@@ -17,8 +17,8 @@ import threading
 HUGE_PAGE = 2 << 20
 """Bytes of a huge page on x86-64, and on arm64 with base pages of 4 KiB."""
 
-STEP = 8 * HUGE_PAGE
-"""Bytes that are touched between two looks at whether it is over."""
+STEP = 2 * HUGE_PAGE
+"""Bytes that are touched at a time. Meanwhile no other thread of the process can map memory."""
 
 _POPULATE_WRITE = 23
 """Advice to ``madvise``. Kernels before 5.14 refuse it, and pages are touched at use."""

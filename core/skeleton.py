@@ -12,7 +12,8 @@ from core.contract.config import ModelConfig, Quantization
 from core.gguf.families import family_of
 from core.gguf.file import GgufFile
 from core.model.devices import pick_dtype
-from core.model.gguf import find_gguf, gguf_dtype, stays_in_blocks
+from core.model.gguf import gguf_dtype, stays_in_blocks
+from core.model.gguf_source import find_gguf
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
 from core.model.loader import source_of

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from core import memory_ahead
 from core.contract.config import ModelConfig
+from core.gguf.names import SUFFIX, models_in, part_names
 from core.machine import ROOT, available_memory, num_cores, threads_by_node
 
 SMALLEST = 64 << 20
 """Bytes of weights below which it is not worth a thread."""
 
+WIDER_BLOCKS = 33 / 32
+"""By how much blocks of a GGUF file grow when they are packed: integers of 6 bits get a byte."""
+
 
 def touch_ahead(config: ModelConfig, root: Path = ROOT) -> None:
-    """Begin, if the model is a folder of safetensors that a CPU will pack as they are.
+    """Begin, if the model is a folder of safetensors, or a GGUF file, that a CPU packs as it is.
 
     Not on one core, which has other work; not with several NUMA nodes, where the thread that uses
     a page has to touch it first; and not where memory is scarce.
@@ -36,8 +41,27 @@ def _num_bytes(config: ModelConfig, root: Path) -> int:
         return 0
     if config.quantization != "none" or config.dtype != "auto":
         return 0
+    path = Path(config.model)
     try:
-        folder = Path(config.model).expanduser()
-        return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        path = path.expanduser()
+        blocks = _num_bytes_of(_gguf_parts(path, config.gguf_file))
+        return int(blocks * WIDER_BLOCKS) or _num_bytes_of(path.glob("*.safetensors"))
     except (OSError, RuntimeError):  # what loads the model says what is wrong with it
         return 0
+
+
+def _num_bytes_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _gguf_parts(path: Path, name: str | None) -> list[Path]:
+    """The parts of the GGUF file that a model is loaded from, if it is one that is here."""
+    if name is not None:
+        path /= name
+    elif (path / "config.json").exists():
+        return []
+    elif path.is_dir():
+        return [path / part for first in models_in(path) for part in part_names(first)]
+    if path.suffix != SUFFIX:
+        return []
+    return [path.with_name(part) for part in part_names(path.name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,9 @@ import numpy as np
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BlockMatrix, Bytes
 from core.gguf.metadata import Metadata
+from core.gguf.names import SUFFIX, part_names
 from core.gguf.reader import Header, TensorInfo, read_header
 
-SUFFIX = ".gguf"
-
-_SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_SPLITS = 9999
 
 
@@ -64,15 +61,6 @@ class GgufFile:
         if expected != len(tensors):
             raise ModelLoadError(f"the parts of {path} hold {len(tensors)} of {expected} tensors")
         return cls(path, metadata, tensors)
-
-
-def part_names(name: str) -> list[str]:
-    """Return the names of all parts of the split file that ``name`` belongs to, else ``name``."""
-    match = _SPLIT.fullmatch(name)
-    if match is None:
-        return [name]
-    count = match["count"]
-    return [f"{match['stem']}-{i:05}-of-{count}.gguf" for i in range(1, int(count) + 1)]
 
 
 def _other_parts(path: Path, metadata: Metadata) -> list[Path]:

@@ -16,7 +16,7 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.end_tokens import end_token_ids
 from core.gguf.families import family_of
-from core.gguf.file import SUFFIX, GgufFile, part_names
+from core.gguf.file import GgufFile
 from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
@@ -27,31 +27,6 @@ _GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
 
 _MAKERS = {torch.empty, torch.ones, torch.zeros}
 """What modules make their parameters with, before they are initialised."""
-
-_SIDECAR = "mmproj"
-"""How the names of files begin that hold a vision encoder beside a model."""
-
-
-def find_gguf(config: ModelConfig) -> Path | None:
-    """Return the GGUF file that the operator names, fetched if it is on the hub; None if none.
-
-    It is a path of such a file, ``gguf_file`` in a directory or a hub's repository, or the only one
-    in a directory without a config.json. Raises ModelLoadError.
-    """
-    if config.model is None:
-        if config.gguf_file is not None:
-            raise ModelLoadError("--gguf-file needs the directory or hub id that has the file")
-        return None
-    path = Path(config.model).expanduser()
-    if config.gguf_file is not None:
-        if not config.gguf_file.endswith(SUFFIX):
-            raise ModelLoadError(f"--gguf-file {config.gguf_file} does not end in {SUFFIX}")
-        return path / config.gguf_file if path.is_dir() else _fetched(config, config.gguf_file)
-    if config.model.endswith(SUFFIX):
-        return path
-    if path.is_dir() and not (path / "config.json").exists():
-        return _only_file(path)
-    return None
 
 
 def load_gguf(config: ModelConfig, path: Path, device: torch.device) -> Any:
@@ -195,23 +170,3 @@ def _type_of(file: GgufFile, device: torch.device) -> torch.dtype:
     if types <= {"F16", "F32"} and "F16" in types:
         return torch.float16
     return torch.float32 if device.type == "cpu" else torch.bfloat16
-
-
-def _only_file(folder: Path) -> Path | None:
-    """The GGUF file in a folder, or the first part of the split one; None if there is none."""
-    names = [file.name for file in sorted(folder.glob(f"*{SUFFIX}"))]
-    firsts = {part_names(name)[0] for name in names if not name.startswith(_SIDECAR)}
-    if len(firsts) > 1:
-        raise ModelLoadError(
-            f"{folder} has several GGUF files: name one of {', '.join(sorted(firsts))} with "
-            "--gguf-file"
-        )
-    return next((folder / name for name in firsts), None)
-
-
-def _fetched(config: ModelConfig, name: str) -> Path:
-    """Fetch a file and its other parts from the hub, or find them in the cache."""
-    from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
-
-    paths = {part: cached_file(config.model, part) for part in part_names(name)}
-    return Path(paths[name])

@@ -13,8 +13,8 @@ from core.gguf.export.keys import Described, describe_config
 from core.gguf.export.tensors import log_size, new_tensors
 from core.gguf.export.vocabulary import describe_tokenizer
 from core.gguf.export.writer import Writable, write_gguf
-from core.gguf.file import SUFFIX
 from core.gguf.mixes import MIXES, Mix
+from core.gguf.names import SUFFIX
 from core.model.export_check import check_config
 from core.model.loader import LoadedModel, load_model, source_of
 from core.model.prequantised import is_quantised

@@ -11,7 +11,8 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.checkpoint import STATE_DICT_SUFFIXES, load_pretrained, load_state_dict
 from core.model.devices import pick_device
-from core.model.gguf import find_gguf, load_gguf
+from core.model.gguf import load_gguf
+from core.model.gguf_source import find_gguf
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, describe
 from core.model.memory import enough_memory

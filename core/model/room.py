@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.gguf.file import part_names
+from core.gguf.names import part_names
 from core.machine import ROOT, available_memory, free_swap
 
 _LEAST_SHARES = {"int8": 0.25, "int4": 0.125, "fp8": 0.25, "bfloat16": 0.5, "float16": 0.5}

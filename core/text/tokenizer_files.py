@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import ModelLoadError, first_line
-from core.gguf.file import SUFFIX, GgufFile
+from core.gguf.file import GgufFile
+from core.gguf.names import SUFFIX
 from core.text.chat_templates import TEMPLATE_NAMES, named_template
 
 _FILES = ("*token*", "*vocab*", "*.model", "tekken.json")

@@ -12,10 +12,11 @@ from core import huge_pages, memory_ahead
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.load import load
-from core.memory_ahead import HUGE_PAGE, STEP
+from core.memory_ahead import HUGE_PAGE
 from core.model.budget import cache_budget
 
 STATUS = Path("/proc/self/statm")
+STEP = 8 * HUGE_PAGE
 SIZE = 4 * STEP
 
 pytestmark = pytest.mark.skipif(

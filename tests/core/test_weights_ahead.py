@@ -1,5 +1,7 @@
 """When memory for weights is touched in advance."""
 
+from pathlib import Path
+
 import pytest
 
 from core import memory_ahead, weights_ahead
@@ -35,6 +37,26 @@ def root(tmp_path_factory):
 
 
 def test_a_folder_of_weights_is(begun, folder, root):
+    touch_ahead(ModelConfig(model=folder, device="cpu"), root)
+    assert begun == [2 * KIB]
+
+
+@pytest.mark.parametrize(
+    ("model", "gguf_file"),
+    [("", None), ("m-00001-of-00002.gguf", None), ("", "m-00001-of-00002.gguf")],
+)
+def test_a_gguf_file_is_with_all_its_parts_and_room_to_widen(
+    begun, tmp_path, root, model, gguf_file
+):
+    for part in (1, 2):
+        (tmp_path / f"m-0000{part}-of-00002.gguf").write_bytes(b"x" * KIB)
+    config = ModelConfig(model=str(tmp_path / model), device="cpu", gguf_file=gguf_file)
+    touch_ahead(config, root)
+    assert begun == [int(2 * KIB * weights_ahead.WIDER_BLOCKS)]
+
+
+def test_a_gguf_file_beside_a_checkpoint_is_not_counted(begun, folder, root):
+    (Path(folder) / "m.gguf").write_bytes(b"x" * KIB)
     touch_ahead(ModelConfig(model=folder, device="cpu"), root)
     assert begun == [2 * KIB]
 

@@ -7,7 +7,7 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import Q4_K
-from core.gguf.file import GgufFile, part_names
+from core.gguf.file import GgufFile
 from core.gguf.values import values_of
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
@@ -39,8 +39,6 @@ def test_parts_of_a_split_file_are_one_model(tmp_path):
     file = GgufFile.open(write_parts(tmp_path))
     assert sorted(file.tensors) == ["t0", "t1", "t2"]
     assert [float(values_of(file.tensors[f"t{i}"].matrix())[0, 0]) for i in range(3)] == [0, 1, 2]
-    assert part_names("m-00002-of-00002.gguf") == ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
-    assert part_names("m.gguf") == ["m.gguf"]
 
 
 def refused(path) -> str:

@@ -1,0 +1,28 @@
+"""Names of GGUF files, and of the parts of split ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SUFFIX = ".gguf"
+
+_SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+_SIDECAR = "mmproj"
+"""How the names of files begin that hold a vision encoder beside a model."""
+
+
+def part_names(name: str) -> list[str]:
+    """Return the names of all parts of the split file that ``name`` belongs to, else ``name``."""
+    match = _SPLIT.fullmatch(name)
+    if match is None:
+        return [name]
+    count = match["count"]
+    return [f"{match['stem']}-{i:05}-of-{count}.gguf" for i in range(1, int(count) + 1)]
+
+
+def models_in(folder: Path) -> list[str]:
+    """Return the names of the models in a folder: of a split one that of its first part."""
+    names = (file.name for file in folder.glob(f"*{SUFFIX}"))
+    return sorted({part_names(name)[0] for name in names if not name.startswith(_SIDECAR)})

@@ -1,0 +1,49 @@
+"""find_gguf: where the GGUF file of a model is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.names import SUFFIX, models_in, part_names
+
+
+def find_gguf(config: ModelConfig) -> Path | None:
+    """Return the GGUF file that the operator names, fetched if it is on the hub; None if none.
+
+    It is a path of such a file, ``gguf_file`` in a directory or a hub's repository, or the only one
+    in a directory without a config.json. Raises ModelLoadError.
+    """
+    if config.model is None:
+        if config.gguf_file is not None:
+            raise ModelLoadError("--gguf-file needs the directory or hub id that has the file")
+        return None
+    path = Path(config.model).expanduser()
+    if config.gguf_file is not None:
+        if not config.gguf_file.endswith(SUFFIX):
+            raise ModelLoadError(f"--gguf-file {config.gguf_file} does not end in {SUFFIX}")
+        return path / config.gguf_file if path.is_dir() else _fetched(config, config.gguf_file)
+    if config.model.endswith(SUFFIX):
+        return path
+    if path.is_dir() and not (path / "config.json").exists():
+        return _only_file(path)
+    return None
+
+
+def _only_file(folder: Path) -> Path | None:
+    """The GGUF file in a folder, or the first part of the split one; None if there is none."""
+    firsts = models_in(folder)
+    if len(firsts) > 1:
+        raise ModelLoadError(
+            f"{folder} has several GGUF files: name one of {', '.join(firsts)} with --gguf-file"
+        )
+    return next((folder / name for name in firsts), None)
+
+
+def _fetched(config: ModelConfig, name: str) -> Path:
+    """Fetch a file and its other parts from the hub, or find them in the cache."""
+    from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
+
+    paths = {part: cached_file(config.model, part) for part in part_names(name)}
+    return Path(paths[name])
