@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,14 +167,33 @@ class _Products(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gemma3"])
-def test_a_proof_computes_the_values_of_every_matrix_once(family: str, tmp_path: Path) -> None:
+def test_the_values_of_one_matrix_of_a_kind_are_computed_once(family: str, tmp_path: Path) -> None:
     tensors = in_blocks(tensors_of_file(family))
     path = write_gguf(tmp_path / "m.gguf", values_of_file(family), tensors)
     model: Any = load_model(ModelConfig(model=str(path), device="cpu")).module
     hook = AttentionHook(model)
-    multiplied = {id(m.weight) for m in model.modules() if isinstance(m, BlockLinear)}
+    kinds = {
+        id(m.weight): (re.sub(r"\d+", "*", name), m.weight.type.name)
+        for name, m in model.named_modules()
+        if isinstance(m, BlockLinear)
+    }
     with _Products() as products:
         fuse_for_cpu(
             kernels(), model, list(zip(hook.modules, hook.layers, strict=True)), Format.FLOAT32
         )
-    assert products.counts == dict.fromkeys(multiplied, 1)
+    assert set(products.counts.values()) == {1}
+    assert {kinds[place] for place in products.counts} == set(kinds.values())
+
+
+def test_layers_of_one_kind_in_blocks_are_proved_once() -> None:
+    compiled = kernels()
+    assert compiled is not None
+    model: Any = copy.deepcopy(tiny_model("llama"))
+    quantise_to_blocks(compiled, model)
+    hook = AttentionHook(model)
+    with _Products() as products:
+        fuse_for_cpu(
+            compiled, model, list(zip(hook.modules, hook.layers, strict=True)), Format.FLOAT32
+        )
+    assert len(hook.layers) > 1
+    assert 0 < len(products.counts) < len(hook.layers) * 7

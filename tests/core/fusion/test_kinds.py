@@ -155,9 +155,11 @@ def test_one_of_a_kind_is_proved_unless_its_weights_matter(is_by_kind: bool) -> 
 
 @pytest.mark.parametrize(
     ("options", "is_by_kind"),
-    [({}, True), ({"is_int8": True}, False), ({"has_blocks": True}, False)],
+    [({}, True), ({"has_blocks": True}, True), ({"is_int8": True}, False)],
 )
-def test_quantised_weights_are_all_proved(options: dict[str, bool], is_by_kind: bool) -> None:
+def test_weights_that_are_rounded_are_all_proved(
+    options: dict[str, bool], is_by_kind: bool
+) -> None:
     proof = cpu_proof(**({"is_int8": False, "rounds_activations": False} | options))
     answers = iter([True, False])
     assert proof.once("a kind", lambda: next(answers))
