@@ -13,11 +13,11 @@ from core.gguf.families import family_of
 from core.gguf.file import GgufFile
 from core.model.devices import pick_dtype
 from core.model.gguf import gguf_dtype, stays_in_blocks
-from core.model.gguf_source import find_gguf
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
 from core.model.loader import source_of
 from core.model.modelling_import import import_modelling
+from core.model.source import find_gguf
 
 _BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61}
 """Of the matrices, by quantisation; int4 is 4 and 6 bits with their scales."""

@@ -19,9 +19,9 @@ from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.values import narrowest, values_of
 from core.kernels.cpu.library import kernels
 from core.model.devices import pick_dtype
-from core.model.gguf_source import find_gguf
 from core.model.hook import AttentionHook
 from core.model.loader import load_model
+from core.model.source import find_gguf
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
 from tests.support.gguf_models import (

@@ -1,12 +1,14 @@
-"""find_gguf: where the GGUF file of a model is."""
+"""Where a model's files are: its GGUF file, its configuration and its tokenizer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from core import builtin_model
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import SUFFIX, models_in, part_names
+from core.model.checkpoint import STATE_DICT_SUFFIXES
 
 
 def find_gguf(config: ModelConfig) -> Path | None:
@@ -29,6 +31,30 @@ def find_gguf(config: ModelConfig) -> Path | None:
     if path.is_dir() and not (path / "config.json").exists():
         return _only_file(path)
     return None
+
+
+def source_of(config: ModelConfig) -> str:
+    """Return where the model's config is, and its tokenizer by default.
+
+    It is a directory, a hub id or a GGUF file.
+    """
+    gguf = find_gguf(config)
+    if gguf is not None:
+        return str(gguf)
+    if config.model is None:
+        return str(builtin_model.path())
+    if is_state_dict(config):
+        if config.config is None or config.tokenizer is None:
+            raise ModelLoadError(
+                f"{config.model} is a bare state dict: it needs --config and --tokenizer"
+            )
+        return config.config
+    return config.model
+
+
+def is_state_dict(config: ModelConfig) -> bool:
+    """Whether the model is a bare state dict."""
+    return config.model is not None and config.model.endswith(STATE_DICT_SUFFIXES)
 
 
 def _only_file(folder: Path) -> Path | None:
