@@ -3,9 +3,10 @@
     python -m benchmarks.start_server [MODEL ...] [--rounds 3] [--imports 20] [-- flags of serve]
 
 Starts ``roseinfer serve MODEL`` in turns, each time a new process, by default for the built-in
-model (``-``) and the random GPT-2 and Qwen3-0.6B. Prints medians: until the socket listens, until
-the model is served, CPU seconds of the process until then, and the stages of loading as the server
-logs them. ``--imports N`` also lists the N packages whose modules take longest to import.
+model (``-``) and the random GPT-2 and Qwen3-0.6B; a MODEL may be a GGUF file. Prints medians: until
+the socket listens, until the model is served, CPU seconds of the process until then, the stages of
+loading as the server logs them, and milliseconds of the first answer and of later ones.
+``--imports N`` also lists the N packages whose modules take longest to import.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from bench.random_model import cached_random_model
 from benchmarks import host
+from benchmarks.post import post
 from benchmarks.process import ServerProcess, clean_environment
 
 BUILT_IN = "-"
@@ -30,6 +32,10 @@ BUILT_IN = "-"
 IMPORT_ALL = "import server.process; from transformers import AutoModelForCausalLM, AutoTokenizer"
 
 TIMEOUT = 120.0
+
+NUM_ANSWERS = 6
+
+REQUEST = {"prompt": "Once upon a time there was a fox", "max_tokens": 4, "temperature": 0}
 
 
 class Starting(ServerProcess):
@@ -65,7 +71,21 @@ def measure(model: str, flags: Sequence[str], log: Path) -> dict[str, float]:
         listening = server.seconds_until("Listening on", start)
         ready = server.seconds_until("Serving ", start)
         cpu, _ = host.tree_usage(server.pid)
-        return {"listening": listening, "ready": ready, "CPU s": cpu, **server.stages()}
+        answers = [_seconds_of_an_answer(server.url) for _ in range(NUM_ANSWERS)]
+        return {
+            "listening": listening,
+            "ready": ready,
+            "CPU s": cpu,
+            **server.stages(),
+            "first answer ms": 1e3 * answers[0],
+            "later ms": 1e3 * statistics.median(answers[1:]),
+        }
+
+
+def _seconds_of_an_answer(url: str) -> float:
+    start = time.perf_counter()
+    post(f"{url}/v1/completions", REQUEST)
+    return time.perf_counter() - start
 
 
 def slowest_imports(number: int) -> list[tuple[str, float]]:
