@@ -45,7 +45,7 @@ MAX_CHOICES = 128
 """Choices per prompt."""
 
 MAX_PROMPTS = 1024
-MAX_PROMPT_ITEMS = 2**22
+MAX_PROMPT_ITEMS = 2**20
 """Prompts, and token ids of one prompt."""
 
 MAX_STOP, MAX_STOP_LENGTH = 64, 1024
@@ -87,8 +87,9 @@ NESTED_FIELDS = (
 MAX_CONTAINERS = 400_000
 """Characters ``[`` and ``{`` of a body, those inside of texts included."""
 
-MAX_COMMAS = 4_000_000
-"""Characters ``,`` of a body, those inside of texts included."""
+MAX_COMMAS = 1_048_576
+"""Characters ``,`` of a body, those inside of texts included. The decoder holds the interpreter
+lock for 60 ms for as many token ids."""
 
 MAX_KEYS = 400_000
 """Keys of a body. There are no more than its colons, and no more than half of its quotation marks,

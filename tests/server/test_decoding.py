@@ -81,7 +81,7 @@ class TestSizes:
         [
             ("chat_template_kwargs", {"a": [[]] * 100_000}),
             ("tools", [{"type": "function", "function": {"name": "f", "description": LONG * 65}}]),
-            ("allowed_token_ids", [700] * 2**21 + [7] * 100),
+            ("allowed_token_ids", [123_456_789] * 900_000),
             ("custom_params", [LONG]),
             ("user", LONG),
         ],

@@ -6,6 +6,7 @@ from typing import Any
 
 from compat_tests.support.api import Json, user
 from compat_tests.support.http import encode
+from schemas.limits import MAX_COMMAS
 from tests.bystander.arena import Arena, attack
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
@@ -27,7 +28,7 @@ def large(arena: Arena) -> None:
     for body in (prompt(arena, text), prompt(arena, text, raw=True), prompt(arena, system=text)):
         arena.post(GENERATE, body, timeout=60)
     arena.post(GENERATE, prompt(arena, "a", suffix=text), timeout=60)
-    ids = b"5," * arena.amount(4_000_000) + b"5"
+    ids = b"5," * arena.amount(MAX_COMMAS) + b"5"
     arena.post(GENERATE, encode(prompt(arena))[:-1] + b',"context":[' + ids + b"]}", timeout=60)
     arena.post(CHAT, chat(arena, text), timeout=60)
     one = {"role": "user", "content": "a"}

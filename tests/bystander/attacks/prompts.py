@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compat_tests.support.http import encode
+from schemas.limits import MAX_COMMAS
 from tests.bystander.arena import CHAT, COMPLETIONS, Arena, attack
 
 
@@ -20,10 +21,12 @@ def token_strings(arena: Arena) -> None:
     arena.together(lambda _: arena.post("/tokenize", body, timeout=60), range(2))
 
 
-@attack("/detokenize of millions of ids")
+@attack("/detokenize of a million ids, and prompts of as many")
 def detokenize(arena: Arena) -> None:
-    ids = b"77," * arena.amount(4_000_000) + b"77"
-    arena.post("/detokenize", b'{"tokens":[' + ids + b"]}", timeout=60)
+    ids = b"77," * arena.amount(MAX_COMMAS - 1) + b"77"
+    for _ in range(4):
+        arena.post("/detokenize", b'{"tokens":[' + ids + b"]}", timeout=60)
+        arena.post(COMPLETIONS, b'{"prompt":[' + ids + b"]}", timeout=60)
 
 
 @attack("chat_template_kwargs with 18 MB of []", is_quick=True)
