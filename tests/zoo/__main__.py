@@ -22,6 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+import transformers.models.llama.modeling_llama  # noqa: F401 - what most families import, once
 from transformers.utils import logging
 
 from core.kernels.cpu.library import kernels
