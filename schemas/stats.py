@@ -41,12 +41,14 @@ class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
     """What the open requests hold. All are 0 when the server is idle.
 
     A ticket is a request between its headers and the last byte of its answer. Jobs are calls in
-    worker threads; those of clients that have left are abandoned.
+    worker threads; those of clients that have left are abandoned. `num_body_bytes` are of bodies
+    that were not decoded yet, `num_held_bytes` of decoded ones and of whole answers.
     """
 
     num_tickets: int
     num_choices: int
     num_body_bytes: int
+    num_held_bytes: int
     num_prompt_tokens: int
     num_output_tokens: int
     num_compilations: int

@@ -77,13 +77,22 @@ class OwningAnswer(Response[None], ABC):
 
 
 class WholeAnswer(OwningAnswer):
-    """One JSON object, sent when every choice has finished."""
+    """One JSON object, sent when every choice has finished.
+
+    ``on_rendered`` gets its size before it is sent, and may raise to refuse it.
+    """
 
     def __init__(
-        self, stream: ResponseStream, renderer: WholeRenderer, *, ignored: Sequence[str] = ()
+        self,
+        stream: ResponseStream,
+        renderer: WholeRenderer,
+        *,
+        ignored: Sequence[str] = (),
+        on_rendered: Callable[[int], None] = lambda _size: None,
     ) -> None:
         super().__init__(stream, media_type=JSON, ignored=ignored)
         self._renderer = renderer
+        self._on_rendered = on_rendered
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         with self._owned():
@@ -92,6 +101,7 @@ class WholeAnswer(OwningAnswer):
                 body = self._renderer.whole(outputs)
             else:
                 body = await _in_thread(self._renderer.whole, outputs)
+            self._on_rendered(len(body))
             await _start(send, JSON, {"content-length": str(len(body))})
             await _send_body(send, body, is_last=True)
 

@@ -21,6 +21,9 @@ class StrictRequest(Request[Any, Any, Any]):
     convert a body that already has the declared type.
     """
 
+    _whole: bytes | None = None
+    """The body once it was read; empty once it was decoded."""
+
     async def json(self) -> Any:
         """The body as the type of the handler's ``data``. Raises APIError.
 
@@ -30,7 +33,9 @@ class StrictRequest(Request[Any, Any, Any]):
         check_media_type(self.headers, is_open=is_open)
         field = self.route_handler.parsed_data_field
         assert field is not None
-        decoded = await self._decoded(await self.body(), field.annotation)
+        body, self._whole = await self.body(), b""
+        decoded = await self._decoded(body, field.annotation)
+        ticket_of(self.scope).decoded(decoded.size)
         report_ignored(self.scope, decoded.ignored)
         return decoded.request
 
@@ -45,5 +50,14 @@ class StrictRequest(Request[Any, Any, Any]):
         return decoded
 
     async def body(self) -> bytes:
-        """The bytes of the body. Raises APIError if the body is empty or incomplete."""
-        return await whole_body(super().body)
+        """The bytes of the body. Raises APIError if the body is empty or incomplete.
+
+        They are kept until ``json`` takes them. Litestar's method would keep them with the scope,
+        until the answer is sent.
+        """
+        if self._whole is None:
+            self._whole = await whole_body(self._read)
+        return self._whole
+
+    async def _read(self) -> bytes:
+        return b"".join([piece async for piece in self.stream()])

@@ -25,6 +25,7 @@ from schemas.limits import (
     MAX_KEYS,
     field_bytes,
 )
+from server.decoded_size import decoded_size
 from server.errors import APIError, invalid_body
 from server.ignored_fields import MAX_NAME_LENGTH
 
@@ -36,10 +37,12 @@ _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[T]):
-    """A request, and its top-level fields that the API does not have."""
+    """A request, its top-level fields that the API does not have, and its size."""
 
     request: T
     ignored: tuple[str, ...] = ()
+    size: int = 0
+    """Bytes that the request takes at most."""
 
 
 def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:
@@ -48,7 +51,7 @@ def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> D
         _check_size(body, type_)
     try:
         with _without_collections(body):
-            return Decoded(msgspec.json.decode(body, type=type_))
+            return Decoded(msgspec.json.decode(body, type=type_), size=decoded_size(body))
     except _ERRORS as error:
         unknown = _UNKNOWN.fullmatch(str(error))
         if unknown is None:
@@ -69,7 +72,7 @@ def _without_unknown(body: bytes, type_: type[T]) -> Decoded[T]:
             request = msgspec.json.decode(msgspec.json.encode(known), type=type_)
     except _ERRORS as error:
         raise invalid_body(error) from None
-    return Decoded(request, tuple(fields))
+    return Decoded(request, tuple(fields), decoded_size(body))
 
 
 def _check_size(body: bytes, type_: type[msgspec.Struct]) -> None:

@@ -22,6 +22,12 @@ from server.trimmer import Trimmer
 HELD_BODIES = 4
 """Bodies of the largest size that may be held at once."""
 
+DECODED_BODIES = 16
+"""Times the size of the largest body that decoded bodies and whole answers may take together."""
+
+MIN_MEMORY = 512 * 2**20
+"""Bytes that they may take at least."""
+
 MAX_COMPILATIONS = 32
 """Requests whose grammars are compiled or wait for that."""
 
@@ -51,6 +57,7 @@ class Serving:
         limits = Limits(
             choices=settings.engine.max_num_seqs + settings.max_queued_requests,
             body_bytes=HELD_BODIES * settings.max_body_size,
+            memory=max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
             prompt_tokens=settings.max_queued_prompt_tokens,
             output_tokens=settings.max_queued_output_tokens,
             compilations=MAX_COMPILATIONS,

@@ -24,6 +24,7 @@ def _admission(serving: Serving) -> AdmissionStats:
         num_tickets=admission.num_tickets,
         num_choices=admission.choices.held,
         num_body_bytes=admission.body_bytes.held,
+        num_held_bytes=admission.memory.held,
         num_prompt_tokens=admission.prompt_tokens.held,
         num_output_tokens=admission.output_tokens.held,
         num_compilations=admission.compilations.held,

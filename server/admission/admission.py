@@ -41,6 +41,13 @@ class Admission:
             never="The body has {} bytes; the server takes at most {}.",
             clock=clock,
         )
+        self.memory = Budget(
+            limits.memory,
+            name="memory",
+            full="Requests and their answers hold too much memory.",
+            never="The body may take {} bytes once it is decoded; the server takes at most {}.",
+            clock=clock,
+        )
         self.prompt_tokens = Budget(
             limits.prompt_tokens,
             name="prompt_tokens",
@@ -64,14 +71,19 @@ class Admission:
             never="This asks for {} grammars to be compiled; the server takes at most {}.",
             clock=clock,
         )
-        budgets = (
+        self._refused_by_budget = Counter({budget.name: 0 for budget in self.budgets})
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """All of them."""
+        return (
             self.choices,
             self.body_bytes,
+            self.memory,
             self.prompt_tokens,
             self.output_tokens,
             self.compilations,
         )
-        self._refused_by_budget = Counter({budget.name: 0 for budget in budgets})
 
     def refuse(self, budget: Budget) -> None:
         """Count a request that is refused because a budget is used up."""

@@ -22,7 +22,8 @@ SCOPE_KEY = "ticket"
 class Ticket:
     """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
 
-    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
+    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts,
+    the answer.
     Each step may raise QueueFull, or InvalidRequest for what never fits.
     """
 
@@ -84,25 +85,34 @@ class Ticket:
         self.trace.waits()
         return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
 
+    def decoded(self, num_bytes: int) -> None:
+        """Exchange the body for its objects, which take so many bytes at most.
+
+        They count until the end: what refers to a part of them, such as an answer that repeats
+        the request, keeps it so long.
+        """
+        self._admission.memory.check_possible(num_bytes)
+        self._take(self._admission.memory, num_bytes)
+        self._give_back_all(self._admission.body_bytes)
+
     def stored_found(self, num_bytes: int) -> None:
         """Count stored items that the body refers to, as if it contained them."""
         self.num_body_bytes += num_bytes
-        self._take(self._admission.body_bytes, num_bytes)
+        self._take(self._admission.memory, num_bytes)
 
-    def decoded(self, num_choices: int) -> None:
+    def chosen(self, num_choices: int) -> None:
         """Take the places of all choices. One was taken at the headers."""
         self._admission.choices.check_possible(num_choices)
         self._take(self._admission.choices, num_choices - 1)
 
     def translated(self, *, num_prompt_tokens: int, num_output_tokens: int) -> None:
-        """Exchange the body for its tokens. Output tokens are the most that may be generated."""
+        """Take the prompts' tokens, and the most that may be generated."""
         for budget, amount in (
             (self._admission.prompt_tokens, num_prompt_tokens),
             (self._admission.output_tokens, num_output_tokens),
         ):
             budget.check_possible(amount)
             self._take(budget, amount)
-        self._give_back_all(self._admission.body_bytes)
         self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
 
     @contextmanager
@@ -117,6 +127,11 @@ class Ticket:
     def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
         """Own the stream from now on. ``fail`` ends it with an error."""
         self._stream, self._fail = stream, fail
+
+    def rendered(self, num_bytes: int) -> None:
+        """Take the bytes of a whole answer, which a client may read slowly."""
+        memory = self._admission.memory
+        self._take(memory, min(num_bytes, memory.limit // 2))  # so that every one may be sent
 
     def choice_ended(self) -> None:
         """Return the place of one choice; with the last one, the tokens of all instead.

@@ -37,7 +37,7 @@ async def answer(
     Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
     After this no 4xx is possible.
     """
-    ticket.decoded(num_generations)
+    ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None
     turn = ticket.turn(priority or 0)
     lane = serving.lanes.of_size(ticket.num_body_bytes)
@@ -55,7 +55,7 @@ async def answer(
     ticket.trace.submitted(stream)
     renderer: Renderer = job.renderer if texts is None else HeardRenderer(job.renderer, texts)
     if not job.is_streamed:
-        return WholeAnswer(stream, renderer, ignored=job.ignored)
+        return WholeAnswer(stream, renderer, ignored=job.ignored, on_rendered=ticket.rendered)
     interval = serving.settings.keep_alive_interval
     return StreamAnswer(stream, renderer, keep_alive_interval=interval, ignored=job.ignored)
 

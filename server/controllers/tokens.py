@@ -38,6 +38,7 @@ class TokenController(Controller):
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
         body = await serving.lanes.tokens.run(ticket.turn(), tokenize, data, serving.model)
+        ticket.rendered(len(body))
         return Response(body, media_type=MediaType.JSON)
 
     @post(
@@ -54,4 +55,5 @@ class TokenController(Controller):
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
         body = await serving.lanes.tokens.run(ticket.turn(), detokenize, data, serving.model)
+        ticket.rendered(len(body))
         return Response(body, media_type=MediaType.JSON)

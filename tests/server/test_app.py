@@ -538,7 +538,7 @@ async def test_stats_have_exactly_these_bytes(start_app, engine):
         b'"num_preemptions":0,"num_aborts":0,"num_failed_steps":0,"num_prompt_tokens":0,"num_cached_tokens":0,'
         b'"num_output_tokens":0,"num_refused":0,"event_loop":'
         + msgspec.json.encode(exchange.json["event_loop"])
-        + b',"admission":{"num_tickets":0,"num_choices":0,"num_body_bytes":0,'
+        + b',"admission":{"num_tickets":0,"num_choices":0,"num_body_bytes":0,"num_held_bytes":0,'
         b'"num_prompt_tokens":0,"num_output_tokens":0,"num_compilations":0,"num_waiting_jobs":0,"num_running_jobs":0,'
         b'"num_abandoned_jobs":0}}'
     )

@@ -9,6 +9,7 @@ import pytest
 
 from core.text.tokenizer import Tokenizer
 from server.admission.checkpoint import checkpoint
+from server.decoded_size import decoded_size
 from server.translate.chat import translate_chat
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
@@ -39,6 +40,7 @@ def held(app):
         "tickets": admission.num_tickets,
         "choices": admission.choices.held,
         "bytes": admission.body_bytes.held,
+        "memory": admission.memory.held,
         "prompt_tokens": admission.prompt_tokens.held,
         "output_tokens": admission.output_tokens.held,
         "waiting": lanes.num_waiting,
@@ -68,6 +70,7 @@ class TestHeld:
             await engine.admit(4)
             running = held(app)
             assert (running["choices"], running["bytes"]) == (4, 0)
+            assert running["memory"] == decoded_size(body)
             assert running["output_tokens"] == 4 * 7
             assert running["prompt_tokens"] == sum(
                 len(r.prompt_token_ids) for r in engine.added[::2]
@@ -175,6 +178,43 @@ class TestRefusals:
         assert (exchange.status, exchange.json["error"]["param"]) == (400, param)
         assert "120" in exchange.json["error"]["message"]
         assert "100" in exchange.json["error"]["message"]
+        await free(app)
+
+    async def test_objects_that_never_fit_and_do_not_fit_now(self, start_app, engine, free):
+        """Cut to two tokens, a prompt of 100 kB is held as long as one that is not cut."""
+        app = await start_app(engine)
+        memory = app.litestar.state.serving.admission.memory
+        memory.limit = 150_000
+        fields = {"truncate_prompt_tokens": 2, "max_tokens": 1}
+        first = Exchange(
+            "POST",
+            COMPLETIONS,
+            chunks=[msgspec.json.encode({"prompt": "a" * 10**5} | fields)],
+            headers=JSON,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run, app)
+            await engine.admit(1)
+            assert 10**5 < memory.held < 110_000
+            again = await ask(app, "POST", COMPLETIONS, {"prompt": "a" * 10**5} | fields)
+            assert (again.status, again.headers["retry-after"]) == (429, "1")
+            never = await ask(app, "POST", COMPLETIONS, {"prompt": [5] * 3000})
+            assert never.status == 400
+            assert "150000" in never.json["error"]["message"]
+            first.disconnect()
+        await free(app)
+
+    async def test_a_whole_answer_is_held_until_it_is_read(self, start_app, free):
+        app = await start_app()
+        memory = app.litestar.state.serving.admission.memory
+        body = msgspec.json.encode({"prompt": "a" * 400, "return_token_strs": True})
+        exchange = Exchange("POST", "/tokenize", chunks=[body], headers=JSON)
+        exchange.block()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, app)
+            await until(lambda: exchange.is_blocked)
+            assert memory.held > decoded_size(body) + 400 * 4
+            exchange.disconnect()
         await free(app)
 
     async def test_tokens_that_do_not_fit_now(self, start_app, engine, free):

@@ -1,12 +1,14 @@
 import pytest
 
-from core.contract.errors import QueueFull
+from core.contract.errors import InvalidRequest, QueueFull
 from server.admission.admission import Admission
 from server.admission.limits import Limits
 from server.admission.ticket import Ticket
 from server.tenants.tenant import Tenant
 
-LIMITS = Limits(choices=4, body_bytes=100, prompt_tokens=100, output_tokens=100, compilations=1)
+LIMITS = Limits(
+    choices=4, body_bytes=100, memory=100, prompt_tokens=100, output_tokens=100, compilations=1
+)
 
 
 class Stream:
@@ -26,6 +28,7 @@ def held(admission):
     budgets = (
         admission.choices,
         admission.body_bytes,
+        admission.memory,
         admission.prompt_tokens,
         admission.output_tokens,
         admission.compilations,
@@ -49,20 +52,21 @@ def test_a_refused_growth_keeps_what_is_held_until_the_end(admission):
         one.translated(num_prompt_tokens=50, num_output_tokens=90)
         with pytest.raises(QueueFull):
             two.translated(num_prompt_tokens=40, num_output_tokens=20)
-        assert held(admission) == [2, 0, 90, 90, 0]
-    assert held(admission) == [0] * 5
+        assert held(admission) == [2, 60, 0, 90, 90, 0]
+    assert held(admission) == [0] * 6
     assert admission.num_refused == 1
 
 
 def test_the_last_choice_that_ends_returns_the_tokens_and_the_answer_keeps_a_place(admission):
     with ticket(admission, declared_bytes=60) as one:
-        one.decoded(2)
+        one.decoded(70)
+        one.chosen(2)
         one.translated(num_prompt_tokens=50, num_output_tokens=90)
         one.choice_ended()
-        assert held(admission) == [1, 0, 50, 90, 0]
+        assert held(admission) == [1, 0, 70, 50, 90, 0]
         one.choice_ended()
-        assert held(admission) == [1, 0, 0, 0, 0]
-    assert held(admission) == [0] * 5
+        assert held(admission) == [1, 0, 70, 0, 0, 0]
+    assert held(admission) == [0] * 6
 
 
 def test_a_stream_that_cannot_be_closed_keeps_nothing(admission):
@@ -74,7 +78,7 @@ def test_a_stream_that_cannot_be_closed_keeps_nothing(admission):
     one = ticket(admission, declared_bytes=60)
     with pytest.raises(RuntimeError), one:
         one.attach(stream, lambda _error: None)
-    assert held(admission) == [0] * 5
+    assert held(admission) == [0] * 6
     assert admission.num_tickets == 0
 
 
@@ -82,9 +86,9 @@ def test_a_ticket_that_is_refused_holds_nothing(admission):
     with ticket(admission, declared_bytes=60):
         with pytest.raises(QueueFull):
             ticket(admission, declared_bytes=60)
-        assert held(admission) == [1, 60, 0, 0, 0]
+        assert held(admission) == [1, 60, 0, 0, 0, 0]
         assert admission.num_tickets == 1
-    assert held(admission) == [0] * 5
+    assert held(admission) == [0] * 6
 
 
 def test_compilations_are_bounded(admission):
@@ -93,4 +97,29 @@ def test_compilations_are_bounded(admission):
             pass
         with two.compiling():
             assert admission.compilations.held == 1
-    assert held(admission) == [0] * 5
+    assert held(admission) == [0] * 6
+
+
+def test_objects_of_a_body_are_held_to_the_end_of_the_answer(admission):
+    with ticket(admission, declared_bytes=60) as one, ticket(admission) as two:
+        one.decoded(80)
+        assert held(admission)[1:3] == [0, 80]
+        with pytest.raises(QueueFull):
+            two.decoded(30)
+        one.stored_found(10)
+        one.translated(num_prompt_tokens=1, num_output_tokens=1)
+        one.choice_ended()
+        assert held(admission)[1:3] == [0, 90]
+        with pytest.raises(InvalidRequest, match=r"\b101 bytes.*\b100\b"):
+            two.decoded(101)
+    assert held(admission) == [0] * 6
+
+
+def test_a_whole_answer_is_held_until_it_is_sent_and_one_always_fits(admission):
+    with ticket(admission) as one, ticket(admission) as two, ticket(admission) as three:
+        one.rendered(10**9)
+        two.rendered(30)
+        with pytest.raises(QueueFull):
+            three.rendered(21)
+        assert admission.memory.held == 80
+    assert held(admission) == [0] * 6

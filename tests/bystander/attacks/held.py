@@ -1,0 +1,67 @@
+"""What requests hold after they were read, and answers that nobody reads."""
+
+from __future__ import annotations
+
+import contextlib
+
+from compat_tests.support.api import Json
+from compat_tests.support.http import Connection, ConnectionEnded, encode
+from compat_tests.support.waiting import pause
+from tests.bystander.arena import CHAT, COMPLETIONS, Arena, attack
+
+HOLDING = 3.0
+"""Seconds for which all connections stay open after the last was sent."""
+
+
+def hold(arena: Arena, requests: list[tuple[str, bytes]]) -> None:
+    """Send every request on a connection of its own, read the first bytes only, leave late."""
+    with contextlib.ExitStack() as stack:
+
+        def send(request: tuple[str, bytes]) -> None:
+            arena.sent()
+            try:
+                connection = stack.enter_context(arena.connect(receive_buffer=4096))
+                connection.send("POST", request[0], request[1])
+                arena.note(status_of_first_bytes(connection))
+            except (OSError, ConnectionEnded):
+                arena.note(0)
+
+        arena.together(send, requests, width=32)
+        pause(HOLDING)
+
+
+def status_of_first_bytes(connection: Connection) -> int:
+    head = connection.socket.recv(12)
+    return int(head[9:12]) if len(head) == 12 else 0
+
+
+def endless(fields: Json) -> bytes:
+    return encode({"max_tokens": 1900, "ignore_eos": True, "stream": True} | fields)
+
+
+@attack("300 prompts of 8 MB that are cut to eight tokens, and stay", may_refuse=True)
+def cut_prompts(arena: Arena) -> None:
+    """The text is not needed once it is cut, but its request goes on."""
+    text = "lorem ipsum dolor sit amet " * 300_000
+    cut = {"truncate_prompt_tokens": 8}
+    bodies = [
+        (CHAT, endless(arena.chat(text) | cut | {"max_tokens": 1900})),
+        (COMPLETIONS, endless({"prompt": text} | cut)),
+    ]
+    hold(arena, bodies * arena.amount(150))
+
+
+@attack("100 requests with 400,000 small objects each", may_refuse=True)
+def small_objects(arena: Arena) -> None:
+    """They take thirty times the bytes of their JSON."""
+    objects = b",".join([b'{"a":1}'] * 390_000)
+    tool = b'{"type":"function","function":{"name":"f","parameters":{"a":[' + objects + b"]}}}"
+    head = endless({"messages": [{"role": "user", "content": "hi"}]})[:-1]
+    body = head + b',"tool_choice":"none","tools":[' + tool + b"]}"
+    hold(arena, [(CHAT, body)] * arena.amount(100))
+
+
+@attack("100 answers of /tokenize, of 50 MB each, that nobody reads", may_refuse=True)
+def unread_tokens(arena: Arena) -> None:
+    body = encode({"prompt": "a b c d " * 480_000, "return_token_strs": True})
+    hold(arena, [("/tokenize", body)] * arena.amount(100))
