@@ -14,6 +14,7 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.devices import pick_dtype
 from core.model.load_bars import download_options
+from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import is_quantised, placement, quantisation_of
 
 STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
@@ -35,7 +36,8 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
         **download_options(source),
     )
     if method is None:
-        return load(dtype=dtype)
+        with QuickOnMeta():
+            return load(dtype=dtype)
     if config.quantization != "none":
         raise ModelLoadError(
             f"--quantization {config.quantization} is not supported with {source}, which is "
