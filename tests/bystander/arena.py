@@ -25,6 +25,9 @@ from compat_tests.support.waiting import pause
 ATTACKER = "127.0.0.2"
 """The address that attacks come from: another client than the bystanders."""
 
+LONGEST_FAULT = 3000
+"""Characters of a report: an answer, and the request that it was given to."""
+
 T = TypeVar("T")
 
 
@@ -54,14 +57,14 @@ class Arena:
     def fault(self, text: str) -> None:
         """Report what must not happen."""
         with self._lock:
-            self.faults.append(text[:500])
+            self.faults.append(text[:LONGEST_FAULT])
 
-    def note(self, status: int, text: str = "") -> None:
-        """Count an answer. A 5xx other than 503 is a fault."""
+    def note(self, status: int, text: str = "", *, sent: bytes = b"") -> None:
+        """Count an answer. A 5xx other than 503 is a fault; ``sent`` is what was answered so."""
         with self._lock:
             self.statuses[status] += 1
         if status >= 500 and status != 503 and not self.may_fail:
-            self.fault(f"{status}: {text}")
+            self.fault(f"{status}: {text}" + (f"\nto {sent!r}" if sent else ""))
 
     @contextmanager
     def connect(
@@ -127,7 +130,7 @@ class Arena:
                     answer += piece
         except OSError:
             pass
-        self.note(status_of(answer), answer[:300].decode(errors="replace"))
+        self.note(status_of(answer), answer[:300].decode(errors="replace"), sent=data)
         return bytes(answer)
 
     def all_at_once(self, requests: Sequence[bytes], *, wait: float) -> None:

@@ -279,9 +279,7 @@ class Stand:
         patience = BACK_SECONDS * self.slack(calm)
         left = self.wait_back(patience)
         back_seconds = clock.seconds
-        # The server returns freed memory a moment after its last request has ended.
-        while memory(self.server.pid) - memory_before > KEPT_BYTES / 2 and clock.seconds < patience:
-            pause(0.05)
+        kept = self.wait_kept(memory_before, patience - clock.seconds)
         outcome = Outcome(
             name=attack.name,
             seconds=seconds,
@@ -296,7 +294,7 @@ class Stand:
                 else 0
             ),
             back_seconds=back_seconds,
-            kept=max(0, memory(self.server.pid) - memory_before),
+            kept=kept,
             peak=max(0, peak.bytes - memory_before),
             broken=[*arena.faults[:3], *left],
         )
@@ -315,6 +313,16 @@ class Stand:
                 return left
             pause(0.02)
         return []
+
+    def wait_kept(self, before: int, seconds: float) -> int:
+        """Wait until memory is back; how many bytes more than ``before`` the server keeps.
+
+        It returns freed memory a moment after its last request has ended.
+        """
+        clock = Clock()
+        while memory(self.server.pid) - before > KEPT_BYTES / 2 and clock.seconds < seconds:
+            pause(0.05)
+        return max(0, memory(self.server.pid) - before)
 
     def _left(self) -> list[str]:
         first, now = self._first, Footprint.of(self.server)

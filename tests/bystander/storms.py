@@ -9,7 +9,7 @@ from compat_tests.support.api import Json
 from compat_tests.support.http import encode
 from tests.bystander import fuzz
 from tests.bystander.arena import CHAT, COMPLETIONS, Arena
-from tests.bystander.stand import Stand
+from tests.bystander.stand import Seen, Stand
 
 WIDTH = 16
 
@@ -30,13 +30,33 @@ def storm(stand: Stand, number: int, seed: int) -> Arena:
             width=WIDTH,
         )
     stalls = stand.server.stats()["event_loop"]["num_busy_stalls"] - before
-    assert not arena.faults, arena.faults[:5]
-    assert not seen.last.cuts, seen.last.cuts[:5]
-    assert not seen.last.num_changed
-    assert {status for status, _ in seen.last.chats} <= {200, 429}
-    assert {status for status, _ in seen.last.healths} <= {200}
-    assert stalls <= (0 if stand.size == 1 else 1), f"{stalls} busy stalls"
+    broken = [*arena.faults[:5], *broken_by(seen.last)]
+    if stalls > (0 if stand.size == 1 else 1):
+        broken.append(f"{stalls} busy stalls: {stand.server.stats()['event_loop']}")
+    assert not broken, report(broken, arena, seen.last)
     return arena
+
+
+def broken_by(seen: Seen) -> list[str]:
+    """What the bystanders must not have seen."""
+    broken = [f"a bystander was cut: {cut}" for cut in seen.cuts[:5]]
+    if seen.num_changed:
+        broken.append(f"the neighbour's text changed {seen.num_changed} times")
+    if odd := {status for status, _ in seen.chats} - {200, 429}:
+        broken.append(f"the tiny chat was answered {sorted(odd)}")
+    if odd := {status for status, _ in seen.healths} - {200}:
+        broken.append(f"/health was {sorted(odd)}")
+    return broken
+
+
+def report(broken: list[str], arena: Arena, seen: Seen) -> str:
+    """All that is known of a storm that broke something."""
+    lines = [
+        *broken,
+        f"{arena.num_sent} sent, answered {dict(arena.statuses)}",
+        f"gap {seen.gap:.3f} s, tiny chat {seen.chat:.3f} s, /health {seen.health:.3f} s",
+    ]
+    return "\n".join(lines)
 
 
 # Requests drawn by Hypothesis: the parts of HTTP and of JSON put together in odd ways.
@@ -120,9 +140,9 @@ def drawn(stand: Stand, number: int) -> None:
     @given(st.lists(odd_requests(), min_size=20, max_size=20))
     def send(batch: list[bytes]) -> None:
         arena.together(lambda data: arena.raw(data, wait=wait), batch, width=20)
-        assert not arena.faults, arena.faults[:5]
+        assert not arena.faults, "\n".join(arena.faults[:5])
 
     with stand.beside() as seen:
         send()
-    assert not seen.last.cuts
-    assert not seen.last.num_changed
+    broken = broken_by(seen.last)
+    assert not broken, report(broken, arena, seen.last)

@@ -1,4 +1,4 @@
-"""What requests hold after they were read, and answers that nobody reads."""
+"""What requests hold after they were read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from compat_tests.support.api import Json
 from compat_tests.support.http import Connection, ConnectionEnded, encode
 from compat_tests.support.waiting import pause
-from tests.bystander.arena import CHAT, COMPLETIONS, Arena, attack
+from tests.bystander.arena import CHAT, Arena, attack
 
 HOLDING = 3.0
 """Seconds for which all connections stay open after the last was sent."""
@@ -39,18 +39,6 @@ def endless(fields: Json) -> bytes:
     return encode({"max_tokens": 1900, "ignore_eos": True, "stream": True} | fields)
 
 
-@attack("300 prompts of 8 MB that are cut to eight tokens, and stay", may_refuse=True)
-def cut_prompts(arena: Arena) -> None:
-    """The text is not needed once it is cut, but its request goes on."""
-    text = "lorem ipsum dolor sit amet " * 300_000
-    cut = {"truncate_prompt_tokens": 8}
-    bodies = [
-        (CHAT, endless(arena.chat(text) | cut | {"max_tokens": 1900})),
-        (COMPLETIONS, endless({"prompt": text} | cut)),
-    ]
-    hold(arena, bodies * arena.amount(150))
-
-
 @attack("100 requests with 400,000 small objects each", may_refuse=True)
 def small_objects(arena: Arena) -> None:
     """They take thirty times the bytes of their JSON."""
@@ -59,9 +47,3 @@ def small_objects(arena: Arena) -> None:
     head = endless({"messages": [{"role": "user", "content": "hi"}]})[:-1]
     body = head + b',"tool_choice":"none","tools":[' + tool + b"]}"
     hold(arena, [(CHAT, body)] * arena.amount(100))
-
-
-@attack("100 answers of /tokenize, of 50 MB each, that nobody reads", may_refuse=True)
-def unread_tokens(arena: Arena) -> None:
-    body = encode({"prompt": "a b c d " * 480_000, "return_token_strs": True})
-    hold(arena, [("/tokenize", body)] * arena.amount(100))
