@@ -32,8 +32,13 @@ from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 
-MAX_ROWS = 256
-"""Query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache."""
+MAX_ROWS = 512
+"""Most query rows (tokens times query heads per kv head) of an item. They stay in the CPU cache,
+and each key is read once for all of them. Mirrors ``tiles::MAX_ROWS``
+in source/attention_tiles.h."""
+
+SPREAD_ROWS = 256
+"""The same, if there would be fewer items than keep all threads busy."""
 
 RUN_LENGTH = 128
 """Tokens of a run, rounded up to whole blocks. Also the unit of prefixes that are read once."""
@@ -115,8 +120,8 @@ def _max_partials(layer: LayerSpec, num_tokens: int, num_seqs: int, context: int
     """Most partial results of a step. Tokens with any read shared runs or are few; see _divide."""
     window = layer.sliding_window
     num_sharing = num_seqs if window is None and num_seqs > 1 else 0
-    num_cut = _tokens_per_item(layer) * ((_min_tasks() - 1) // layer.num_kv_heads)
-    reach = context if window is None else min(context, window + _tokens_per_item(layer))
+    num_cut = _tokens_per_item(layer, SPREAD_ROWS) * ((_min_tasks() - 1) // layer.num_kv_heads)
+    reach = context if window is None else min(context, window + _tokens_per_item(layer, MAX_ROWS))
     return min(num_tokens, max(num_sharing, num_cut)) * (reach // RUN_LENGTH + 2)
 
 
@@ -211,8 +216,13 @@ class _Plan:
         step.run_length = self.run_length
 
 
-def _tokens_per_item(layer: LayerSpec) -> int:
-    return max(1, MAX_ROWS // (layer.num_heads // layer.num_kv_heads))
+def _tokens_per_item(layer: LayerSpec, rows: int) -> int:
+    return max(1, rows // (layer.num_heads // layer.num_kv_heads))
+
+
+def _num_items(batch: ModelInput, tokens_per_item: int) -> int:
+    """Items of a step in which no sequences share runs."""
+    return int((-(-np.diff(batch.query_starts) // tokens_per_item)).sum())
 
 
 def _min_tasks() -> int:
@@ -226,13 +236,15 @@ def _run_blocks(block_size: int) -> int:
 
 def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
     """Divide the step into items."""
-    tokens_per_item = _tokens_per_item(layer)
+    wanted = -(-_min_tasks() // layer.num_kv_heads)
+    tokens_per_item = _tokens_per_item(layer, MAX_ROWS)
+    if _num_items(batch, tokens_per_item) < wanted:
+        tokens_per_item = _tokens_per_item(layer, SPREAD_ROWS)
     window, run = layer.sliding_window, _run_blocks(block_size)
     starts: list[int] = batch.query_starts.tolist()
     lens: list[int] = batch.context_lens.tolist()
     shared = _shared_runs(batch, block_size) if window is None and batch.num_seqs > 1 else None
-    num_items = sum(-(-n // tokens_per_item) for n in np.diff(batch.query_starts).tolist())
-    is_cut = num_items * layer.num_kv_heads < _min_tasks()
+    is_cut = _num_items(batch, tokens_per_item) < wanted
     work = _Items()
     for shared_run in shared.runs if shared else ():
         members = shared_run.members

@@ -55,10 +55,12 @@ class AttentionCall(ctypes.Structure):
         ("key", c_void_p),
         ("value", c_void_p),
         ("output", c_void_p),
+        ("rounded", c_void_p),
         ("query_token", c_int64),
         ("query_head", c_int64),
         ("key_token", c_int64),
         ("key_head", c_int64),
         ("value_token", c_int64),
         ("value_head", c_int64),
+        ("rounded_token", c_int64),
     )

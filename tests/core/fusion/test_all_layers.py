@@ -11,6 +11,7 @@ from core.contract.messages import StepOutput
 from core.engine import Engine
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.layer import FusedLayer
+from core.fusion.cpu.mixture import FusedMixture
 from core.kernels.cpu.library import kernels
 from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
@@ -63,6 +64,29 @@ def test_the_same_bits_as_layer_by_layer(family: str, fmt: Format) -> None:
     finally:
         torch.set_num_threads(threads)
     assert together == outputs(fused_engine(family, fmt, Timed))
+
+
+@each("family, fmt", [(f, fmt) for f in ("gpt2", "qwen3") for fmt in FORMATS])
+def test_a_feed_forward_block_has_the_bits_of_its_products(
+    family: str, fmt: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel writes the first product's result in the form in which the second reads it."""
+    is_equal: list[bool] = []
+    original = FusedLayer.forward
+
+    def forward(self: FusedLayer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        y = original(self, *args, **kwargs)
+        parts = self._parts
+        assert not isinstance(parts.mlp, FusedMixture)
+        products = parts.mlp(parts.second_norm(self.hidden))
+        is_equal.append(torch.equal(y[0], self.hidden + products))
+        return y
+
+    engine = fused_engine(family, fmt, Timed)
+    monkeypatch.setattr(FusedLayer, "forward", forward)
+    outputs(engine)
+    assert is_equal
+    assert all(is_equal)
 
 
 def test_threads_that_come_late_pass_the_same_stages() -> None:

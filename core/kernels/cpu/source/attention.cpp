@@ -15,23 +15,25 @@ constexpr int MANY = 64;  // rows that are computed at once without tiles: they 
 // few, since memory is read fastest if the heads of a block are read together.
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
+// Head by head: the lines of 16 tokens of a block and a head stay in the first-level cache.
 template <class L>
-void write_lanes(const AttentionCall& c, int64_t t) {
+void write_lanes(const AttentionCall& c, int64_t first, int64_t last) {
   using T = typename L::Stored;
   Layout<L> layout(c.block_size, c.head_dim, c.value_dim);
-  int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
-  for (int64_t h = 0; h < c.num_kv_heads; h++) {
-    int64_t line = (block * c.num_kv_heads + h) * c.block_size;
-    const float *key = c.key + t * c.key_token + h * c.key_head, *value = c.value + t * c.value_token + h * c.value_head;
-    T *keys = (T*)c.keys + line * c.head_dim, *values = (T*)c.values + line * c.value_dim;
-    if constexpr (std::is_same_v<L, Int8Lanes>) {
-      c.key_scales[line + offset] = write_int8(key, c.head_dim, keys, [&](int64_t d) { return layout.key(offset, d); });
-      c.value_scales[line + offset] =
-          write_int8(value, c.value_dim, values, [&](int64_t d) { return layout.value(offset, d); });
-    } else {
-      write_token(layout, offset, key, value, keys, values);
+  for (int64_t h = 0; h < c.num_kv_heads; h++)
+    for (int64_t t = first; t < last; t++) {
+      int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
+      int64_t line = (block * c.num_kv_heads + h) * c.block_size;
+      const float *key = c.key + t * c.key_token + h * c.key_head, *value = c.value + t * c.value_token + h * c.value_head;
+      T *keys = (T*)c.keys + line * c.head_dim, *values = (T*)c.values + line * c.value_dim;
+      if constexpr (std::is_same_v<L, Int8Lanes>) {
+        c.key_scales[line + offset] = write_int8(key, c.head_dim, keys, [&](int64_t d) { return layout.key(offset, d); });
+        c.value_scales[line + offset] =
+            write_int8(value, c.value_dim, values, [&](int64_t d) { return layout.value(offset, d); });
+      } else {
+        write_token(layout, offset, key, value, keys, values);
+      }
     }
-  }
 }
 
 #if defined(ROSE_TILES)
@@ -97,11 +99,11 @@ void attend_stages(team::Member& member, const AttentionCall& c) {
 
 }  // namespace
 
-void write_to_cache(const AttentionCall& c, int64_t token) {
+void write_to_cache(const AttentionCall& c, int64_t first, int64_t last) {
   switch (c.type) {
-    case CacheType::BFLOAT16: return write_lanes<BFloat16Lanes>(c, token);
-    case CacheType::INT8: return write_lanes<Int8Lanes>(c, token);
-    default: return write_lanes<Float32Lanes>(c, token);
+    case CacheType::BFLOAT16: return write_lanes<BFloat16Lanes>(c, first, last);
+    case CacheType::INT8: return write_lanes<Int8Lanes>(c, first, last);
+    default: return write_lanes<Float32Lanes>(c, first, last);
   }
 }
 
@@ -116,7 +118,7 @@ void attention_stages(team::Member& member, const AttentionCall& c) {
 ROSE_EXPORT void rose_attention(const AttentionCall* call) {
   const AttentionCall& c = *call;
   team::run(false, [&](team::Member& member) {
-    member.stage(c.step->num_tokens, [&](int64_t t, int64_t) { write_to_cache(c, t); });
+    runs_stage(member, c.step->num_tokens, [&](int64_t first, int64_t last) { write_to_cache(c, first, last); });
     attention_stages(member, c);
   });
 }

@@ -43,7 +43,8 @@ struct AttentionCall {
   const float* key;
   const float* value;
   float* output;  // [num_tokens, num_heads, value_dim]
-  int64_t query_token, query_head, key_token, key_head, value_token, value_head;
+  uint16_t* rounded;  // in place of output, or null: a token's heads in bfloat16. Then value_dim is a multiple of W
+  int64_t query_token, query_head, key_token, key_head, value_token, value_head, rounded_token;
 };
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -66,9 +67,14 @@ __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_
 
 // y = the weighted mean of the values. A sink takes its share of the weights.
 __attribute__((noinline)) inline void finish(const AttentionCall& c, int64_t token, int64_t head, const float* result) {
-  float* y = c.output + (token * c.num_heads + head) * c.value_dim;
   float total = result[1];
   if (c.sinks) total += std::exp(c.sinks[head] - result[0]);
+  if (c.rounded) {
+    uint16_t* y = c.rounded + token * c.rounded_token + head * c.value_dim;
+    for (int64_t d = 0; d < c.value_dim; d += W) store_rounded(y + d, load(result + 2 + d) / total);
+    return;
+  }
+  float* y = c.output + (token * c.num_heads + head) * c.value_dim;
   for (int64_t d = 0; d < c.value_dim; d++) y[d] = result[2 + d] / total;
 }
 

@@ -72,6 +72,26 @@ struct Layout {
   }
 };
 
+#if ROSE_WIDTH == 16 && defined(__AVX512BW__)
+#define ROSE_SCATTERS
+// Write pairs of dimensions of a key to every `stride`-th lane. `size` is a multiple of 32.
+ROSE_INLINE void put_pairs(const float* key, int64_t size, uint32_t* to, int64_t stride) {
+  const __m512i at = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                        _mm512_set1_epi32((int32_t)stride));
+  for (int64_t d = 0; d < size; d += 32, to += 16 * stride) {
+    __m256i low = _mm512_cvtepi32_epi16((__m512i)narrow(load(key + d)));
+    __m256i high = _mm512_cvtepi32_epi16((__m512i)narrow(load(key + d + 16)));
+    _mm512_i32scatter_epi32((int*)to, at, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), 4);
+  }
+}
+
+// Write a value to every other bfloat16. `size` is a multiple of 16.
+ROSE_INLINE void put_every_other(const float* value, int64_t size, uint16_t* to) {
+  for (int64_t d = 0; d < size; d += 16)
+    _mm512_mask_storeu_epi16(to + 2 * d, 0x55555555, (__m512i)narrow(load(value + d)));
+}
+#endif
+
 // Write the key and the value of a token, each to its block and kv head. Several threads may write tokens of
 // one lane: each writes only its own bytes.
 template <class L>
@@ -79,6 +99,12 @@ void write_token(const Layout<L>& layout, int64_t t, const float* key, const flo
                  typename L::Stored* values) {
   if constexpr (L::PER_LANE == 2) {
     if (layout.is_by_lane) {
+#if defined(ROSE_SCATTERS)
+      if (layout.key_size % 32 == 0) {
+        put_pairs(key, layout.key_size, (uint32_t*)keys + t, layout.block_size);
+        return put_every_other(value, layout.value_size, values + t / 2 * layout.value_size * 2 + t % 2);
+      }
+#endif
       for (int64_t d = 0; d < layout.key_size; d += 2)
         ((uint32_t*)keys)[d / 2 * layout.block_size + t] = narrow(key[d]) | (uint32_t)narrow(key[d + 1]) << 16;
       uint16_t* to = values + t / 2 * layout.value_size * 2 + t % 2;

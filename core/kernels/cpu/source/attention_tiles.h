@@ -12,7 +12,7 @@
 #if defined(ROSE_TILES)
 namespace tiles {
 
-constexpr int MAX_ROWS = 256;  // of an item
+constexpr int MAX_ROWS = 512;  // of an item, as in core/attention/cpu_backend.py
 
 inline bool support(const AttentionCall& c) {
   constexpr int64_t MOST = INT32_MAX / (32767 * 127) / 64 * 64;  // dimensions whose integer sum fits int32

@@ -32,6 +32,19 @@ struct Products {
     for (int i = 0; i < count; i++) prepare_row(jobs[i], t, prepared + starts[i]);
   }
 
+  // Let the products write their result where `next` has its rows prepared. Returns whether that is possible.
+  bool write_for(const Products& next, char* prepared) {
+    int64_t stride = 0;
+    uint16_t* rows = next.count == 1 ? rounded_rows(next.jobs[0], prepared, stride) : nullptr;
+    for (int i = 0; i < count; i++) if (jobs[i].N % PANEL) rows = nullptr;
+    if (!rows) return false;
+    for (int i = 0; i < count; i++) {
+      jobs[i].rounded = rows + (jobs[i].y - jobs[0].y);
+      jobs[i].ldy = stride;
+    }
+    return true;
+  }
+
   void stages(team::Member& member, const char* prepared) const {
     for (int i = 0; i < count; i++) product_stage(member, jobs[i], prepared + starts[i]);
   }
@@ -51,9 +64,9 @@ class Layer {
     norm_and_prepare(c_.first_norm, s_.x, products);
     products.stages(member_, prepared_);
     if (!s_.query && !attention) return;
-    tokens([&](int64_t t) {
-      if (s_.query) finish_heads(t);
-      if (attention) write_to_cache(*attention, t);
+    runs_stage(member_, s_.num_tokens, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; s_.query && t < last; t++) finish_heads(t);
+      if (attention) write_to_cache(*attention, first, last);
     });
   }
 
@@ -61,16 +74,21 @@ class Layer {
 
   // y, from what attention has computed.
   void end() {
-    multiply_rows({c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x});
+    Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x);
+    if (!is_attended_prepared_) prepare_rows(output, prepared_);
+    output.stages(member_, prepared_);
     if (c_.mixture) return end_mixture();
-    Products up(c_.up, s_.normed, s_.num_tokens, s_.inner);
+    Products up(c_.up, s_.normed, s_.num_tokens, s_.inner), down(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden);
+    char* inner = prepared_ + up.bytes;
+    bool is_prepared = up.write_for(down, inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
     up.stages(member_, prepared_);
-    multiply_rows({c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden});
+    if (!is_prepared) prepare_rows(down, inner);
+    down.stages(member_, inner);
   }
 
-  // `constant` with the queries, keys and values of `begin`.
-  AttentionCall attention(const AttentionCall& constant) const {
+  // `constant` with the queries, keys and values of `begin`, whose result is what `end` multiplies.
+  AttentionCall attention(const AttentionCall& constant) {
     AttentionCall a = constant;
     int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
     a.query_token = a.key_token = a.value_token = width_of(c_.projections);
@@ -86,6 +104,9 @@ class Layer {
       a.key_token = num_key;
     }
     a.output = s_.attended;
+    Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden);
+    if (output.count == 1 && c_.value_dim % W == 0) a.rounded = rounded_rows(output.jobs[0], prepared_, a.rounded_token);
+    is_attended_prepared_ = a.rounded;
     return a;
   }
 
@@ -96,6 +117,7 @@ class Layer {
   int64_t hidden_;
   int64_t* ends_;
   char* prepared_;
+  bool is_attended_prepared_ = false;
 
   template <class F>
   void tokens(F f) {
@@ -115,9 +137,8 @@ class Layer {
     });
   }
 
-  void multiply_rows(const Products& products) {
-    if (products.bytes) tokens([&](int64_t t) { products.prepare(t, prepared_); });
-    products.stages(member_, prepared_);
+  void prepare_rows(const Products& products, char* prepared) {
+    if (products.bytes) tokens([&](int64_t t) { products.prepare(t, prepared); });
   }
 
   // Apply norms and RoPE to the queries and keys of a token.
@@ -139,12 +160,11 @@ class Layer {
   }
 };
 
-// Bytes for the rows of any product of the layer, and for its mixture.
+// Bytes for the rows of any product of the layer, for those of `up` and `down` at once, and for its mixture.
 int64_t prepared_bytes(const LayerCall& c) {
   int64_t most = c.mixture ? mixture_bytes(*c.mixture, c.step->num_tokens) : 0;
-  for (const Matrix* m : {&c.projections, &c.output, &c.up, &c.down})
-    most = std::max(most, Products(*m, nullptr, c.step->num_tokens, nullptr).bytes);
-  return most;
+  auto bytes_of = [&](const Matrix& m) { return Products(m, nullptr, c.step->num_tokens, nullptr).bytes; };
+  return std::max({most, bytes_of(c.projections), bytes_of(c.output), bytes_of(c.up) + bytes_of(c.down)});
 }
 
 int64_t num_multiplications(const LayerCall& c) {

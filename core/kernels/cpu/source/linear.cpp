@@ -79,6 +79,20 @@ void prepare_row(const Job& job, int64_t row, char* prepared) {
   });
 }
 
+uint16_t* rounded_rows(const Job& job, char* prepared, int64_t& stride) {
+  if (is_in_blocks(job.format)) return nullptr;
+  return with_layout(job.format, [&](auto layout) -> uint16_t* {
+    using P = decltype(layout);
+    if constexpr (P::K_PER_STEP == 2 && P::SUMMED == ALL) {
+      if (job.K % (P::K_PER_STEP * P::STEPS)) return nullptr;  // rows are padded
+      Prepared<P> form(job);
+      stride = form.stride * P::K_PER_STEP;
+      return (uint16_t*)form.values(prepared);
+    }
+    return nullptr;
+  });
+}
+
 void product_stage(team::Member& member, const Job& job, const char* prepared) {
   if (job.M == 0) return;
   if (is_in_blocks(job.format)) return block_product_stage(member, job, prepared);

@@ -14,6 +14,8 @@ struct Job {
   float* y;
   int64_t ldy;
   const float* residual;  // in the layout of y; or null
+  // in place of y, or null: the result in bfloat16 as prepare_row would round it. Then N is a multiple of the panel
+  uint16_t* rounded = nullptr;
 };
 
 // Bytes for the rows of x in the form that the product multiplies; 0 if that is float32.
@@ -21,6 +23,10 @@ int64_t prepared_bytes(const Job& job);
 
 // Convert a row of x. `prepared` is aligned to a cache line.
 void prepare_row(const Job& job, int64_t row, char* prepared);
+
+// Where a row of x is prepared in bfloat16, and in `stride` the values from a row to the next. Who writes all rows there
+// need not call prepare_row. Null if rows are prepared in another form.
+uint16_t* rounded_rows(const Job& job, char* prepared, int64_t& stride);
 
 // Compute the product. All rows must have been prepared in earlier stages.
 void product_stage(team::Member& member, const Job& job, const char* prepared);

@@ -7,6 +7,8 @@
 #include "linear_job.h"
 #include "linear_rows.h"
 
+#include <optional>
+
 #if defined(ROSE_AMX)
 
 namespace amx {
@@ -94,16 +96,18 @@ ROSE_INLINE void add(Operands o, int64_t count, bool is_first, void* sums, Prefe
 }
 
 // The same for one of several groups of rows. The prefetches come after the products: before them, they take the buffers
-// that loads of tiles from the second-level cache wait for. Not inlined, so that the loop is in registers.
-template <class P, int CELLS>
-__attribute__((noinline)) inline void add_one_of_many(Operands o, int64_t count, bool is_first, void* sums,
-                                                      Prefetch& ahead) {
+// that loads of tiles from the second-level cache wait for. After the products of a tile of k, `beside` computes some
+// vectors: tiles and vectors are different units. Not inlined, so that the loop is in registers.
+template <class P, int CELLS, class B>
+__attribute__((noinline)) void add_one_of_many(Operands o, int64_t count, bool is_first, void* sums, Prefetch& ahead,
+                                               B& beside) {
   if (is_first) clear<CELLS>();
   else load_sums<CELLS>(sums);
   Prefetch own = ahead;
   for (int64_t t = 0; t < count; t++) {
     multiply<P, CELLS>(o);
     own.fetch();
+    beside.step();
   }
   ahead = own;
   store_sums<CELLS>(sums);
@@ -122,19 +126,42 @@ struct TiledProduct {
   static constexpr int64_t CELLS = 2 * amx::CELL;                        // floats or integers of their sums
   static constexpr int64_t RUN_TILES = IS_SPLIT ? P::SUMMED / P::K_PER_STEP / amx::STEPS : INT32_MAX;
   static constexpr int64_t CHUNK = IS_SPLIT ? 16 : 12;  // tiles of k whose weights the first-level cache keeps
-  static constexpr int64_t GROUP_BYTES = 64 << 10, BLOCK_BYTES = 1 << 20;
+  static constexpr int64_t GROUP_BYTES = 64 << 10, BLOCK_BYTES = 3 << 19;
   static constexpr int64_t NEAR = 4096;  // from weights to those that are prefetched for few rows, in bytes
 
   // A result of so many bytes is written past the caches: they would not keep it, and a store would read the line first.
   static constexpr int64_t STREAMED_BYTES = 4 << 20;
 
+  // Complete sums of rows, and where their results go.
+  struct Sums {
+    int64_t row = 0, rows = 0, tiles = 0;  // tiles of k up to the last one that was added
+    const PanelEnd* panel = nullptr;
+    const char* cells = nullptr;
+    float* folded = nullptr;  // of the runs before, IS_SPLIT only
+  };
+
+  // Computes the results of sums in equal parts, one after each tile of k of other rows.
+  struct Beside {
+    const TiledProduct& product;
+    const Sums& sums;
+    int64_t each, next = 0;
+    ROSE_INLINE_MEMBER void step() {
+      if (next >= sums.rows) return;
+      int64_t end = std::min(next + each, sums.rows);
+      product.finish_rows(sums, next, end);
+      next = end;
+    }
+  };
+
   Job job;
   Rows<P> all_rows;
-  int64_t tiles, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
+  int64_t tiles, chunk, panel_bytes, num_panels, group, groups_of_block, block, num_groups;
   bool is_streamed;
 
   TiledProduct(const Job& job, const Rows<P>& all_rows, int64_t num_threads) : job(job), all_rows(all_rows) {
     tiles = steps_of<P>(job.K) / amx::STEPS;
+    int64_t chunks = (tiles + CHUNK - 1) / CHUNK;
+    chunk = IS_SPLIT ? CHUNK : (tiles + chunks - 1) / chunks;
     panel_bytes = panel_bytes_of<P>(job.K);
     num_panels = (job.N + PANEL - 1) / PANEL;
     int64_t fair = num_panels / (num_threads * 4);
@@ -146,60 +173,74 @@ struct TiledProduct {
     is_streamed = job.M * job.ldy * (int64_t)sizeof(float) >= STREAMED_BYTES && can_stream(job);
   }
 
-  // Multiply up to ROWS rows by tiles `from` to `to` of a panel.
-  void multiply(int64_t row, int64_t rows, const char* w, int64_t from, int64_t to, void* sums, Prefetch& ahead) const {
+  // Multiply up to ROWS rows by tiles `from` to `to` of a panel, and compute the results that wait meanwhile.
+  void multiply(int64_t row, int64_t rows, const char* w, int64_t from, int64_t to, void* sums, Prefetch& ahead,
+                const Sums& waiting) const {
     int64_t ldx = all_rows.ldx * 4;
     const char* x = (const char*)(all_rows.x + row * all_rows.ldx) + from * 64 * P::PARTS;
     amx::Operands o{x, ldx, IS_SPLIT ? 64 : amx::ROWS * ldx, w + from * amx::WEIGHTS};
-    bool is_first = from % RUN_TILES == 0;
-    bool is_alone = ahead.end, has_two = IS_SPLIT || rows > amx::ROWS;
-    if (is_alone && has_two) amx::add<P, 2>(o, to - from, is_first, sums, ahead);
-    else if (is_alone) amx::add<P, 1>(o, to - from, is_first, sums, ahead);
-    else if (has_two) amx::add_one_of_many<P, 2>(o, to - from, is_first, sums, ahead);
-    else amx::add_one_of_many<P, 1>(o, to - from, is_first, sums, ahead);
+    bool is_first = from % RUN_TILES == 0, has_two = IS_SPLIT || rows > amx::ROWS;
+    if (ahead.end) {
+      if (has_two) amx::add<P, 2>(o, to - from, is_first, sums, ahead);
+      else amx::add<P, 1>(o, to - from, is_first, sums, ahead);
+      return;
+    }
+    Beside beside{*this, waiting, (waiting.rows + to - from - 1) / (to - from)};
+    if (has_two) amx::add_one_of_many<P, 2>(o, to - from, is_first, sums, ahead, beside);
+    else amx::add_one_of_many<P, 1>(o, to - from, is_first, sums, ahead, beside);
   }
 
-  // Write results of up to ROWS rows and a panel after the tiles before `t`, or keep them if there are more.
-  void finish_rows(int64_t row, int64_t rows, const PanelEnd& panel, int64_t t, const char* cells, float* folded) const {
+  // Write the results of rows `r` to `end` of complete sums, or keep them if there are more tiles of k. Not inlined, so
+  // that results have the same bits wherever they are computed.
+  __attribute__((noinline)) void finish_rows(const Sums& sums, int64_t r, int64_t end) const {
+    const PanelEnd& panel = *sums.panel;
     if constexpr (IS_SPLIT) {
-      int64_t run = (t - 1) / RUN_TILES;
-      const float* scales = all_rows.scales + row * all_rows.lds + run;
-      const int32_t *high = (const int32_t*)cells, *low = high + amx::CELL;
-      for (int64_t r = 0; r < rows; r++, high += PANEL, low += PANEL, folded += PANEL) {
+      int64_t run = (sums.tiles - 1) / RUN_TILES;
+      const float* scales = all_rows.scales + sums.row * all_rows.lds + run;
+      float* folded = sums.folded + r * PANEL;
+      const int32_t *high = (const int32_t*)sums.cells + r * PANEL, *low = high + amx::CELL;
+      for (; r < end; r++, high += PANEL, low += PANEL, folded += PANEL) {
         float scale = scales[r * all_rows.lds];
         vf a = vf{}, b = vf{};
         if (run) a = load(folded), b = load(folded + W);
         a += P::value(*(const vi*)high, *(const vi*)low) * scale;
         b += P::value(*(const vi*)(high + W), *(const vi*)(low + W)) * scale;
-        if (t == tiles) {
-          panel.finish(row + r, a, b);
+        if (sums.tiles == tiles) {
+          panel.finish(sums.row + r, a, b);
         } else {
           store(folded, a);
           store(folded + W, b);
         }
       }
     } else {
-      const float* sums = (const float*)cells;
-      for (int64_t r = 0; r < rows; r++, sums += PANEL) panel.finish(row + r, load(sums), load(sums + W));
+      const float* from = (const float*)sums.cells + r * PANEL;
+      for (; r < end; r++, from += PANEL) panel.finish(sums.row + r, load(from), load(from + W));
     }
   }
 
-  // Rows from `row` to `end`, and a panel.
-  void panel(int64_t row, int64_t end, int64_t panel, Prefetch& ahead, char* cells, float* folded) const {
+  // Rows from `row` to `end`, and a panel. The results of the last rows wait for the products of the next panel.
+  void panel(int64_t row, int64_t end, int64_t panel, const PanelEnd& results, Prefetch& ahead, char* cells, float* folded,
+             Sums& waiting) const {
     const char* w = job.weight + panel * panel_bytes;
-    PanelEnd results(job, panel, is_streamed);
     for (int64_t from = 0, to; from < tiles; from = to) {
-      to = end - row <= ROWS ? tiles : from + CHUNK;
+      to = end - row <= ROWS ? tiles : from + chunk;
       to = std::min({to, tiles, (from / RUN_TILES + 1) * RUN_TILES});
       bool is_done = to == tiles || to % RUN_TILES == 0;
       char* own = cells;
       float* kept = folded;
       for (int64_t r = row; r < end; r += ROWS, own += CELLS * 4, kept += CELLS) {
         int64_t rows = std::min(ROWS, end - r);
-        multiply(r, rows, w, from, to, own, ahead);
-        if (is_done) finish_rows(r, rows, results, to, own, kept);
+        multiply(r, rows, w, from, to, own, ahead, waiting);
+        waiting = {};
+        if (is_done) waiting = {r, rows, to, &results, own, kept};
+        if (ahead.end) finish_all(waiting);
       }
     }
+  }
+
+  void finish_all(Sums& waiting) const {
+    if (waiting.rows) finish_rows(waiting, 0, waiting.rows);
+    waiting = {};
   }
 
   // Few rows take the time of reading the weights, which are prefetched a little ahead. With more rows a part of the
@@ -214,7 +255,11 @@ struct TiledProduct {
     const char* then = next >= 0 && next < num_groups ? job.weight + next % groups_of_block * group * panel_bytes : w;
     Prefetch ahead{then, (amx::WEIGHTS / 64 + parts - 1) / parts};
     if (parts == 1) ahead = {std::min(w + NEAR, stop), amx::WEIGHTS / 64, stop, then};
-    for (int64_t p = first; p < last; p++) panel(row, end, p, ahead, cells, folded);
+    std::optional<PanelEnd> ends[2];
+    Sums waiting;
+    for (int64_t p = first; p < last; p++)
+      panel(row, end, p, ends[p % 2].emplace(job, p, is_streamed), ahead, cells, folded, waiting);
+    finish_all(waiting);
     if (is_streamed) _mm_sfence();
   }
 };

@@ -2,6 +2,7 @@
 #pragma once
 #include "epilogue.h"
 #include "linear.h"
+#include "linear_rows.h"
 
 namespace {
 
@@ -21,7 +22,9 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
 }
 
 // Whether whole vectors of a result can be written past the caches.
-inline bool can_stream(const Job& job) { return (uintptr_t)job.y % 64 == 0 && job.ldy * sizeof(float) % 64 == 0; }
+inline bool can_stream(const Job& job) {
+  return !job.rounded && (uintptr_t)job.y % 64 == 0 && job.ldy * sizeof(float) % 64 == 0;
+}
 
 // The columns of a panel: what is done with the sums of a row, and where the result goes. Streamed results are written past
 // the caches, and a fence must follow.
@@ -40,8 +43,8 @@ class PanelEnd {
     if (!is_plain) return finish_any(row, a, b);
     int64_t at = row * job.ldy + column;
     if (job.residual) a += load(job.residual + at), b += load(job.residual + at + W);
-    write(job.y + at, a, W);
-    write(job.y + at + W, b, W);
+    write(at, a, W);
+    write(at + W, b, W);
   }
 
  private:
@@ -50,16 +53,17 @@ class PanelEnd {
   bool is_plain, is_streamed;
   vf scale[2], bias[2];
 
-  inline __attribute__((always_inline)) void write(float* y, vf v, int64_t count) const {
+  inline __attribute__((always_inline)) void write(int64_t at, vf v, int64_t count) const {
+    if (job.rounded) return store_rounded(job.rounded + at, v);
 #if defined(ROSE_AMX)
-    if (is_streamed) return _mm512_stream_ps(y, (__m512)v);
+    if (is_streamed) return _mm512_stream_ps(job.y + at, (__m512)v);
 #endif
-    put(y, v, count);
+    put(job.y + at, v, count);
   }
 
   void finish_any(int64_t row, vf a, vf b) const {
     if (is_gated(job.epilogue)) {
-      write(job.y + row * job.ldy + panel * W, gate(job.epilogue, a, b), job.N / 2 - panel * W);
+      write(row * job.ldy + panel * W, gate(job.epilogue, a, b), job.N / 2 - panel * W);
       return;
     }
     int64_t at = row * job.ldy + column;
@@ -69,8 +73,8 @@ class PanelEnd {
       a += get(job.residual + at, left);
       b += get(job.residual + at + W, left - W);
     }
-    write(job.y + at, a, left);
-    write(job.y + at + W, b, left - W);
+    write(at, a, left);
+    write(at + W, b, left - W);
   }
 };
 

@@ -34,15 +34,6 @@ struct Prefetch {
 // padded with zeros to whole steps. Whole vectors are written.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}
 
-// Round to bfloat16. Products take subnormal numbers for zero, and so does AVX512-BF16's instruction.
-ROSE_INLINE void store_rounded(uint16_t* to, vf v) {
-#if ROSE_WIDTH == 16 && defined(__AVX512BF16__)
-  *(vh_u*)to = (vh_u)_mm512_cvtneps_pbh((__m512)v);
-#else
-  store(to, v);
-#endif
-}
-
 ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename PackedBFloat16::Activation* out, float*) {
   uint16_t* to = (uint16_t*)out;
   int64_t k = 0;

@@ -126,6 +126,15 @@ ROSE_INLINE vu narrow(vf v) {
 }
 ROSE_INLINE void store(uint16_t* p, vf v) { *(vh_u*)p = __builtin_convertvector(narrow(v), vh_u); }
 
+// Round to bfloat16. Products take subnormal numbers for zero, and so does AVX512-BF16's instruction.
+ROSE_INLINE void store_rounded(uint16_t* to, vf v) {
+#if ROSE_WIDTH == 16 && defined(__AVX512BF16__)
+  *(vh_u*)to = (vh_u)_mm512_cvtneps_pbh((__m512)v);
+#else
+  store(to, v);
+#endif
+}
+
 #if defined(__clang__)
 #define ROSE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
