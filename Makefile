@@ -93,19 +93,21 @@ test-deploy: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
 
 # The site, and the programs of the documentation that start servers, need more packages or install
-# into a clone. CI runs it. The package index that has just served the dependencies has these too,
-# so what fails there is an error. npm's registry is another one: if it does not answer, the
-# programs for Node are skipped with that reason.
+# into a clone. CI runs the site and the programs of the SDKs (.ci/run). The package index that has
+# just served the dependencies has these too, so what fails there is an error. npm's registry is
+# another one: if it does not answer, the programs for Node are skipped with that reason.
 test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
 	rm -rf build
 	$(PIP) install ".[docs]"
 	$(PYTEST) --dist=loadgroup tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
 
+# pip knows indexes of the machine that uv does not.
 $(VENV)-frameworks/.installed: docs/frameworks.txt
 	$(PYTHON) -m venv $(VENV)-frameworks
 	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check uv
 	$(VENV)-frameworks/bin/uv pip install --quiet --python $(VENV)-frameworks/bin/python \
-		-r docs/frameworks.txt
+		-r docs/frameworks.txt \
+		|| $(VENV)-frameworks/bin/pip install --quiet -r docs/frameworks.txt
 	rm -f $(VENV)-frameworks/no-node-packages
 	if npm view openai@6.49.0 version > /dev/null; \
 	then npm install --silent --no-fund --no-audit --prefix $(VENV)-frameworks \
