@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from core.gguf.blocks import BlockMatrix
+from core.gguf.modules import BlockLinear
 from core.kernels.cpu.grouped import GroupedWeight
 
 _INTERNAL = frozenset(vars(nn.Module()))
@@ -42,6 +43,8 @@ def _facts(module: nn.Module, *, is_attention: bool) -> tuple[Hashable, ...]:
     own = {name: value for name, value in vars(module).items() if name not in _INTERNAL}
     if LAYER_INDEX in own and (is_attention or not _reads_layer_index(type(module))):
         del own[LAYER_INDEX]
+    if type(module) is BlockLinear and module.bias is not None:  # no parameter, but a weight
+        own["bias"] = (tuple(module.bias.shape), module.bias.dtype)
     tensors = {**module._parameters, **module._buffers}  # noqa: SLF001 - without the children's
     has_hooks = any(getattr(module, name) for name in _HOOKS)
     is_mixed = bool(module._modules) and any(t is not None for t in tensors.values())  # noqa: SLF001

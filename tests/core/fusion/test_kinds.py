@@ -13,7 +13,10 @@ from torch import nn
 
 from core.fusion.kinds import kind_of
 from core.fusion.proof import Proof, cpu_proof
+from core.gguf.blocks import Q4_K, Q6_K, BlockType
+from core.gguf.modules import BlockLinear
 from tests.support.checkpoints import tiny_model
+from tests.support.gguf_blocks import random_matrix
 
 
 class Scaled(nn.Module):
@@ -128,6 +131,24 @@ def test_layers_are_of_as_many_kinds_as_the_model_has(family: str, count: int) -
     layers = tiny_model(family).model.layers
     kinds = {kind_of(layer, attention=layer.self_attn) for layer in layers}
     assert (len(layers), len(kinds)) == (4, count)
+
+
+def in_blocks(kind: BlockType, rows: int, bias: torch.Tensor | None = None) -> BlockLinear:
+    return BlockLinear(random_matrix(kind, rows, 256), bias)
+
+
+def test_blocks_make_a_kind_by_type_and_shape() -> None:
+    modules = [in_blocks(*each) for each in ((Q4_K, 3), (Q4_K, 3), (Q6_K, 3), (Q4_K, 4))]
+    kinds = [kind_of(module) for module in modules]
+    assert kinds[0] == kinds[1]
+    assert len(set(kinds)) == 3
+
+
+def test_a_bias_beside_blocks_makes_a_kind_by_type_and_shape() -> None:
+    biases = (torch.zeros(3), torch.ones(3), torch.zeros(1), torch.zeros(3).double(), None)
+    kinds = [kind_of(in_blocks(Q4_K, 3, bias)) for bias in biases]
+    assert kinds[0] == kinds[1]
+    assert len(set(kinds)) == 4
 
 
 def counted(proof: Proof) -> list[nn.Module]:
