@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from core.kernels.cpu.building import KernelsUnavailable, build
+from core.kernels.cpu.building import TIMEOUT, KernelsUnavailable, build
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -33,6 +34,9 @@ FLAGS = (
 )
 
 COMPILERS = ("c++", "g++", "clang++")
+
+POLL_INTERVAL = 0.1
+"""Seconds between two attempts to take a lock."""
 
 
 def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()) -> Path:
@@ -119,25 +123,45 @@ def _cache_candidates() -> list[Path]:
 
 @contextlib.contextmanager
 def _alone(library: Path) -> Iterator[None]:
-    """Let one process at a time into the block, where the file system has locks.
+    """Let one process at a time into the block, as long as none fails.
 
-    Raises OSError if the library's folder cannot be written to.
+    Where the file system has no locks all may enter, and so may one that has waited as long as a
+    compiler may run. Raises OSError if the library's folder cannot be written to.
     """
+    lock = library.with_suffix(".lock")
+    with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as file:
+        _wait_for(file)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # who waits for it finds the library all the same
+                lock.unlink()
+
+
+def _wait_for(file: IO[str]) -> None:
+    """Take the lock of a file, or wait for it until ``TIMEOUT``."""
+    if _try_lock(file):
+        return
+    logger.info("another process compiles these kernels; waiting for it")
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        time.sleep(POLL_INTERVAL)
+        if _try_lock(file):
+            return
+    logger.info("another process still compiles these kernels; compiling them too")
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Try to take the lock of a file; False if another process has it."""
     import fcntl  # noqa: PLC0415 - not on every system that imports this file
 
-    lock = library.with_suffix(".lock")
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logger.info("another process compiles these kernels; waiting for it")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        lock.unlink(missing_ok=True)  # whoever waits for it finds the library
-        os.close(handle)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # this file system has none
+    return True
 
 
 def _sources() -> list[Path]:

@@ -20,6 +20,7 @@ from core.kernels.cpu.building import KernelsUnavailable, build
 from core.kernels.cpu.compiler import cache_directories, compiled_library
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
+SEEN = SOURCE.replace("int", '__attribute__((visibility("default"))) int')
 
 
 @pytest.fixture
@@ -173,6 +174,32 @@ def test_a_file_system_without_locks_will_do(sources, tmp_path, monkeypatch) -> 
 
 
 @needs_compiler
+def test_a_lock_that_is_not_released_is_passed_over(sources, tmp_path, monkeypatch) -> None:
+    cache = tmp_path / "cache"
+    made = compiled_library(cache)
+    made.unlink()
+    monkeypatch.setattr(compiler, "TIMEOUT", 0.0)
+    with made.with_suffix(".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert compiled_library(cache) == made
+    assert list(cache.iterdir()) == [made]
+
+
+@needs_compiler
+def test_a_lock_file_that_stays_is_no_failure(sources, tmp_path, monkeypatch) -> None:
+    cache = tmp_path / "cache"
+
+    def build_beside_a_folder(*args: Any) -> Path:
+        [lock] = cache.glob("*.lock")
+        lock.unlink()
+        lock.mkdir()  # which cannot be unlinked
+        return build(*args)
+
+    monkeypatch.setattr(compiler, "build", build_beside_a_folder)
+    assert compiled_library(cache).exists()
+
+
+@needs_compiler
 def test_the_common_header_is_read_once_for_all_sources(sources, tmp_path, monkeypatch) -> None:
     messages: list[str] = []
     run = subprocess.run
@@ -195,6 +222,27 @@ def test_the_common_header_is_read_once_for_all_sources(sources, tmp_path, monke
     library = ctypes.CDLL(str(compiled_library(tmp_path / "cache")))
     assert (library.answer(), library.other()) == (42, 42)
     assert sum("header is read" in text for text in messages) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("makes_it", ['echo half > "$header"', 'exec {compiler} "$@"'])
+def test_a_precompiled_header_that_is_of_no_use_is_left_out(
+    sources, tmp_path, monkeypatch, makes_it
+) -> None:
+    """One for which the disk is too small, and one that no source can be compiled with."""
+    script = tmp_path / "c++"
+    real = compiler.find_compiler()
+    script.write_text(
+        '#!/bin/sh\nfor target; do :; done\nheader="$(dirname "$target")/precompiled.h.gch"\n'
+        f'case " $* " in *" c++-header "*) {makes_it.format(compiler=real)};; esac\n'
+        'if [ -e "$header" ]; then echo "error: no use" >&2; exit 1; fi\n'
+        f'exec {real} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: str(script))
+    (sources / building.COMMON).write_text("constexpr int ANSWER = 43;\n")
+    (sources / "answer.cpp").write_text(SEEN.replace("42", "ANSWER"))
+    assert ctypes.CDLL(str(compiled_library(tmp_path / "cache"))).answer() == 43
 
 
 def test_the_sources_that_take_longest_are_there() -> None:
