@@ -9,7 +9,7 @@ from torch.nn import init
 
 _OF_A_NUMBER = {
     *("div", "__truediv__", "__rdiv__", "__rtruediv__"),
-    *("mul", "__mul__", "__rmul__", "__pow__", "__rpow__", "reciprocal"),
+    *("mul", "__mul__", "__rmul__", "pow", "__rpow__", "reciprocal"),
 }
 """Names of functions that give a tensor of floats, with a number, another one of its kind."""
 
@@ -19,7 +19,7 @@ class QuickOnMeta(torch.overrides.TorchFunctionMode):
 
     transformers builds a model on that device before it assigns the weights of a checkpoint. To do
     arithmetic there, torch imports a package for symbolic algebra, which takes longer than to load
-    the weights of a small model. Of one thread.
+    the weights of a small model. It acts in the thread that enters it.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -32,8 +32,9 @@ class QuickOnMeta(torch.overrides.TorchFunctionMode):
             return _like(func(*args, **(kwargs | {"device": "cpu"})))
         elif func is torch.empty_like and kwargs.keys() <= {"dtype", "device"}:
             if args[0].is_meta and args[0].is_contiguous():
+                given = {name: value for name, value in kwargs.items() if value is not None}
                 return torch.empty(
-                    args[0].shape, **({"dtype": args[0].dtype, "device": "meta"} | kwargs)
+                    args[0].shape, **({"dtype": args[0].dtype, "device": "meta"} | given)
                 )
         elif not kwargs and getattr(func, "__name__", "") in _OF_A_NUMBER and _is_plain(args):
             return _like(args[0])

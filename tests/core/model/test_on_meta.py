@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from core.model.on_meta import QuickOnMeta
@@ -54,7 +55,9 @@ def test_results_on_meta_have_the_usual_shape_and_type() -> None:
             return [
                 *(layer.weight, layer.bias, torch.arange(3), 2.0**steps, steps / 8, 1.0 / steps),
                 *(steps * 2, whole / 2, whole * 2, steps + steps, steps.reciprocal()),
+                *(steps**2, 2 * steps, torch.mul(steps, 2), torch.div(steps, 2)),
                 *(torch.empty_like(steps), torch.empty_like(steps, dtype=torch.int8)),
+                *(torch.empty_like(steps, dtype=None), torch.empty_like(steps, device=None)),
             ]
 
     expected = made()
@@ -68,3 +71,28 @@ def test_results_on_meta_have_the_usual_shape_and_type() -> None:
     assert isinstance(found[0], nn.Parameter)
     assert real.weight.abs().sum() > 0, "what has memory is initialised"
     assert (copy.device.type, copy.shape) == ("cpu", found[3].shape)
+
+
+class _Computed(TorchDispatchMode):
+    """Names of what torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_arithmetic_with_numbers_is_left_out() -> None:
+    steps = torch.ones(4, dtype=torch.float64, device="meta")
+    with QuickOnMeta(), _Computed() as computed:
+        results = [
+            *(2.0**steps, steps**2, 2 * steps, steps * 2, steps / 8, 1.0 / steps),
+            *(torch.mul(steps, 2), torch.div(steps, 2), steps.reciprocal(), steps.pow(2)),
+        ]
+    assert computed.names == {"empty"}
+    assert {(t.shape, t.dtype, t.device) for t in results} == {
+        (steps.shape, steps.dtype, steps.device)
+    }
