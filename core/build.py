@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from core.assembly.attention import Instrument
 from core.assembly.runner import BuiltRunner, build_runner
 from core.assembly.sampler import build_sampler
+from core.assembly.scheduler import build_scheduler
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
 from core.engine import Engine
 from core.grammar.compiler import GrammarCompiler
-from core.kv.manager import KVCacheManager
 from core.model.limits import Limits
-from core.model.loader import LoadedModel, load_model, source_of
-from core.scheduler import Scheduler
+from core.model.loader import LoadedModel, load_model
+from core.model.source import source_of
 from core.stages import Stages
 from core.text.tokenizer import Tokenizer
 
@@ -74,20 +74,7 @@ def assemble(
     )
     sampler = build_sampler(model, compiler)
     built = build_runner(model, sampler, limits, config, quantization, instrument)
-    limits = built.limits
-    kv = KVCacheManager(
-        built.cache.num_blocks,
-        limits.block_size,
-        enable_prefix_caching=config.enable_prefix_caching,
-        windows=built.cache.windows,
-    )
-    scheduler = Scheduler(
-        kv,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        prefill_chunk_size=limits.prefill_chunk_size,
-        max_step_seconds=limits.max_step_seconds,
-    )
+    scheduler, kv = build_scheduler(built, enable_prefix_caching=config.enable_prefix_caching)
     engine = Engine(
         built.runner,
         scheduler,

@@ -15,9 +15,8 @@ from core.model.devices import pick_dtype
 from core.model.gguf import gguf_dtype, stays_in_blocks
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
-from core.model.loader import source_of
 from core.model.modelling_import import import_modelling
-from core.model.source import find_gguf
+from core.model.source import find_gguf, source_of
 
 _BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61}
 """Of the matrices, by quantisation; int4 is 4 and 6 bits with their scales."""

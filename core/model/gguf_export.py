@@ -16,9 +16,9 @@ from core.gguf.export.writer import Writable, write_gguf
 from core.gguf.mixes import MIXES, Mix
 from core.gguf.names import SUFFIX
 from core.model.export_check import check_config
-from core.model.loader import LoadedModel, load_model, source_of
+from core.model.loader import LoadedModel, load_model
 from core.model.prequantised import is_quantised
-from core.text.tokenizer_files import load_tokenizer
+from core.model.tokenizer import tokenizer_of
 
 _QUANTIZATION_VERSION = 2
 """ggml's version of the layouts of blocks."""
@@ -62,11 +62,7 @@ def _check(config: ModelConfig, path: Path) -> None:
 def _metadata(
     config: ModelConfig, loaded: LoadedModel, described: Described, mix: Mix
 ) -> dict[str, Writable]:
-    tokenizer = load_tokenizer(
-        config.tokenizer or source_of(config),
-        trust_remote_code=config.trust_remote_code,
-        chat_template=config.chat_template,
-    )
+    tokenizer = tokenizer_of(config)
     model: Any = loaded.module
     num_rows = len(model.get_input_embeddings().weight)
     return {

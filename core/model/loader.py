@@ -19,7 +19,7 @@ from core.model.prequantised import move
 from core.model.room import check_room
 from core.model.source import find_gguf, is_state_dict, source_of
 
-__all__ = ["LoadedModel", "load_model", "source_of"]
+__all__ = ["LoadedModel", "load_model"]
 
 
 def load_model(config: ModelConfig) -> LoadedModel:
