@@ -14,7 +14,7 @@ SMALLEST = 64 << 20
 """Bytes of weights below which it is not worth a thread."""
 
 WIDER_BLOCKS = 33 / 32
-"""By how much blocks of a GGUF file grow when they are packed: integers of 6 bits get a byte."""
+"""By how much blocks of a GGUF file grow at most when packed: integers of 6 bits get a byte."""
 
 
 def touch_ahead(config: ModelConfig, root: Path = ROOT) -> None:
@@ -61,7 +61,8 @@ def _gguf_parts(path: Path, name: str | None) -> list[Path]:
     elif (path / "config.json").exists():
         return []
     elif path.is_dir():
-        return [path / part for first in models_in(path) for part in part_names(first)]
+        firsts = models_in(path)
+        return [path / part for part in part_names(firsts[0])] if len(firsts) == 1 else []
     if path.suffix != SUFFIX:
         return []
     return [path.with_name(part) for part in part_names(path.name)]

@@ -16,8 +16,8 @@ from core.memory_ahead import HUGE_PAGE
 from core.model.budget import cache_budget
 
 STATUS = Path("/proc/self/statm")
-STEP = 8 * HUGE_PAGE
-SIZE = 4 * STEP
+PART = 8 * HUGE_PAGE
+SIZE = 4 * PART
 
 pytestmark = pytest.mark.skipif(
     not STATUS.exists() or not hasattr(mmap, "MADV_HUGEPAGE"), reason="needs Linux' huge pages"
@@ -46,20 +46,20 @@ def test_what_is_taken_is_resident_already_and_the_rest_is_returned():
     memory_ahead.begin(SIZE)
     touched(memory_ahead.current())
     assert resident() - before > 0.9 * SIZE
-    array, neighbour = huge_pages.zeros(STEP), huge_pages.zeros(64)
+    array, neighbour = huge_pages.zeros(PART), huge_pages.zeros(64)
     assert array.data_ptr() % HUGE_PAGE == 0
     memory_ahead.end()
-    assert abs(resident() - before - STEP) < STEP // 2, "what was taken stays"
+    assert abs(resident() - before - PART) < PART // 2, "what was taken stays"
     assert not array.any()
     del array
     gc.collect()
-    assert resident() - before < STEP // 2, "it goes with its last view"
+    assert resident() - before < PART // 2, "it goes with its last view"
     assert not neighbour.any()
 
 
 def test_arrays_lie_side_by_side_and_are_zeroed():
     memory_ahead.begin(SIZE)
-    first, second = huge_pages.zeros(1000), huge_pages.zeros(STEP)
+    first, second = huge_pages.zeros(1000), huge_pages.zeros(PART)
     assert second.data_ptr() - first.data_ptr() == 1024
     first.fill_(1)
     second.fill_(2)
@@ -83,10 +83,10 @@ def test_pages_that_others_use_are_not_returned():
 
 
 def test_what_does_not_fit_is_taken_elsewhere():
-    memory_ahead.begin(STEP)
-    large = huge_pages.zeros(2 * STEP)
+    memory_ahead.begin(PART)
+    large = huge_pages.zeros(2 * PART)
     assert not large.any()
-    assert memory_ahead.current().take(STEP) is not None
+    assert memory_ahead.current().take(PART) is not None
     assert memory_ahead.current().take(1) is None
     memory_ahead.end()
     assert memory_ahead.current() is None

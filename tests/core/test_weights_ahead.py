@@ -61,6 +61,13 @@ def test_a_gguf_file_beside_a_checkpoint_is_not_counted(begun, folder, root):
     assert begun == [2 * KIB]
 
 
+def test_a_folder_of_several_gguf_files_is_left_to_the_loader(begun, tmp_path, root):
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.gguf").write_bytes(b"x" * KIB)
+    touch_ahead(ModelConfig(model=str(tmp_path), device="cpu"), root)
+    assert begun == []
+
+
 @pytest.mark.parametrize(
     "fields",
     [
