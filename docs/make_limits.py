@@ -159,7 +159,8 @@ server and are not configurable.
 A body has at most {limits.MAX_CONTAINERS:,} of the characters `[` and `{{` and at most
 {limits.MAX_COMMAS:,} commas. It has at most {limits.MAX_KEYS:,} colons or twice as many quotation
 marks. One with unknown fields has at most {limits.MAX_COLONS:,} colons. Characters inside of texts
-count. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
+count. So all lists of token ids of a body have about a million ids together: send more of them in
+several requests, or as texts. A completion request has at most {limits.MAX_PROMPTS:,} prompts,
 and a bad word at most {limits.MAX_BAD_WORD_TOKENS} tokens. The signatures of a Messages request
 carry at most {limits.MAX_UNPACKED:,} bytes of thinking together. The JSON of a top-level field
 has at most {limits.DEFAULT_FIELD_BYTES:,} bytes, except for `messages`, `system`, `prompt`,

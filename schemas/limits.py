@@ -87,7 +87,7 @@ NESTED_FIELDS = (
 MAX_CONTAINERS = 400_000
 """Characters ``[`` and ``{`` of a body, those inside of texts included."""
 
-MAX_COMMAS = 1_048_576
+MAX_COMMAS = MAX_PROMPT_ITEMS + 1024
 """Characters ``,`` of a body, those inside of texts included. The decoder holds the interpreter
 lock for 60 ms for as many token ids."""
 

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from core.contract.messages import EngineRequest
 
 
+SPARE = 64
+"""Entries for removed texts that a heap may have beyond as many as for those that wait."""
+
+
 @dataclass(slots=True)
 class _Line:
     """The texts of one tenant. The heap may name texts that were removed."""
@@ -22,8 +26,8 @@ class _Line:
 class WaitingTexts:
     """Tenants take turns; of one tenant, lower priorities go first, equal ones in order of arrival.
 
-    Each operation costs at most the logarithm of the tenant's texts, spread over its calls.
-    Core thread only, except ``len``.
+    An operation costs the logarithm of the tenant's texts on average, and ``remove`` a look at each
+    tenant. Core thread only, except ``len``.
     """
 
     def __init__(self) -> None:
@@ -35,6 +39,11 @@ class WaitingTexts:
 
     def __bool__(self) -> bool:
         return bool(self._lines)
+
+    @property
+    def num_entries(self) -> int:
+        """Entries of all heaps, with those for removed texts."""
+        return sum(len(line.heap) for line in self._lines.values())
 
     def add(self, request: EngineRequest) -> None:
         """Put a text at the end of its priority. Its id must be new."""
@@ -48,6 +57,9 @@ class WaitingTexts:
             if line.requests.pop(request_id, None) is not None:
                 if not line.requests:
                     del self._lines[tenant]
+                elif len(line.heap) > 2 * len(line.requests) + SPARE:
+                    line.heap = [entry for entry in line.heap if entry[2] in line.requests]
+                    heapq.heapify(line.heap)
                 return True
         return False
 

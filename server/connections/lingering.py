@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
+from collections import OrderedDict
 
 from server.connections.timer import Timer
 
-MAX_DRAINED = 64 * 1024
+MAX_DRAINED = 1024 * 1024
 """Bytes that a client may still send before it has read its answer."""
+
+PIECE = 64 * 1024
+"""Bytes that are dropped in one turn of the loop."""
+
+MIN_WAIT = 0.1
+"""Seconds between two looks at those whose time may be over."""
 
 
 class Lingering:
@@ -23,7 +31,7 @@ class Lingering:
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._loop = loop
         self._seconds = seconds
-        self._since: dict[socket.socket, float] = {}  # the oldest first
+        self._since: OrderedDict[socket.socket, float] = OrderedDict()  # the oldest first
         self._num_drained: dict[socket.socket, int] = {}
         self._timer = Timer(loop)
 
@@ -65,7 +73,7 @@ class Lingering:
         data = b""
         with contextlib.suppress(OSError):  # reset
             try:
-                data = connection.recv(MAX_DRAINED)
+                data = connection.recv(PIECE)
             except (BlockingIOError, InterruptedError):
                 return
         self._num_drained[connection] += len(data)
@@ -75,11 +83,14 @@ class Lingering:
     def _end_late(self) -> None:
         """Close those whose time is over."""
         now = self._loop.time()
-        for connection, since in list(self._since.items()):
-            if now - since < self._seconds:
-                self._timer.start(since + self._seconds - now, self._end_late)
-                return
+        late = itertools.takewhile(
+            lambda item: now - item[1] >= self._seconds, self._since.items()
+        )
+        for connection, _ in list(late):
             self._close(connection)
+        if self._since:
+            first = next(iter(self._since.values()))
+            self._timer.start(max(first + self._seconds - now, MIN_WAIT), self._end_late)
 
     def _close(self, connection: socket.socket) -> None:
         del self._since[connection], self._num_drained[connection]

@@ -76,26 +76,31 @@ class Porch:
     def arrive(self, connection: socket.socket, head: bytes | None) -> None:
         """Take a connection. ``head`` is what ``peek`` has found."""
         # Held connections have descriptors too, so they may only fill half of the limit.
-        may_hold = 2 * self._num_accepted < self._gate.limit
+        may_hold = 2 * (self._gate.num_open + len(self)) < self._gate.limit
         if head is None and may_hold and self._door.is_full():
             self._held[connection] = self._loop.time()
             self._look_soon()
+            self._give_descriptors()
             return
         self._line[connection] = self._loop.time()
         self._admit_probe(connection, head)
         self.let_in_waiting()
-        while self._line and self._num_accepted > self._most:
+        self._give_descriptors()
+        self._make_room()
+
+    def _give_descriptors(self) -> None:
+        """End the oldest while more than ``_most`` connections have a descriptor.
+
+        Those that linger go first, then those that wait are refused.
+        """
+        while self._gate.num_open + len(self) + len(self._lingering) > self._most:
             if self._lingering.end_oldest():
                 continue
+            if not self._line:
+                return
             oldest = next(iter(self._line))
             if not self._admit_probe(oldest, peek(oldest)):
                 self._refuse(oldest)
-        self._make_room()
-
-    @property
-    def _num_accepted(self) -> int:
-        """Connections that have a descriptor."""
-        return self._gate.num_open + len(self) + len(self._lingering)
 
     def let_in_waiting(self) -> None:
         """Let those in for which there is room, a few in this turn and others in later ones."""

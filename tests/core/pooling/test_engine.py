@@ -206,8 +206,28 @@ def test_a_step_is_bounded_by_time(monkeypatch):
     driven.add(request("b", tenant="b", length=10))
     driven.step()
     driven.step()
-    assert "b" in runner.batches[1] + runner.batches[2]
+    assert "b" in runner.batches[1]
     assert {len(batch) for batch in runner.batches[1:]} == {10}  # 100 tokens take 0.1 s
+
+
+def test_a_long_text_goes_before_a_short_one_once():
+    runner = Runner()
+    driven = engine(runner)
+    for number in range(3):
+        driven.add(request(f"a{number}", tenant="a", length=90))
+    driven.step()
+    driven.add(request("b", tenant="b", length=20))
+    finished(driven)
+    assert runner.batches == [["a0"], ["a1"], ["b"], ["a2"]]
+
+
+def test_removed_texts_leave_no_trace():
+    waiting = WaitingTexts()
+    waiting.add(request("stays", priority=0))
+    for number in range(10_000):
+        waiting.add(request(f"r{number}", priority=1))
+        assert waiting.remove(f"r{number}")
+    assert waiting.num_entries < 100
 
 
 def test_many_texts_wait_without_being_searched():

@@ -1,5 +1,6 @@
 """Connections that are ended after an answer. TCP, as with a real client; scripted time."""
 
+import select
 import socket
 import struct
 
@@ -7,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from server.connections.lingering import MAX_DRAINED, Lingering
+from server.connections.lingering import MAX_DRAINED, PIECE, Lingering
 from tests.support.engines import DEADLINE
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +87,26 @@ async def test_one_that_has_reset_is_no_fault(lingering, pair):
     lingering.end(ours)
     await until(lambda: not len(lingering))
     assert ours.fileno() == -1
+
+
+async def test_one_that_resets_later_is_no_fault(lingering, pair):
+    ours, client = pair
+    answer(lingering, ours)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    await until(lambda: not len(lingering))
+    assert ours.fileno() == -1
+
+
+async def test_a_large_body_that_was_sent_before_the_answer(lingering, pair):
+    ours, client = pair
+    client.setblocking(False)
+    assert client.send(b"x" * 150_000) > PIECE
+    answer(lingering, ours)
+    await until(lambda: not select.select([ours], [], [], 0)[0])
+    client.settimeout(DEADLINE)
+    assert client.recv(65536) == ANSWER
+    assert client.recv(1) == b""
 
 
 async def test_one_that_stays_is_closed_in_time(lingering, pair, loop):

@@ -64,13 +64,18 @@ def door():
 
 
 @pytest.fixture
-async def porch(gate, loop, inside, door):
+async def lingering(loop):
+    return Lingering(loop, 5.0)
+
+
+@pytest.fixture
+async def porch(gate, loop, inside, door, lingering):
     def let_in(connection):
         place = gate.enter(connection.fileno())
         connection.setblocking(False)
         inside.append((connection, place))
 
-    porch = Porch(gate, let_in, loop, door, Lingering(loop, 5.0))
+    porch = Porch(gate, let_in, loop, door, lingering)
     yield porch
     for _ in range(2):
         porch.close()
@@ -345,6 +350,21 @@ async def test_a_refused_one_may_still_send(knock, loop):
     loop.advance(PATIENCE + 0.011)
     client.send(b"late")
     assert status(client) == 503
+
+
+@pytest.mark.parametrize("data", [POST, b""], ids=["request", "silent"])
+async def test_those_answered_at_the_door_are_bounded(knock, loop, lingering, door, data):
+    """Each is answered in the turn in which it comes or is looked at, so none waits."""
+    door.has_room = False
+    for _ in range(LIMIT + 2 * NUM_SPARE):
+        client = knock(data)
+        client.setblocking(False)
+        if not data:
+            client.send(POST)
+            loop.advance(HELD_SECONDS + 0.011)
+        await anyio.lowlevel.checkpoint()
+    assert len(door.answered) == LIMIT + 2 * NUM_SPARE
+    assert len(lingering) <= LIMIT + NUM_SPARE
 
 
 async def test_answered_ones_give_their_descriptors_to_new_ones(knock, inside, loop, porch):
