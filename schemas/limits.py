@@ -84,8 +84,9 @@ NESTED_FIELDS = (
 )
 """Top-level fields that contain any JSON and are read."""
 
-MAX_CONTAINERS = 400_000
-"""Characters ``[`` and ``{`` of a body, those inside of texts included."""
+MAX_CONTAINERS = 2**17
+"""Characters ``[`` and ``{`` of a body, those inside of texts included. The decoder holds the
+interpreter lock while it makes as many objects."""
 
 MAX_COMMAS = MAX_PROMPT_ITEMS + 1024
 """Characters ``,`` of a body, those inside of texts included. The decoder holds the interpreter

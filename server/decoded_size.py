@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 BASE = 4096
 """Bytes of a request without its fields' values."""
 
@@ -18,15 +20,38 @@ WIDEST = 4
 """Bytes of a character, if a text has one outside of ASCII."""
 
 
-def decoded_size(body: bytes) -> int:
-    """Bytes that the body's objects take at most. Punctuation inside of texts counts too."""
-    width = 1 if body.isascii() and b"\\u" not in body else WIDEST
-    num_containers = body.count(b"[") + body.count(b"{")
-    num_keys = min(body.count(b":"), body.count(b'"') // 2)
+@dataclass(frozen=True, slots=True)
+class Punctuation:
+    """Characters of a JSON body that say how many values it has. Those inside of texts count."""
+
+    num_containers: int
+    num_colons: int
+    num_quotes: int
+    num_commas: int
+
+    @classmethod
+    def of(cls, body: bytes) -> Punctuation:
+        """Count them. Each pass takes 0.6 ms a MB and holds the interpreter lock."""
+        return cls(
+            num_containers=body.count(b"[") + body.count(b"{"),
+            num_colons=body.count(b":"),
+            num_quotes=body.count(b'"'),
+            num_commas=body.count(b","),
+        )
+
+    @property
+    def num_keys(self) -> int:
+        """The most keys that there may be."""
+        return min(self.num_colons, self.num_quotes // 2)
+
+
+def decoded_size(body: bytes, marks: Punctuation) -> int:
+    """Bytes that the body's objects take at most."""
+    may_be_wide = not body.isascii() or (b"\\" in body and b"\\u" in body)
     return (
         BASE
-        + width * len(body)
-        + CONTAINER * num_containers
-        + KEY * num_keys
-        + VALUE * body.count(b",")
+        + (WIDEST if may_be_wide else 1) * len(body)
+        + CONTAINER * marks.num_containers
+        + KEY * marks.num_keys
+        + VALUE * marks.num_commas
     )

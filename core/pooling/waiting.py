@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from core.contract.messages import EngineRequest
 
-
 SPARE = 64
 """Entries for removed texts that a heap may have beyond as many as for those that wait."""
 

@@ -83,9 +83,7 @@ class Lingering:
     def _end_late(self) -> None:
         """Close those whose time is over."""
         now = self._loop.time()
-        late = itertools.takewhile(
-            lambda item: now - item[1] >= self._seconds, self._since.items()
-        )
+        late = itertools.takewhile(lambda item: now - item[1] >= self._seconds, self._since.items())
         for connection, _ in list(late):
             self._close(connection)
         if self._since:

@@ -7,6 +7,7 @@ import contextlib
 from compat_tests.support.api import Json
 from compat_tests.support.http import Connection, ConnectionEnded, encode
 from compat_tests.support.waiting import pause
+from schemas.limits import MAX_CONTAINERS
 from tests.bystander.arena import CHAT, Arena, attack
 
 HOLDING = 3.0
@@ -39,10 +40,10 @@ def endless(fields: Json) -> bytes:
     return encode({"max_tokens": 1900, "ignore_eos": True, "stream": True} | fields)
 
 
-@attack("100 requests with 400,000 small objects each", may_refuse=True)
+@attack("100 requests with as many small objects as a body may have", may_refuse=True)
 def small_objects(arena: Arena) -> None:
     """They take thirty times the bytes of their JSON."""
-    objects = b",".join([b'{"a":1}'] * 390_000)
+    objects = b",".join([b'{"a":1}'] * (MAX_CONTAINERS - 100))
     tool = b'{"type":"function","function":{"name":"f","parameters":{"a":[' + objects + b"]}}}"
     head = endless({"messages": [{"role": "user", "content": "hi"}]})[:-1]
     body = head + b',"tool_choice":"none","tools":[' + tool + b"]}"

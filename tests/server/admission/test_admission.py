@@ -9,7 +9,7 @@ import pytest
 
 from core.text.tokenizer import Tokenizer
 from server.admission.checkpoint import checkpoint
-from server.decoded_size import decoded_size
+from server.decoded_size import Punctuation, decoded_size
 from server.translate.chat import translate_chat
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
@@ -70,7 +70,7 @@ class TestHeld:
             await engine.admit(4)
             running = held(app)
             assert (running["choices"], running["bytes"]) == (4, 0)
-            assert running["memory"] == decoded_size(body)
+            assert running["memory"] == decoded_size(body, Punctuation.of(body))
             assert running["output_tokens"] == 4 * 7
             assert running["prompt_tokens"] == sum(
                 len(r.prompt_token_ids) for r in engine.added[::2]
@@ -213,7 +213,7 @@ class TestRefusals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.run, app)
             await until(lambda: exchange.is_blocked)
-            assert memory.held > decoded_size(body) + 400 * 4
+            assert memory.held > decoded_size(body, Punctuation.of(body)) + 400 * 4
             exchange.disconnect()
         await free(app)
 
