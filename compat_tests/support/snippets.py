@@ -204,7 +204,11 @@ class Workplace:
         return _served[command]
 
     def _serve(self, command: str) -> str:
-        """What a server prints until it serves. Fails if its end is not clean."""
+        """What a server prints until it serves. Fails if it does not serve.
+
+        The end of `roseinfer` must be clean. That of make is not looked at: make fails when it is
+        interrupted.
+        """
         program = "make" if command.startswith("make ") else "roseinfer"
         process = subprocess.Popen(
             ["sh", "-ec", f"exec {command}"],
@@ -230,7 +234,7 @@ class Workplace:
             code = process.wait()
             timer.cancel()
         assert ready in printed, f"{command}\n{printed}\n{errors}"
-        assert code == 0 or program == "make", f"{command}\n{printed}\n{errors}"  # make tells of it
+        assert code == 0 or program == "make", f"{command}\n{printed}\n{errors}"
         return printed
 
     def _finish(self, command: list[str]) -> str:
