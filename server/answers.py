@@ -79,7 +79,7 @@ class OwningAnswer(Response[None], ABC):
 class WholeAnswer(OwningAnswer):
     """One JSON object, sent when every choice has finished.
 
-    ``on_rendered`` gets its size before it is sent, and may raise to refuse it.
+    ``on_rendered`` gets its size before it is sent. It must not raise: the work is done.
     """
 
     def __init__(

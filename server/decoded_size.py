@@ -1,4 +1,4 @@
-"""decoded_size: the most memory that the objects of a JSON body take, before there are any."""
+"""decoded_size: the most memory that the objects of a JSON body take, from its bytes alone."""
 
 from __future__ import annotations
 

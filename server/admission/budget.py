@@ -68,11 +68,17 @@ class Budget:
         """Take ``amount`` or raise QueueFull."""
         if not self.has_room(tenant, amount):
             raise self.refusal(amount)
+        self.add(tenant, amount)
+
+    def add(self, tenant: str, amount: int) -> None:
+        """Count ``amount`` that is there already, beyond the limit too. Never refuses."""
+        if not amount:
+            return
         self.held += amount
         self._by_tenant[tenant] = self._by_tenant.get(tenant, 0) + amount
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """Return what ``take`` took, or a part of it."""
+        """Return what ``take`` or ``add`` counted, or a part of it."""
         if not amount:
             return
         left = self._by_tenant[tenant] - amount

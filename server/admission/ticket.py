@@ -22,9 +22,9 @@ SCOPE_KEY = "ticket"
 class Ticket:
     """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
 
-    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts,
-    the answer.
-    Each step may raise QueueFull, or InvalidRequest for what never fits.
+    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
+    Each of these steps may raise QueueFull, or InvalidRequest for what never fits. A whole answer
+    is only counted, because its work is done.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Ticket:
         self._held: dict[Budget, int] = {}
         self._is_declared = declared_bytes is not None
         self._stream: ResponseStream | None = None
+        self._num_unfinished = 0
         self._fail: Callable[[RoseInferError], None] | None = None
         try:
             self._take(admission.choices, 1)
@@ -127,22 +128,28 @@ class Ticket:
     def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
         """Own the stream from now on. ``fail`` ends it with an error."""
         self._stream, self._fail = stream, fail
+        self._num_unfinished = len(stream)
 
     def rendered(self, num_bytes: int) -> None:
-        """Take the bytes of a whole answer, which a client may read slowly."""
+        """Count the bytes of a whole answer, which a client may read slowly. Never refuses.
+
+        It holds back later requests, which ``decoded`` refuses before the engine gets them.
+        """
         memory = self._admission.memory
-        self._take(memory, min(num_bytes, memory.limit // 2))  # so that every one may be sent
+        memory.add(self.tenant.name, num_bytes)
+        self._held[memory] = self._held.get(memory, 0) + num_bytes
 
     def choice_ended(self) -> None:
-        """Return the place of one choice; with the last one, the tokens of all instead.
+        """Return the place of one choice; with the last one of the stream, the tokens of all.
 
-        The answer keeps one place until it is sent. A client that reads slowly holds no tokens that
-        nobody computes any more.
+        The answer keeps one place until it is sent. Texts to embed or to score hold no places but
+        this one. A client that reads slowly holds no tokens that nobody computes any more.
         """
+        self._num_unfinished -= 1
         if self._held[self._admission.choices] > 1:
             self._held[self._admission.choices] -= 1
             self._admission.choices.give_back(self.tenant.name, 1)
-        else:
+        if not self._num_unfinished:
             self._give_back_all(self._admission.prompt_tokens)
             self._give_back_all(self._admission.output_tokens)
 

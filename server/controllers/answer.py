@@ -35,7 +35,7 @@ async def answer(
     ``num_generations`` is the number of choices of all prompts, and ``priority`` the request's.
 
     Raises what the ticket, ``translate``, the grammar compiler and ``EngineBridge.open`` raise.
-    After this no 4xx is possible.
+    After this no 429 is possible, and a 400 only for a fault that the engine finds in the request.
     """
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None

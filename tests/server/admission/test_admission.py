@@ -7,6 +7,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
+from core.contract.info import PoolingInfo
 from core.text.tokenizer import Tokenizer
 from server.admission.checkpoint import checkpoint
 from server.decoded_size import Punctuation, decoded_size
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.anyio
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "hi"}]
 JSON = {"content-type": "application/json"}
+VECTOR = b"\0\0\x80?" * 2  # two times 1.0
 
 
 @pytest.fixture
@@ -78,6 +80,23 @@ class TestHeld:
             await engine.say(last(engine.added[0].request_id), last(engine.added[1].request_id))
             assert held(app)["choices"] == 2
             await engine.say(*[last(r.request_id) for r in engine.added[2:]])
+            await exchange.done()
+        assert exchange.status == 200
+        await free(app)
+
+    async def test_texts_to_embed_hold_their_tokens_until_the_last_has_ended(
+        self, start_app, engine, free
+    ):
+        app = await start_app(engine, info={"pooling": PoolingInfo(task="embed", size=2)})
+        texts = msgspec.json.encode({"input": ["abc", "de", "f"]})
+        exchange = Exchange("POST", "/v1/embeddings", chunks=[texts], headers=JSON)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(exchange.run, app)
+            await engine.admit(3)
+            num_tokens = sum(len(r.prompt_token_ids) for r in engine.added)
+            for request in engine.added:
+                assert (held(app)["choices"], held(app)["prompt_tokens"]) == (1, num_tokens)
+                await engine.say(last(request.request_id, vector=VECTOR))
             await exchange.done()
         assert exchange.status == 200
         await free(app)
@@ -215,6 +234,28 @@ class TestRefusals:
             await until(lambda: exchange.is_blocked)
             assert memory.held > decoded_size(body, Punctuation.of(body)) + 400 * 4
             exchange.disconnect()
+        await free(app)
+
+    async def test_a_computed_answer_is_sent_and_the_next_request_refused(
+        self, start_app, engine, free
+    ):
+        app = await start_app(engine)
+        memory = app.litestar.state.serving.admission.memory
+        slow = chat()
+        slow.block()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(slow.run, app)
+            await engine.admit(1)
+            memory.limit = memory.held
+            await engine.say(last(engine.added[0].request_id, "x"))
+            await until(lambda: slow.is_blocked)
+            assert memory.held > memory.limit
+            refused = await ask(app, "POST", COMPLETIONS, {"prompt": "x"})
+            assert refused.status == 429
+            slow.unblock()
+            await slow.done()
+        assert slow.status == 200
+        assert len(engine.added) == 1
         await free(app)
 
     async def test_tokens_that_do_not_fit_now(self, start_app, engine, free):

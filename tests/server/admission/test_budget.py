@@ -27,6 +27,19 @@ def test_one_tenant_alone_may_hold_the_limit():
     budget.take("a", 1)
 
 
+def test_what_is_there_already_counts_beyond_the_limit():
+    budget = make(8)
+    budget.add("a", 20)
+    budget.add("b", 0)
+    assert (budget.held, budget.num_tenants, budget.is_full) == (20, 1, True)
+    for tenant in "ab":
+        with pytest.raises(QueueFull):
+            budget.take(tenant, 1)
+    budget.give_back("a", 20)
+    budget.take("b", 8)
+    assert (budget.held, budget.num_tenants) == (8, 1)
+
+
 def test_what_never_fits_has_both_numbers():
     budget = make(8)
     budget.check_possible(8)

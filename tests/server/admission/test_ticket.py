@@ -15,6 +15,12 @@ class Stream:
     num_output_tokens = 7
     num_closed = 0
 
+    def __init__(self, num_requests=1):
+        self.num_requests = num_requests
+
+    def __len__(self):
+        return self.num_requests
+
     def close(self):
         self.num_closed += 1
 
@@ -62,10 +68,24 @@ def test_the_last_choice_that_ends_returns_the_tokens_and_the_answer_keeps_a_pla
         one.decoded(70)
         one.chosen(2)
         one.translated(num_prompt_tokens=50, num_output_tokens=90)
+        one.attach(Stream(2), lambda _error: None)
         one.choice_ended()
         assert held(admission) == [1, 0, 70, 50, 90, 0]
         one.choice_ended()
         assert held(admission) == [1, 0, 70, 0, 0, 0]
+    assert held(admission) == [0] * 6
+
+
+def test_texts_in_one_place_return_their_tokens_with_the_last_one(admission):
+    with ticket(admission) as one:
+        one.chosen(1)
+        one.translated(num_prompt_tokens=50, num_output_tokens=3)
+        one.attach(Stream(3), lambda _error: None)
+        for _ in range(2):
+            one.choice_ended()
+            assert held(admission) == [1, 0, 0, 50, 3, 0]
+        one.choice_ended()
+        assert held(admission) == [1, 0, 0, 0, 0, 0]
     assert held(admission) == [0] * 6
 
 
@@ -108,6 +128,7 @@ def test_objects_of_a_body_are_held_to_the_end_of_the_answer(admission):
             two.decoded(30)
         one.stored_found(10)
         one.translated(num_prompt_tokens=1, num_output_tokens=1)
+        one.attach(Stream(), lambda _error: None)
         one.choice_ended()
         assert held(admission)[1:3] == [0, 90]
         with pytest.raises(InvalidRequest, match=r"\b101 bytes.*\b100\b"):
@@ -115,11 +136,13 @@ def test_objects_of_a_body_are_held_to_the_end_of_the_answer(admission):
     assert held(admission) == [0] * 6
 
 
-def test_a_whole_answer_is_held_until_it_is_sent_and_one_always_fits(admission):
+def test_a_whole_answer_is_never_refused_and_refuses_later_bodies(admission):
     with ticket(admission) as one, ticket(admission) as two, ticket(admission) as three:
-        one.rendered(10**9)
-        two.rendered(30)
+        one.rendered(90)
+        two.rendered(10**9)
+        assert admission.memory.held == 90 + 10**9
         with pytest.raises(QueueFull):
-            three.rendered(21)
-        assert admission.memory.held == 80
+            three.decoded(1)
     assert held(admission) == [0] * 6
+    with ticket(admission) as four:
+        four.decoded(100)
