@@ -29,6 +29,10 @@ from server.decoded_size import Punctuation, decoded_size
 from server.errors import APIError, invalid_body
 from server.ignored_fields import MAX_NAME_LENGTH
 
+MAX_NESTED = 3 * MAX_CONTAINERS
+"""A body with more lists and objects is refused unread. One with fewer may be nested too deeply,
+which is a 400 (C-097)."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
@@ -78,21 +82,15 @@ def _without_unknown(body: bytes, marks: Punctuation, type_: type[T]) -> Decoded
 
 def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) -> None:
     """Refuse a body with too many values or a field with too many bytes."""
-    for what, found, most in (
-        ("lists and objects", marks.num_containers, MAX_CONTAINERS),
-        ("values", marks.num_commas, MAX_COMMAS),
-        ("keys", marks.num_keys, MAX_KEYS),
-    ):
-        if found > most:
-            raise APIError(
-                413,
-                f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
-                code="request_too_large",
-            )
+    _check_count("values", marks.num_commas, MAX_COMMAS)
+    _check_count("keys", marks.num_keys, MAX_KEYS)
+    if marks.num_containers > MAX_NESTED:
+        _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
     try:
         fields = msgspec.json.decode(body, type=_raw_fields(type_))
     except _ERRORS:
         return  # the decoder of the request says what is wrong
+    _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
     for name in type_.__struct_fields__:
         value, most_bytes = getattr(fields, name), field_bytes(name)
         if value is UNSET or most_bytes is None:
@@ -105,6 +103,15 @@ def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) ->
                 param=name,
                 code="request_too_large",
             )
+
+
+def _check_count(what: str, found: int, most: int) -> None:
+    if found > most:
+        raise APIError(
+            413,
+            f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
+            code="request_too_large",
+        )
 
 
 @functools.cache
