@@ -29,9 +29,9 @@ from server.decoded_size import Punctuation, decoded_size
 from server.errors import APIError, invalid_body
 from server.ignored_fields import MAX_NAME_LENGTH
 
-MAX_NESTED = 3 * MAX_CONTAINERS
-"""A body with more lists and objects is refused unread. One with fewer may be nested too deeply,
-which is a 400 (C-097)."""
+MAX_SCANNED = 3 * MAX_CONTAINERS
+"""Lists and objects of a body that is scanned before it is refused for having too many of them. It
+may be nested too deeply, which is a 400 (C-097)."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -84,7 +84,7 @@ def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) ->
     """Refuse a body with too many values or a field with too many bytes."""
     _check_count("values", marks.num_commas, MAX_COMMAS)
     _check_count("keys", marks.num_keys, MAX_KEYS)
-    if marks.num_containers > MAX_NESTED:
+    if marks.num_containers > MAX_SCANNED:
         _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
     try:
         fields = msgspec.json.decode(body, type=_raw_fields(type_))

@@ -39,10 +39,11 @@ class PoolingEngine:
 
     Tenants take turns, see ``WaitingTexts``. A step has as many tokens as are expected to take
     ``max_step_seconds``, but at least one text. A tenant waits for the step under way and for at
-    most one text of each other tenant. A
-    failed step is repeated text by text, and only those that fail alone end with an error. If none
-    has succeeded before, a canary decides whether the text is to blame or the engine, which gives
-    up after ``MAX_FAILED_STEPS`` failures of its own in a row. Core thread only.
+    most one text of each other tenant.
+
+    A failed step is repeated text by text, and only those that fail alone end with an error. If
+    none has succeeded before, a canary decides whether the text is to blame or the engine, which
+    gives up after ``MAX_FAILED_STEPS`` failures of its own in a row. Core thread only.
     """
 
     def __init__(

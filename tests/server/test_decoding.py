@@ -16,7 +16,7 @@ from schemas.limits import (
     MAX_KEYS,
     field_bytes,
 )
-from server.decoding import MAX_COLONS, MAX_NESTED, decode_request
+from server.decoding import MAX_COLONS, MAX_SCANNED, decode_request
 from server.errors import APIError
 from tests.schemas.conftest import BODIES
 
@@ -112,10 +112,10 @@ class TestSizes:
         assert str(found) in error.error.message
         assert str(most) in error.error.message
 
-    @pytest.mark.parametrize("num", [MAX_CONTAINERS, MAX_NESTED])
+    @pytest.mark.parametrize("num", [MAX_CONTAINERS, MAX_SCANNED])
     def test_too_deep_is_not_too_large(self, num):
         error = refusal(b'{"tools":' + b"[" * num + b"]" * num + b"}")
-        assert error.status == (413 if num == MAX_NESTED else 400)
+        assert error.status == (413 if num == MAX_SCANNED else 400)
 
     def test_one_key_again_and_again(self):
         """The decoder holds the interpreter lock for all of them."""
