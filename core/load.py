@@ -5,6 +5,7 @@ from __future__ import annotations
 from core import memory_ahead
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
+from core.gguf.file import opened_once
 from core.model.load_errors import named_errors
 from core.pooling.build import LoadedPooler, load_pooler
 from core.pooling.recipe import read_recipe
@@ -15,8 +16,9 @@ def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | Load
     try:
         with named_errors(model_config.model or "the built-in model"):
             recipe = read_recipe(model_config)
-        if recipe is None:
-            return load_engine(model_config, config)
-        return load_pooler(recipe, model_config, config)
+        with opened_once():  # a GGUF file has the weights and the tokenizer
+            if recipe is None:
+                return load_engine(model_config, config)
+            return load_pooler(recipe, model_config, config)
     finally:
         memory_ahead.end()

@@ -1,10 +1,10 @@
-"""Garbage collection: rarely while the model is loaded, as usual afterwards."""
+"""Garbage collection: hardly ever while the model is loaded, as usual afterwards."""
 
 from __future__ import annotations
 
 import gc
 
-START_THRESHOLD = 100_000
+START_THRESHOLD = 10_000_000
 """Allocations between collections during start-up, when nearly all new objects stay alive."""
 
 _USUAL = gc.get_threshold()
@@ -13,6 +13,14 @@ _USUAL = gc.get_threshold()
 def collect_rarely() -> None:
     """Use START_THRESHOLD from now on."""
     gc.set_threshold(START_THRESHOLD)
+
+
+def keep() -> None:
+    """Exclude all present objects from collection: modules that were imported, above all.
+
+    The collection of ``freeze`` looks at the objects that were made since.
+    """
+    gc.freeze()
 
 
 def freeze() -> None:

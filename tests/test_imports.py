@@ -79,6 +79,7 @@ CORE_LAYERS = (
         "core.progress",
         "core.load_progress",
         "core.machine",
+        "core.user_folders",
     },
     {"core.kernels", "core.pinned"},
     {"core.contract"},

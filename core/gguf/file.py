@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,15 @@ class GgufFile:
     def open(cls, path: str | Path) -> GgufFile:
         """Map a file, and the other parts if it is the first of several. Raises ModelLoadError."""
         path = Path(path).expanduser()
+        opened = _opened.get()
+        if opened is None:
+            return cls._read(path)
+        if path not in opened:
+            opened[path] = cls._read(path)
+        return opened[path]
+
+    @classmethod
+    def _read(cls, path: Path) -> GgufFile:
         header, data = _mapped(path)
         tensors = _tensors(header, data)
         metadata = Metadata(header.metadata)
@@ -61,6 +72,19 @@ class GgufFile:
         if expected != len(tensors):
             raise ModelLoadError(f"the parts of {path} hold {len(tensors)} of {expected} tensors")
         return cls(path, metadata, tensors)
+
+
+_opened: ContextVar[dict[Path, GgufFile] | None] = ContextVar("opened", default=None)
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Read the header of a file once in this block and thread, however often it is opened."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
 
 
 def _other_parts(path: Path, metadata: Metadata) -> list[Path]:

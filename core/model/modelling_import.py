@@ -23,6 +23,8 @@ from typing import Any
 
 import torch  # noqa: F401 - stand-ins must not be there while torch itself is imported
 
+from core.model.kept_listing import kept
+
 _UNUSED = (
     "is_scipy_available",
     "is_sklearn_available",
@@ -63,7 +65,7 @@ def import_modelling() -> None:
 
 @contextlib.contextmanager
 def _listed_once() -> Iterator[None]:
-    """Let transformers read the files of its families once, and quickly.
+    """Let transformers read the files of its families once, quickly, and not at every start.
 
     It lists the names that they export, from the text of more than a thousand files, each time one
     of three modules is imported.
@@ -97,8 +99,9 @@ class _Loader(SourceFileLoader):
         if "fetch__all__" in names:
             names["fetch__all__"] = _on_the_end(names["fetch__all__"])
         if "create_import_structure_from_path" in names:
+            families = str(Path(self.path).parent.parent / "models")
             names["create_import_structure_from_path"] = _by_folder(
-                names["create_import_structure_from_path"]
+                kept(names["create_import_structure_from_path"], families, self.path)
             )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from core.load import load as load_model
 from core.load_progress import LoadProgress, reporting
+from core.model.modelling_import import import_modelling
+from server import heap
 from server.loaded import Loaded
 from server.settings import Settings
 
@@ -17,6 +19,10 @@ def reported(
 
     def run() -> Loaded:
         with reporting(progress):
-            return load() if load else load_model(settings.model, settings.engine)
+            if load is not None:
+                return load()
+            import_modelling()
+            heap.keep()
+            return load_model(settings.model, settings.engine)
 
     return run

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from core.kernels.cpu.building import TIMEOUT, KernelsUnavailable, build
+from core.user_folders import user_folders
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -95,30 +96,10 @@ def cache_directories() -> list[Path]:
 
     Raises KernelsUnavailable if there is none: the process runs code from there.
     """
-    folders, reasons = [], []
-    for folder in _cache_candidates():
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
-        except OSError as error:
-            reasons.append(f"cannot use {folder}: {error.strerror}")
-            continue
-        if found.st_uid != os.getuid() or found.st_mode & 0o022:
-            reasons.append(f"other users can write to {folder}")
-        else:
-            folders.append(folder)
-    if not folders:
-        raise KernelsUnavailable("; ".join(reasons) or "no folder for compiled kernels")
-    return folders
-
-
-def _cache_candidates() -> list[Path]:
-    candidates = []
-    with contextlib.suppress(RuntimeError):  # the user has no home directory
-        candidates.append(Path.home() / ".cache" / "roseinfer" / "kernels")
-    with contextlib.suppress(OSError):  # no folder for temporary files can be written to
-        candidates.append(Path(tempfile.gettempdir()) / f"roseinfer-kernels-{os.getuid()}")
-    return candidates
+    try:
+        return user_folders("kernels")
+    except OSError as error:
+        raise KernelsUnavailable(str(error)) from error
 
 
 @contextlib.contextmanager

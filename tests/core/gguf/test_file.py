@@ -7,7 +7,7 @@ import torch
 
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import Q4_K
-from core.gguf.file import GgufFile
+from core.gguf.file import GgufFile, opened_once
 from core.gguf.values import values_of
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
@@ -39,6 +39,13 @@ def test_parts_of_a_split_file_are_one_model(tmp_path):
     file = GgufFile.open(write_parts(tmp_path))
     assert sorted(file.tensors) == ["t0", "t1", "t2"]
     assert [float(values_of(file.tensors[f"t{i}"].matrix())[0, 0]) for i in range(3)] == [0, 1, 2]
+
+
+def test_a_load_reads_a_file_once(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf", {}, {"v": tensor(2.0)})
+    with opened_once():
+        assert GgufFile.open(str(path)) is GgufFile.open(path)
+    assert GgufFile.open(path) is not GgufFile.open(path)
 
 
 def refused(path) -> str:

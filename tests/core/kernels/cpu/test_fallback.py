@@ -152,7 +152,7 @@ def test_no_home_and_no_temporary_folder(machine, monkeypatch, caplog):
 
     monkeypatch.setattr(Path, "home", no_home)
     monkeypatch.setattr(tempfile, "gettempdir", no_folder)
-    assert "no folder for compiled kernels" in warning(caplog)
+    assert "no folder for kernels" in warning(caplog)
 
 
 def test_an_unsupported_system(monkeypatch, caplog):
