@@ -1,4 +1,4 @@
-"""user_folders: where files are kept between starts, in folders that only this user can write to."""
+"""user_folders: folders for files between starts, which only this user can write to."""
 
 from __future__ import annotations
 

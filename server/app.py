@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from litestar import Litestar
-
 from core.thread import Event
 from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
@@ -14,6 +12,7 @@ from server.dependencies import DEPENDENCIES
 from server.errors import error_response
 from server.lifespan import engine_lifespan
 from server.loaded import Loaded
+from server.plain_litestar import PlainLitestar
 from server.routes import route_handlers
 from server.settings import Settings
 from server.stalls import watch_stalls
@@ -26,7 +25,7 @@ def create_app(
     *,
     load: Callable[[], Loaded] | None = None,
     on_event: Callable[[Event], None] = lambda _event: None,
-) -> Litestar:
+) -> PlainLitestar:
     """Build the application. Its lifespan loads the engine.
 
     ``load`` replaces the loader of ``settings.model``. ``on_event`` runs on the event loop when
@@ -34,7 +33,7 @@ def create_app(
     ``with_edge`` wraps the result; without it no request has a tenant.
     """
     keys = keys_of(settings)
-    app = Litestar(
+    app = PlainLitestar(
         route_handlers=route_handlers(settings, has_keys=bool(keys)),
         lifespan=[
             keys_lifespan(settings, keys),

@@ -57,7 +57,7 @@ def kept(
         if path == root:
             listing = _find(root, maker, folder, create)
             known.update(
-                (os.path.join(root, name), inner)
+                (f"{root}/{name}", inner)
                 for name, inner in listing.items()
                 if isinstance(name, str)
             )
@@ -98,7 +98,7 @@ def _write(file: Path, content: bytes) -> None:
 
 def _digest(root: str, maker: str) -> str:
     """Names, sizes and times of all files of Python code under a folder, and of ``maker``."""
-    files = sorted([*_files(root), (maker, os.stat(maker))])
+    files = sorted([*_files(root), (maker, Path(maker).stat())])
     lines = [f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

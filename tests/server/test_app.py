@@ -1,5 +1,7 @@
 """The whole application over ASGI. ``ancestor`` tests keep behaviour of the ancestor project."""
 
+import subprocess
+import sys
 import threading
 
 import anyio
@@ -545,3 +547,18 @@ async def test_stats_have_exactly_these_bytes(start_app, engine):
     assert list(exchange.json["event_loop"]) == [
         *("num_stalls", "longest_stall_ms", "num_busy_stalls", "longest_busy_stall_ms"),
     ]
+
+
+def test_no_package_is_imported_that_the_server_does_not_use():
+    program = """
+import sys
+from server.app import create_app
+from server.settings import Settings
+create_app(Settings())
+print(*({"pydantic", "attrs", "attr", "faker"} & set(sys.modules)))
+"""
+    done = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == [], done.stderr
+    assert done.returncode == 0, done.stderr
