@@ -9,12 +9,14 @@ that there is none.
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.contract.errors import QueueFull, Unavailable
+from server.admission.budget import Budget
 from server.admission.watched import DISCONNECT
 from server.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
 from server.raw_body import declared_size
@@ -23,6 +25,7 @@ from server.route.call import Headers, conversation_key
 from server.route.ends import last_bytes, media_type_of
 from server.scale.plan import RETRY_AFTER
 from server.settings import parse_settings
+from server.tenants.address import tenant_at
 
 SESSION = b"x-session-id"
 """The header by whose value Serve's router chooses the replica."""
@@ -30,7 +33,10 @@ SESSION = b"x-session-id"
 REQUEST_ID = b"x-request-id"
 
 HELD_BODIES = 4
-"""Bodies of the largest size that one proxy may hold while they arrive."""
+"""Bodies of the largest size that one proxy may hold while they arrive.
+
+One address may hold all of that. It then shuts out only itself: others have a reserve.
+"""
 
 _OWN_PATHS = "/-/"
 """Where Serve's proxies answer themselves, in plain text."""
@@ -51,7 +57,12 @@ class Edge:
     def __init__(self, app: ASGIApp, max_body_size: int) -> None:
         self._app = app
         self._max_body_size = max_body_size
-        self._held = 0
+        self.bodies = Budget(
+            HELD_BODIES * max_body_size,
+            full="Too many large requests arrive.",
+            never="",
+            clock=time.monotonic,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or scope["path"].startswith(_OWN_PATHS):
@@ -79,6 +90,7 @@ class Edge:
         """The whole body; None if the client leaves. Raises APIError for one without room."""
         if (declared_size(scope) or 0) > self._max_body_size:
             raise body_too_large()
+        tenant = tenant_at(scope.get("client")).name
         pieces: list[bytes] = []
         size = 0
         try:
@@ -87,19 +99,17 @@ class Edge:
                 if message["type"] != "http.request":
                     return None
                 piece = message.get("body", b"")
-                pieces.append(piece)
-                size += len(piece)
-                self._held += len(piece)
-                if size > self._max_body_size:
+                if size + len(piece) > self._max_body_size:
                     raise body_too_large()
-                if self._held > HELD_BODIES * self._max_body_size:
-                    raise to_api_error(
-                        QueueFull("Too many large requests arrive.", retry_after=RETRY_AFTER)
-                    )
+                self.bodies.take(tenant, len(piece))
+                size += len(piece)
+                pieces.append(piece)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
+        except QueueFull as refusal:
+            raise to_api_error(refusal) from None
         finally:
-            self._held -= size
+            self.bodies.give_back(tenant, size)
 
 
 class _Answer:
