@@ -27,6 +27,23 @@ def test_the_oldest_are_forgotten():
     assert index.find("resp_1", "anna") is not None
 
 
+def test_many_responses_of_one_tenant_displace_no_others():
+    index = ResponseIndex()
+    index.note(answer(0), "ben", "m", SERVER)
+    for number in range(MAX_RESPONSES + 1):
+        index.note(answer(number), "anna", "m", SERVER)
+    assert index.find("resp_0", "ben") is not None
+    assert index.find("resp_1", "anna") is None
+    assert index.find("resp_2", "anna") is not None
+
+
+def test_a_response_may_be_noted_again():
+    index = ResponseIndex()
+    index.note(answer(1), "anna", "m", SERVER)
+    index.note(answer(1), "anna", "other", SERVER)
+    assert index.find("resp_1", "anna") == ("other", SERVER)
+
+
 def test_an_answer_without_an_id_is_none():
     index = ResponseIndex()
     index.note(b'{"error": {}}', "anna", "m", SERVER)
