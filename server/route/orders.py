@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 from litestar import Request
 
+from server.admission.lanes import LARGE_BODY
 from server.error_shapes import ID_KEY
 from server.errors import APIError, no_such_route
 from server.raw_body import check_media_type, whole_body
@@ -14,7 +16,7 @@ from server.route.call import (
     Asked,
     Call,
     asked,
-    conversation_key,
+    key_of,
     request_headers,
     with_model,
 )
@@ -64,6 +66,8 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     held: HeldBody = request.scope["state"][SCOPE_KEY]
     body = held.data = await whole_body(partial(_read, request))
     wanted = asked(body)
+    if len(body) > LARGE_BODY:
+        await asyncio.sleep(0)  # other requests have a turn between two passes
     model = _model(routing, wanted, path)
     tenant = tenant_of(request.scope).name
     there, preferred = model.name_there, None
@@ -80,7 +84,7 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
         model=model,
         tenant=tenant,
         request_id=request.scope["state"][ID_KEY],
-        key=conversation_key(body) if has_choice else b"",
+        key=key_of(wanted) if has_choice else b"",
         preferred=preferred,
         keep_alive_interval=routing.settings.keep_alive_interval,
         on_first=note,
