@@ -18,7 +18,7 @@ from server.render.chat_options import ChatOptions
 from server.render.deltas import ChoiceDeltas
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import chat_logprobs
-from server.render.sliced import encoded_list
+from server.render.sliced import SLICE, encoded_list
 from server.sse import Template
 
 
@@ -89,9 +89,10 @@ class ChatRenderer(EventRenderer):
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         usage = self._total_usage(outputs)
+        choices = (self._choice(i, output) for i, output in enumerate(outputs))
         return msgspec.json.encode(
             self._envelope.head.of(ChatCompletion)(
-                choices=encoded_list(self._choice(i, output) for i, output in enumerate(outputs)),
+                choices=encoded_list(choices, weight=SLICE),
                 usage=usage,
                 prompt_logprobs=self._prompt_logprobs(outputs[0]),
                 prompt_token_ids=self._prompt_token_ids(),

@@ -14,7 +14,7 @@ from schemas.logprobs import CompletionLogprobs
 from server.render.base import weight_of
 from server.render.envelope import Envelope, EventRenderer, stop_reason
 from server.render.logprobs import completion_logprobs
-from server.render.sliced import encoded_list
+from server.render.sliced import SLICE, encoded_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +71,11 @@ class CompletionRenderer(EventRenderer):
             if num_best < num_candidates:
                 candidates.sort(key=lambda i: -_mean_logprob(outputs[i]))
             chosen += candidates[:num_best]
-        choices = encoded_list(
+        rendered = (
             self._choice(index, source, outputs[source], with_prompt=True)
             for index, source in enumerate(chosen)
         )
+        choices = encoded_list(rendered, weight=SLICE)
         return msgspec.json.encode(self._new_chunk(choices=choices, usage=usage))
 
     def weight(self, index: int, output: StepOutput) -> int:

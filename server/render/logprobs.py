@@ -45,7 +45,8 @@ def chat_logprobs(
         )
         for entry in entries
     )
-    return wire.ChatLogprobs(content=list_or_encoded(len(entries), tokens))
+    content = list_or_encoded(len(entries), tokens, weight=1 + num_top)
+    return wire.ChatLogprobs(content=content)
 
 
 def completion_logprobs(
@@ -67,7 +68,7 @@ def completion_logprobs(
     return wire.CompletionLogprobs(
         tokens=list_or_encoded(size, (name(entry.token_id) for entry in entries)),
         token_logprobs=list_or_encoded(size, (entry.logprob for entry in entries)),
-        top_logprobs=list_or_encoded(size, alternatives),
+        top_logprobs=list_or_encoded(size, alternatives, weight=1 + num_top),
         text_offset=list_or_encoded(size, text_offset),
     )
 
@@ -77,7 +78,7 @@ def prompt_logprobs(
 ) -> wire.PromptLogprobs:
     """A map from token id to log-probability per position; null at the first."""
     positions = (_prompt_position(entry, tokenizer, num_top) for entry in entries)
-    ranked: wire.PromptLogprobs = list_or_encoded(len(entries), positions)
+    ranked: wire.PromptLogprobs = list_or_encoded(len(entries), positions, weight=1 + num_top)
     return ranked
 
 

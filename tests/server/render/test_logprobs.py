@@ -106,3 +106,14 @@ def test_long_lists_are_those_of_the_entries(tokenizer, name, length):
     singles = [chat_logprobs([entry], tokenizer, name, 2) for entry in entries[1:]]
     whole = encoded(chat_logprobs(entries[1:], tokenizer, name, 2))
     assert whole["content"] == [encoded(single)["content"][0] for single in singles]
+
+
+def test_many_alternatives_do_not_wait_as_objects(tokenizer, name):
+    """Ten answers of 400 tokens with 20 alternatives each would be 84,000 objects."""
+    top = tuple((token_id, -0.1 * token_id) for token_id in range(20))
+    entries = [TokenLogprob(1, -0.1, top)] * 400
+    chat = chat_logprobs(entries, tokenizer, name, 20)
+    assert isinstance(chat.content, msgspec.Raw)
+    assert isinstance(completion_logprobs(entries, name, 20).top_logprobs, msgspec.Raw)
+    assert isinstance(prompt_logprobs(entries, tokenizer, 20), msgspec.Raw)
+    assert len(msgspec.json.decode(chat.content)) == 400

@@ -21,7 +21,8 @@ class Item(msgspec.Struct, weakref=True, frozen=True):
     number: int
 
 
-def test_one_slice_exists_at_a_time():
+@pytest.mark.parametrize(("weight", "num_items"), [(1, SLICE), (100, SLICE // 100), (SLICE, 1)])
+def test_one_slice_exists_at_a_time(weight, num_items):
     alive, most = weakref.WeakSet(), 0
 
     def items():
@@ -31,8 +32,12 @@ def test_one_slice_exists_at_a_time():
             most = max(most, len(alive))
             yield item
 
-    encoded_list(items())
-    assert most <= 2 * SLICE
+    encoded_list(items(), weight=weight)
+    assert most <= 2 * num_items
+
+
+def test_lists_of_heavy_items_are_encoded():
+    assert isinstance(list_or_encoded(3, iter([1, 2, 3]), weight=SLICE), msgspec.Raw)
 
 
 def test_short_lists_stay_lists():
