@@ -6,7 +6,6 @@ import os
 import sys
 from typing import NoReturn
 
-from core import meta_kernels
 from core.machine import num_cores
 from server import heap, logs
 from server.settings import Settings
@@ -21,7 +20,6 @@ def set_up_server(settings: Settings) -> None:
     ``roseinfer serve`` and a replica of Ray Serve begin with it.
     """
     set_up(settings.log_level, settings.log_format)
-    meta_kernels.leave_out()
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 

@@ -80,7 +80,6 @@ CORE_LAYERS = (
         "core.load_progress",
         "core.machine",
         "core.user_folders",
-        "core.meta_kernels",
     },
     {"core.kernels", "core.pinned"},
     {"core.contract"},

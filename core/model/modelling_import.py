@@ -23,7 +23,6 @@ from typing import Any
 
 import torch  # noqa: F401 - stand-ins must not be there while torch itself is imported
 
-from core import meta_kernels
 from core.model.kept_listing import kept
 
 _UNUSED = (
@@ -165,7 +164,6 @@ class _StandIn(ModuleType):
 
 def _original(module: str, name: str) -> Any:
     """What a module really has under this name; it takes the place of its stand-in."""
-    meta_kernels.restore()  # a compiler asks for the results of operations on "meta"
     if isinstance(sys.modules.get(module), _StandIn):
         del sys.modules[module]
     return getattr(importlib.import_module(module), name)
