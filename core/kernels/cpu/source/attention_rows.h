@@ -128,12 +128,34 @@ __attribute__((noinline)) inline void cap(float* scores, int first, int last, fl
   }
 }
 
+// exp(x) for x <= 0. Below -87, where it is 1e-38 of the largest weight, it is 0. NaN stays NaN.
+ROSE_INLINE vf exp_of_score(vf x) {
+  vf n = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  vf power = (vf)(((vi)n << 23) + 0x3f800000);
+  n -= 12582912.0f;
+  vf r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  vf p = splat(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+#if ROSE_WIDTH == 16 && defined(__AVX512F__)
+  __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
+  return (vf)_mm512_maskz_mul_ps(counts, (__m512)p, (__m512)power);
+#else
+  return x < splat(-87.0f) ? vf{} : p * power;
+#endif
+}
+
 ROSE_INLINE vf put_weights(float* to, vf w) {
   store(to, w);
   return w;
 }
 ROSE_INLINE vf put_weights(uint16_t* to, vf w) {  // the sum is that of the rounded weights
-  store(to, w);
+  store_rounded(to, w);
   return load(to);
 }
 
@@ -143,31 +165,32 @@ struct Row {
   float* result;
 };
 
-// Turn the scores of a chunk into weights and update the row's softmax.
-// Not inlined, so that tiles of every size run the same instructions.
-template <class V>
-__attribute__((noinline)) void weigh(const Chunk& c, const Row& row, int64_t window, int64_t value_size, float* s, V* weights) {
+// Hide the scores of a chunk that a row does not see. Returns the largest score of the row so far.
+// This and `weigh` are not inlined, so that tiles of every size run the same instructions.
+__attribute__((noinline)) inline float hide(const Chunk& c, const Row& row, int64_t window, float* s) {
   int end = (int)std::max<int64_t>(0, std::min<int64_t>(c.to, row.position + 1 - c.first));
   int start = c.from;
   if (window > 0) start = (int)std::min<int64_t>(end, std::max<int64_t>(start, row.position - window + 1 - c.first));
   int first = c.from / W, last = (c.to + W - 1) / W;
   for (int t = first * W; t < start; t++) s[t] = MINUS_INFINITY;
   for (int t = end; t < last * W; t++) s[t] = MINUS_INFINITY;
-  float before = row.result[0];
-  vf high = splat(before);
+  vf high = splat(row.result[0]);
   for (int v = first; v < last; v++) high = max(high, load(s + v * W));
-  float best = largest(high);
+  return largest(high);
+}
+
+// Turn the scores of a chunk into weights, of which the largest of all is `best`, and update the row's softmax.
+template <class V>
+__attribute__((noinline)) void weigh(const Chunk& c, const Row& row, float best, int64_t value_size, const float* s, V* weights) {
+  float before = row.result[0], base = best == MINUS_INFINITY ? 0 : best;  // or there is no visible key
   vf all = vf{};
-  for (int v = first; v < last; v++) {
-    vf raw = load(s + v * W), w = exp(raw - best);
-    w = raw == splat(MINUS_INFINITY) ? vf{} : w;
-    w = raw != raw ? raw : w;  // keep NaN: comparisons and exp would hide it
-    all += put_weights(weights + v * W, w);
-  }
+  for (int v = c.from / W; v * W < c.to; v++) all += put_weights(weights + v * W, exp_of_score(load(s + v * W) - base));
   if (best > before) {
-    float shrink = std::exp(before - best);
-    row.result[1] *= shrink;
-    for (int64_t d = 0; d < value_size; d += W) store(row.result + 2 + d, load(row.result + 2 + d) * shrink);
+    if (before > MINUS_INFINITY) {
+      float shrink = std::exp(before - best);
+      row.result[1] *= shrink;
+      for (int64_t d = 0; d < value_size; d += W) store(row.result + 2 + d, load(row.result + 2 + d) * shrink);
+    }
     row.result[0] = best;
   }
   row.result[1] += sum(all);
@@ -181,36 +204,51 @@ struct Unit {
   float softcap;
 };
 
-template <class L, int R>
-void some_rows(const Unit& u, const typename L::Factor* q, const Row* rows) {
-  alignas(64) float scores[R * CHUNK];
-  alignas(64) typename L::Value weights[R * CHUNK];
-  score<L, R>(u.chunk, u.ahead, q, u.ldq, u.key_steps, scores);
-  for (int r = 0; r < R; r++) {
-    if (u.softcap > 0) cap(scores + r * CHUNK, u.chunk.from / W, (u.chunk.to + W - 1) / W, u.softcap);
-    weigh(u.chunk, rows[r], u.window, u.value_size, scores + r * CHUNK, weights + r * CHUNK);
+// f(std::integral_constant<int, count>()).
+template <class F>
+ROSE_INLINE void with_rows(int64_t count, F f) {
+  switch (count) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    case 3: return f(std::integral_constant<int, 3>());
+    case 4: return f(std::integral_constant<int, 4>());
+    case 5: return f(std::integral_constant<int, 5>());
+    case 6: return f(std::integral_constant<int, 6>());
   }
-  add<L, R>(u.chunk, u.ahead, (const typename L::Factor*)weights, u.value_size, rows[0].result + 2, u.ldo);
 }
 
-// All rows of one kv head, in tiles of nearly equal size.
+// All rows of one kv head, in tiles of nearly equal size. The keys of a chunk are used by all tiles before its values are: the
+// first-level cache holds only one of them.
 template <class L>
-void all_rows(Unit u, const typename L::Factor* q, const Row* rows, int64_t count) {
+void all_rows(const Unit& u, const typename L::Factor* q, const Row* rows, int64_t count) {
+  static thread_local Scratch scratch;
+  using Value = typename L::Value;
+  float* scores = scratch.take<float>(2 * count * CHUNK + count);
+  Value* weights = (Value*)(scores + count * CHUNK);
+  float* best = scores + 2 * count * CHUNK;
   int64_t tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
-  for (int64_t i = 0, r = 0; i < tiles; i++) {
-    int64_t n = count / tiles + (i < count % tiles);
-    const auto* x = q + r * u.ldq;
-    switch (n) {
-      case 1: some_rows<L, 1>(u, x, rows + r); break;
-      case 2: some_rows<L, 2>(u, x, rows + r); break;
-      case 3: some_rows<L, 3>(u, x, rows + r); break;
-      case 4: some_rows<L, 4>(u, x, rows + r); break;
-      case 5: some_rows<L, 5>(u, x, rows + r); break;
-      case 6: some_rows<L, 6>(u, x, rows + r); break;
+  auto each_tile = [&](auto f) __attribute__((always_inline)) {
+    Ahead ahead = u.ahead;
+    for (int64_t i = 0, r = 0; i < tiles; i++) {
+      int64_t n = count / tiles + (i < count % tiles);
+      with_rows(n, [&](auto R) __attribute__((always_inline)) { f(R, r, ahead); });
+      ahead = {};  // prefetch only once
+      r += n;
     }
-    u.ahead = {};  // prefetch only once
-    r += n;
+  };
+  each_tile([&](auto R, int64_t r, const Ahead& ahead) __attribute__((always_inline)) {
+    score<L, R()>(u.chunk, ahead, q + r * u.ldq, u.ldq, u.key_steps, scores + r * CHUNK);
+  });
+  for (int64_t r = 0; r < count; r++) {
+    float* s = scores + r * CHUNK;
+    if (u.softcap > 0) cap(s, u.chunk.from / W, (u.chunk.to + W - 1) / W, u.softcap);
+    best[r] = hide(u.chunk, rows[r], u.window, s);
   }
+  for (int64_t r = 0; r < count; r++)
+    weigh(u.chunk, rows[r], best[r], u.value_size, scores + r * CHUNK, weights + r * CHUNK);
+  each_tile([&](auto R, int64_t r, const Ahead& ahead) __attribute__((always_inline)) {
+    add<L, R()>(u.chunk, ahead, (const typename L::Factor*)(weights + r * CHUNK), u.value_size, rows[r].result + 2, u.ldo);
+  });
 }
 
 // The rows of an item for some kv heads: their queries, the softmax of the current run, and the folded results.

@@ -40,7 +40,11 @@ ROSE_INLINE vf splat(float x) { return vf{} + x; }
 
 // bfloat16 is the upper half of a float32.
 ROSE_INLINE vf load(const uint16_t* p) {
+#if ROSE_WIDTH == 16 && defined(__AVX512F__)
+  return (vf)((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)) << 16);  // GCC converts two halves
+#else
   return (vf)(__builtin_convertvector(*(const vh_u*)p, vu) << 16);
+#endif
 }
 
 // How the CPU multiplies pairs of bfloat16. If it does, weights are stored in pairs and activations are rounded
