@@ -7,10 +7,25 @@
 
 namespace {
 
+// Ask for cache lines in ascending order. CPUs fetch memory ahead of such requests, and hardly of others: one core of Zen 4
+// reads Q4_K at 12 GB/s if the products ask for a group's scales between its codes, and at 27 GB/s in order
+// (benchmarks/cpu_blocks.py).
+ROSE_INLINE void fetch_in_order(const char* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
 // Codes as they lie in a tile: for few rows.
 template <class T>
 struct Packed {
   const char* tile;
+  ROSE_INLINE_MEMBER void fetch_head() const {
+    if constexpr (T::IS_WIDE) fetch_in_order(tile, T::HEAD);
+  }
+  // The products ask for codes of 4 bits in order, and for no others.
+  ROSE_INLINE_MEMBER void fetch_chunk(int64_t chunk) const {
+    constexpr int64_t OWN_HEAD = T::IS_WIDE ? 0 : T::HEAD;
+    if constexpr (T::BITS != 4) fetch_in_order(tile + T::codes_at(chunk) - OWN_HEAD, OWN_HEAD + Codes<T::BITS>::BYTES);
+  }
   template <int I>
   ROSE_INLINE void pair(const Packed& from, int64_t chunk, vu w[4]) {
     read_pair<T, I>(from.tile + T::codes_at(chunk), w);
@@ -20,6 +35,8 @@ struct Packed {
 // Codes with a byte each, which many rows read from the L1 cache.
 struct Bytes {
   const char* codes;
+  ROSE_INLINE_MEMBER void fetch_head() const {}
+  ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const {}
   template <int I>
   ROSE_INLINE void pair(const Bytes& from, int64_t chunk, vu w[4]) {
     Codes<8>::template pair<I>(from.codes + chunk * EXPANDED, w);
@@ -28,11 +45,14 @@ struct Bytes {
 
 template <class T>
 void expand(const char* tile, int64_t chunks, char* out) {
+  Packed<T> from{tile};
+  from.fetch_head();
   for (int64_t chunk = 0; chunk < chunks; chunk++, out += EXPANDED) {
+    from.fetch_chunk(chunk);
     auto one = [&](auto index) __attribute__((always_inline)) {
       constexpr int I = decltype(index)::value;
       vu w[4];
-      read_pair<T, I>(tile + T::codes_at(chunk), w);
+      Packed<T>::template pair<I>(from, chunk, w);
       for (int h = 0; h < 2; h++) {
         *(vu_u*)(out + (2 * I + h) * VECTOR) = w[h];
         *(vu_u*)(out + (2 * (I + 4) + h) * VECTOR) = w[2 + h];
@@ -104,6 +124,7 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
                                  float* sums) {
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
     int64_t block = t * CHUNKS + chunk;
+    from.fetch_chunk(chunk);
     vi dots[ROWS][2];
     for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{} - T::OFFSET * x.sums[r * x.num_sums + block];
     add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots, dots);
@@ -139,7 +160,9 @@ ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, co
   constexpr bool IS_SPLIT = T::GROUP == 16;  // the low quads of a chunk are one group, the high ones the next
   const int16_t* x_sums = x.sums + t * (TILE / T::SUM_RUN);
   vi dots[ROWS][2] = {};
+  from.fetch_head();
   for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
+    from.fetch_chunk(chunk);
     vi low[ROWS][2], high[ROWS][2];
     for (int r = 0; r < ROWS; r++) {
       const int16_t* own = x_sums + r * x.num_sums + chunk * 2;
