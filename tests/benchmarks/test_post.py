@@ -25,7 +25,7 @@ class Echo(BaseHTTPRequestHandler):
 def test_a_body_is_sent_as_json_past_any_proxy(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with HTTPServer(("127.0.0.1", 0), Echo) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}"
         try:

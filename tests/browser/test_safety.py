@@ -172,7 +172,7 @@ class _Neighbour(BaseHTTPRequestHandler):
 def neighbour():
     """Another server on loopback: from far away, a browser lets no page reach loopback at all."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Neighbour) as other:
-        thread = threading.Thread(target=other.serve_forever)
+        thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{other.server_port}"
         other.shutdown()

@@ -99,7 +99,7 @@ def running_hub(cache: Path) -> Iterator[Hub]:
     """A hub, and a client configuration that uses it with a cache of its own."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     _Handler.hub = Hub(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -72,7 +72,7 @@ def server():
     with Server(("127.0.0.1", 0), Handler) as server:
         server.bodies, server.keys = [], []
         server.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server
