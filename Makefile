@@ -93,12 +93,12 @@ test-deploy: $(VENV)/.installed-dev
 	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
 
 # The site, and the programs of the documentation that start servers, need more packages or install
-# into a clone. CI runs the site and the programs of the SDKs (.ci/run). The package index that has
-# just served the dependencies has these too, so what fails there is an error. npm's registry is
-# another one: if it does not answer, the programs for Node are skipped with that reason.
+# into a clone. The package index that has just served the dependencies has these too, so what fails
+# there is an error. npm's registry is another one: if it does not answer, the programs for Node are
+# skipped with that reason.
 test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
 	rm -rf build
-	$(PIP) install ".[docs]"
+	$(PIP) install --no-build-isolation ".[docs]"
 	$(PYTEST) --dist=loadgroup tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
 
 # pip knows indexes of the machine that uv does not. Without Node's packages the target is not
@@ -119,7 +119,7 @@ $(VENV)-frameworks/.installed: docs/frameworks.txt
 # The documentation as a site, in site/. Fails on a link that leads nowhere.
 site: $(VENV)/.installed-dev
 	rm -rf build
-	$(PIP) install ".[docs]"
+	$(PIP) install --no-build-isolation ".[docs]"
 	$(BIN)/python -m docs.make_site $(ARGS)
 
 lint: $(VENV)/.installed-dev
@@ -144,7 +144,7 @@ $(VENV)/.dependencies: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install "torch==2.13.0" "setuptools>=77"
 	rm -rf build
-	$(PIP) install .
+	$(PIP) install --no-build-isolation .
 	touch $@
 
 # Not editable: this installs what a user gets. Needs no network.
@@ -156,5 +156,5 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 # Adds the tools. Tests and linters read the working tree, not what is installed.
 $(VENV)/.installed-dev: $(VENV)/.dependencies
 	rm -rf build
-	$(PIP) install ".[dev]"
+	$(PIP) install --no-build-isolation ".[dev]"
 	touch $@
