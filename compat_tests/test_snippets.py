@@ -2,7 +2,8 @@
 
 A comment right above a block says what else it needs: ``<!-- not run: REASON -->`` is skipped with
 that reason, ``<!-- run with: PACKAGES -->`` and shell blocks that do more than to call curl are run
-by ``make test-docs``, as are those in a fresh clone (``<!-- run in: a fresh clone -->``).
+by ``make test-docs``, as are those in a fresh clone (``<!-- run in: a fresh clone -->``). Commands
+that take minutes run with arguments that make them small (``<!-- run in small -->``).
 Everything else is run here. tests/docs/test_not_run.py keeps the list of what is not run.
 """
 
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.support.process import ROOT
 from compat_tests.support.snippets import (
     DEFAULT,
     IN_CLONE,
+    IN_SMALL,
     LANGUAGES,
     NOT_RUN,
     RECORDS,
@@ -54,6 +57,9 @@ def test_a_snippet_runs_and_prints(workplace, block, request) -> None:
     elif is_program(block):
         for model in request.getfixturevalue("models").iterdir():
             (workplace.folder / model.name).symlink_to(model)
+    if block.mark == IN_SMALL:
+        (workplace.folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+        (workplace.folder / "docs" / "images").mkdir(parents=True)
     assert workplace.run(block).strip()
 
 
@@ -74,7 +80,7 @@ def test_every_mark_is_one_that_the_runner_knows() -> None:
     assert [
         mark
         for mark in marks
-        if not (NOT_RUN.fullmatch(mark) or RUN_WITH.fullmatch(mark) or mark == IN_CLONE)
+        if not (NOT_RUN.fullmatch(mark) or RUN_WITH.fullmatch(mark) or mark in {IN_CLONE, IN_SMALL})
     ] == []
 
 

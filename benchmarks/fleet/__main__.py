@@ -75,6 +75,7 @@ def draw(options: argparse.Namespace) -> None:
     machine = read_machine(options.machine)
     lines = list(_simulated(options, machine, options.replicas[:1]))
     options.out.write_text(chart.chart(lines, machine.name, _goal(options)), "utf-8")
+    print(f"wrote {options.out}")
 
 
 def _simulated(

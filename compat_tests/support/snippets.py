@@ -33,6 +33,18 @@ NO_NODE = FRAMEWORKS / "no-node-packages"
 NOT_RUN = re.compile(r"not run: (.+)")
 RUN_WITH = re.compile(r"run with: (.+)")
 IN_CLONE = "run in: a fresh clone"
+IN_SMALL = "run in small"
+SMALL = {
+    "cpu_sampling": "--rounds 1",
+    "fleet": "--replicas 4 --burst 1 --warm-up 5 --seconds 20",
+    "front_end": "--rounds 1 --tokens 60 --streams 2",
+    "host_step": "--steps 2 --rows 1",
+    "overload": "--seconds 1 --tokens 8",
+    "scheduling": "",
+    "start_server": "my-model --rounds 1",
+}
+"""What is added to commands that take minutes: they are tested, their figures are not."""
+
 LANGUAGES = {"sh", "python", "js"}
 WEIGHTS = ROOT / "core" / "builtin_model" / "weights"
 ROUTING = ROOT / "docs" / "routing.md"
@@ -72,6 +84,13 @@ def examples() -> list[Path]:
     """The files of examples/."""
     suffixes = {".py", ".sh", ".mjs"}
     return sorted(file for file in (ROOT / "examples").iterdir() if file.suffix in suffixes)
+
+
+def in_small(command: str) -> str:
+    """A script's command with the arguments of SMALL, which replace those before them."""
+    script = re.search(r"-m benchmarks\.(\w+)", command)
+    assert script, f"not a script: {command}"
+    return f"{command} {SMALL[script[1]]}"
 
 
 def is_program(block: Block) -> bool:
@@ -172,6 +191,8 @@ class Workplace:
         text = block.text.replace(DEFAULT, self.address)
         if is_program(block):
             commands = Block("sh", text).commands
+            if block.mark == IN_SMALL:
+                commands = [in_small(command) for command in commands]
             return "".join(self._command(command) for command in commands)
         suffix = {"python": ".py", "js": ".mjs", "sh": ".sh"}[block.language]
         file = self.folder / f"snippet{suffix}"

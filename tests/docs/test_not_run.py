@@ -27,6 +27,7 @@ REASONS = {
     "compat_tests/README.md": {"it runs the tests", "needs schemathesis"},
     "core/builtin_model/README.md": {"trains for an hour"},
     "docs/benchmarks.md": {
+        "makes models of gigabytes",
         "takes minutes",
         "takes hours, and needs other servers",
         "needs an older commit",
@@ -45,11 +46,7 @@ REASONS = {
     "docs/operating.md": {"needs a GPU"},
     "docs/sdks.md": {"Open WebUI is an application of several gigabytes"},
     "docs/several-machines.md": {"needs ray; tests/ray builds the same application"},
-    "docs/sizing.md": {
-        "takes minutes",
-        "takes a minute",
-        "takes minutes, and needs a quiet machine",
-    },
+    "docs/sizing.md": {"takes minutes, and needs a quiet machine"},
 }
 """Why the blocks of a page are not run. Whatever can run here has to."""
 
