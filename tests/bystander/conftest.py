@@ -70,10 +70,16 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
     servers: list[ServerProcess] = []
 
     def start(
-        *flags: str, num_descriptors: int | None = None, is_faulty: bool = False
+        *flags: str,
+        num_descriptors: int | None = None,
+        is_faulty: bool = False,
+        holdings_at: str = "",
     ) -> ServerProcess:
         if is_faulty:
             server = ServerProcess(*flags, command=("-m", "compat_tests.support.faulty_server"))
+        elif holdings_at:
+            command = ("-m", "tests.bystander.measured_server", holdings_at)
+            server = ServerProcess(*flags, command=command)
         elif num_descriptors is not None:
             command = ("-m", "tests.bystander.limited_server")
             server = ServerProcess(*flags, str(num_descriptors), command=command)
@@ -138,8 +144,10 @@ def pooling_stands(start_pooling) -> Iterator[dict[str, Stand]]:
 
 
 @pytest.fixture(scope="package")
-def stand(start_server) -> Iterator[Stand]:
-    stand = Stand(start_server().wait_ready(), size=1, num_tokens=1500)
+def stand(start_server, tmp_path_factory) -> Iterator[Stand]:
+    path = str(tmp_path_factory.mktemp("stand") / "holdings.sock")
+    server = start_server(holdings_at=path).wait_ready()
+    stand = Stand(server, size=1, num_tokens=1500, holdings_at=path)
     stand.fill_cache()
     yield stand
     stand.close()

@@ -18,6 +18,7 @@ from compat_tests.support.process import ROOT, ServerProcess
 from compat_tests.support.waiting import eventually, pause
 from tests.bystander.arena import COMPLETIONS, Arena, Attack
 from tests.bystander.footprint import MIB, Footprint, memory
+from tests.bystander.kinds import holdings, memory_by_kind
 
 NORMAL_GAP = 0.05
 """Seconds: a calm machine's longest gap is less. Where it is more, the bars are widened."""
@@ -162,11 +163,21 @@ class Stand:
     """Runs attacks beside the bystanders of one server."""
 
     def __init__(
-        self, server: ServerProcess, *, size: float, num_tokens: int, kind: str = "text"
+        self,
+        server: ServerProcess,
+        *,
+        size: float,
+        num_tokens: int,
+        kind: str = "text",
+        holdings_at: str = "",
     ) -> None:
-        """``num_tokens`` is the length of the neighbour's answer. ``kind`` is the server's."""
+        """``num_tokens`` is the length of the neighbour's answer. ``kind`` is the server's.
+
+        ``holdings_at`` is the socket of a measured server.
+        """
         self.server = server
         self.size = size
+        self._holdings_at = holdings_at
         self._witness = Witness(server, num_tokens, kind)
         self._calm: Seen | None = None
         try:
@@ -234,6 +245,10 @@ class Stand:
 
     def footprint(self) -> Footprint:
         return Footprint.of(self.server)
+
+    def kinds(self) -> dict[str, int]:
+        """The kinds of memory of a measured server, and what it holds."""
+        return memory_by_kind(self.server.pid) | holdings(self._holdings_at)
 
     def run(self, attack: Attack, *, calm_seconds: float, num_tries: int = 1) -> Outcome:
         """Run an attack, and again while only bars of time were broken, by less than CLOSE."""

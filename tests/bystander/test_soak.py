@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from compat_tests.support.http import Clock
 from tests.bystander import attacks
 from tests.bystander.arena import ATTACKS, Attack
 from tests.bystander.cuts import PHASES, cut_many
-from tests.bystander.footprint import MIB, memory
+from tests.bystander.footprint import MIB
+from tests.bystander.mixed import mixed_load
 from tests.bystander.signals import STATES, check_stop
 from tests.bystander.stand import BACK_SECONDS, KEPT_BYTES, Stand
 from tests.bystander.storms import drawn, storm
@@ -96,34 +94,10 @@ def test_sigterm(start_server, state: str, table: Table) -> None:
 
 def test_minutes_of_mixed_load(stand: Stand, table: Table, soak_minutes: float) -> None:
     """Small attacks in random order; the slope of memory over the second half."""
-    dice = random.Random(4)
-    samples: list[tuple[float, int]] = []
-    clock = Clock()
-    stand.size, size = 0.05, stand.size
-    num_attacks = num_broken = 0
-    try:
-        while clock.seconds < 60 * soak_minutes:
-            outcome = stand.run(dice.choice(SHARED), calm_seconds=1, num_tries=1)
-            num_attacks += 1
-            num_broken += bool(outcome.broken)
-            samples.append((clock.seconds, memory(stand.server.pid)))
-    finally:
-        stand.size = size
-    slope = slope_of(samples[len(samples) // 2 :])
-    row = {
-        "minutes": f"{soak_minutes:g}",
-        "attacks": str(num_attacks),
-        "that broke a bar": str(num_broken),
-        "memory at the end": f"{samples[-1][1] / MIB:.0f} MiB",
-        "slope, second half": f"{slope / MIB * 60:+.1f} MiB a minute",
-    }
-    table.add("Mixed load", row)
-    assert not num_broken
-
-
-def slope_of(samples: list[tuple[float, int]]) -> float:
-    """Least squares; bytes a second."""
-    times = [time for time, _ in samples]
-    middle = sum(times) / len(times)
-    spread = sum((time - middle) ** 2 for time in times)
-    return sum((time - middle) * value for time, value in samples) / spread if spread else 0.0
+    load = mixed_load(stand, SHARED, seconds=60 * soak_minutes, seed=4)
+    table.add("Mixed load", {"minutes": f"{soak_minutes:g}"} | load.row())
+    for row in load.kinds():
+        table.add("Mixed load: memory by kind", row)
+    for row in load.growers():
+        table.add("Mixed load: attacks after which memory had grown most", row)
+    assert not load.broken, "\n\n".join(map(str, load.broken))
