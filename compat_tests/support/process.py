@@ -121,6 +121,11 @@ class ServerProcess:
         return self.process.pid
 
     @property
+    def pids(self) -> list[int]:
+        """The processes that serve."""
+        return [self.pid]
+
+    @property
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://{self.host}:{self.port}"
 

@@ -234,7 +234,8 @@ class Attack:
     ``may_refuse``: the queue is filled on purpose, so a bystander may be answered 429.
     ``flags``, ``num_descriptors`` and ``is_faulty`` (compat_tests/support/faulty_server.py) ask for
     a server of its own. The faulty one answers 500 to the requests that ask for it. ``kind`` is
-    what the attacked server makes: text, or ``embed`` or ``score``.
+    what the attacked server makes: text, or ``embed`` or ``score``; or ``route``, for one of text
+    behind a router.
     """
 
     name: str

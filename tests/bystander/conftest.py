@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.support.process import ServerProcess, add_stderr, loopback_only
+from tests.bystander.routed import RoutedServer
 from tests.bystander.stand import Stand
 from tests.bystander.table import Table
 
@@ -128,6 +129,36 @@ def start_pooling(start_server, tmp_path_factory) -> Callable[[str], ServerProce
 def quick_pooling_stand(start_pooling) -> Iterator[Stand]:
     stand = Stand(start_pooling("embed"), size=0.1, num_tokens=0, kind="embed")
     yield stand
+    stand.close()
+
+
+@pytest.fixture(scope="package")
+def start_routed(tmp_path_factory) -> Iterator[Callable[[], RoutedServer]]:
+    """Start routers; all end with the package."""
+    with ExitStack() as stack:
+
+        def start() -> RoutedServer:
+            server = RoutedServer(tmp_path_factory.mktemp("router"))
+            stack.callback(server.stop)
+            return server.wait_ready()
+
+        yield start
+
+
+@pytest.fixture(scope="package")
+def quick_routed_stand(start_routed) -> Iterator[Stand]:
+    stand = Stand(start_routed(), size=0.1, num_tokens=300)
+    yield stand
+    stand.close()
+
+
+@pytest.fixture(scope="package")
+def routed_stand(start_routed) -> Iterator[Stand]:
+    """Its bystanders are quiet, like those of pooling stands."""
+    stand = Stand(start_routed(), size=1, num_tokens=1500)
+    stand.fill_cache()
+    with stand.quiet():
+        yield stand
     stand.close()
 
 

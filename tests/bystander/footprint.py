@@ -27,11 +27,11 @@ class Footprint:
 
     @classmethod
     def of(cls, server: ServerProcess) -> Footprint:
-        root = Path(f"/proc/{server.pid}")
+        pids = server.pids
         return cls(
             gauges=gauges(server.stats()),
-            num_descriptors=len(list((root / "fd").iterdir())),
-            num_threads=int(status(server.pid, "Threads")),
+            num_descriptors=sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids),
+            num_threads=sum(int(status(pid, "Threads")) for pid in pids),
             num_children=len(children(server.pid)),
             memory=memory(server.pid),
         )

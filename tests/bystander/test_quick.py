@@ -6,6 +6,7 @@ import pytest
 
 from tests.bystander import attacks
 from tests.bystander.arena import ATTACKS, Attack
+from tests.bystander.attacks.route import QUICK_THROUGH
 from tests.bystander.cuts import cut_many
 from tests.bystander.stand import Stand
 from tests.bystander.storms import drawn, storm
@@ -16,6 +17,8 @@ assert attacks.__all__, "importing the package registers the attacks"
 
 QUICK = [one for one in ATTACKS.values() if one.is_quick and one.kind == "text"]
 POOLING = [one for one in ATTACKS.values() if one.is_quick and one.kind == "embed"]
+ROUTED = [one for one in ATTACKS.values() if one.is_quick and one.kind == "route"]
+ROUTED += [ATTACKS[name] for name in QUICK_THROUGH]
 
 
 @pytest.mark.parametrize("attack", QUICK, ids=lambda attack: attack.name)
@@ -27,6 +30,12 @@ def test_attack(quick_stand: Stand, attack: Attack) -> None:
 @pytest.mark.parametrize("attack", POOLING, ids=lambda attack: attack.name)
 def test_attack_on_vectors(quick_pooling_stand: Stand, attack: Attack) -> None:
     outcome = quick_pooling_stand.run(attack, calm_seconds=1.2, num_tries=3)
+    assert not outcome.broken, str(outcome)
+
+
+@pytest.mark.parametrize("attack", ROUTED, ids=lambda attack: attack.name)
+def test_attack_through_a_router(quick_routed_stand: Stand, attack: Attack) -> None:
+    outcome = quick_routed_stand.run(attack, calm_seconds=1.2, num_tries=3)
     assert not outcome.broken, str(outcome)
 
 

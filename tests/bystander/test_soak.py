@@ -6,6 +6,7 @@ import pytest
 
 from tests.bystander import attacks
 from tests.bystander.arena import ATTACKS, Attack
+from tests.bystander.attacks.route import THROUGH
 from tests.bystander.cuts import PHASES, cut_many
 from tests.bystander.footprint import MIB
 from tests.bystander.mixed import mixed_load
@@ -19,7 +20,9 @@ pytestmark = pytest.mark.soak
 assert attacks.__all__, "importing the package registers the attacks"
 
 SHARED = [one for one in ATTACKS.values() if not one.has_own_server and one.kind == "text"]
-POOLING = [one for one in ATTACKS.values() if one.kind != "text"]
+POOLING = [one for one in ATTACKS.values() if one.kind in {"embed", "score"}]
+ROUTED = [one for one in ATTACKS.values() if one.kind == "route"]
+ROUTED += [ATTACKS[name] for name in THROUGH]
 OWN = [one for one in ATTACKS.values() if one.has_own_server]
 
 
@@ -38,6 +41,16 @@ def test_attack_on_vectors_and_scores(
     with stand.quiet(), attacked.awake():
         outcome = attacked.run(attack, calm_seconds=3)
     table.add("Attacks on vectors and scores", outcome.row())
+    assert not outcome.broken, str(outcome)
+
+
+@pytest.mark.parametrize("attack", ROUTED, ids=lambda attack: attack.name)
+def test_attack_through_a_router(
+    stand: Stand, routed_stand: Stand, attack: Attack, table: Table
+) -> None:
+    with stand.quiet(), routed_stand.awake():
+        outcome = routed_stand.run(attack, calm_seconds=3)
+    table.add("Attacks through a router", outcome.row())
     assert not outcome.broken, str(outcome)
 
 

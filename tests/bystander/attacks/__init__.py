@@ -14,6 +14,7 @@ from tests.bystander.attacks import (
     pooling,
     prompts,
     responses,
+    route,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "pooling",
     "prompts",
     "responses",
+    "route",
 ]
