@@ -268,6 +268,19 @@ def test_subnormal_sums_have_the_same_bits_in_few_and_many_rows(group: int) -> N
         assert torch.equal(backend.forward(*states, 0), whole[at : at + 1])
 
 
+def test_int8_sums_of_many_dimensions_do_not_overflow() -> None:
+    """The largest query and key of 640 dimensions, whose products of 16 and 8 bits exceed int32."""
+    spec = LayerSpec(1, 1, 640, 16, 0.002, None)
+    storage = KVStorage([spec], num_blocks=1, block_size=16, dtype=torch.int8, device=CPU)
+    backend = paged_cpu.PagedCPUBackend(storage, [spec])
+    backend.plan(batch_of([[0]], [(0, 2)], 16))
+    key, value = torch.zeros(2, 1, 640), torch.zeros(2, 1, 16)
+    key[0] = value[0] = 1.0
+    output = backend.forward(torch.ones(2, 1, 640), key, value, 0)
+    expected = torch.full((16,), 640 * 0.002).sigmoid()
+    torch.testing.assert_close(output[1, 0], expected, rtol=1e-3, atol=0)
+
+
 CUT = LayerSpec(8, 1, 16, 16, 0.25, None)
 WINDOWED = LayerSpec(8, 1, 16, 16, 0.25, 700)
 WIDE = LayerSpec(64, 64, 16, 16, 0.25, None)

@@ -9,31 +9,39 @@
 #pragma once
 #include "vec.h"
 
-// `Value` is the type of a query's value or a weight, `Factor` is what is broadcast in a step.
-struct Float32Lanes {
+// `Value` is the type of a query's value or a weight, `Factor` is what is broadcast in a step. A product of weights goes on
+// from the float32 values of `begin`, and `end` stores them.
+struct FloatSums {
+  using Sum = vf;
+  ROSE_INLINE vf value(vf sum) { return sum; }
+  ROSE_INLINE vf begin(const float* from) { return load(from); }
+  ROSE_INLINE void end(float* to, vf sum, float) { store(to, sum); }
+};
+
+struct Float32Lanes : FloatSums {
   using Stored = float;
   using Value = float;
   using Factor = float;
-  static constexpr int PER_LANE = 1, STORED_PER_LANE = 1;
+  static constexpr int PER_LANE = 1;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return acc + x * (vf)lanes; }
 };
 
 #if defined(ROSE_DOT)
-struct BFloat16Lanes {
+struct BFloat16Lanes : FloatSums {
   using Stored = uint16_t;
   using Value = uint16_t;
   typedef uint32_t Factor __attribute__((may_alias));  // written as two values
-  static constexpr int PER_LANE = 2, STORED_PER_LANE = 2;
+  static constexpr int PER_LANE = 2;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) { return dot_pairs(acc, vu{} + x, lanes); }
 };
 #else
-struct BFloat16Lanes {
+struct BFloat16Lanes : FloatSums {
   using Stored = uint16_t;
   using Value = float;
   struct Factor {
     float low, high;
   };
-  static constexpr int PER_LANE = 2, STORED_PER_LANE = 2;
+  static constexpr int PER_LANE = 2;
   ROSE_INLINE vf add(vf acc, Factor x, vu lanes) {
     acc += x.low * (vf)(lanes << 16);
     return acc + x.high * (vf)(lanes & 0xffff0000u);
@@ -41,10 +49,24 @@ struct BFloat16Lanes {
 };
 #endif
 
-// int8 with a scale per token and head. The products of vectors read a copy in float32.
-struct Int8Lanes : Float32Lanes {
+// int8 with a scale per token and head. Queries and weights are integers of 16 bits with a factor; see attention_int8.h.
+// A factor of four has the values 0 and 2, then 1 and 3. Sums are exact.
+struct Int8Lanes {
   using Stored = int8_t;
-  static constexpr int STORED_PER_LANE = 4;
+  using Value = int16_t;
+  struct __attribute__((may_alias)) Factor {
+    uint32_t even, odd;
+  };
+  using Sum = vi;
+  static constexpr int PER_LANE = 4;
+  ROSE_INLINE vi add(vi acc, Factor x, vu lanes) {
+    vs bytes = (vs)lanes;
+    acc = dot_int16(acc, (vs)(vu{} + x.even), bytes << 8 >> 8);
+    return dot_int16(acc, (vs)(vu{} + x.odd), bytes >> 8);
+  }
+  ROSE_INLINE vf value(vi sum) { return __builtin_convertvector(sum, vf); }
+  ROSE_INLINE vi begin(const float*) { return vi{}; }
+  ROSE_INLINE void end(float* to, vi sum, float factor) { store(to, load(to) + value(sum) * factor); }
 };
 
 ROSE_INLINE void put(float* to, float x) { *to = x; }
@@ -59,15 +81,15 @@ struct Layout {
 
   Layout(int64_t block_size, int64_t key_size, int64_t value_size)
       : block_size(block_size), key_size(key_size), value_size(value_size) {
-    is_by_lane = block_size % W == 0 && key_size % L::STORED_PER_LANE == 0 && value_size % W == 0;
+    is_by_lane = block_size % W == 0 && key_size % L::PER_LANE == 0 && value_size % W == 0;
   }
 
   int64_t key(int64_t t, int64_t d) const {
-    constexpr int N = L::STORED_PER_LANE;
+    constexpr int N = L::PER_LANE;
     return is_by_lane ? (d / N * block_size + t) * N + d % N : t * key_size + d;
   }
   int64_t value(int64_t t, int64_t d) const {
-    constexpr int N = L::STORED_PER_LANE;
+    constexpr int N = L::PER_LANE;
     return is_by_lane ? (t / N * value_size + d) * N + t % N : t * value_size + d;
   }
 };

@@ -14,11 +14,18 @@ struct Chunk {
   int from = 0, to = 0;  // lanes of the keys that the item has; a row may see fewer
   int64_t key_stride = 0, value_stride = 0;   // lanes of a step
   const uint32_t* keys[VECTORS] = {};         // step 0 of each vector of keys
+  const float *key_scales[VECTORS] = {}, *value_scales[VECTORS] = {};  // of each vector of keys; int8 only
+  // The lines of each vector of keys and of the values of its tokens, from the first one on: read in place only. Those of a
+  // block with several vectors of keys are divided among them.
+  const uint32_t *key_lines[VECTORS] = {}, *value_lines[VECTORS] = {};
   int num_pieces = 0;
   struct {
     const uint32_t* values;  // first of `steps` steps
     int steps;
-  } pieces[VECTORS];  // blocks that are read in place have at least W tokens
+  } pieces[VECTORS];  // of W tokens, if they are read in place
+
+  int first_vector() const { return from / W; }
+  int last_vector() const { return (to + W - 1) / W; }
 };
 
 // The keys `from` to `to` of an item that are in the chunk that starts at `first`.
@@ -46,29 +53,34 @@ class Reader {
   }
 
   int64_t key_steps, value_size;  // of a chunk's lanes
-  bool is_in_place() const { return layout_.is_by_lane && L::STORED_PER_LANE == L::PER_LANE; }
-  int64_t key_head() const { return key_head_; }  // lanes from one kv head to the next
-  int64_t value_head() const { return value_head_; }
+  bool is_in_place() const { return layout_.is_by_lane; }
 
   void find(const Span& span, int64_t head, Chunk& chunk) {
     chunk.first = span.first;
     chunk.from = (int)(span.from - span.first);
     chunk.to = (int)(span.to - span.first);
-    if constexpr (std::is_same_v<L, Int8Lanes>) expand(head, chunk);
-    else if (layout_.is_by_lane) point(head, chunk);
+    if (layout_.is_by_lane) point(head, chunk);
     else copy(head, chunk);
   }
 
   // Move a chunk that is read in place to the next kv head.
   void next_head(Chunk& chunk) const {
-    for (int v = chunk.from / W; v * W < chunk.to; v++) chunk.keys[v] += key_head_;
+    for (int v = chunk.first_vector(); v < chunk.last_vector(); v++) {
+      chunk.keys[v] += key_head_;
+      chunk.key_lines[v] += key_head_;
+      chunk.value_lines[v] += value_head_;
+      if (!HAS_SCALES) continue;
+      chunk.key_scales[v] += item_.call.block_size;
+      chunk.value_scales[v] += item_.call.block_size;
+    }
     for (int i = 0; i < chunk.num_pieces; i++) chunk.pieces[i].values += value_head_;
   }
 
  private:
+  static constexpr bool HAS_SCALES = std::is_same_v<L, Int8Lanes>;
   const Item& item_;
   Layout<L> layout_;
-  int64_t key_head_, value_head_;
+  int64_t key_head_, value_head_;  // lanes from one kv head to the next
 
   const typename L::Stored* keys_of(int64_t block, int64_t head) const {
     const AttentionCall& c = item_.call;
@@ -79,27 +91,35 @@ class Reader {
     return (const typename L::Stored*)c.values + (item_.block(block) * c.num_kv_heads + head) * c.block_size * c.value_dim;
   }
 
+  // The index of a token's scales.
+  int64_t place_of(int64_t key, int64_t head) const {
+    const AttentionCall& c = item_.call;
+    return (item_.block(key / c.block_size) * c.num_kv_heads + head) * c.block_size + key % c.block_size;
+  }
+
   void point(int64_t head, Chunk& chunk) const {
     const AttentionCall& c = item_.call;
     constexpr int N = L::PER_LANE;
     chunk.key_stride = c.block_size;
     chunk.value_stride = c.value_dim;
-    for (int v = chunk.from / W; v * W < chunk.to; v++) {
-      int64_t key = chunk.first + v * W;
-      chunk.keys[v] = (const uint32_t*)keys_of(key / c.block_size, head) + key % c.block_size;
-    }
     chunk.num_pieces = 0;
-    for (int64_t t = chunk.from; t < chunk.to;) {
-      int64_t key = chunk.first + t, offset = key % c.block_size;
-      int64_t n = std::min<int64_t>(chunk.to - t, c.block_size - offset);
+    for (int v = chunk.first_vector(); v < chunk.last_vector(); v++) {
+      int64_t key = chunk.first + v * W, offset = key % c.block_size;
+      const uint32_t* keys = (const uint32_t*)keys_of(key / c.block_size, head);
       const uint32_t* values = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
-      chunk.pieces[chunk.num_pieces++] = {values, (int)((n + N - 1) / N)};
-      t += n;
+      chunk.keys[v] = keys + offset;
+      chunk.key_lines[v] = keys + offset * key_steps;
+      chunk.value_lines[v] = values;
+      chunk.pieces[chunk.num_pieces++] = {values, (std::min(chunk.to - v * W, W) + N - 1) / N};
+      if (!HAS_SCALES) continue;
+      chunk.key_scales[v] = c.key_scales + place_of(key, head);
+      chunk.value_scales[v] = c.value_scales + place_of(key, head);
     }
   }
 
   void copy(int64_t head, Chunk& chunk) const {
     static thread_local std::vector<typename L::Stored> keys, values;
+    static thread_local float key_scales[CHUNK], value_scales[CHUNK];
     const AttentionCall& c = item_.call;
     constexpr int N = L::PER_LANE;
     keys.assign(CHUNK * key_steps * N, 0);
@@ -110,39 +130,20 @@ class Reader {
       const auto* v = values_of(key / c.block_size, head);
       for (int64_t d = 0; d < c.head_dim; d++) keys[(d / N * CHUNK + t) * N + d % N] = k[layout_.key(offset, d)];
       for (int64_t d = 0; d < c.value_dim; d++) values[(t / N * value_size + d) * N + t % N] = v[layout_.value(offset, d)];
+      if (!HAS_SCALES) continue;
+      key_scales[t] = c.key_scales[place_of(key, head)];
+      value_scales[t] = c.value_scales[place_of(key, head)];
     }
-    read_copy(keys.data(), values.data(), chunk);
-  }
-
-  // Copy int8 to float32.
-  void expand(int64_t head, Chunk& chunk) const {
-    static thread_local std::vector<float> keys, values;
-    const AttentionCall& c = item_.call;
-    keys.assign(CHUNK * key_steps, 0);
-    values.assign(CHUNK * value_size, 0);
-    for (int64_t t = layout_.is_by_lane ? chunk.from / W * W : chunk.from; t < chunk.to; t += layout_.is_by_lane ? W : 1) {
-      int64_t key = chunk.first + t, block = key / c.block_size, offset = key % c.block_size;
-      int64_t line = (item_.block(block) * c.num_kv_heads + head) * c.block_size + offset;
-      const int8_t *k = keys_of(block, head), *v = values_of(block, head);
-      if (layout_.is_by_lane) {
-        expand_keys(k + offset * 4, c.block_size, c.head_dim, c.key_scales + line, keys.data() + t, CHUNK);
-        expand_values(v + offset * c.value_dim, c.value_dim, c.value_scales + line, values.data() + t * value_size);
-        continue;
-      }
-      for (int64_t d = 0; d < c.head_dim; d++) keys[d * CHUNK + t] = k[layout_.key(offset, d)] * c.key_scales[line];
-      for (int64_t d = 0; d < c.value_dim; d++) values[t * value_size + d] = v[layout_.value(offset, d)] * c.value_scales[line];
-    }
-    read_copy(keys.data(), values.data(), chunk);
-  }
-
-  // Read a chunk from a copy by dimension and by token.
-  void read_copy(const void* keys, const void* values, Chunk& chunk) const {
-    constexpr int N = L::PER_LANE;
     chunk.key_stride = CHUNK;
     chunk.value_stride = value_size;
-    for (int v = 0; v < VECTORS; v++) chunk.keys[v] = (const uint32_t*)keys + v * W;
+    for (int v = 0; v < VECTORS; v++) {
+      chunk.keys[v] = (const uint32_t*)keys.data() + v * W;
+      chunk.key_scales[v] = key_scales + v * W;
+      chunk.value_scales[v] = value_scales + v * W;
+    }
     chunk.num_pieces = 1;
-    chunk.pieces[0] = {(const uint32_t*)values + chunk.from / N * value_size, (chunk.to + N - 1) / N - chunk.from / N};
+    chunk.pieces[0] = {(const uint32_t*)values.data() + chunk.from / N * value_size,
+                       (chunk.to + N - 1) / N - chunk.from / N};
   }
 };
 

@@ -1,6 +1,7 @@
 // Keys and values in int8: a row of a token and kv head times its scale, which is its largest magnitude / 127.
 #pragma once
 #include "attention_cache.h"
+#include "quantise_rows.h"
 
 // The scale of n values. It is NaN if one of them is not finite.
 inline float scale_of(const float* x, int64_t n) {
@@ -32,18 +33,29 @@ inline float write_int8(const float* x, int64_t n, int8_t* to, At at) {
   return scale;
 }
 
-ROSE_INLINE vf byte_of(vu lanes, int i) { return __builtin_convertvector((vi)(lanes << (24 - 8 * i)) >> 24, vf); }
-
-// W keys in float32 by dimension: to[d * stride + t]. `keys` are those of a block by lane, from the first token on.
-inline void expand_keys(const int8_t* keys, int64_t block_size, int64_t size, const float* scales, float* to, int64_t stride) {
-  vf scale = load(scales);
-  for (int64_t d = 0; d < size; d += 4, keys += block_size * 4)
-    for (int i = 0; i < 4; i++) store(to + (d + i) * stride, byte_of(*(const vu_u*)keys, i) * scale);
+// Exchange the middle two of every four lanes: their order in a factor of Int8Lanes.
+ROSE_INLINE vi swap_middle(vi v) {
+#if ROSE_WIDTH == 16
+  return ROSE_SHUFFLE(v, v, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+#elif ROSE_WIDTH == 8
+  return ROSE_SHUFFLE(v, v, 0, 2, 1, 3, 4, 6, 5, 7);
+#else
+  return ROSE_SHUFFLE(v, v, 0, 2, 1, 3);
+#endif
 }
 
-// W tokens' values in float32 by token: to[t * size + d].
-inline void expand_values(const int8_t* values, int64_t size, const float* scales, float* to) {
-  for (int64_t t = 0; t < W; t += 4)
-    for (int64_t d = 0; d < size; d += W, values += W * 4)
-      for (int i = 0; i < 4; i++) store(to + (t + i) * size + d, byte_of(*(const vu_u*)values, i) * scales[t + i]);
+// Write W integers as factors.
+ROSE_INLINE void put_factors(int16_t* to, vi integers) {
+  *(vs_half_u*)to = __builtin_convertvector(swap_middle(integers), vs_half_u);
+}
+
+// Write a query times `scale` as factors and return what their integers are multiplied by, which is NaN if a value is not
+// finite. The integers are so small that the sum of their products with keys fits.
+inline float write_query(const float* x, int64_t n, float scale, int16_t* to) {
+  float most = (float)std::min<int64_t>(32767, INT32_MAX / (127 * std::max<int64_t>(n, 1)));
+  float unit = scale_of(x, n) * (127.0f / most), inverse = unit > 1e-30f ? 1.0f / unit : 0.0f;
+  int64_t d = 0;
+  for (; d + W <= n; d += W) put_factors(to + d, nearest(load(x + d) * inverse));
+  for (; d < n; d++) to[d / 4 * 4 + (d % 4 * 2 - d % 4 / 2 * 3)] = (int16_t)nearest(splat(x[d] * inverse))[0];
+  return unit * scale;
 }

@@ -11,12 +11,38 @@ constexpr int MAX_ROWS = 6, MAX_VECTORS = 12;
 #else
 constexpr int MAX_ROWS = 6, MAX_VECTORS = 24;
 #endif
+template <class L>
+constexpr bool IS_INT8 = std::is_same_v<L, Int8Lanes>;
 constexpr int vectors_for(int rows) { return MAX_VECTORS / rows >= 4 ? 4 : 2; }
 
-// Where the next chunk or head of a thread is in memory, to prefetch it; or null.
-struct Ahead {
-  const Chunk* chunk = nullptr;
-  int64_t keys = 0, values = 0;  // lanes from the pointers of `chunk`
+// What is prefetched while a chunk is read: with each line of a piece one of the piece that is read DISTANCE pieces later.
+// Pieces are the keys of a vector, and the values of its tokens.
+class Ahead {
+ public:
+  static constexpr int DISTANCE = 4;
+
+  Ahead() {}
+  // The keys of `chunk` are read, then its values, then those of `next`, if there is one.
+  Ahead(const Chunk& chunk, const Chunk* next) : first_(chunk.first_vector()), count_(chunk.last_vector() - first_) {
+    const uint32_t* all[2 * VECTORS + DISTANCE];
+    int n = 0, end = 2 * count_ + DISTANCE;
+    for (int v = 0; v < count_; v++) all[n++] = chunk.key_lines[first_ + v];
+    for (int v = 0; v < count_; v++) all[n++] = chunk.value_lines[first_ + v];
+    if (next) {
+      for (int v = next->first_vector(); v < next->last_vector() && n < end; v++) all[n++] = next->key_lines[v];
+      for (int v = next->first_vector(); v < next->last_vector() && n < end; v++) all[n++] = next->value_lines[v];
+    }
+    for (; n < end; n++) all[n] = chunk.value_lines[first_];
+    std::copy(all + DISTANCE, all + end, lines_);
+  }
+
+  // With the keys of a vector, and with a piece of the values; null: nothing.
+  const uint32_t* keys(int vector) const { return count_ ? lines_[vector - first_] : nullptr; }
+  const uint32_t* values(int piece) const { return count_ ? lines_[count_ + piece] : nullptr; }
+
+ private:
+  const uint32_t* lines_[2 * VECTORS];
+  int first_ = 0, count_ = 0;
 };
 
 // out[r][v] = sum over steps of x[r][s] * lanes[v][s], for R rows and V vectors, which are those from `first` on
@@ -24,22 +50,23 @@ struct Ahead {
 template <class L, int R, int V>
 ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint32_t* const* lanes, int64_t stride,
                             int64_t steps, const Ahead& ahead, int first, float* out) {
-  vf a[R][V];
+  typename L::Sum a[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) a[r][v] = vf{};
+    for (int v = 0; v < V; v++) a[r][v] = typename L::Sum{};
   const uint32_t *at[V], *fetch[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; v++) {
     at[v] = lanes[v];
-    fetch[v] = ahead.chunk ? ahead.chunk->keys[first + v] + ahead.keys : lanes[v];
+    fetch[v] = ahead.keys(first + v);
+    if (!fetch[v]) fetch[v] = lanes[v];
   }
   for (int64_t s = 0; s < steps; s++) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
       vu w = *(const vu_u*)(at[v] + s * stride);
-      __builtin_prefetch(fetch[v] + s * stride);
+      __builtin_prefetch(fetch[v] + s * W, 0, 2);
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * ldx + s], w);
     }
@@ -47,7 +74,7 @@ ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) store(out + r * CHUNK + v * W, a[r][v]);
+    for (int v = 0; v < V; v++) store(out + r * CHUNK + v * W, L::value(a[r][v]));
 }
 
 // Scores of R rows and the visible vectors of a chunk. The sum of a score runs over the dimensions in order.
@@ -61,26 +88,26 @@ ROSE_INLINE void score(const Chunk& c, const Ahead& ahead, const typename L::Fac
   for (; v < last; v++) score_tile<L, R, 1>(q, ldq, c.keys + v, c.key_stride, steps, ahead, v, scores + v * W);
 }
 
-// out[r][d] += sum over tokens of weights[r][t] * values[t][d], for R rows and V vectors of d.
+// out[r][d] += sum over tokens of weights[r][t] * values[t][d], for R rows and V vectors of d. Integers are multiplied by
+// units[r] too.
 template <class L, int R, int V>
-ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, int64_t d, float* out,
-                          int64_t ldo) {
+ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, const float* units, int64_t d,
+                          float* out, int64_t ldo) {
   constexpr int N = L::PER_LANE, LDW = CHUNK / N;
-  vf a[R][V];
+  typename L::Sum a[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) a[r][v] = load(out + r * ldo + d + v * W);
+    for (int v = 0; v < V; v++) a[r][v] = L::begin(out + r * ldo + d + v * W);
   const typename L::Factor* x = weights + c.from / N;
   for (int i = 0; i < c.num_pieces; i++) {
-    const uint32_t* lanes = c.pieces[i].values + d;
-    bool fetches = ahead.chunk && i < ahead.chunk->num_pieces;
-    const uint32_t* fetch = fetches ? ahead.chunk->pieces[i].values + ahead.values + d : lanes;
+    const uint32_t *lanes = c.pieces[i].values + d, *fetch = ahead.values(i);
+    fetch = fetch ? fetch + d : lanes;
     auto step = [&](uint32_t visible) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         vu w = *(const vu_u*)(lanes + v * W) & visible;
-        __builtin_prefetch(fetch + v * W);
+        __builtin_prefetch(fetch + v * W, 0, 2);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * LDW], w);
       }
@@ -88,24 +115,24 @@ ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::
       fetch += c.value_stride;
       x++;
     };
-    // the last lane may hold a token that is not visible
-    bool is_cut = N > 1 && c.to % N && i + 1 == c.num_pieces;
+    // the last lane may hold a token that is not visible, whose weight is 0 but whose value may be NaN
+    bool is_cut = N == 2 && c.to % N && i + 1 == c.num_pieces;
     for (int s = c.pieces[i].steps - is_cut; s > 0; s--) step(~0u);
     if (is_cut) step(0xffffu);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) store(out + r * ldo + d + v * W, a[r][v]);
+    for (int v = 0; v < V; v++) L::end(out + r * ldo + d + v * W, a[r][v], units[r]);
 }
 
 template <class L, int R>
-ROSE_INLINE void add(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, int64_t size, float* out,
-                     int64_t ldo) {
+ROSE_INLINE void add(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, const float* units, int64_t size,
+                     float* out, int64_t ldo) {
   constexpr int MANY = vectors_for(R);
   int64_t d = 0;
-  for (; d + MANY * W <= size; d += MANY * W) add_tile<L, R, MANY>(c, ahead, weights, d, out, ldo);
-  for (; d < size; d += W) add_tile<L, R, 1>(c, ahead, weights, d, out, ldo);
+  for (; d + MANY * W <= size; d += MANY * W) add_tile<L, R, MANY>(c, ahead, weights, units, d, out, ldo);
+  for (; d < size; d += W) add_tile<L, R, 1>(c, ahead, weights, units, d, out, ldo);
 }
 
 // tanh(x) with a relative error below 3e-7: Cephes' tanhf, whose polynomial serves small x.
@@ -159,10 +186,12 @@ ROSE_INLINE vf put_weights(uint16_t* to, vf w) {  // the sum is that of the roun
   return load(to);
 }
 
-// The running softmax of a row in the current run. `result` is [largest score, sum of weights, values...].
+// The running softmax of a row in the current run. `result` is [largest score, sum of weights, values...]. `unit` is what the
+// integers of an int8 query are multiplied by.
 struct Row {
   int64_t position;
   float* result;
+  float unit;
 };
 
 // Hide the scores of a chunk that a row does not see. Returns the largest score of the row so far.
@@ -196,13 +225,42 @@ __attribute__((noinline)) void weigh(const Chunk& c, const Row& row, float best,
   row.result[1] += sum(all);
 }
 
+// Turn the integer sums of a row into scores. Not inlined, as `weigh`.
+__attribute__((noinline)) inline void scale_scores(const Chunk& c, float unit, float* s) {
+  for (int v = c.from / W; v * W < c.to; v++) store(s + v * W, load(s + v * W) * (load(c.key_scales[v]) * unit));
+}
+
+// Multiply the weights of a row by the scales of the values, and round them to integers. Returns what these are multiplied
+// by: NaN if one is NaN. A token that is not visible may have any scale.
+__attribute__((noinline)) inline float round_weights(const Chunk& c, float* weights, int16_t* to) {
+  vf most = vf{}, none = vf{};
+  for (int v = c.from / W; v * W < c.to; v++) {
+    vf w = load(weights + v * W), scaled = w * load(c.value_scales[v]);
+    scaled = w == vf{} ? vf{} : scaled;
+    most = max(most, scaled);
+    none += scaled * 0.0f;
+    store(weights + v * W, scaled);
+  }
+  float unit = largest(most) / 32767.0f, inverse = unit > 1e-30f ? 1.0f / unit : 0.0f;
+  for (int v = c.from / W; v * W < c.to; v++) put_factors(to + v * W, nearest(load(weights + v * W) * inverse));
+  return unit + sum(none);
+}
+
 // What the rows of an item share.
 struct Unit {
   const Chunk& chunk;
-  Ahead ahead;
+  bool is_in_place;
+  const Chunk* next;  // which is read after it; or null
   int64_t key_steps, value_size, ldq, ldo, window;
   float softcap;
 };
+
+ROSE_INLINE void fetch_scales(const Chunk& c) {
+  for (int v = c.first_vector(); v < c.last_vector(); v++) {
+    __builtin_prefetch(c.key_scales[v]);
+    __builtin_prefetch(c.value_scales[v]);
+  }
+}
 
 // f(std::integral_constant<int, count>()).
 template <class F>
@@ -223,12 +281,16 @@ template <class L>
 void all_rows(const Unit& u, const typename L::Factor* q, const Row* rows, int64_t count) {
   static thread_local Scratch scratch;
   using Value = typename L::Value;
-  float* scores = scratch.take<float>(2 * count * CHUNK + count);
+  float* scores = scratch.take<float>(2 * count * CHUNK + 2 * count);
   Value* weights = (Value*)(scores + count * CHUNK);
-  float* best = scores + 2 * count * CHUNK;
+  float *best = scores + 2 * count * CHUNK, *units = best + count;
   int64_t tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
+  Ahead all_ahead;
+  if (u.is_in_place) all_ahead = Ahead(u.chunk, u.next);
+  if constexpr (IS_INT8<L>)
+    if (u.next) fetch_scales(*u.next);
   auto each_tile = [&](auto f) __attribute__((always_inline)) {
-    Ahead ahead = u.ahead;
+    Ahead ahead = all_ahead;
     for (int64_t i = 0, r = 0; i < tiles; i++) {
       int64_t n = count / tiles + (i < count % tiles);
       with_rows(n, [&](auto R) __attribute__((always_inline)) { f(R, r, ahead); });
@@ -241,13 +303,22 @@ void all_rows(const Unit& u, const typename L::Factor* q, const Row* rows, int64
   });
   for (int64_t r = 0; r < count; r++) {
     float* s = scores + r * CHUNK;
+    if constexpr (IS_INT8<L>) scale_scores(u.chunk, rows[r].unit, s);
     if (u.softcap > 0) cap(s, u.chunk.from / W, (u.chunk.to + W - 1) / W, u.softcap);
     best[r] = hide(u.chunk, rows[r], u.window, s);
   }
-  for (int64_t r = 0; r < count; r++)
-    weigh(u.chunk, rows[r], best[r], u.value_size, scores + r * CHUNK, weights + r * CHUNK);
+  for (int64_t r = 0; r < count; r++) {
+    float* s = scores + r * CHUNK;
+    if constexpr (IS_INT8<L>) {
+      weigh(u.chunk, rows[r], best[r], u.value_size, s, s);
+      units[r] = round_weights(u.chunk, s, weights + r * CHUNK);
+    } else {
+      weigh(u.chunk, rows[r], best[r], u.value_size, s, weights + r * CHUNK);
+    }
+  }
   each_tile([&](auto R, int64_t r, const Ahead& ahead) __attribute__((always_inline)) {
-    add<L, R()>(u.chunk, ahead, (const typename L::Factor*)(weights + r * CHUNK), u.value_size, rows[r].result + 2, u.ldo);
+    add<L, R()>(u.chunk, ahead, (const typename L::Factor*)(weights + r * CHUNK), units + r, u.value_size,
+                rows[r].result + 2, u.ldo);
   });
 }
 
@@ -305,8 +376,15 @@ class RowStates {
       int64_t r = i % item_.num_rows;
       const float* from = item_.query(r, first_head_ + i / item_.num_rows);
       auto* to = (typename L::Value*)(q_ + i * ldq);
-      for (int64_t d = 0; d < c.head_dim; d++) ::put(to + d, from[d] * (float)c.scale);
-      rows_.push_back({item_.position(r), results_ + i * ldo});
+      float unit = 1;
+      if constexpr (IS_INT8<L>) {
+        unit = write_query(from, c.head_dim, (float)c.scale, to);
+      } else {
+        int64_t d = 0;
+        for (; d + W <= c.head_dim; d += W) store(to + d, load(from + d) * (float)c.scale);
+        for (; d < c.head_dim; d++) ::put(to + d, from[d] * (float)c.scale);
+      }
+      rows_.push_back({item_.position(r), results_ + i * ldo, unit});
     }
   }
 };
@@ -320,31 +398,26 @@ template <class L>
 void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
   Reader<L> reader(item);
   RowStates<L> states(item, reader, first_head, last_head, scratch);
-  int64_t run_length = item.call.step->run_length, now = 0;
+  int64_t run_length = item.call.step->run_length;
   bool is_in_place = reader.is_in_place();
-  Chunk chunks[2];
+  Chunk chunk, next;
   Span span = span_from(item, item.first_key);
-  if (is_in_place && !span.is_empty()) reader.find(span, first_head, chunks[0]);
-  for (bool is_first = true; !span.is_empty(); is_first = false, now ^= 1) {
-    Chunk &chunk = chunks[now], &next_chunk = chunks[now ^ 1];
-    Span next = span_from(item, span.to);
+  if (is_in_place && !span.is_empty()) reader.find(span, first_head, chunk);
+  for (bool is_first = true; !span.is_empty(); is_first = false) {
+    Span after = span_from(item, span.to);
     if (is_first || span.from % run_length == 0) states.begin_run();
-    if (is_in_place && !next.is_empty()) reader.find(next, first_head, next_chunk);
     for (int64_t h = first_head; h < last_head; h++) {
-      Ahead ahead;
-      if (!is_in_place) {
-        reader.find(span, h, chunk);
-      } else {
-        if (h > first_head) reader.next_head(chunk);
-        if (h + 1 < last_head) ahead = {&chunk, reader.key_head(), reader.value_head()};
-        else if (!next.is_empty()) ahead = {&next_chunk};
-      }
-      Unit unit{chunk, ahead, reader.key_steps, reader.value_size, states.ldq, states.ldo, item.call.window,
-                (float)item.call.softcap};
+      bool is_last = h + 1 == last_head, has_next = is_in_place && !(is_last && after.is_empty());
+      if (!is_in_place) reader.find(span, h, chunk);
+      if (has_next && is_last) reader.find(after, first_head, next);
+      if (has_next && !is_last) reader.next_head(next = chunk);
+      Unit unit{chunk,      is_in_place, has_next ? &next : nullptr, reader.key_steps,        reader.value_size,
+                states.ldq, states.ldo,  item.call.window,          (float)item.call.softcap};
       all_rows<L>(unit, states.queries(h), states.rows(h), item.num_rows);
+      if (has_next) chunk = next;
     }
-    if (next.is_empty() || next.from % run_length == 0) states.end_run();
-    span = next;
+    if (after.is_empty() || after.from % run_length == 0) states.end_run();
+    span = after;
   }
   states.put();
 }
