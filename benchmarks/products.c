@@ -24,25 +24,28 @@ typedef int32_t ints __attribute__((vector_size(WIDTH)));
 
 #define PASSES 9
 #define ROUNDS 200000L
+#define ONE_BYTE 0x3d /* floats of these bytes, and their products, are far from denormal and from infinity */
 
 static int threads;
 static pthread_barrier_t barrier;
 static volatile double sink;
 
 /* Runs `product` ROUNDS times on CHAINS vectors of sums. `product` may use s, a, b and i. The loops over them are unrolled,
- * and whole vectors are added: otherwise GCC keeps the sums in memory, and measures its stores. */
+ * and whole vectors are added: otherwise GCC keeps the sums in memory, and measures its stores. Each product reads an `a` that
+ * may have changed: otherwise the compiler multiplies once before the loop, and measures additions. */
 #define EACH_CHAIN _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)
-#define CHAIN(type, product)                \
-    type s[CHAINS], a, b, all = {0};        \
-    memset(&a, 1, sizeof a);                \
-    memset(&b, 1, sizeof b);                \
-    EACH_CHAIN s[i] = (type){0};            \
-    for (long r = 0; r < ROUNDS; r++) {     \
-        EACH_CHAIN {                        \
-            s[i] = product;                 \
-            __asm__ volatile("" : "+x"(s[i])); \
-        }                                   \
-    }                                       \
+#define CHAIN(type, product)                           \
+    type s[CHAINS], a, b, all = {0};                   \
+    memset(&a, ONE_BYTE, sizeof a);                    \
+    memset(&b, ONE_BYTE, sizeof b);                    \
+    EACH_CHAIN s[i] = (type){0};                       \
+    for (long r = 0; r < ROUNDS; r++) {                \
+        EACH_CHAIN {                                   \
+            __asm__ volatile("" : "+x"(a));            \
+            s[i] = product;                            \
+            __asm__ volatile("" : "+x"(s[i]));         \
+        }                                              \
+    }                                                  \
     EACH_CHAIN all += s[i];                 \
     total += all[0];
 

@@ -129,11 +129,13 @@ def test_a_long_context_is_split_over_threads() -> None:
         compare(layer, [list(range(120))], [(1890, 20)])
 
 
-def test_scores_far_apart() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
+def test_scores_far_apart(dtype: torch.dtype) -> None:
     """Most weights are too small for a float."""
     layer = LayerSpec(2, 1, 16, 16, 6.0, None)
-    for shapes in ([(1900, 1)], [(1890, 20)], [(0, 90)]):
-        compare(layer, [list(range(120))], shapes)
+    for spec in (layer, with_all(layer)):
+        for shapes in ([(1900, 1)], [(1890, 20)], [(0, 90)]):
+            compare(spec, [list(range(120))], shapes, dtype=dtype)
 
 
 @pytest.mark.parametrize("sink", [-200.0, 200.0])
