@@ -14,6 +14,7 @@ from bench.measure import measure
 from bench.report import render, render_sweep
 from bench.runner import Runner
 from bench.settings import BenchSettings, EngineTarget, ServerTarget
+from server import heap
 
 
 def run(settings: BenchSettings) -> int:
@@ -50,10 +51,12 @@ def _levels(settings: BenchSettings) -> list[BenchSettings]:
 @contextmanager
 def _opened(settings: BenchSettings) -> Iterator[Runner]:
     target = settings.target
+    heap.collect_rarely()  # until the runner is there, as in a server
     if isinstance(target, ServerTarget):
         from bench.over_http.runner import server_runner  # noqa: PLC0415 - only one of the two
 
         with server_runner(target, settings) as runner:
+            heap.freeze()
             yield runner
         return
     from bench.in_process.runner import engine_runner  # noqa: PLC0415 - imports torch

@@ -1,4 +1,4 @@
-"""Garbage collection: hardly ever while the model is loaded, as usual afterwards."""
+"""Garbage collection: hardly ever while a model is loaded, as usual afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USUAL = gc.get_threshold()
 
 
 def collect_rarely() -> None:
-    """Use START_THRESHOLD from now on."""
+    """Use START_THRESHOLD until ``freeze``. For programs that load a model and then call it."""
     gc.set_threshold(START_THRESHOLD)
 
 

@@ -19,13 +19,13 @@ def set_up_server(settings: Settings) -> None:
 
     ``roseinfer serve`` and a replica of Ray Serve begin with it.
     """
+    heap.collect_rarely()  # until the model is loaded
     set_up(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def set_up(log_level: str, log_format: str = "text", *, computes: bool = True) -> None:
     """Log to stderr. If the command computes, also set what torch reads when it is imported."""
-    heap.collect_rarely()
     logs.log_to_stderr(log_level, log_format)
     if not computes:
         return
