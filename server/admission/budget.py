@@ -18,9 +18,9 @@ RESERVE_SHARE = 4
 class Budget:
     """Amounts of one resource that requests hold. Event loop only.
 
-    One tenant alone may hold the whole limit. When the limit is reached, a tenant that holds less
-    than an equal share of it is admitted into a reserve beyond it, so that a tenant that fills the
-    budget shuts only itself out.
+    One tenant alone may hold the whole limit, or ``most_each``. When the limit is reached, a tenant
+    that holds less than an equal share of it is admitted into a reserve beyond it, so that a tenant
+    that fills the budget shuts only itself out.
     """
 
     def __init__(
@@ -32,13 +32,15 @@ class Budget:
         never: str,
         param: str | None = None,
         clock: Callable[[], float],
+        most_each: int | None = None,
     ) -> None:
-        """``name`` says what is counted.
+        """``name`` says what is counted. ``most_each`` is how much one tenant may hold.
 
         ``full`` is the message of a 429. ``never``, formatted with both numbers, of a 400.
         """
         self.name = name
         self.limit = limit
+        self._most_each = limit if most_each is None else most_each
         self.held = 0
         self._full = full
         self._never = never
@@ -105,9 +107,11 @@ class Budget:
 
     def has_room(self, tenant: str, amount: int) -> bool:
         """Whether ``take`` would succeed."""
+        own = self._by_tenant.get(tenant, 0)
+        if own + amount > self._most_each:
+            return False
         if self.held + amount <= self.limit:
             return True
-        own = self._by_tenant.get(tenant, 0)
         num_tenants = len(self._by_tenant) + (tenant not in self._by_tenant)
         is_below_share = (own + amount) * num_tenants <= self.limit
         reserve = self.limit // RESERVE_SHARE

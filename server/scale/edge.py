@@ -35,7 +35,9 @@ REQUEST_ID = b"x-request-id"
 HELD_BODIES = 4
 """Bodies of the largest size that one proxy may hold while they arrive.
 
-One address may hold all of that. It then shuts out only itself: others have a reserve.
+One address may hold half of that, and others have a reserve: it takes three addresses to shut out
+the others. Nothing ends an upload that stops, so they can do that for as long as they like. Behind
+a proxy all clients are one address.
 """
 
 _OWN_PATHS = "/-/"
@@ -62,6 +64,7 @@ class Edge:
             full="Too many large requests arrive.",
             never="",
             clock=time.monotonic,
+            most_each=HELD_BODIES // 2 * max_body_size,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

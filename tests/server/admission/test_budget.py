@@ -12,8 +12,9 @@ def clock():
     return Clock()
 
 
-def make(limit, clock=None):
-    return Budget(limit, full="full", never="{} of {}", param="n", clock=clock or Clock())
+def make(limit, clock=None, **options):
+    words = {"full": "full", "never": "{} of {}", "param": "n"}
+    return Budget(limit, **words, clock=clock or Clock(), **options)
 
 
 def test_one_tenant_alone_may_hold_the_limit():
@@ -57,6 +58,17 @@ def test_a_tenant_that_fills_the_budget_shuts_only_itself_out():
         budget.take("modest", 1)
     with pytest.raises(QueueFull):  # the reserve is finite, so memory is
         budget.take("third", 1)
+
+
+def test_a_tenant_may_be_held_to_less_than_the_limit():
+    budget = make(100, most_each=50)
+    budget.take("a", 50)
+    with pytest.raises(QueueFull):
+        budget.take("a", 1)
+    budget.take("b", 50)
+    with pytest.raises(QueueFull):  # the reserve is not for it
+        budget.take("b", 1)
+    budget.take("c", 100 // RESERVE_SHARE)
 
 
 def test_the_reserve_ends_at_an_equal_share():
