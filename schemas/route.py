@@ -1,6 +1,7 @@
 """GET /stats of a router."""
 
 from schemas.base import ResponseModel
+from schemas.stats import LoopStats
 
 
 class UpstreamStats(ResponseModel, frozen=True, kw_only=True):
@@ -43,4 +44,5 @@ class RouterStats(ResponseModel, frozen=True, kw_only=True):
 
     num_open: int
     num_waiting: int
+    event_loop: LoopStats
     models: dict[str, RoutedModelStats]

@@ -41,7 +41,7 @@ def engine_lifespan(
             on_event=on_event,
         )
         serving = Serving.of(settings, bridge)
-        app.state.serving = serving
+        app.state.serving, app.state.stalls = serving, serving.stalls
         bridge.start()
         try:
             yield

@@ -86,10 +86,10 @@ class StallWatch:
 
 
 def watch_stalls(app: ASGIApp) -> ASGIApp:
-    """Litestar middleware: tell the server's StallWatch when a request begins and ends."""
+    """Litestar middleware: tell the StallWatch in ``state.stalls`` of each request."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        watch: StallWatch = scope["litestar_app"].state.serving.stalls
+        watch: StallWatch = scope["litestar_app"].state.stalls
         watch.enter()
         try:
             await app(scope, receive, send)

@@ -16,8 +16,8 @@ from server.route.config import RouteConfig
 from server.route.controllers import CONTROLLERS
 from server.route.fleet import Fleet
 from server.route.routing import Routing
-from server.route.traffic import Traffic
 from server.settings import Settings
+from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
 
 
@@ -32,7 +32,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         route_handlers=list(CONTROLLERS),
         lifespan=[keys_lifespan(settings, keys), _fleet_lifespan(config, settings, environ)],
         dependencies={"routing": Provide(_routing, sync_to_thread=False)},
-        middleware=[key_guard(keys)],
+        middleware=[watch_stalls, key_guard(keys)],
         exception_handlers={Exception: error_response},
         cors_config=cors_config(settings),
         request_max_body_size=None,  # HeldBody limits it
@@ -49,8 +49,8 @@ def _fleet_lifespan(
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:
         fleet = Fleet(config, environ)
-        traffic = Traffic(settings.max_body_size, settings.rate_limit)
-        app.state.routing = Routing(settings, config, fleet, traffic)
+        routing = Routing(settings, config, fleet)
+        app.state.routing, app.state.stalls = routing, routing.stalls
         fleet.start()
         try:
             yield

@@ -44,7 +44,10 @@ def statistics(routing: Routing) -> RouterStats:
     """All counters."""
     models = {name: _model_stats(model) for name, model in routing.fleet.models.items()}
     return RouterStats(
-        num_open=routing.traffic.num_open, num_waiting=routing.fleet.line.held, models=models
+        num_open=routing.traffic.num_open,
+        num_waiting=routing.fleet.line.held,
+        event_loop=routing.stalls.stats,
+        models=models,
     )
 
 

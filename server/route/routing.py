@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from server.route.model import Model
 from server.route.responses import ResponseIndex
 from server.route.traffic import Traffic
 from server.settings import Settings
+from server.stalls import StallWatch
 
 OLLAMA_TAG = ":latest"
 
@@ -23,7 +25,8 @@ class Routing:
     settings: Settings
     config: RouteConfig
     fleet: Fleet
-    traffic: Traffic
+    traffic: Traffic = field(init=False)
+    stalls: StallWatch = field(default_factory=lambda: StallWatch(asyncio.get_running_loop()))
     responses: ResponseIndex = field(default_factory=ResponseIndex)
     created: int = field(default_factory=lambda: int(time.time()))
     """The router's start, in Unix seconds."""
@@ -31,6 +34,7 @@ class Routing:
     """Every name that requests may use, with the name of its model."""
 
     def __post_init__(self) -> None:
+        self.traffic = Traffic(self.settings.max_body_size, self.settings.rate_limit)
         self.names = self.config.names()
 
     def default_model(self) -> Model | None:

@@ -20,6 +20,14 @@ ANSWER_TIMEOUT = 10.0
 """Seconds that a server may be silent."""
 
 
+def stalls_of_both(router: dict[str, int], server: dict[str, int]) -> dict[str, int]:
+    """Stalls of two event loops: their number together, and the longest."""
+    return {
+        name: number + server[name] if name.startswith("num_") else max(number, server[name])
+        for name, number in router.items()
+    }
+
+
 class RoutedServer(Router):
     """``roseinfer route``. What it holds is what it and the bystanders' server hold."""
 
@@ -51,12 +59,14 @@ class RoutedServer(Router):
         return [self.pid, self._inner()[0]]
 
     def stats(self) -> dict[str, Any]:
-        """Those of the bystanders' server, and what the router has open."""
+        """Those of the bystanders' server, and what the router has open. Stalls are of both."""
         own = super().stats()
         with Connection("localhost", 0, uds=self._inner()[1]) as connection:
             found: dict[str, Any] = connection.request("GET", "/stats").json
         inside = {name: model["num_running"] for name, model in own["models"].items()}
-        return found | {"open": own["num_open"], "waiting": own["num_waiting"], "inside": inside}
+        loops = stalls_of_both(own["event_loop"], found["event_loop"])
+        more = {"open": own["num_open"], "waiting": own["num_waiting"], "inside": inside}
+        return found | more | {"event_loop": loops}
 
     def model_stats(self, model: str) -> dict[str, Any]:
         found: dict[str, Any] = super().stats()["models"][model]

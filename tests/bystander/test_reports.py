@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compat_tests.support.process import ServerProcess
 from tests.bystander.arena import Arena
+from tests.bystander.routed import stalls_of_both
 from tests.bystander.stand import Seen
 from tests.bystander.storms import broken_by, report
 
@@ -29,3 +30,10 @@ def test_a_fault_has_the_answer_and_the_request() -> None:
         *("tiny chat was answered [500]", "/health was [0]", "gap 0.250 s", "tiny chat 0.500 s"),
     ):
         assert part in text, part
+
+
+def test_stalls_of_a_routed_server_are_the_routers_too() -> None:
+    router = {"num_busy_stalls": 1, "longest_busy_stall_ms": 300}
+    server = {"num_busy_stalls": 2, "longest_busy_stall_ms": 80}
+    for both in (stalls_of_both(router, server), stalls_of_both(server, router)):
+        assert both == {"num_busy_stalls": 3, "longest_busy_stall_ms": 300}

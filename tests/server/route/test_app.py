@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 import tracemalloc
 
 import anyio
@@ -13,7 +14,9 @@ from server.route.config import make_config
 from server.route.edge import with_edge
 from server.route.held_body import SCOPE_KEY
 from server.settings import Settings
+from server.stalls import BEAT, LIMIT
 from tests.support.asgi import Exchange, ask
+from tests.support.engines import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +156,22 @@ async def test_a_client_that_leaves_ends_the_request_to_the_server_at_once(
                 await exchange.until(lambda exchange: exchange.body == b"x")
             exchange.disconnect()
             await left.wait()
+
+
+async def test_a_block_of_the_event_loop_shows_in_stats(start_app):
+    app = await start_app()
+    open_one = Exchange("POST", CHAT, chunks=[b"{"], is_complete=False)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(open_one.run, app)
+        await settle()
+        end = time.thread_time() + LIMIT + 2 * BEAT
+        while time.thread_time() < end:  # computes on the event loop
+            pass
+        await settle()
+        stats = (await ask(app, "GET", "/stats")).json["event_loop"]
+        open_one.disconnect()
+    assert stats["num_busy_stalls"] >= 1
+    assert stats["longest_busy_stall_ms"] >= LIMIT * 1000
 
 
 # What is held of a body
