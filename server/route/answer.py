@@ -107,6 +107,7 @@ class UpstreamAnswer(asyncio.Protocol):
     def close(self) -> None:
         """End the connection, whatever is missing. Idempotent."""
         self._stop_timer()
+        self._request = ()  # parser and protocol hold each other until a collection
         if self._transport is not None:
             self._transport.abort()
 
@@ -251,6 +252,7 @@ async def send(
     """
     loop = asyncio.get_running_loop()
     made: list[UpstreamAnswer] = []
+    is_connected = False
 
     def make() -> UpstreamAnswer:
         made.append(
@@ -265,15 +267,18 @@ async def send(
             else:
                 tls = _tls() if address.is_tls else None
                 _, answer = await loop.create_connection(make, address.host, address.port, ssl=tls)
+        is_connected = True
     except TimeoutError:
         message = f"no connection to {address.text} in {connect_timeout:g} s"
         if not any(answer.is_sent for answer in made):
             raise NotSent(message) from None
-        for answer in made:  # there was a connection at the last moment
-            answer.close()
         raise UpstreamFailed(message) from None
     except OSError as error:
         raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
+    finally:
+        if not is_connected:
+            for answer in made:  # there may be a connection at the last moment
+                answer.close()
     return answer
 
 

@@ -98,19 +98,17 @@ class ForwardedAnswer(Response[None]):
     async def _forward(self) -> None:
         """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""
         order, tried = self._order, set[Upstream]()
-        failure: NoServer | None = None
         upstreams = self._upstreams()
         while True:
             upstream = choose(upstreams, order.key, self._loop.time(), tried)
             if upstream is None:
-                raise failure or self._unreached()
+                raise self._unreached()
             is_last = len(tried) + 1 >= len(upstreams)
             tried.add(upstream)
             with upstream.opened(self._loop.time()):
                 try:
                     answer = await self._ask(upstream, is_last=is_last)
-                except NoServer as error:
-                    failure = error
+                except NoServer:  # not kept: its traceback has this frame, and the body
                     order.model.counts["retries"] += not is_last
                     continue
                 try:

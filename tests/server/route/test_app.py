@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import time
 import tracemalloc
 
@@ -245,3 +246,22 @@ async def test_a_body_is_held_while_another_server_may_be_asked(start_app, start
     reply = await ask(app, "POST", CHAT, BODY)
     assert (reply.status, reply.body) == (200, b"ok")
     assert [request.endswith(BODY) for request in seen] == [True, True]
+
+
+async def test_a_body_that_no_server_can_get_is_not_kept(start_app, request, caplog):
+    """Not even until the next collection of garbage."""
+    caplog.set_level("ERROR", "roseinfer.route")  # pytest keeps records, with their exceptions
+    urls = ["http://127.0.0.1:1", "unix:/nonexistent"]
+    app = await start_app(make_config({"models": {"a": {"url": urls}}}))
+    pieces = [BODY[:100], BODY[100:]]
+    request.addfinalizer(gc.enable)
+    gc.disable()
+    request.addfinalizer(tracemalloc.stop)
+    tracemalloc.start()
+    for _ in range(2):
+        exchange = Exchange("POST", CHAT, chunks=list(pieces))
+        await exchange.run(app)
+        assert exchange.status == 503
+        assert exchange.json["error"]["code"] == "server_is_overloaded"
+    now, _peak = tracemalloc.get_traced_memory()
+    assert now < len(BODY) / 2, "somebody keeps the body"
