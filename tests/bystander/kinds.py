@@ -7,16 +7,25 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.bystander.footprint import MIB, children, status
 
 ARENA = 64 * MIB
 """glibc maps the heap of a thread at a multiple of this."""
 
-_RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)")
+_RANGE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \d+ *(.*)")
 
-Mapping = tuple[int, str, dict[str, int]]
-"""Where it begins, its file or name, and its counters in bytes."""
+
+class Mapping(NamedTuple):
+    """A part of the address space. ``sizes`` are its counters in bytes."""
+
+    start: int
+    end: int
+    access: str
+    name: str
+    """A file, or the system's name. Empty: memory that the process has asked for."""
+    sizes: dict[str, int]
 
 
 def memory_by_kind(pid: int) -> dict[str, int]:
@@ -29,10 +38,12 @@ def memory_by_kind(pid: int) -> dict[str, int]:
     found = dict.fromkeys(
         ("huge pages", "heap", "heaps of threads", "other mappings", "files", "children"), 0
     )
-    for start, name, sizes in mappings(Path(f"/proc/{pid}/smaps").read_text()):
+    every = list(mappings(Path(f"/proc/{pid}/smaps").read_text()))
+    for one, after in zip(every, [*every[1:], None], strict=True):
+        sizes = one.sizes
         anonymous, huge = sizes.get("Anonymous", 0), sizes.get("AnonHugePages", 0)
-        kind = "heap" if name == "[heap]" else "other mappings"
-        if not name and is_arena(start, sizes):
+        kind = "heap" if one.name == "[heap]" else "other mappings"
+        if is_arena(one, after):
             kind = "heaps of threads"
         found["huge pages"] += huge
         found[kind] += anonymous - huge
@@ -42,25 +53,37 @@ def memory_by_kind(pid: int) -> dict[str, int]:
     return found
 
 
-def is_arena(start: int, sizes: dict[str, int]) -> bool:
-    """Whether an anonymous mapping is one of malloc's heaps: its rest to ARENA is reserved."""
-    return start % ARENA == 0 and sizes.get("Size", 0) <= ARENA
+def is_arena(one: Mapping, after: Mapping | None) -> bool:
+    """Whether a mapping is one of malloc's heaps: its rest to ARENA is reserved in ``after``.
+
+    A heap that is full has no rest. Other memory of the same size and place is taken for one.
+    """
+    end = one.start + ARENA
+    if one.name or one.start % ARENA or one.end > end:
+        return False
+    if one.end == end:
+        return True
+    return (
+        after is not None
+        and (after.name, after.access) == ("", "---p")
+        and after.start == one.end
+        and after.end >= end
+    )
 
 
 def mappings(smaps: str) -> Iterator[Mapping]:
     """What /proc/PID/smaps says."""
-    start, name, sizes = 0, "", dict[str, int]()
-    has_one = False
+    one: Mapping | None = None
     for line in smaps.splitlines():
         if head := _RANGE.fullmatch(line):
-            if has_one:
-                yield start, name, sizes
-            start, name, sizes, has_one = int(head[1], 16), head[5], {}, True
-        elif line.endswith(" kB"):
+            if one is not None:
+                yield one
+            one = Mapping(int(head[1], 16), int(head[2], 16), head[3], head[4], {})
+        elif one is not None and line.endswith(" kB"):
             key, _, value = line.partition(":")
-            sizes[key] = int(value.split()[0]) * 1024
-    if has_one:
-        yield start, name, sizes
+            one.sizes[key] = int(value.split()[0]) * 1024
+    if one is not None:
+        yield one
 
 
 def holdings(path: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bystander.footprint import MIB
-from tests.bystander.kinds import holdings, mappings, memory_by_kind
+from tests.bystander.kinds import Mapping, holdings, is_arena, mappings, memory_by_kind
 from tests.bystander.mixed import kind_row, slope_of
 
 SMAPS = """\
@@ -29,21 +29,54 @@ def test_mappings_have_names_and_counters() -> None:
     heap, file = mappings(SMAPS)
     assert heap == (
         0x5D0000000000,
+        0x5D0000400000,
+        "rw-p",
         "[heap]",
         {"Size": 4096 * 1024, "Rss": 3072 * 1024, "Anonymous": 3072 * 1024},
     )
-    assert file[1:] == ("/usr/lib/x y.so", {"Rss": 1024 * 1024, "Anonymous": 0})
+    assert file[3:] == ("/usr/lib/x y.so", {"Rss": 1024 * 1024, "Anonymous": 0})
+
+
+ARENA_START = 0x7F0004000000
+"""A multiple of 64 MiB."""
+
+
+def part(start: int, end: int, access: str = "rw-p", name: str = "") -> Mapping:
+    """A mapping from and to so many MiB after ARENA_START."""
+    return Mapping(ARENA_START + start * MIB, ARENA_START + end * MIB, access, name, {})
+
+
+@pytest.mark.parametrize(
+    ("one", "after", "expected"),
+    [
+        (part(0, 3), part(3, 64, "---p"), True),
+        (part(0, 3), part(3, 72, "---p"), True),  # the guard of a stack follows
+        (part(0, 64), part(64, 72), True),
+        (part(0, 3), part(3, 64), False),
+        (part(0, 3), part(3, 60, "---p"), False),
+        (part(0, 3), part(4, 64, "---p"), False),
+        (part(0, 3), None, False),
+        (part(1, 3), part(3, 64, "---p"), False),
+        (part(0, 96), part(96, 128, "---p"), False),
+        (part(0, 3, "r-xp", "/usr/lib/x.so"), part(3, 64, "---p"), False),
+        (part(0, 3), part(3, 64, "---p", "/usr/lib/x.so"), False),
+    ],
+)
+def test_a_heap_of_a_thread_has_the_rest_of_its_place_reserved(
+    one: Mapping, after: Mapping | None, expected: bool
+) -> None:
+    assert is_arena(one, after) is expected
 
 
 @needs_linux
 def test_touched_memory_is_of_its_kind() -> None:
     before = memory_by_kind(os.getpid())
-    with mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
+    with mmap.mmap(-1, 96 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
         block.madvise(mmap.MADV_NOHUGEPAGE)
         for place in range(0, len(block), mmap.PAGESIZE):
             block[place] = 1
         after = memory_by_kind(os.getpid())
-    assert after["other mappings"] - before["other mappings"] >= 60 * MIB
+    assert after["other mappings"] - before["other mappings"] >= 90 * MIB
     assert after["files"] > 0
 
 
