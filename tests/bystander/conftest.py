@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -95,6 +95,16 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
         server.stop()
 
 
+@contextmanager
+def resting(stand: Stand) -> Iterator[None]:
+    """Keep the bystanders of a stand quiet, and end them."""
+    try:
+        with stand.quiet():
+            yield
+    finally:
+        stand.close()
+
+
 @pytest.fixture(scope="package")
 def quick_stand(start_server) -> Iterator[Stand]:
     stand = Stand(start_server().wait_ready(), size=0.1, num_tokens=300)
@@ -126,10 +136,17 @@ def start_pooling(start_server, tmp_path_factory) -> Callable[[str], ServerProce
 
 
 @pytest.fixture(scope="package")
-def quick_pooling_stand(start_pooling) -> Iterator[Stand]:
+def resting_pooling_stand(start_pooling) -> Iterator[Stand]:
     stand = Stand(start_pooling("embed"), size=0.1, num_tokens=0, kind="embed")
-    yield stand
-    stand.close()
+    with resting(stand):
+        yield stand
+
+
+@pytest.fixture
+def quick_pooling_stand(resting_pooling_stand: Stand) -> Iterator[Stand]:
+    """Its bystanders rest between tests: they would take the processors from other stands."""
+    with resting_pooling_stand.awake():
+        yield resting_pooling_stand
 
 
 @pytest.fixture(scope="package")
@@ -146,10 +163,17 @@ def start_routed(tmp_path_factory) -> Iterator[Callable[[], RoutedServer]]:
 
 
 @pytest.fixture(scope="package")
-def quick_routed_stand(start_routed) -> Iterator[Stand]:
+def resting_routed_stand(start_routed) -> Iterator[Stand]:
     stand = Stand(start_routed(), size=0.1, num_tokens=300)
-    yield stand
-    stand.close()
+    with resting(stand):
+        yield stand
+
+
+@pytest.fixture
+def quick_routed_stand(resting_routed_stand: Stand) -> Iterator[Stand]:
+    """Its bystanders rest between tests, like those of ``quick_pooling_stand``."""
+    with resting_routed_stand.awake():
+        yield resting_routed_stand
 
 
 @pytest.fixture(scope="package")
