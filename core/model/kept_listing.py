@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,21 +41,21 @@ class _Kept(msgspec.Struct, array_like=True):
 def kept(
     create: Callable[[str], Listing],
     root: str,
-    maker: str,
-    folder: Callable[[], Path] = lambda: user_folders("listings")[0],
+    makers: Sequence[str],
+    folders: Callable[[], Sequence[Path]] = lambda: user_folders("listings"),
 ) -> Callable[[str], Listing]:
     """Let ``create``, which lists what is in the folder with a path, keep its result for ``root``.
 
-    ``maker`` is the file that ``create`` is in, and ``folder`` where the result is kept; it may
-    raise OSError. What is under ``root`` is not read again either. If nothing can be kept,
-    ``create`` is called.
+    ``makers`` are the files that ``create`` is made of. The result is looked for in all ``folders``
+    and kept in the first one that can be written to; ``folders`` may raise OSError. What is under
+    ``root`` is not read again either. If nothing can be kept, ``create`` is called.
     """
     known: dict[str, Listing] = {}
 
     @functools.cache
     def create_or_find(path: str) -> Listing:
         if path == root:
-            listing = _find(root, maker, folder, create)
+            listing = _find(create, root, makers, folders)
             known.update(
                 (f"{root}/{name}", inner)
                 for name, inner in listing.items()
@@ -69,36 +69,44 @@ def kept(
 
 
 def _find(
-    root: str, maker: str, folder: Callable[[], Path], create: Callable[[str], Listing]
+    create: Callable[[str], Listing],
+    root: str,
+    makers: Sequence[str],
+    folders: Callable[[], Sequence[Path]],
 ) -> Listing:
     try:
-        file = folder() / f"{hashlib.sha256(root.encode()).hexdigest()[:16]}.json"
-        digest = _digest(root, maker)
+        name = f"{hashlib.sha256(root.encode()).hexdigest()[:16]}.json"
+        files = [folder / name for folder in folders()]
+        digest = _digest(root, [*makers, __file__])
     except OSError:
         return create(root)
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        found = msgspec.json.decode(file.read_bytes(), type=_Kept)
-        if found.digest == digest:
-            return _listing(found.root)
+    for file in files:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found = msgspec.json.decode(file.read_bytes(), type=_Kept)
+            if found.digest == digest:
+                return _listing(found.root)
     listing = create(root)
-    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError):
+    with contextlib.suppress(TypeError, ValueError, AttributeError):
         node = _node(listing)
         if _listing(node) == listing:  # it has a form that this file knows
-            _write(file, msgspec.json.encode(_Kept(digest, node)))
+            _write(files, msgspec.json.encode(_Kept(digest, node)))
     return listing
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Replace the file at once."""
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        written = Path(folder) / file.name
-        written.write_bytes(content)
-        written.replace(file)
+def _write(files: Iterable[Path], content: bytes) -> None:
+    """Replace the first file that can be written, at once."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+                written = Path(folder) / file.name
+                written.write_bytes(content)
+                written.replace(file)
+            return
 
 
-def _digest(root: str, maker: str) -> str:
-    """Names, sizes and times of all files of Python code under a folder, and of ``maker``."""
-    files = sorted([*_files(root), (maker, Path(maker).stat())])
+def _digest(root: str, makers: Iterable[str]) -> str:
+    """Names, sizes and times of all files of Python code under a folder, and of ``makers``."""
+    files = sorted([*_files(root), *((maker, Path(maker).stat()) for maker in makers)])
     lines = [f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}" for path, stat in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

@@ -101,7 +101,7 @@ class _Loader(SourceFileLoader):
         if "create_import_structure_from_path" in names:
             families = str(Path(self.path).parent.parent / "models")
             names["create_import_structure_from_path"] = _by_folder(
-                kept(names["create_import_structure_from_path"], families, self.path)
+                kept(names["create_import_structure_from_path"], families, [self.path, __file__])
             )
 
 

@@ -30,14 +30,14 @@ def start(root, tmp_path):
     maker = tmp_path / "maker.py"
     maker.touch()
 
-    def start(listing=LISTING, folder=lambda: tmp_path, path=root):
+    def start(listing=LISTING, folders=lambda: [tmp_path], path=root):
         made = []
 
         def create(asked):
             made.append(asked)
             return listing if asked == str(root) else {}
 
-        return kept(create, str(root), str(maker), folder)(str(path)), made
+        return kept(create, str(root), [str(maker)], folders)(str(path)), made
 
     return start
 
@@ -50,7 +50,7 @@ def test_a_second_start_makes_nothing(start, root):
 def test_what_is_in_a_folder_is_known_with_the_whole(root, tmp_path, start):
     start()
     made = []
-    find = kept(made.append, str(root), str(tmp_path / "maker.py"), lambda: tmp_path)
+    find = kept(made.append, str(root), [str(tmp_path / "maker.py")], lambda: [tmp_path])
     find(str(root))
     assert find(str(root / "inner")) == LISTING["inner"]
     assert made == []
@@ -95,8 +95,28 @@ def test_a_listing_of_another_form_is_not_kept(start, root, listing):
 
 
 def test_without_a_folder_it_is_made(start, root):
-    def nowhere() -> Path:
+    def nowhere() -> list[Path]:
         raise OSError("no folder")
 
-    for folder in (nowhere, lambda: root / "one.py"):
-        assert start(folder=folder) == (LISTING, [str(root)])
+    for folders in (nowhere, lambda: [root / "one.py"]):
+        assert start(folders=folders) == (LISTING, [str(root)])
+
+
+def test_folders_are_tried_in_turn(start, root, tmp_path):
+    """The first one cannot be written to; later it can, with a listing that is too old."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+    assert start(folders=lambda: [first, second]) == (LISTING, [str(root)])
+    assert start(folders=lambda: [first, second]) == (LISTING, [])
+    first.mkdir()
+    [file] = second.iterdir()
+    (first / file.name).write_bytes(b"[]")
+    assert start(folders=lambda: [first, second]) == (LISTING, [])
+
+
+def test_a_change_of_this_program_makes_it_anew(start, root, tmp_path, monkeypatch):
+    start()
+    other = tmp_path / "kept_listing.py"
+    other.touch()
+    monkeypatch.setattr("core.model.kept_listing.__file__", str(other))
+    assert start() == (LISTING, [str(root)])

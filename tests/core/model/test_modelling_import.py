@@ -11,6 +11,7 @@ import pytest
 import transformers
 from transformers.utils import import_utils
 
+from core.model import modelling_import
 from core.model.modelling_import import _by_folder, _on_the_end
 from tests.support.pooling_models import save_cross_encoder
 
@@ -98,6 +99,32 @@ def test_names_of_every_family_are_found_at_the_end_of_its_files():
     assert all(quick(text) == fetch(text) for text in texts)
     assert quick('__all__ = ["a"]') == ["a"]
     assert quick("no names") == fetch("no names") == []
+
+
+def lister():
+    """The module with transformers' lister, as ``import_modelling`` imports it."""
+    name = "transformers.utils.our_import_utils"
+    loader = modelling_import._Loader(name, import_utils.__file__)
+    spec = importlib.util.spec_from_file_location(name, import_utils.__file__, loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_listing_is_transformers_own_also_when_it_was_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    families = str(Path(transformers.__file__).parent / "models")
+    expected = original_lister().create_import_structure_from_path(families)
+    assert len(expected) > 300
+    assert lister().create_import_structure_from_path(families) == expected
+    [file] = (tmp_path / ".cache" / "roseinfer" / "listings").iterdir()
+    kept, written_at = file.read_bytes(), file.stat().st_mtime_ns
+    assert lister().create_import_structure_from_path(families) == expected
+    assert file.stat().st_mtime_ns == written_at  # it was read
+    monkeypatch.setattr(modelling_import, "__file__", transformers.__file__)  # another program
+    assert lister().create_import_structure_from_path(families) == expected
+    assert file.read_bytes() != kept
 
 
 def test_a_folder_is_read_once_by_whatever_name(tmp_path):
