@@ -101,20 +101,24 @@ test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
 	$(PIP) install --no-build-isolation ".[docs]"
 	$(PYTEST) --dist=loadgroup tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
 
-# pip knows indexes of the machine that uv does not. Without Node's packages the target is not
-# touched, so that the next run asks npm's registry again.
-$(VENV)-frameworks/.installed: docs/frameworks.txt
+# Without Node's packages the target is not touched, so that the next run asks npm's registry
+# again, and no other.
+$(VENV)-frameworks/.installed: $(VENV)-frameworks/.python-packages
 	rm -f $(VENV)-frameworks/no-node-packages
-	$(PYTHON) -m venv $(VENV)-frameworks
-	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check uv
-	$(VENV)-frameworks/bin/uv pip install --quiet --python $(VENV)-frameworks/bin/python \
-		-r docs/frameworks.txt \
-		|| $(VENV)-frameworks/bin/pip install --quiet -r docs/frameworks.txt
 	if npm view openai@6.49.0 version > /dev/null; \
 	then npm install --silent --no-fund --no-audit --prefix $(VENV)-frameworks \
 		openai@6.49.0 ai@6.0.326 @ai-sdk/openai-compatible@2.0.91; \
 	else echo "npm or its registry did not answer" > $(VENV)-frameworks/no-node-packages; fi
 	test -e $(VENV)-frameworks/no-node-packages || touch $@
+
+# pip knows indexes of the machine that uv does not.
+$(VENV)-frameworks/.python-packages: docs/frameworks.txt
+	$(PYTHON) -m venv $(VENV)-frameworks
+	$(VENV)-frameworks/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-frameworks/bin/uv pip install --quiet --python $(VENV)-frameworks/bin/python \
+		-r docs/frameworks.txt \
+		|| $(VENV)-frameworks/bin/pip install --quiet -r docs/frameworks.txt
+	touch $@
 
 # The documentation as a site, in site/. Fails on a link that leads nowhere.
 site: $(VENV)/.installed-dev

@@ -9,21 +9,21 @@ import pytest
 from tests.docs.markdown import ROOT
 
 
-def add_program(path, text=""):
+def add_program(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
 @pytest.fixture
 def make(tmp_path):
-    """Make the target of the frameworks: installers do nothing, and a file is npm's registry."""
+    """Make the target of the frameworks: installers write a log, a file is npm's registry."""
     program = shutil.which("make")
     if program is None:
         pytest.skip("needs make")
     programs = tmp_path / "bin"
     programs.mkdir()
-    add_program(programs / "nothing")
-    installers = f'for name in pip uv; do cp "{programs}/nothing" "$3/bin/$name"; done'
+    add_program(programs / "installer", f'echo install >> "{tmp_path}/log"')
+    installers = f'for name in pip uv; do cp "{programs}/installer" "$3/bin/$name"; done'
     add_program(programs / "python", f'mkdir -p "$3/bin"; {installers}')  # -m venv FOLDER
     add_program(programs / "npm", f'test "$1" != view || test -e "{tmp_path}/registry"')
     target = tmp_path / "venv-frameworks" / ".installed"
@@ -45,9 +45,12 @@ def test_packages_that_are_missing_are_asked_for_again(make, tmp_path):
     reason = target.with_name("no-node-packages")
     assert reason.read_text() == "npm or its registry did not answer\n"
     assert not target.exists()
+    installs = (tmp_path / "log").read_text()
+    assert installs.count("install") == 2  # uv, and the packages
     (tmp_path / "registry").touch()
     assert make().exists()
     assert not reason.exists()
+    assert (tmp_path / "log").read_text() == installs  # pip's part was there
     (tmp_path / "registry").unlink()
     assert make().exists()  # nothing is to be done
     assert not reason.exists()
