@@ -41,7 +41,7 @@ def load_engine(
     """Load everything, on the thread that will own it. Raises ModelLoadError."""
     stages = Stages()
     model = load_model(model_config)
-    stages.end("imports and weights")
+    stages.end("model")
     tokenizer = Tokenizer.load(
         model_config.tokenizer or source_of(model_config),
         trust_remote_code=model_config.trust_remote_code,
