@@ -8,7 +8,6 @@ from typing import Any
 
 from litestar import Request
 
-from server.admission.lanes import LARGE_BODY
 from server.error_shapes import ID_KEY
 from server.errors import APIError, no_such_route
 from server.raw_body import check_media_type, whole_body
@@ -29,6 +28,9 @@ from server.route.upstream import Upstream
 from server.tenants.tenant import tenant_of
 
 AnyRequest = Request[Any, Any, Any]
+
+LARGE_BODY = 64 * 1024
+"""Bytes above which other requests have a turn between two passes over a body."""
 
 DOORS = frozenset(
     {

@@ -9,36 +9,25 @@ that there is none.
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.contract.errors import QueueFull, Unavailable
-from server.admission.budget import Budget
 from server.admission.watched import DISCONNECT
-from server.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
-from server.raw_body import declared_size
+from server.errors import APIError, no_such_route, send_error, to_api_error
 from server.request_id import id_headers, id_of
 from server.route.call import Headers, conversation_key
 from server.route.ends import last_bytes, media_type_of
 from server.scale.plan import RETRY_AFTER
+from server.scale.uploads import Uploads
 from server.settings import parse_settings
-from server.tenants.address import tenant_at
 
 SESSION = b"x-session-id"
 """The header by whose value Serve's router chooses the replica."""
 
 REQUEST_ID = b"x-request-id"
-
-HELD_BODIES = 4
-"""Bodies of the largest size that one proxy may hold while they arrive.
-
-One address may hold half of that, and others have a reserve: it takes three addresses to shut out
-the others. Nothing ends an upload that stops, so they can do that for as long as they like. Behind
-a proxy all clients are one address.
-"""
 
 _OWN_PATHS = "/-/"
 """Where Serve's proxies answer themselves, in plain text."""
@@ -58,14 +47,7 @@ class Edge:
 
     def __init__(self, app: ASGIApp, max_body_size: int) -> None:
         self._app = app
-        self._max_body_size = max_body_size
-        self.bodies = Budget(
-            HELD_BODIES * max_body_size,
-            full="Too many large requests arrive.",
-            never="",
-            clock=time.monotonic,
-            most_each=HELD_BODIES // 2 * max_body_size,
-        )
+        self.uploads = Uploads(max_body_size)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or scope["path"].startswith(_OWN_PATHS):
@@ -74,7 +56,7 @@ class Edge:
         request_id = id_of(scope["headers"])
         answer = _Answer(scope, send, request_id)
         try:
-            body = await self._body(scope, receive)
+            body = await self.uploads.body(scope, receive)
         except APIError as error:
             await answer.refuse(error)
             return
@@ -88,31 +70,6 @@ class Edge:
         del body  # an answer takes longer than its request
         await self._app(_with_headers(scope, headers), receive, answer.send)
         await answer.end()
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None if the client leaves. Raises APIError for one without room."""
-        if (declared_size(scope) or 0) > self._max_body_size:
-            raise body_too_large()
-        tenant = tenant_at(scope.get("client")).name
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            while True:
-                message: Any = await receive()
-                if message["type"] != "http.request":
-                    return None
-                piece = message.get("body", b"")
-                if size + len(piece) > self._max_body_size:
-                    raise body_too_large()
-                self.bodies.take(tenant, len(piece))
-                size += len(piece)
-                pieces.append(piece)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
-        except QueueFull as refusal:
-            raise to_api_error(refusal) from None
-        finally:
-            self.bodies.give_back(tenant, size)
 
 
 class _Answer:

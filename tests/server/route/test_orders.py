@@ -2,12 +2,11 @@
 
 import pytest
 
-from server.admission.lanes import LARGE_BODY
 from server.error_shapes import ID_KEY
 from server.route.config import make_config
 from server.route.fleet import Fleet
 from server.route.held_body import SCOPE_KEY, HeldBody
-from server.route.orders import order_of
+from server.route.orders import LARGE_BODY, order_of
 from server.route.routing import Routing
 from server.settings import Settings
 from server.tenants import tenant
