@@ -6,8 +6,8 @@ import contextlib
 from typing import Any
 
 from compat_tests.support.api import Json
-from compat_tests.support.http import Connection, ConnectionEnded, encode
-from compat_tests.support.waiting import pause
+from compat_tests.support.http import Clock, Connection, ConnectionEnded, encode
+from compat_tests.support.waiting import PATIENCE, pause
 from tests.bystander.arena import CHAT, Arena, attack
 from tests.bystander.routed import DYING, FLOODING, HANGING, RENAMED, TWINS
 
@@ -49,13 +49,24 @@ def ask(model: str, **fields: Any) -> Json:
 
 @attack("servers that die before and in the middle of an answer", kind="route", is_quick=True)
 def dying(arena: Arena) -> None:
+    """A server that dies again and again gets a pause, in which requests are answered 503."""
     arena.may_fail = True
-    for number in range(arena.amount(20, least=2)):
-        fields: Json = {"stream": True, "n": 5} if number % 2 == 0 else {}
-        after = 2 if number % 2 == 0 else -1
-        status, data = arena.post(CHAT, ask(DYING, die_after=after, **fields))
+    requests = (ask(DYING, stream=True, n=5, die_after=2), ask(DYING, die_after=-1))
+
+    def post(body: Json) -> None:
+        status, data = arena.post(CHAT, body)
         if status == 200 and (b'"error"' not in data or b"[DONE]" in data):
             arena.fault(f"a stream that was cut says {data[-200:]!r}")
+
+    for number in range(arena.amount(20, least=2)):
+        post(requests[number % 2])
+    for expected, body in zip((200, 502), requests, strict=True):
+        clock = Clock()
+        while not arena.statuses[expected] and clock.seconds < PATIENCE:
+            pause(0.5)
+            post(body)
+        if not arena.statuses[expected]:
+            arena.fault(f"no {expected} of {dict(arena.statuses)}")
 
 
 @attack("servers that never answer, and that stop in the middle", kind="route", is_quick=True)
