@@ -108,7 +108,7 @@ def fast(arena: Arena) -> None:
 @attack("bodies that name a model in 10,000 places, or late", kind="route", is_quick=True)
 def names(arena: Arena) -> None:
     """RENAMED's scripted server decodes what it gets, in memory of its own: it gets less."""
-    for model, size in ((RENAMED, arena.amount(1_000_000)), (TWINS, arena.amount(3_000_000))):
+    for model, size in ((RENAMED, arena.amount(1_000_000)), (TWINS, arena.amount(30_000_000))):
         inner = b'{"model":"' + model.encode() + b'"}'
         lists = {
             "many": b"[" + b",".join([inner] * (size // (len(inner) + 1))) + b"]",
