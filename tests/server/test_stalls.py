@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-import anyio
 import pytest
 
 from server.stalls import BEAT, LIMIT, StallWatch
-from tests.support.asgi import Exchange, ask
-from tests.support.engines import settle
+from tests.support.stalls import check_a_stall_is_counted
 
 pytestmark = pytest.mark.anyio
 
@@ -104,16 +101,4 @@ def test_a_busy_block_is_told_apart(loop, watch):
 
 
 async def test_a_handler_that_blocks_the_loop_shows_in_stats(start_app, engine):
-    app = await start_app(engine)
-    open_one = Exchange("POST", "/v1/chat/completions", chunks=[b"{"], is_complete=False)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(open_one.run, app)
-        await anyio.lowlevel.checkpoint()
-        end = time.thread_time() + LIMIT + 2 * BEAT
-        while time.thread_time() < end:  # computes on the event loop
-            pass
-        await settle()
-        stats = (await ask(app, "GET", "/stats")).json["event_loop"]
-        open_one.disconnect()
-    assert stats["num_busy_stalls"] >= 1
-    assert stats["longest_busy_stall_ms"] >= LIMIT * 1000
+    await check_a_stall_is_counted(await start_app(engine))
