@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from benchmarks.scenarios import S2
+from core.assembly.scheduler import build_scheduler
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
-from core.kv.manager import KVCacheManager
+from core.model.limits import Limits
 from core.scheduler import Scheduler
 from core.sequence import Sequence
 
@@ -52,6 +53,17 @@ class Machine:
     max_step_seconds: float | None = None
     step_seconds: float = 0.0114
     token_seconds: float = 0.0014
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self.num_kv_tokens,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            prefill_chunk_size=self.prefill_chunk_size,
+            max_step_seconds=self.max_step_seconds,
+            block_size=BLOCK_SIZE,
+        )
 
 
 @dataclass(slots=True)
@@ -86,13 +98,8 @@ class Outcome:
 
 def simulate(machine: Machine, requests: Iterable[Request]) -> Outcome:
     """Run all requests to their end."""
-    kv = KVCacheManager(machine.num_kv_tokens // BLOCK_SIZE, BLOCK_SIZE, enable_prefix_caching=True)
-    scheduler = Scheduler(
-        kv,
-        max_num_seqs=machine.max_num_seqs,
-        max_num_batched_tokens=machine.max_num_batched_tokens,
-        prefill_chunk_size=machine.prefill_chunk_size,
-        max_step_seconds=machine.max_step_seconds,
+    scheduler, kv = build_scheduler(
+        machine.limits, machine.num_kv_tokens // BLOCK_SIZE, enable_prefix_caching=True
     )
     outcome = Outcome()
     arriving = deque(sorted(enumerate(requests), key=lambda item: item[1].arrival))

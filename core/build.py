@@ -74,7 +74,12 @@ def assemble(
     )
     sampler = build_sampler(model, compiler)
     built = build_runner(model, sampler, limits, config, quantization, instrument)
-    scheduler, kv = build_scheduler(built, enable_prefix_caching=config.enable_prefix_caching)
+    scheduler, kv = build_scheduler(
+        built.limits,
+        built.cache.num_blocks,
+        windows=built.cache.windows,
+        enable_prefix_caching=config.enable_prefix_caching,
+    )
     engine = Engine(
         built.runner,
         scheduler,

@@ -1,22 +1,28 @@
-"""The scheduler of a built runner, and the manager of its KV cache."""
+"""The scheduler within an engine's limits, and the manager of its KV cache."""
 
 from __future__ import annotations
 
-from core.assembly.runner import BuiltRunner
+from collections.abc import Iterable
+
 from core.kv.manager import KVCacheManager
+from core.kv.window_group import WindowSize
+from core.model.limits import Limits
 from core.scheduler import Scheduler
 
 
 def build_scheduler(
-    built: BuiltRunner, *, enable_prefix_caching: bool
+    limits: Limits,
+    num_blocks: int,
+    *,
+    enable_prefix_caching: bool,
+    windows: Iterable[WindowSize] = (),
 ) -> tuple[Scheduler, KVCacheManager]:
-    """Return a scheduler for what the runner and its cache have room for."""
-    limits = built.limits
+    """Return a scheduler over a cache of so many blocks, and its manager. See KVCacheManager."""
     kv = KVCacheManager(
-        built.cache.num_blocks,
+        num_blocks,
         limits.block_size,
         enable_prefix_caching=enable_prefix_caching,
-        windows=built.cache.windows,
+        windows=windows,
     )
     scheduler = Scheduler(
         kv,
