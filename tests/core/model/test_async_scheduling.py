@@ -103,9 +103,9 @@ def test_cached_prefixes_are_reused():
     assert outputs[-1].num_cached_tokens == (len(prompt) - 1) // BLOCK_SIZE * BLOCK_SIZE
 
 
-@pytest.mark.parametrize("async_scheduling", [False, True])
-def test_tenants_that_preempt_each_other(async_scheduling):
-    """Greedy and seeded requests get the tokens that each gets alone."""
+@pytest.fixture(scope="module")
+def of_tenants():
+    """Greedy and seeded requests of tenants, and what each gets alone."""
     requests = [
         msgspec.structs.replace(
             request(str(i), prompt, 6 if i % 5 == 4 else 24, temperature=i % 2 * 1.0, seed=i),
@@ -114,7 +114,12 @@ def test_tenants_that_preempt_each_other(async_scheduling):
         for i, prompt in enumerate([*prompts(3), *prompts(4), *prompts(5)])
     ]
     reference = build_engine("qwen3")
-    alone = {r.request_id: run(reference, [r])[r.request_id] for r in requests}
+    return requests, {r.request_id: run(reference, [r])[r.request_id] for r in requests}
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_tenants_that_preempt_each_other(of_tenants, async_scheduling):
+    requests, alone = of_tenants
     engine = build_engine("qwen3", max_num_seqs=4, async_scheduling=async_scheduling)
     found = run(engine, requests)
     assert engine.stats().num_preemptions >= 3
