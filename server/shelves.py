@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +16,46 @@ V = TypeVar("V")
 class _Shelf(Generic[K, V]):
     """What one owner has, oldest first, each with its bytes."""
 
+    number: int
+    """Shelves count up, so that of two owners with as much the older one comes first."""
+
     values: OrderedDict[K, tuple[V, int]] = field(default_factory=OrderedDict)
     num_bytes: int = 0
+
+
+class _Most:
+    """Finds the owner with the most, in O(log n) on average.
+
+    A heap of entries ``(-amount, number, owner)``. Every owner has one of at least its present
+    amount; others are dropped when they come to the top, or when half of them must be old.
+    """
+
+    def __init__(self) -> None:
+        self._amounts: dict[tuple[int, str], int] = {}
+        self._heap: list[tuple[int, int, str]] = []
+
+    def set(self, number: int, owner: str, amount: int) -> None:
+        """Say how much an owner has now. One with nothing is forgotten."""
+        before = self._amounts.pop((number, owner), 0)
+        if amount:
+            self._amounts[number, owner] = amount
+        if amount > before:
+            heapq.heappush(self._heap, (-amount, number, owner))
+            if len(self._heap) > 2 * len(self._amounts) + 64:
+                self._heap = [(-size, *who) for who, size in self._amounts.items()]
+                heapq.heapify(self._heap)
+
+    def owner(self) -> str:
+        """The owner with the most; there must be one."""
+        while True:
+            amount, number, owner = self._heap[0]
+            now = self._amounts.get((number, owner), 0)
+            if now == -amount:
+                return owner
+            if 0 < now < -amount:
+                heapq.heapreplace(self._heap, (-now, number, owner))
+            else:
+                heapq.heappop(self._heap)
 
 
 class Shelves(Generic[K, V]):
@@ -29,7 +68,8 @@ class Shelves(Generic[K, V]):
     def __init__(self, max_values: int, max_bytes: int) -> None:
         self._max_values, self._max_bytes = max_values, max_bytes
         self._shelves: dict[str, _Shelf[K, V]] = {}
-        self._num_values = self._num_bytes = 0
+        self._most_values, self._most_bytes = _Most(), _Most()
+        self._num_values = self._num_bytes = self._num_shelves = 0
 
     def put(self, owner: str, key: K, value: V, size: int) -> list[tuple[str, V]]:
         """Keep a value of ``size`` bytes; its owner has none of this key.
@@ -38,15 +78,16 @@ class Shelves(Generic[K, V]):
         """
         shelf = self._shelves.get(owner)
         if shelf is None:
-            shelf = self._shelves[owner] = _Shelf()
+            self._num_shelves += 1
+            shelf = self._shelves[owner] = _Shelf(self._num_shelves)
         assert key not in shelf.values
         shelf.values[key] = value, size
-        self._count(shelf, 1, size)
+        self._count(owner, shelf, 1, size)
         gone = []
         while self._num_values > self._max_values:
-            gone.append(self._drop_oldest_of(max(self._shelves, key=self._num_values_of)))
+            gone.append(self._drop_oldest_of(self._most_values.owner()))
         while self._num_bytes > self._max_bytes:
-            gone.append(self._drop_oldest_of(max(self._shelves, key=self._num_bytes_of)))
+            gone.append(self._drop_oldest_of(self._most_bytes.owner()))
         return gone
 
     def get(self, owner: str, key: K) -> V | None:
@@ -61,7 +102,7 @@ class Shelves(Generic[K, V]):
         if shelf is None or key not in shelf.values:
             return None
         value, size = shelf.values.pop(key)
-        self._count(shelf, -1, -size)
+        self._count(owner, shelf, -1, -size)
         if not shelf.values:
             del self._shelves[owner]
         return value
@@ -88,18 +129,14 @@ class Shelves(Generic[K, V]):
         assert self._num_values <= self._max_values
         assert self._num_bytes <= self._max_bytes
 
-    def _num_values_of(self, owner: str) -> int:
-        return len(self._shelves[owner].values)
-
-    def _num_bytes_of(self, owner: str) -> int:
-        return self._shelves[owner].num_bytes
-
     def _drop_oldest_of(self, owner: str) -> tuple[str, V]:
         value = self.pop(owner, next(iter(self._shelves[owner].values)))
         assert value is not None
         return owner, value
 
-    def _count(self, shelf: _Shelf[K, V], num_values: int, num_bytes: int) -> None:
+    def _count(self, owner: str, shelf: _Shelf[K, V], num_values: int, num_bytes: int) -> None:
         self._num_values += num_values
         self._num_bytes += num_bytes
         shelf.num_bytes += num_bytes
+        self._most_values.set(shelf.number, owner, len(shelf.values))
+        self._most_bytes.set(shelf.number, owner, shelf.num_bytes)

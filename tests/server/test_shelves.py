@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from server.shelves import Shelves
+from server.shelves import Shelves, _Most
 
 
 @pytest.fixture
@@ -50,3 +50,24 @@ def test_drawn_turns_keep_the_limits():
             shelves.put(owner, turn, turn, draw.randrange(1, 120))
         shelves.check()
     assert sum(1 for _ in shelves.all()) > 3
+
+
+def test_of_owners_with_as_much_the_one_whose_first_value_is_older_gives_way(shelves):
+    for owner in ("d", "c", "b", "a"):
+        shelves.put(owner, "0", owner, 1)
+    assert shelves.put("0", "0", "0", 1) == [("d", "d")]
+
+
+def test_the_most_is_that_of_a_search_through_all():
+    draw = random.Random(4)
+    most = _Most()
+    amounts: dict[tuple[int, str], int] = {}
+    for _ in range(5000):
+        number = draw.randrange(30)
+        who = number, f"owner {number % 7}"
+        amount = draw.choice((0, *range(9)))
+        amounts[who] = amount
+        most.set(*who, amount)
+        if any(amounts.values()):
+            assert most.owner() == max(amounts, key=lambda who: (amounts[who], -who[0]))[1]
+        assert len(most._heap) <= 2 * 30 + 65
