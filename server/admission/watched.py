@@ -41,7 +41,10 @@ class Watched:
                 failure = error
             self.cancel()
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # it has this frame in its traceback
 
     def cancel(self) -> None:
         """Cancel the application."""
