@@ -28,8 +28,15 @@ serve: $(VENV)/.installed
 
 check: lint types test-unit
 
+# The attacks come alone: beside other tests, which take the processors, they would last ten times as
+# long, and their bars would be widened. What ARGS selects runs together.
 test: $(VENV)/.installed-dev
+ifeq ($(strip $(ARGS)),)
+	$(PYTEST) --ignore=tests/bystander
+	$(PYTEST) --numprocesses=0 tests/bystander
+else
 	$(PYTEST) $(ARGS)
+endif
 
 # The tests of make check: no server process, no Triton interpreter, nothing marked slow.
 test-unit: $(VENV)/.installed-dev

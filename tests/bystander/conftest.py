@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,23 +96,6 @@ def start_server() -> Iterator[Callable[..., ServerProcess]]:
         server.stop()
 
 
-@contextmanager
-def resting(stand: Stand) -> Iterator[None]:
-    """Keep the bystanders of a stand quiet, and end them."""
-    try:
-        with stand.quiet():
-            yield
-    finally:
-        stand.close()
-
-
-@pytest.fixture(scope="package")
-def quick_stand(start_server) -> Iterator[Stand]:
-    stand = Stand(start_server().wait_ready(), size=0.1, num_tokens=300)
-    yield stand
-    stand.close()
-
-
 @pytest.fixture(scope="package")
 def start_pooling(start_server, tmp_path_factory) -> Callable[[str], ServerProcess]:
     """Start a server of a small model that makes vectors (``embed``) or scores (``score``)."""
@@ -136,20 +120,6 @@ def start_pooling(start_server, tmp_path_factory) -> Callable[[str], ServerProce
 
 
 @pytest.fixture(scope="package")
-def resting_pooling_stand(start_pooling) -> Iterator[Stand]:
-    stand = Stand(start_pooling("embed"), size=0.1, num_tokens=0, kind="embed")
-    with resting(stand):
-        yield stand
-
-
-@pytest.fixture
-def quick_pooling_stand(resting_pooling_stand: Stand) -> Iterator[Stand]:
-    """Its bystanders rest between tests: they would take the processors from other stands."""
-    with resting_pooling_stand.awake():
-        yield resting_pooling_stand
-
-
-@pytest.fixture(scope="package")
 def start_routed(tmp_path_factory) -> Iterator[Callable[[], RoutedServer]]:
     """Start routers; all end with the package."""
     with ExitStack() as stack:
@@ -163,17 +133,50 @@ def start_routed(tmp_path_factory) -> Iterator[Callable[[], RoutedServer]]:
 
 
 @pytest.fixture(scope="package")
-def resting_routed_stand(start_routed) -> Iterator[Stand]:
-    stand = Stand(start_routed(), size=0.1, num_tokens=300)
-    with resting(stand):
-        yield stand
+def resting_stands(start_server, start_pooling, start_routed) -> Iterator[Callable[[str], Stand]]:
+    """Make the small stand of a kind of server, ``text``, ``embed`` or ``route``, or return it.
+
+    Its bystanders rest: they would take the processors from other stands, and from other tests.
+    """
+    starts = {
+        "text": lambda: start_server().wait_ready(),
+        "embed": lambda: start_pooling("embed"),
+        "route": start_routed,
+    }
+    with ExitStack() as stack:
+
+        @cache
+        def resting(kind: str) -> Stand:
+            makes_text = kind != "embed"
+            stand = Stand(
+                starts[kind](),
+                size=0.1,
+                num_tokens=300 if makes_text else 0,
+                kind="text" if makes_text else kind,
+            )
+            stack.callback(stand.close)
+            stack.enter_context(stand.quiet())
+            return stand
+
+        yield resting
 
 
 @pytest.fixture
-def quick_routed_stand(resting_routed_stand: Stand) -> Iterator[Stand]:
-    """Its bystanders rest between tests, like those of ``quick_pooling_stand``."""
-    with resting_routed_stand.awake():
-        yield resting_routed_stand
+def wake(resting_stands) -> Iterator[Callable[[str], Stand]]:
+    """Return the small stand of a kind; its bystanders are awake until the test ends."""
+    with ExitStack() as stack:
+
+        def awake(kind: str) -> Stand:
+            stand = resting_stands(kind)
+            stack.enter_context(stand.awake())
+            return stand
+
+        yield awake
+
+
+@pytest.fixture
+def quick_stand(wake) -> Stand:
+    return wake("text")
 
 
 @pytest.fixture(scope="package")

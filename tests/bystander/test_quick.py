@@ -28,14 +28,14 @@ def test_attack(quick_stand: Stand, attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("attack", POOLING, ids=lambda attack: attack.name)
-def test_attack_on_vectors(quick_pooling_stand: Stand, attack: Attack) -> None:
-    outcome = quick_pooling_stand.run(attack, calm_seconds=1.2, num_tries=3)
+def test_attack_on_vectors(wake, attack: Attack) -> None:
+    outcome = wake("embed").run(attack, calm_seconds=1.2, num_tries=3)
     assert not outcome.broken, str(outcome)
 
 
 @pytest.mark.parametrize("attack", ROUTED, ids=lambda attack: attack.name)
-def test_attack_through_a_router(quick_routed_stand: Stand, attack: Attack) -> None:
-    outcome = quick_routed_stand.run(attack, calm_seconds=1.2, num_tries=3)
+def test_attack_through_a_router(wake, attack: Attack) -> None:
+    outcome = wake("route").run(attack, calm_seconds=1.2, num_tries=3)
     assert not outcome.broken, str(outcome)
 
 

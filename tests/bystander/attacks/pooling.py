@@ -12,7 +12,7 @@ OLLAMA, OLD_OLLAMA = "/api/embed", "/api/embeddings"
 
 @attack("1,024 inputs, 100,000 inputs, inputs of 8 MB", kind="embed", is_quick=True)
 def many_inputs(arena: Arena) -> None:
-    text = "lorem ipsum " * 100
+    text = "lorem ipsum " * arena.amount(100)
     for num in (1024, arena.amount(100_000)):
         for body in ({"input": ["a fox"] * num}, {"input": [[5, 6, 7]] * num}):
             arena.post(EMBED, body, timeout=60)
