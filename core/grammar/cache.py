@@ -19,16 +19,31 @@ MAX_REFUSED = 1024
 
 @dataclasses.dataclass(slots=True)
 class CompiledGrammar:
-    """A matcher at the start of its grammar, its text, its weight, and how often it was copied."""
+    """A matcher at the start of its grammar, its text and its weight.
 
+    The lexer that its copies share grows as they match: ``growth`` is the weight of
+    ``bytes_per_token`` for each token that was matched. ``num_uses`` counts the copies.
+    """
+
+    key: bytes
     text: str
     matcher: llguidance.LLMatcher
-    num_bytes: int
+    first_bytes: int
+    bytes_per_token: int = 0
+    growth: int = 0
     num_uses: int = 0
     is_being_renewed: bool = False
 
+    @property
+    def num_bytes(self) -> int:
+        return self.first_bytes + self.growth
+
     def new_matcher(self) -> llguidance.LLMatcher:
         return self.matcher.deep_copy()
+
+    def renewed(self, matcher: llguidance.LLMatcher) -> CompiledGrammar:
+        """The same with a new lexer."""
+        return CompiledGrammar(self.key, self.text, matcher, self.first_bytes, self.bytes_per_token)
 
 
 class GrammarCache:
@@ -55,11 +70,22 @@ class GrammarCache:
             self._compiled.move_to_end(key)
         return compiled
 
-    def keep(self, key: bytes, compiled: CompiledGrammar) -> None:
+    def keep(self, compiled: CompiledGrammar) -> None:
         """Add or replace a grammar, and drop the least recently used ones."""
-        self.drop(key)
-        self._compiled[key] = compiled
+        self.drop(compiled.key)
+        self._compiled[compiled.key] = compiled
         self.num_bytes += compiled.num_bytes
+        self._shrink()
+
+    def grow(self, compiled: CompiledGrammar, num_tokens: int) -> None:
+        """So many tokens were matched. Drops the least recently used grammars."""
+        growth = num_tokens * compiled.bytes_per_token
+        compiled.growth += growth
+        if self._compiled.get(compiled.key) is compiled:
+            self.num_bytes += growth
+            self._shrink()
+
+    def _shrink(self) -> None:
         while len(self._compiled) > MAX_COMPILED or self.num_bytes > self._max_bytes:
             self.drop(next(iter(self._compiled)))
 

@@ -29,6 +29,9 @@ MAX_USES = 256
 """Matchers of one grammar share its lexer, whose states are limited: after this many matchers the
 grammar is compiled again, in the background."""
 
+MAX_GROWTH = 16 * 2**20
+"""So are grammars whose lexer has grown by about this many bytes, as tokens were matched."""
+
 BASE_BYTES = 64 * 1024
 """Counted for every compiled grammar, besides the bytes that were measured."""
 
@@ -45,15 +48,16 @@ def _never() -> bool:
 
 
 class GrammarCompiler:
-    """Checks grammars and makes a matcher for each sequence. Any thread may call it.
+    """Checks grammars and keeps them compiled for each sequence. Any thread may call it.
 
     A new grammar is compiled in a child process first, where the system limits its time and
     memory. What passes costs the same here, where it is compiled again, because matchers cannot
     cross processes. Without child processes only llguidance's own limits bound the cost.
 
     The most recently used grammars stay compiled, keyed by content and weighed by the memory that
-    was measured. Grammars that were refused are remembered too. Both are shared only by requests
-    with the same ``salt``: how long a request takes shows whether its grammar was known.
+    was measured, and by what the tokens matched since are expected to have added. Grammars that
+    were refused are remembered too. Both are shared only by requests with the same ``salt``: how
+    long a request takes shows whether its grammar was known.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class GrammarCompiler:
         param: str | None = None,
         is_cancelled: Callable[[], bool] = _never,
     ) -> None:
-        """Compile the grammar for ``kept_matcher``. Blocks; on a worker thread only.
+        """Compile the grammar for ``kept``. Blocks; on a worker thread only.
 
         ``is_cancelled`` is asked often from this thread; a compilation in a child process is ended
         when it says so. Raises InvalidRequest with ``param``, RequestCancelled, and Unavailable if
@@ -111,15 +115,23 @@ class GrammarCompiler:
         with self._changed:
             return self._cache.get(key) is not None
 
-    def kept_matcher(self, grammar: Grammar, *, salt: str = "") -> llguidance.LLMatcher | None:
-        """Return a new matcher if the grammar is compiled, else None. Never compiles."""
+    def kept(self, grammar: Grammar, *, salt: str = "") -> CompiledGrammar | None:
+        """Return the grammar for a new matcher if it is compiled, else None. Never compiles."""
         key = _key(grammar, salt)
         with self._changed:
             compiled = self._cache.get(key)
-            if compiled is None:
-                return None
-            self._use(key, compiled)
-        return compiled.new_matcher()
+            if compiled is not None:
+                self._use(compiled)
+        return compiled
+
+    def matched(self, compiled: CompiledGrammar, num_tokens: int) -> None:
+        """Count what a matcher of the grammar has matched; others of the cache may give way."""
+        if not compiled.bytes_per_token:
+            return
+        with self._changed:
+            self._cache.grow(compiled, num_tokens)
+            if compiled.growth > MAX_GROWTH:
+                self._start_renewal(compiled)
 
     def failed_matcher(self) -> llguidance.LLMatcher:
         """Return a matcher that has failed, so that it does nothing."""
@@ -128,9 +140,9 @@ class GrammarCompiler:
     def compile_again(self, grammar: Grammar, *, salt: str = "") -> llguidance.LLMatcher:
         """Return a matcher with a lexer of its own. Blocks. Raises RoseInferError."""
         with self._changed:
-            compiled = self._cache.get(_key(grammar, salt))
+            compiled = self._cache.get(key := _key(grammar, salt))
         if compiled is None:
-            return self._compile(grammar, _never).matcher
+            return self._compile(key, grammar, _never).matcher
         factory = self._load()
         return on_deep_stack(lambda: factory.of_text(compiled.text))
 
@@ -140,7 +152,7 @@ class GrammarCompiler:
         with self._changed:
             compiled = self._cache.get(key)
             if compiled is not None:
-                self._start_renewal(key, compiled)
+                self._start_renewal(compiled)
 
     def close(self) -> None:
         """End the child processes."""
@@ -155,7 +167,7 @@ class GrammarCompiler:
         while True:
             with self._changed:
                 if (compiled := self._cache.get(key)) is not None:
-                    self._use(key, compiled)
+                    self._use(compiled)
                     return
                 if (refused := self._cache.refusal(key)) is not None:
                     raise InvalidRequest(refused.message, code=refused.code)
@@ -167,47 +179,50 @@ class GrammarCompiler:
                 raise RequestCancelled
         try:
             with self.times.compiling():
-                compiled = self._compile(grammar, is_cancelled)
+                compiled = self._compile(key, grammar, is_cancelled)
         except InvalidRequest as error:
             with self._changed:
                 self._cache.refuse(key, error)
             raise
         else:
             with self._changed:
-                self._cache.keep(key, compiled)
+                self._cache.keep(compiled)
         finally:
             with self._changed:
                 self._being_compiled.discard(key)
                 self._changed.notify_all()
 
-    def _compile(self, grammar: Grammar, is_cancelled: Callable[[], bool]) -> CompiledGrammar:
+    def _compile(
+        self, key: bytes, grammar: Grammar, is_cancelled: Callable[[], bool]
+    ) -> CompiledGrammar:
         factory = self._load()
         pool = self._pool
         if pool is None:
             text, matcher = on_deep_stack(lambda: factory.compile(grammar))
-            return CompiledGrammar(text, matcher, BASE_BYTES + BYTES_PER_BYTE * len(text))
+            num_bytes = BASE_BYTES + BYTES_PER_BYTE * len(text)
+            return CompiledGrammar(key, text, matcher, num_bytes)
         verdict = pool.run(grammar, is_cancelled)
         if is_cancelled():
             raise RequestCancelled
         matcher = on_deep_stack(lambda: factory.of_text(verdict.text))
         num_bytes = BASE_BYTES + len(verdict.text) + verdict.num_bytes
-        return CompiledGrammar(verdict.text, matcher, num_bytes)
+        return CompiledGrammar(key, verdict.text, matcher, num_bytes, verdict.bytes_per_token)
 
-    def _use(self, key: bytes, compiled: CompiledGrammar) -> None:
+    def _use(self, compiled: CompiledGrammar) -> None:
         """Count a use, and replace the grammar's lexer in the background in time."""
         compiled.num_uses += 1
         if compiled.num_uses >= MAX_USES:
-            self._start_renewal(key, compiled)
+            self._start_renewal(compiled)
 
-    def _start_renewal(self, key: bytes, compiled: CompiledGrammar) -> None:
+    def _start_renewal(self, compiled: CompiledGrammar) -> None:
         if compiled.is_being_renewed:
             return
         compiled.is_being_renewed = True
         if self._background is None:
             self._background = ThreadPoolExecutor(1, thread_name_prefix="grammar-renewal")
-        self._background.submit(self._renew, key, compiled)
+        self._background.submit(self._renew, compiled)
 
-    def _renew(self, key: bytes, compiled: CompiledGrammar) -> None:
+    def _renew(self, compiled: CompiledGrammar) -> None:
         assert self._factory is not None
         factory = self._factory
         try:
@@ -216,8 +231,8 @@ class GrammarCompiler:
             logger.exception("a grammar does not compile again")
             return
         with self._changed:
-            if self._cache.get(key) is compiled:
-                self._cache.keep(key, CompiledGrammar(compiled.text, matcher, compiled.num_bytes))
+            if self._cache.get(compiled.key) is compiled:
+                self._cache.keep(compiled.renewed(matcher))
 
     def _load(self) -> MatcherFactory:
         with self._loading:

@@ -10,6 +10,7 @@ import llguidance
 
 from core.contract.errors import RoseInferError, is_survivable
 from core.contract.grammar import Grammar
+from core.grammar.cache import CompiledGrammar
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.matchers import error_message
 
@@ -41,8 +42,8 @@ class Progress:
         "_consumed",
         "_debt",
         "_grammar",
-        "_owns_lexer",
         "_salt",
+        "_shared",
         "failure",
         "is_over",
         "matcher",
@@ -56,7 +57,8 @@ class Progress:
         self._salt = salt
         self._consumed: list[int] = []
         self._debt = 0.0
-        self._owns_lexer = False
+        self._shared: CompiledGrammar | None = None
+        """What the matcher was copied from; None before, and if it has a lexer of its own."""
         self.matcher: llguidance.LLMatcher | None = None
         self.is_over = False
         """Whether an end token was ignored, so that all further text is free."""
@@ -74,15 +76,16 @@ class Progress:
         if self.is_over or self.failure is not None:
             return []
         if self.matcher is None:
-            self.matcher = self._compiler.kept_matcher(self._grammar, salt=self._salt)
-            if self.matcher is None:
+            self._shared = self._compiler.kept(self._grammar, salt=self._salt)
+            if self._shared is None:
                 raise NotCompiled
+            self.matcher = self._shared.new_matcher()
             token_ids = self._consumed
         return self._until_end(token_ids)
 
     def restart(self) -> list[int]:
         """Compile the grammar with a lexer of its own; returns all tokens, to consume again."""
-        self._owns_lexer = True
+        self._shared = None
         try:
             self.matcher = self._compiler.compile_again(self._grammar, salt=self._salt)
         except RoseInferError as error:  # it compiled before
@@ -92,6 +95,8 @@ class Progress:
 
     def _until_end(self, token_ids: list[int]) -> list[int]:
         self.is_over = any(token_id in self._compiler.end_ids for token_id in token_ids)
+        if self._shared is not None:
+            self._compiler.matched(self._shared, len(token_ids))
         return [] if self.is_over else token_ids
 
     @property
@@ -110,7 +115,7 @@ class Progress:
 
     def give_up(self, reason: str) -> None:
         """The matcher has failed. Raises NotCompiled if it shares a lexer, which may be why."""
-        if not self._owns_lexer:
+        if self._shared is not None:
             self._compiler.renew(self._grammar, salt=self._salt)
             raise NotCompiled
         self.fail(error_message(reason))
@@ -136,6 +141,6 @@ class Progress:
                 raise
             logger.exception("a grammar matcher raised")
             self._compiler.renew(self._grammar, salt=self._salt)
-            if not isinstance(error, Exception) and not self._owns_lexer:
+            if not isinstance(error, Exception) and self._shared is not None:
                 raise NotCompiled from error
             self.fail(type(error).__name__)

@@ -7,12 +7,10 @@ trial, so the system ends it even if the server is gone or nothing returns to Py
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Callable
 from typing import IO
 
-import llguidance
 import msgspec
 
 from core.contract.errors import InvalidRequest
@@ -22,12 +20,13 @@ from core.grammar.matchers import MatcherFactory
 from core.grammar.trial.limits import limited, prefer_to_die
 from core.grammar.trial.memory import allocated_bytes, resident_bytes
 from core.grammar.trial.messages import Setup, Trial, Verdict, read_message, write_message
+from core.grammar.trial.walk import Walk
 
 MAX_GROWTH = 64 * 1024 * 1024
 """Bytes that may stay taken after trials before the process is replaced."""
 
-NUM_WALKED = 16
-"""Random tokens matched before the memory of a grammar is measured."""
+NOISE = 256
+"""Bytes by which the allocator's counts may differ per token, although nothing grows."""
 
 
 def main() -> None:
@@ -65,24 +64,17 @@ def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) ->
         return Verdict(problem=error.message, code=error.code)
     except MemoryError:
         return Verdict(is_memory=True)
-    _walk(matcher.deep_copy())
-    num_bytes = max(0, allocated() - before)
-    del matcher
-    return Verdict(text=text, num_bytes=num_bytes)
-
-
-def _walk(matcher: llguidance.LLMatcher) -> None:
-    """Match random tokens, so that the lexer that matchers share grows as in use."""
-    rng = random.Random(0)
-    for _ in range(NUM_WALKED):
-        mask = matcher.compute_bitmask()
-        allowed = [index for index, byte in enumerate(mask) if byte]
-        if matcher.is_error() or not allowed:
-            return
-        index = rng.choice(allowed)
-        bits = [bit for bit in range(8) if mask[index] >> bit & 1]
-        if not matcher.consume_token(8 * index + rng.choice(bits)):
-            return
+    walk = Walk(matcher)
+    walk.match()
+    grown = allocated()
+    num_matched = walk.match()
+    per_token = (allocated() - grown) // max(1, num_matched)
+    del matcher, walk
+    return Verdict(
+        text=text,
+        num_bytes=max(0, grown - before),
+        bytes_per_token=per_token if per_token > NOISE else 0,
+    )
 
 
 if __name__ == "__main__":

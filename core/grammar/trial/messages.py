@@ -43,9 +43,9 @@ class Verdict(msgspec.Struct, frozen=True, array_like=True):
     """The result of a trial: the text that was compiled and its size, or why it was refused.
 
     ``text`` is what ``MatcherFactory.of_text`` takes; ``num_bytes`` is the memory that the compiled
-    grammar holds. ``problem`` and ``code`` are an error message for the client and its code.
-    ``is_memory`` and ``is_time`` say that memory or CPU time was not enough. The child ends after a
-    verdict with ``is_last``.
+    grammar holds after some tokens, and ``bytes_per_token`` what further ones add. ``problem`` and
+    ``code`` are an error message for the client and its code. ``is_memory`` and ``is_time`` say
+    that memory or CPU time was not enough. The child ends after a verdict with ``is_last``.
     """
 
     text: str = ""
@@ -54,6 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, array_like=True):
     is_memory: bool = False
     is_time: bool = False
     num_bytes: int = 0
+    bytes_per_token: int = 0
     is_last: bool = False
 
 

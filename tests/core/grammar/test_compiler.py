@@ -220,7 +220,7 @@ def test_masks_of_hostile_grammars_begin_within_their_limit(decoder, name):
     """CPU time of one mask; what grows beyond that is ended by Progress."""
     grammar = SLOW_MASKS[name]
     decoder.compiler.check(grammar)
-    matcher = decoder.compiler.kept_matcher(grammar)
+    matcher = decoder.compiler.kept(grammar).new_matcher()
     rng = random.Random(0)
     for _ in range(24):
         start = time.thread_time()
@@ -252,8 +252,8 @@ def test_grammars_are_compiled_once(monkeypatch):
         decoder.compiler.check(json_schema(OBJECT))
         decoder.compiler.check(json_schema(dict(OBJECT)))
     assert len(compiled) == 1
-    assert decoder.compiler.kept_matcher(json_schema(OBJECT)) is not None
-    assert decoder.compiler.kept_matcher(choice(["not checked"])) is None
+    assert decoder.compiler.kept(json_schema(OBJECT)) is not None
+    assert decoder.compiler.kept(choice(["not checked"])) is None
 
 
 def test_what_was_compiled_or_refused_is_known_to_its_salt_only(monkeypatch):
@@ -266,7 +266,7 @@ def test_what_was_compiled_or_refused_is_known_to_its_salt_only(monkeypatch):
     assert len(compiled) == 4
     for salt, is_known in (("a", True), ("b", True), ("", False), ("ab", False)):
         assert decoder.compiler.is_kept(choice(["x"]), salt=salt) == is_known
-        assert (decoder.compiler.kept_matcher(choice(["x"]), salt=salt) is not None) == is_known
+        assert (decoder.compiler.kept(choice(["x"]), salt=salt) is not None) == is_known
 
 
 def test_refusals_are_remembered(monkeypatch):
@@ -308,7 +308,7 @@ def test_a_grammar_is_compiled_again_in_the_background(monkeypatch):
     decoder.compiler.check(grammar)
     (first,) = decoder.compiler._cache._compiled.values()
     for _ in range(10):
-        assert decoder.compiler.kept_matcher(grammar) is not None
+        assert decoder.compiler.kept(grammar) is not None
     decoder.compiler._background.shutdown()
     (renewed,) = decoder.compiler._cache._compiled.values()
     assert renewed.matcher is not first.matcher
@@ -327,7 +327,7 @@ def test_threads_may_check_concurrently():
             for i in range(10):
                 decoder.compiler.check(json_schema({"const": (index * i) % 7}))
                 decoder.compiler.check(choice([str(i)]))
-                decoder.compiler.kept_matcher(choice([str(i)])).compute_bitmask()
+                decoder.compiler.kept(choice([str(i)])).new_matcher().compute_bitmask()
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
 

@@ -185,7 +185,7 @@ def test_after_a_panic_matchers_are_made_again_once(monkeypatch, num_sound):
     again = decoder.sequence(regex("[ab]{9}"), seed=0)
     decoder.step([again])
     progress = decoder.processor._jobs[again].progress
-    progress._owns_lexer = True
+    progress._shared = None
     raise_once(monkeypatch, progress.matcher, PanicException("secret"))
     assert decoder.step([again]) == [True]
     assert again.failure.endswith("The grammar is too complex.")

@@ -93,7 +93,7 @@ def test_what_a_grammar_holds_is_measured_and_bounds_the_cache():
         compiler.check(json_schema({"type": "integer", "multipleOf": step}))
         assert 2 * 2**20 < compiler._cache.num_bytes < 6 * 2**20
         assert len(compiler._cache) <= 2
-    assert compiler.kept_matcher(EASY) is None  # the oldest
+    assert compiler.kept(EASY) is None  # the oldest
     compiler.close()
 
 
