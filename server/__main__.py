@@ -19,6 +19,7 @@ from server.commands import (
     build_parser,
     parse_command,
 )
+from server.imports_ahead import import_ahead
 from server.program import exit_process, set_up, set_up_server
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
     set_up_server(settings)
+    import_ahead()
     if load is None:
         touch_ahead(settings.model)  # while torch and all others are imported
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked

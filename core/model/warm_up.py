@@ -9,8 +9,8 @@ from core.model.limits import Limits
 from core.model.runner import ModelRunner
 from core.step_timer import StepTimer
 
-NUM_PROMPT_TOKENS = 32
-"""Tokens of the prompt. More would delay the start of large models."""
+NUM_PROMPT_TOKENS = 8
+"""Tokens of the prompt: enough for the kernels of many rows. More would delay the start."""
 
 _GREEDY = SamplingParams(max_tokens=2, temperature=0.0)
 _SAMPLED = SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9)

@@ -1,9 +1,9 @@
 """Prove at load that the assembled engine computes what transformers computes.
 
 transformers' own forward pass, with its own attention and before any module is replaced, gives the
-logits of two short sequences, each alone and at once. The assembled engine then computes them as it
-serves: packed side by side, in two chunks, the second sequence on a cached block of the first, and
-the last tokens one at a time. Sliding windows are reduced so that both sequences go past them.
+logits of two short sequences, side by side in a batch. The assembled engine then computes them as
+it serves: packed side by side, in two chunks, the second sequence on a cached block of the first,
+and the last tokens one at a time. Sliding windows are reduced so that both sequences go past them.
 
 A large model is cut down to its first layers: see FewLayers.
 """
@@ -26,7 +26,7 @@ from core.model.attention_interface import ATTENTION_NAME
 from core.model.hook import AttentionHook
 from core.model.memory import enough_memory
 from core.model.proof.few_layers import FewLayers
-from core.model.proof.steps import COMPARED, WINDOW, prompts, run_steps
+from core.model.proof.steps import COMPARED, LENGTHS, WINDOW, prompts, run_steps
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -92,10 +92,7 @@ class EngineProof:
             try:
                 self._model.set_attn_implementation("eager")
                 with torch.inference_mode():
-                    return [
-                        self._logits_alone(prompt, wanted)
-                        for prompt, wanted in zip(self._prompts, COMPARED, strict=True)
-                    ]
+                    return self._logits()
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # any error of the model's code
@@ -106,19 +103,26 @@ class EngineProof:
             finally:
                 self._model.set_attn_implementation(ATTENTION_NAME)
 
-    def _logits_alone(self, prompt: list[int], wanted: list[int]) -> torch.Tensor:
-        ids = torch.tensor(prompt, device=self._device)
-        index = torch.tensor(wanted, device=self._device)
+    def _logits(self) -> list[torch.Tensor]:
+        """Logits of both sequences from one pass: the output layer reads its weight once.
+
+        What pads the shorter one comes behind it, where causal attention does not see it.
+        """
+        length = max(LENGTHS)
+        ids = torch.tensor([[*ids, *ids[: length - len(ids)]] for ids in self._prompts])
+        wanted = sorted({index for indices in COMPARED for index in indices})
         output = self._model(
-            input_ids=ids[None],
-            position_ids=torch.arange(len(prompt), device=self._device)[None],
+            input_ids=ids.to(self._device),
+            position_ids=torch.arange(length, device=self._device).expand(len(ids), -1),
             use_cache=False,
-            logits_to_keep=index,
+            logits_to_keep=torch.tensor(wanted, device=self._device),
         )
-        logits: torch.Tensor = output.logits[0]
-        if len(logits) == len(prompt):  # not every model supports logits_to_keep
-            logits = logits[index]
-        return logits.float()
+        logits: torch.Tensor = output.logits
+        if logits.shape[1] == len(wanted):  # not every model supports logits_to_keep
+            rows = [[wanted.index(index) for index in indices] for indices in COMPARED]
+        else:
+            rows = COMPARED
+        return [own[indices].float() for own, indices in zip(logits, rows, strict=True)]
 
     def _compare(self, factory: BackendFactory, kv_dtype: torch.dtype, tolerance: float) -> None:
         """Run the steps and compare the logits of each."""

@@ -1,0 +1,43 @@
+"""begin: link torch's largest library while Python's modules are imported.
+
+Linking takes as long as importing an HTTP server, and needs no lock of Python. Only the linker has
+one: whoever loads a library meanwhile waits. ``import torch`` finds the library as it is here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+import threading
+from pathlib import Path
+
+_FIRST, _LARGEST, _CUDA = "libtorch_global_deps.so", "libtorch_cpu.so", "libtorch_cuda.so"
+
+
+def begin() -> threading.Thread | None:
+    """Begin, on Linux and with a torch for CPUs that is not imported yet; else return None.
+
+    What the library reads from the environment when it is linked must be there.
+    """
+    if not sys.platform.startswith("linux") or "torch" in sys.modules:
+        return None
+    spec = importlib.util.find_spec("torch")
+    folder = Path(spec.origin).parent / "lib" if spec and spec.origin else None
+    if folder is None or not (folder / _LARGEST).exists() or (folder / _CUDA).exists():
+        return None
+    thread = threading.Thread(target=_link, args=(folder,), name="roseinfer-link", daemon=True)
+    thread.start()
+    return thread
+
+
+def _link(folder: Path) -> None:
+    """Do what ``import torch`` does first. What fails here fails there too, and says why."""
+    # ctypes.CDLL(path) would hold Python's lock meanwhile; a call of a C function does not
+    dlopen = ctypes.CDLL(None).dlopen
+    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for name, scope in ((_FIRST, os.RTLD_GLOBAL), (_LARGEST, os.RTLD_LOCAL)):
+        path = folder / name
+        if path.exists() and not dlopen(os.fsencode(path), os.RTLD_NOW | scope):
+            return

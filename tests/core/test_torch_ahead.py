@@ -1,0 +1,62 @@
+"""Linking torch's library while modules are imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from core import torch_ahead
+
+LINKS = """
+import sys
+from core import torch_ahead
+thread = torch_ahead.begin()
+thread.join()
+maps = open("/proc/self/maps").read()
+print("libtorch_cpu.so" in maps, "torch" in sys.modules)
+import torch
+print(torch.ones(2).sum().item(), torch_ahead.begin())
+"""
+
+NO_LIBRARY_FOR_PLAIN = """
+import sys
+from importlib import import_module
+from server import __main__, imports_ahead
+def libraries():
+    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    return {spec.origin for spec in specs if spec and (spec.origin or "").endswith(".so")}
+for name in imports_ahead.LINKED:
+    import_module(name)
+before = libraries()
+for name in imports_ahead.PLAIN:
+    import_module(name)
+print(sorted(libraries() - before), "torch" in sys.modules)
+"""
+
+
+def output_of(code: str) -> str:
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_library_is_there_before_torch_is_imported_and_torch_works():
+    import torch  # noqa: PLC0415 - only to know whether it is built with CUDA
+
+    if torch.version.cuda:
+        pytest.skip("torch with CUDA is not linked ahead")
+    assert output_of(LINKS) == "True False\n2.0 None\n"
+
+
+def test_it_does_nothing_once_torch_is_imported():
+    import torch  # noqa: F401, PLC0415
+
+    assert torch_ahead.begin() is None
+
+
+def test_what_is_imported_meanwhile_loads_no_library_and_not_torch():
+    assert output_of(NO_LIBRARY_FOR_PLAIN) == "[] False\n"
