@@ -67,6 +67,7 @@ class PagedCPUBackend:
             self._kinds[kind] = layer
             call.step = ctypes.addressof(self._steps.setdefault(kind, AttentionStep()))
         self._plan: list[tuple[_Plan, torch.Tensor]] = []  # keeps alive what the steps point to
+        self._layout: object | None = None  # of the plan
 
     @property
     def kernel_calls(self) -> list[int]:
@@ -84,7 +85,16 @@ class PagedCPUBackend:
         )
 
     def plan(self, batch: ModelInput) -> None:
-        """Divide the step into items, once per kind of layer."""
+        """Divide the step into items, once per kind of layer.
+
+        Where nothing but positions has moved on since the last step, the items are the same.
+        """
+        if batch.layout is not None and batch.layout is self._layout:
+            for plan, _ in self._plan:
+                plan.positions += 1
+            return
+        # a window moves on within a block
+        self._layout = None if any(layer.sliding_window for layer in self._layers) else batch.layout
         self._plan = []
         for kind, step in self._steps.items():
             plan = _Plan.of(batch, self._kinds[kind], self._block_size)
@@ -181,7 +191,10 @@ class _Plan:
 
     @classmethod
     def of(cls, batch: ModelInput, layer: LayerSpec, block_size: int) -> _Plan:
-        work = _divide(batch, layer, block_size)
+        shared = _sharing(batch, layer, block_size)
+        if shared is None and _is_whole(batch, layer):
+            return cls._of_whole(batch, block_size)
+        work = _divide(batch, layer, block_size, shared)
         row_tokens = np.array(work.row_tokens, dtype=np.int32)
         row_slots, merge_tokens, merge_starts = _merges(row_tokens, len(batch.positions))
         num_partials = int(merge_starts[-1])
@@ -196,6 +209,29 @@ class _Plan:
             merge_tokens=merge_tokens,
             merge_starts=merge_starts,
             partial=np.empty(num_partials * _partial_nbytes(layer) // 4, dtype=np.float32),
+            run_length=_run_blocks(block_size) * block_size,
+        )
+
+    @classmethod
+    def _of_whole(cls, batch: ModelInput, block_size: int) -> _Plan:
+        """The plan of a decode step whose items have a sequence each: nothing is merged."""
+        num_seqs = batch.num_seqs
+        last_blocks = (batch.context_lens - 1) // block_size
+        order = np.argsort(-last_blocks, kind="stable")  # longest first
+        items = np.zeros((num_seqs, 5), dtype=np.int32)
+        items[:, 0] = items[:, 2] = order
+        items[:, 1] = 1
+        items[:, 4] = last_blocks[order] + 1
+        none = np.zeros(1, dtype=np.int32)
+        return cls(
+            positions=batch.positions.numpy().astype(np.int32),
+            block_tables=np.ascontiguousarray(batch.block_tables, dtype=np.int32),
+            items=items,
+            row_tokens=np.arange(num_seqs, dtype=np.int32),
+            row_slots=np.full(num_seqs, -1, dtype=np.int32),
+            merge_tokens=none[:0],
+            merge_starts=none,
+            partial=np.empty(0, dtype=np.float32),
             run_length=_run_blocks(block_size) * block_size,
         )
 
@@ -234,16 +270,29 @@ def _run_blocks(block_size: int) -> int:
     return -(-RUN_LENGTH // block_size)
 
 
-def _divide(batch: ModelInput, layer: LayerSpec, block_size: int) -> _Items:
-    """Divide the step into items."""
-    wanted = -(-_min_tasks() // layer.num_kv_heads)
+def _num_wanted(layer: LayerSpec) -> int:
+    """Fewest items that keep all threads busy."""
+    return -(-_min_tasks() // layer.num_kv_heads)
+
+
+def _is_whole(batch: ModelInput, layer: LayerSpec) -> bool:
+    """Whether a step without shared runs has an item for each sequence, and a token in each."""
+    num_seqs = batch.num_seqs
+    is_decode = len(batch.positions) == num_seqs
+    return is_decode and layer.sliding_window is None and num_seqs >= _num_wanted(layer)
+
+
+def _divide(
+    batch: ModelInput, layer: LayerSpec, block_size: int, shared: SharedRuns | None
+) -> _Items:
+    """Divide the step into items. ``shared`` is what ``_sharing`` has found."""
+    wanted = _num_wanted(layer)
     tokens_per_item = _tokens_per_item(layer, MAX_ROWS)
     if _num_items(batch, tokens_per_item) < wanted:
         tokens_per_item = _tokens_per_item(layer, SPREAD_ROWS)
     window, run = layer.sliding_window, _run_blocks(block_size)
     starts: list[int] = batch.query_starts.tolist()
     lens: list[int] = batch.context_lens.tolist()
-    shared = _shared_runs(batch, block_size) if window is None and batch.num_seqs > 1 else None
     is_cut = _num_items(batch, tokens_per_item) < wanted
     work = _Items()
     for shared_run in shared.runs if shared else ():
@@ -277,13 +326,19 @@ def _cut(low: int, high: int, run: int, is_cut: bool) -> list[tuple[int, int]]:
     return list(itertools.pairwise([low, *range((low // run + 1) * run, high, run), high]))
 
 
-def _shared_runs(batch: ModelInput, block_size: int) -> SharedRuns:
+def _sharing(batch: ModelInput, layer: LayerSpec, block_size: int) -> SharedRuns | None:
     """Find the shared runs of decoding sequences that end before their queries: none is masked.
 
-    The rows of a prompt keep the CPU busy without sharing.
+    The rows of a prompt keep the CPU busy without sharing. None if there are no such runs.
     """
+    if layer.sliding_window is not None or batch.num_seqs == 1:
+        return None
     limits = np.where(np.diff(batch.query_starts) == 1, (batch.context_lens - 1) // block_size, 0)
-    return SharedRuns(batch.block_tables, limits, _run_blocks(block_size))
+    unit = _run_blocks(block_size)
+    if limits.max() < unit:
+        return None
+    shared = SharedRuns(batch.block_tables, limits, unit)
+    return shared if shared.runs else None
 
 
 def _merges(

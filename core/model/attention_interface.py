@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -54,13 +54,21 @@ def unroute(modules: Iterable[nn.Module]) -> None:
         vars(module).pop("roseinfer_kernel_call", None)
 
 
+class KernelCall(NamedTuple):
+    """The address of an AttentionCall. ``offer`` is an object that its calls have in common."""
+
+    address: int
+    offer: object
+
+
 def offer(modules: Iterable[nn.Module], calls: Iterable[int]) -> None:
     """Offer a kernel beside the function of ``route``: the addresses of its AttentionCalls."""
+    common = object()
     for module, call in zip(modules, calls, strict=True):
-        module.roseinfer_kernel_call = call  # type: ignore[assignment]
+        module.roseinfer_kernel_call = KernelCall(call, common)  # type: ignore[assignment]
 
 
-def kernel_call_of(module: nn.Module) -> int | None:
+def kernel_call_of(module: nn.Module) -> KernelCall | None:
     """Return what ``offer`` stored."""
     return vars(module).get("roseinfer_kernel_call")
 

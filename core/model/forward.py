@@ -12,6 +12,7 @@ from core.attention.base import AttentionBackend
 from core.model.last_tokens import LastTokens
 from core.model_input import ModelInput
 from core.pinned import Uploads
+from core.sampling.result import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,19 @@ class Logits:
     """
 
     values: torch.Tensor  # [num_logits, vocab_size]
-    best: torch.Tensor | None = None  # int64 [num_logits]
+    best: Tokens | None = None  # int64 [num_logits]
+
+
+class OwnForward(Protocol):
+    """A forward pass that a model has beside its modules. Core thread only, in inference mode."""
+
+    def __call__(self, batch: ModelInput) -> Logits | None:
+        """Compute a step whose attention is planned, on the CPU; None if the modules must."""
+
+
+def offer_forward(model: nn.Module, forward: OwnForward) -> None:
+    """Let ``EagerForward`` compute a model so."""
+    model.roseinfer_forward = forward  # type: ignore[assignment]
 
 
 class ForwardPass(Protocol):
@@ -39,7 +52,8 @@ class ForwardPass(Protocol):
 class EagerForward:
     """Runs the model's own code on one packed row of tokens ``[1, num_tokens]``.
 
-    ``last_tokens`` resolves negative token ids. It is None if a step never has any.
+    Or what ``offer_forward`` has put in its place. ``last_tokens`` resolves negative token ids. It
+    is None if a step never has any.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class EagerForward:
         self.backend = backend
         self.device = device
         self.last_tokens = last_tokens
+        self._is_elsewhere = device.type != "cpu"
         self._uploads = Uploads(device)
 
     @property
@@ -61,11 +76,15 @@ class EagerForward:
 
     def __call__(self, batch: ModelInput) -> Logits:
         is_resolved = self.last_tokens is None or bool((batch.token_ids >= 0).all())
-        batch = batch.on(self.device, self._uploads)
+        if self._is_elsewhere:
+            batch = batch.on(self.device, self._uploads)
         if not is_resolved:
             assert self.last_tokens is not None
             batch = replace(batch, token_ids=self.last_tokens.resolve(batch.token_ids))
         self.backend.plan(batch)
+        own: OwnForward | None = vars(self.model).get("roseinfer_forward")
+        if own is not None and (logits := own(batch)) is not None:
+            return logits
         return Logits(self.compute(batch.token_ids, batch.positions, batch.logits_indices))
 
     def compute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from core.sampling.result import Tokens
 from core.sequence import Sequence
 
 
@@ -18,14 +19,14 @@ class LastTokens:
         self.rows: dict[Sequence, int] = {}
         self._tokens = torch.zeros(max_num_seqs, dtype=torch.int64, device=device)
 
-    def keep(self, sequences: list[Sequence], tokens: torch.Tensor) -> None:
+    def keep(self, sequences: list[Sequence], tokens: Tokens) -> None:
         """Replace the tokens; ``tokens[i]`` belongs to ``sequences[i]``.
 
         A row without a token (below 0: FAILED or MASKED) gets token 0, so that the next step
         has a valid input.
         """
         self.rows = {sequence: row for row, sequence in enumerate(sequences)}
-        torch.clamp(tokens, min=0, out=self._tokens[: len(tokens)])
+        torch.clamp(torch.as_tensor(tokens), min=0, out=self._tokens[: len(tokens)])
 
     def resolve(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Return ``token_ids``, on the device, with references replaced by their tokens."""

@@ -23,11 +23,18 @@ class LogitsRows:
 
     @classmethod
     def of(cls, scheduler_output: SchedulerOutput) -> LogitsRows:
+        scheduled = scheduler_output.scheduled
+        if all(
+            item.num_tokens == 1 and item.samples and item.sequence.params.prompt_logprobs is None
+            for item in scheduled
+        ):
+            all_rows = list(range(len(scheduled)))
+            return cls(all_rows, [*all_rows], [_NO_ROWS] * len(all_rows))
         token_indices: list[int] = []
         sampling: list[int | None] = []
         scoring: list[range] = []
         start = 0
-        for item in scheduler_output.scheduled:
+        for item in scheduled:
             rows = _NO_ROWS
             if num_scored := _num_scored(item):
                 rows = range(len(token_indices), len(token_indices) + num_scored)

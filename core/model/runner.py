@@ -13,7 +13,7 @@ from core.kv.storage import KVStorage
 from core.model.forward import ForwardPass, Logits
 from core.model.last_tokens import LastTokens
 from core.model.logits_rows import LogitsRows
-from core.model_input import build_model_input
+from core.model_input import ModelInputs
 from core.sampling.logprobs import PromptScores
 from core.sampling.result import PendingTokens, RowFailure, SampledTokens, SequenceResult
 from core.sampling.sampler import Sampler
@@ -41,6 +41,7 @@ class ModelRunner:
         self._sampler = sampler
         self._storages = storages
         self._last_tokens = last_tokens
+        self._inputs = ModelInputs(storages[0].block_size)
         self.timer = StepTimer()
 
     def begin_layers(self) -> None:
@@ -79,15 +80,15 @@ class ModelRunner:
         """Launch the step on the device without waiting for it."""
         scheduled = scheduler_output.scheduled
         sampling = [item.sequence for item in scheduled if item.samples]
-        self._sampler.prepare(sampling)
+        is_greedy = self._sampler.prepare(sampling)
         self.timer.lap("masks")
         with torch.inference_mode():
             rows = LogitsRows.of(scheduler_output)
             last = self._last_tokens
-            batch = build_model_input(
+            batch = self._inputs.of(
                 [(item.sequence, item.num_tokens) for item in scheduled],
                 rows.token_indices,
-                block_size=self._storages[0].block_size,
+                wants_best=is_greedy and len(sampling) == len(rows.token_indices),
                 rows_in_flight=None if last is None else last.rows,
             )
             self.timer.lap("inputs")
@@ -105,7 +106,7 @@ class ModelRunner:
 
     def _sample(self, logits: Logits, rows: LogitsRows, sequences: list[Sequence]) -> PendingTokens:
         values, best = logits.values, logits.best
-        if len(sequences) < len(values):
+        if len(sequences) < values.shape[0]:
             values, best = values[rows.sampling_index(values.device)], None
         return self._sampler.launch(values, sequences, greedy_tokens=best)
 

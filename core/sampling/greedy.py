@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from core.kernels.cpu.library import kernels
-from core.kernels.cpu.sampling import argmax
+from core.kernels.cpu.sampling import best_tokens
 
 FAILED = -1
 """In place of a token: the logits of the row contain NaN or infinity."""
@@ -21,7 +21,9 @@ def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
     """
     is_supported = logits.device.type == "cpu" and logits.dtype is torch.float32
     library = kernels() if is_supported else None
-    token = logits.argmax(dim=1) if library is None else argmax(library, logits)
+    if library is not None:
+        return best_tokens(library, logits)
+    token = logits.argmax(dim=1)
     value = logits.gather(1, token[:, None])[:, 0]
     return torch.where(value.abs() < torch.inf, token, reason(value))
 

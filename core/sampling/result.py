@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -48,32 +49,37 @@ class SequenceResult(msgspec.Struct, frozen=True):
     prompt_logprobs: PromptLogprobs | None = None
 
 
-class PendingTokens:
-    """Tokens chosen on the device that are being copied to the host. Core thread only.
+Tokens: TypeAlias = torch.Tensor | list[int]
+"""A token of each row, negative where there is none: int64 on the device, or on the host."""
 
-    ``tokens`` is int64 [num_rows] on the device, negative where there is none. ``must_land`` says
-    that the next step's edits read these tokens, so the host needs them before the next launch.
+
+class PendingTokens:
+    """Tokens that are being copied to the host, if they were chosen on a device. Core thread only.
+
+    ``must_land`` says that the next step's edits read these tokens, so the host needs them before
+    the next launch.
     """
 
-    def __init__(
-        self, tokens: torch.Tensor, raw: torch.Tensor | None, batch: SamplingBatch
-    ) -> None:
+    def __init__(self, tokens: Tokens, raw: torch.Tensor | None, batch: SamplingBatch) -> None:
         """``raw`` are the unedited logits of the rows ``batch.reported``."""
         self.tokens = tokens
         self.must_land = batch.reads_tokens
         self._sequences = batch.sequences
         self._num_reported = 0
+        self._download: Download | None = None
         if raw is None or batch.reported is None:
-            self._download = Download(tokens)
+            if isinstance(tokens, torch.Tensor):
+                self._download = Download(tokens)
         else:  # one transfer: the tokens, then the lines of log-probabilities
             reported = batch.reported
+            tokens = torch.as_tensor(tokens)
             self._num_reported = reported.num_rows
             packed = lines(raw, reported.of(tokens).clamp(min=0), reported.num_top)
             self._download = Download(torch.cat([tokens.double(), packed.flatten()]))
 
     def collect(self) -> list[SampledTokens]:
         """Return one result per sequence. Waits for the copy only."""
-        numbers = self._download.tolist()
+        numbers: Any = self.tokens if self._download is None else self._download.tolist()
         if not self._num_reported:
             return [_result(token_id) for token_id in numbers]
         num_tokens = len(self._sequences)

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from core.sampling.batch import SamplingBatch
-from core.sampling.draw import RowDraw
+from core.sampling.draw import RowDraw, takes_best
 from core.sampling.processors import default_processors
 from core.sampling.processors.protocol import LogitsProcessor, PreparedProcessor
-from core.sampling.result import PendingTokens, SampledTokens
+from core.sampling.result import PendingTokens, SampledTokens, Tokens
 from core.sampling.torch_draw import draw_rows
 from core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is known of some sequences before there are logits."""
+
+    sequences: list[Sequence]
+    prepared: list[tuple[PreparedProcessor, list[Sequence]]]
+    is_greedy: bool
+
+    @classmethod
+    def of(cls, sequences: list[Sequence], processors: tuple[LogitsProcessor, ...]) -> _Plan:
+        edits = [
+            (processor, own)
+            for processor in processors
+            if (own := [each for each in sequences if processor.applies(each.params)])
+        ]
+        return cls(
+            sequences=list(sequences),
+            prepared=[(p, own) for p, own in edits if isinstance(p, PreparedProcessor)],
+            is_greedy=not edits and all(takes_best(each.params) for each in sequences),
+        )
 
 
 class Sampler:
@@ -36,16 +60,21 @@ class Sampler:
         would wait for the device.
         """
         self._processors = default_processors(eos_token_ids) if processors is None else processors
-        self._prepared = [p for p in self._processors if isinstance(p, PreparedProcessor)]
         self._draw = draw
+        self._plan = _Plan.of([], ())
         self._batch: SamplingBatch | None = None
 
-    def prepare(self, sequences: list[Sequence]) -> None:
-        """Start the work of logits processors that does not need the logits."""
-        for processor in self._prepared:
-            own = [sequence for sequence in sequences if processor.applies(sequence.params)]
-            if own:
-                processor.prepare(own)
+    def prepare(self, sequences: list[Sequence]) -> bool:
+        """Start the work of logits processors that does not need the logits.
+
+        Returns whether every sequence gets the best token of its unedited logits, so that
+        ``greedy_tokens`` are of use.
+        """
+        if self._plan.sequences != sequences:
+            self._plan = _Plan.of(sequences, self._processors)
+        for processor, own in self._plan.prepared:
+            processor.prepare(own)
+        return self._plan.is_greedy
 
     def __call__(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledTokens]:
         """Launch and collect."""
@@ -56,7 +85,7 @@ class Sampler:
         logits: torch.Tensor,
         sequences: list[Sequence],
         *,
-        greedy_tokens: torch.Tensor | None = None,
+        greedy_tokens: Tokens | None = None,
     ) -> PendingTokens:
         """Choose on the device; row ``i`` of ``logits`` belongs to ``sequences[i]``.
 
@@ -67,9 +96,12 @@ class Sampler:
         sequence ``reads_tokens``.
         """
         assert logits.shape[0] == len(sequences) > 0
+        batch = self._batch_of(logits, sequences)
+        if greedy_tokens is not None and batch.is_greedy and batch.reported is None:
+            return PendingTokens(greedy_tokens, None, batch)
         with torch.inference_mode():
-            batch = self._batch_of(logits, sequences)
             raw = batch.raw(logits)
+            tokens: Tokens
             if greedy_tokens is not None and batch.is_greedy:
                 tokens = greedy_tokens
             else:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from core.contract.messages import EngineRequest, EngineStats, StepOutput
 from core.engine import ENGINE_FAILED, Engine, failed_with
 from core.generation import Generation
-from core.model import runner as model_runner
 from tests.support.tiny_engine import build_engine, request, run
 
 pytestmark = pytest.mark.slow
@@ -78,14 +77,15 @@ def in_schedule(fuse: Fuse, engine: Engine, _patch: pytest.MonkeyPatch) -> None:
     scheduler.schedule = schedule  # type: ignore[method-assign]
 
 
-def in_inputs(fuse: Fuse, _engine: Engine, patch: pytest.MonkeyPatch) -> None:
-    original = model_runner.build_model_input
+def in_inputs(fuse: Fuse, engine: Engine, _patch: pytest.MonkeyPatch) -> None:
+    inputs: Any = engine._pipeline._runner._inputs  # type: ignore[attr-defined]
+    original = inputs.of
 
     def build(scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         fuse.burn({sequence.request_id for sequence, _ in scheduled})
         return original(scheduled, *args, **kwargs)
 
-    patch.setattr(model_runner, "build_model_input", build)
+    inputs.of = build
 
 
 def in_forward(fuse: Fuse, engine: Engine, _patch: pytest.MonkeyPatch) -> None:

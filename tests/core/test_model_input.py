@@ -1,10 +1,11 @@
+import itertools
 import random
 
 import numpy as np
 import pytest
 import torch
 
-from core.model_input import build_model_input
+from core.model_input import ModelInput, ModelInputs, build_model_input
 from tests.support.builders import make_sequence
 
 
@@ -126,3 +127,72 @@ def test_each_window_group_has_its_tables_and_slots():
     assert group.block_tables.tolist() == [[3, 3, 4]]
     assert group.slots.tolist() == [16, 17, 18]
     assert group.positions is batch.positions
+
+
+def decoding(rng, inputs, sequences, block_size):
+    """The input of a step of one token for each sequence, with its ``layout``; moves them on."""
+    for sequence in sequences:
+        if sequence.num_computed_tokens % block_size == 0:
+            sequence.block_table.append(rng.randrange(1_000))
+    scheduled = [(sequence, 1) for sequence in sequences]
+    rows = list(range(len(sequences)))
+    batch = inputs.of(scheduled, rows, wants_best=True)
+    assert_equal(batch, build_model_input(scheduled, rows, block_size=block_size))
+    for sequence in sequences:
+        sequence.num_computed_tokens += 1
+        sequence.token_ids.append(rng.randrange(1_000))
+    return batch.layout
+
+
+def assert_equal(actual: ModelInput, expected: ModelInput) -> None:
+    for name in ("token_ids", "positions", "slots", "logits_indices"):
+        assert torch.equal(getattr(actual, name), getattr(expected, name)), name
+    for name in ("query_starts", "context_lens", "block_tables"):
+        assert getattr(actual, name).tolist() == getattr(expected, name).tolist(), name
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("lengths", [[4], [3, 17, 8, 31]])
+def test_decode_steps_in_place_equal_new_ones(lengths, block_size):
+    rng, inputs = random.Random(0), ModelInputs(block_size)
+    sequences = [
+        sequence_with(range(length), length - 1, range(-(-(length - 1) // block_size)))
+        for length in lengths
+    ]
+    layouts = [decoding(rng, inputs, sequences, block_size) for _ in range(40)]
+    for step, (before, after) in enumerate(itertools.pairwise(layouts), 1):
+        enters = any((length - 1 + step) % block_size == 0 for length in lengths)
+        assert (before is not after) == enters, step
+
+
+def test_a_step_of_other_sequences_or_tokens_begins_anew():
+    rng, inputs, size = random.Random(0), ModelInputs(4), 4
+    one, two, three = (sequence_with(range(10, 13), 2, [block]) for block in (1, 2, 3))
+    layouts = [decoding(rng, inputs, [one, two], size)]
+    layouts.append(decoding(rng, inputs, [one, three], size))
+    one.num_computed_tokens -= 1  # its last token is computed again
+    one.token_ids.pop()
+    layouts.append(decoding(rng, inputs, [one, three], size))
+    one.epoch += 1  # its blocks may be others
+    one.block_table.replace(0, 9)
+    layouts.append(decoding(rng, inputs, [one, three], size))
+    assert len(set(map(id, layouts))) == len(layouts)
+
+
+def test_prompts_and_window_groups_have_no_layout():
+    inputs = ModelInputs(4)
+    prompt = sequence_with([10, 11, 12], 0, [7])
+    assert inputs.of([(prompt, 3)], [2], wants_best=True).layout is None
+    one = make_sequence([10, 11], num_groups=2)
+    one.num_computed_tokens = 1
+    for table in one.block_tables:
+        table.append(3)
+    assert inputs.of([(one, 1)], [0], wants_best=True).layout is None
+
+
+def test_the_best_tokens_are_wanted_or_not_in_each_step():
+    inputs = ModelInputs(16)
+    sequence = sequence_with([10, 11, 12], 1, [7])
+    for wants_best in (True, True, False, True):
+        batch = inputs.of([(sequence, 1)], [0], wants_best=wants_best)
+        assert batch.wants_best == wants_best

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from core.fusion.cpu.decoder import decoder_pattern
 from core.fusion.cpu.head import head_pattern
+from core.fusion.cpu.language_model_candidate import model_patterns
 from core.fusion.cpu.module_patterns import (
     attention_patterns,
     expert_patterns,
@@ -47,7 +47,7 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     visitor.visit_modules(*module_patterns(packer))
     if not is_quantised(model):  # transformers refuses to convert a quantised model
         widen_small(model)
-    visitor.visit_model(partial(decoder_pattern, kernels, attention))
+    visitor.visit_model(*model_patterns(kernels, attention))
     log_bytes(model, num_values, packer.nbytes)
     logger.debug("modules proved in %.2f s", visitor.seconds)
     return visitor.counts

@@ -7,14 +7,16 @@ tokens. They would cost time in every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import c_void_p
+from contextlib import contextmanager
+from ctypes import Array, c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from core.fusion.cpu.layer import ROTATION, FusedLayer
+from core.fusion.cpu.angles import AngleTable
+from core.fusion.cpu.layer import ROTATION, Buffers, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention
 from core.kernels.cpu.lent import LentCore
@@ -46,6 +48,32 @@ class DecoderOutput:
         return (self.last_hidden_state,)[index]
 
 
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The layers of a decoder and the attention that is attached, as the kernel reads them.
+
+    ``angles`` are for RoPE. Another attention may come with other frequencies.
+    """
+
+    offer: object
+    count: int
+    calls: Array[c_void_p]
+    attentions: Array[c_void_p]
+    buffers: list[Buffers]
+    angles: AngleTable | None
+
+    def point(self, num_tokens: int, x: int, y: int, rotation: tuple[int, int, int]) -> None:
+        """Set the addresses of input and output, and those of cosines and sines and their columns.
+
+        The caller keeps alive what is there.
+        """
+        for buffers in self.buffers:
+            buffers.fit(num_tokens)
+            step = buffers.step
+            step.x, step.y = x, y
+            step.cos, step.sin, step.rotated = rotation
+
+
 class FusedDecoder:
     """Replaces a decoder's ``forward``. Core thread only.
 
@@ -61,8 +89,10 @@ class FusedDecoder:
         assert names is not None
         children = dict(decoder.named_children())
         parts: list[Any] = [None if name is None else children[name] for name in names]
-        self._embedding, self._position_embedding, self.layers, self._norm, self._angles = parts
+        self.embedding, self.position_embedding, self.layers, self.norm, self._angles = parts
+        self._first: FusedLayer = self.layers[0]
         self._original = original
+        self._links: Links | None = None
         self.begin: Callable[[], object] = lambda: None
         """Called before the layers are computed: other Python threads may run from then on."""
         self.lent: LentCore | None = None
@@ -74,41 +104,83 @@ class FusedDecoder:
         positions = kwargs.get("position_ids")
         if ids is None or positions is None or len(args) > 1 or _needs_more(kwargs):
             return self._original(*args, **kwargs)
-        x = self._embedding(ids)
-        if self._position_embedding is not None:
-            x = x + self._position_embedding(positions)
+        x = self.embedding(ids)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(positions)
         angles = None if self._angles is None else self._angles(x, position_ids=positions)
-        attentions = [kernel_call_of(layer.attention) for layer in self.layers]
-        if None not in attentions:
-            return DecoderOutput(self._norm(self._together(x, angles, attentions)))
+        links = self.links
+        if links is not None:
+            return DecoderOutput(self.norm(self._together(x, angles, links)))
         rope = {} if angles is None else {ROTATION: angles}
         self.begin()
         for layer in self.layers:
             x = layer(x, **rope)
-        return DecoderOutput(self._norm(x))
+        return DecoderOutput(self.norm(x))
+
+    @property
+    def links(self) -> Links | None:
+        """None if the attention that is attached is no kernel."""
+        first = kernel_call_of(self._first.attention)
+        if first is None:
+            self._links = None
+        elif (
+            self._links is None
+            or self._links.offer is not first.offer
+            or self._links.count != len(self.layers)  # a proof may leave layers out
+        ):
+            self._links = self._linked(first.offer)
+        return self._links
+
+    def run(self, links: Links, model: int | None = None) -> None:
+        """Compute all layers, and what the ModelCall at ``model`` has around them."""
+        lent = None if self.lent is None else self.lent.address
+        self.begin()
+        self._kernels.layers(links.calls, links.attentions, links.count, model, lent)
+
+    def _linked(self, offer: object) -> Links | None:
+        layers = list(self.layers)
+        calls = [kernel_call_of(layer.attention) for layer in layers]
+        addresses = [call.address for call in calls if call is not None and call.offer is offer]
+        if len(addresses) < len(layers):
+            return None
+        array = c_void_p * len(layers)
+        return Links(
+            offer=offer,
+            count=len(layers),
+            calls=array(*(layer.address for layer in layers)),
+            attentions=array(*addresses),
+            buffers=list({id(each.intermediate): each.intermediate for each in layers}.values()),
+            angles=None if self._angles is None else AngleTable(self._angles_of),
+        )
+
+    def _angles_of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See AnglesOf."""
+        x = torch.zeros(1).expand(1, positions.shape[1], self._first.hidden_size)
+        return self._first.rotation(self._angles(x, position_ids=positions))
 
     def _together(
-        self,
-        x: torch.Tensor,
-        angles: tuple[torch.Tensor, torch.Tensor] | None,
-        attentions: list[int | None],
+        self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor] | None, links: Links
     ) -> torch.Tensor:
         """Compute all layers in one call of the kernel."""
         y = x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-        layers = list(self.layers)
-        used = {id(buffers): buffers for buffers in (layer.use(x.shape[1]) for layer in layers)}
-        rotation = [] if angles is None else layers[0].rotation(angles)
-        for buffers in used.values():
-            buffers.point(y, y, buffers.attended)
-            if rotation:
-                buffers.rotate_by(*rotation)
-        count = len(layers)
-        addresses = c_void_p * count
-        calls = addresses(*(layer.address for layer in layers)), addresses(*attentions)
-        lent = None if self.lent is None else self.lent.address
-        self.begin()
-        self._kernels.layers(*calls, count, lent)
+        rotation = (0, 0, 0)
+        if angles is not None:
+            cos, sin = self._first.rotation(angles)
+            rotation = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
+        links.point(x.shape[1], y.data_ptr(), y.data_ptr(), rotation)
+        self.run(links)
         return y
+
+
+@contextmanager
+def proof_attention(decoder: FusedDecoder, attention: Attention) -> Iterator[None]:
+    """Attend without a cache, in the first layers up to one with each attention; cut the others."""
+    specs = dict(attention)
+    of_layers = [spec for _, spec in attention]
+    count = max(of_layers.index(spec) for spec in of_layers) + 1
+    plain = routed(specs, lambda q, k, v, module, _kwargs: causal_attention(q, k, v, specs[module]))
+    with plain, first_layers(decoder.layers, count):
+        yield
 
 
 class DecoderCandidate:
@@ -125,11 +197,7 @@ class DecoderCandidate:
         """See Candidate. Computes the first layers, up to one with each attention."""
         ids = torch.arange(NUM_ROWS)[None]
         batch = {"input_ids": ids, "position_ids": ids + 2, "use_cache": False}
-        specs = dict(self._attention)
-        attention = routed(
-            specs, lambda q, k, v, module, _kwargs: causal_attention(q, k, v, specs[module])
-        )
-        with attention, first_layers(self._fused.layers, self._num_proved()):
+        with proof_attention(self._fused, self._attention):
             expected = output_of(self._decoder, **batch)
             actual = output_of(self._fused, **batch)  # angles may need other arguments
         return (
@@ -137,10 +205,6 @@ class DecoderCandidate:
             and actual is not None
             and proof.is_close(expected.last_hidden_state, actual.last_hidden_state)
         )
-
-    def _num_proved(self) -> int:
-        specs = [spec for _, spec in self._attention]
-        return max(specs.index(spec) for spec in specs) + 1
 
     def install(self) -> None:
         """See Candidate."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from core.gguf.blocks import BlockMatrix
 from core.gguf.modules import BlockEmbedding
 from core.huge_pages import zeros
 from core.kernels.cpu.linear import PackedWeight
+from core.kernels.cpu.model import Table
 from core.model.plain import is_plain
 
 LEAST_ROWS = 8
@@ -23,6 +24,15 @@ LEAST_ROWS = 8
 
 LINE = 16
 """float32 numbers of a cache line."""
+
+
+class Room(NamedTuple):
+    """A place for logits: float32 ``[num_rows, out_features]``, its address and stride."""
+
+    logits: torch.Tensor
+    address: int
+    stride: int
+    num_rows: int
 
 
 class PackedHead(nn.Module):
@@ -38,19 +48,26 @@ class PackedHead(nn.Module):
         super().__init__()
         self.weight = weight
         self._buffer = torch.empty(0)
+        self._room = Room(torch.empty(0, weight.num_rows), 0, weight.num_rows, 0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply ``[..., in_features]``."""
-        num_rows = self.weight.num_rows
-        stride = -(-num_rows // LINE) * LINE
-        count = x.numel() // self.weight.num_columns
-        size = count * stride
-        if self._buffer.numel() < size:
-            # what is not written takes no memory, but every buffer before this one may have
-            most = max(LEAST_ROWS, 1 << (count - 1).bit_length())
-            self._buffer = zeros(4 * most * stride).view(torch.float32)
-        out = self._buffer[:size].view(*x.shape[:-1], stride)[..., :num_rows]
-        return self.weight.multiply(x, out=out)
+        out = self.room(x.numel() // self.weight.num_columns).logits
+        return self.weight.multiply(x, out=out.view(*x.shape[:-1], out.shape[1]))
+
+    def room(self, count: int) -> Room:
+        """The buffer for ``count`` rows of logits."""
+        if self._room.num_rows != count:
+            num_rows = self.weight.num_rows
+            stride = -(-num_rows // LINE) * LINE
+            size = count * stride
+            if self._buffer.numel() < size:
+                # what is not written takes no memory, but every buffer before this one may have
+                most = max(LEAST_ROWS, 1 << (count - 1).bit_length())
+                self._buffer = zeros(4 * most * stride).view(torch.float32)
+            logits = self._buffer[:size].view(count, stride)[:, :num_rows]
+            self._room = Room(logits, logits.data_ptr(), stride, count)
+        return self._room
 
 
 class PackedEmbedding(nn.Module):
@@ -66,6 +83,10 @@ class PackedEmbedding(nn.Module):
         rows = self._weight.rows(ids)
         return rows if self._scale == 1.0 else rows * self._scale
 
+    def table(self) -> Table:
+        """As the kernel of the whole model reads it; valid while this module lives."""
+        return Table.of_packed(self._weight, self._scale)
+
 
 class PlainEmbedding(nn.Module):
     """An embedding that keeps the type of its weight and returns float32."""
@@ -77,6 +98,10 @@ class PlainEmbedding(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Look up ``ids``; float32 ``[*ids.shape, dim]``."""
         return nn.functional.embedding(ids, self._table[0]).float()
+
+    def table(self) -> Table | None:
+        """As the kernel of the whole model reads it; valid while this module lives."""
+        return Table.of_rows(self._table[0])
 
 
 class FusedEmbedding:

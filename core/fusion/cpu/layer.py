@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -61,19 +62,20 @@ class Workspace:
     """Memory for the intermediate results of a layer, shared by all layers. Core thread only."""
 
     def __init__(self) -> None:
-        self._storage = torch.empty(0)
+        self.storage = torch.empty(0)
         self._buffers: dict[tuple[LayerSpec, tuple[int, ...]], Buffers] = {}
 
-    def buffers(self, num_tokens: int, spec: LayerSpec, widths: tuple[int, ...]) -> Buffers:
-        """Return the buffers for a step; the next layer overwrites their content."""
+    def buffers(self, spec: LayerSpec, widths: tuple[int, ...]) -> Buffers:
+        """Return the buffers of layers of one kind; the next layer overwrites their content."""
         found = self._buffers.get((spec, widths))
-        if found is None or found.num_tokens != num_tokens:
-            size = num_tokens * sum(widths)
-            if size > self._storage.numel():
-                self._storage = zeros(4 * size).view(torch.float32)
-            found = Buffers(self._storage, num_tokens, widths, spec)
-            self._buffers[spec, widths] = found
+        if found is None:
+            found = self._buffers[spec, widths] = Buffers(self, widths, spec)
         return found
+
+    def grow(self, size: int) -> None:
+        """Have room for so many values. Buffers that fit already keep what they have."""
+        if size > self.storage.numel():
+            self.storage = zeros(4 * size).view(torch.float32)
 
 
 def _widths(spec: LayerSpec, parts: LayerParts) -> tuple[int, ...]:
@@ -88,48 +90,56 @@ def _widths(spec: LayerSpec, parts: LayerParts) -> tuple[int, ...]:
 
 
 class Buffers:
-    """The intermediate tensors for one number of tokens, and ``step``, which points to them."""
+    """The intermediate results of layers of one kind, and ``step``, which points to them."""
 
-    def __init__(
-        self, storage: torch.Tensor, num_tokens: int, widths: tuple[int, ...], spec: LayerSpec
-    ) -> None:
-        self.num_tokens = num_tokens
-        whole = storage[: num_tokens * sum(widths)]
-        parts = torch.split(whole, [num_tokens * width for width in widths])
-        normed, self.hidden, inner, self.attended, projected, query, key = (
-            part.view(num_tokens, width) for part, width in zip(parts, widths, strict=True)
-        )
-        sizes = [
+    def __init__(self, workspace: Workspace, widths: tuple[int, ...], spec: LayerSpec) -> None:
+        self._workspace = workspace
+        self._widths = widths
+        self._sizes = [
             spec.num_heads * spec.head_dim,
             spec.num_kv_heads * spec.head_dim,
             spec.num_kv_heads * spec.value_dim,
         ]
-        columns = list(torch.split(projected, sizes, dim=-1))
-        is_copied = query.numel() > 0
-        if is_copied:
-            columns[:2] = [query, key]
-        self.query = columns[0].view(num_tokens, spec.num_heads, -1)
-        self.key = columns[1].view(num_tokens, spec.num_kv_heads, -1)
-        self.value = columns[2].view(num_tokens, spec.num_kv_heads, -1)
-        self.step = LayerStep(
-            num_tokens=num_tokens,
-            normed=normed.data_ptr(),
-            projected=projected.data_ptr(),
-            query=query.data_ptr() if is_copied else None,
-            key=key.data_ptr() if is_copied else None,
-            hidden=self.hidden.data_ptr(),
-            inner=inner.data_ptr(),
+        self._heads = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
+        self._storage = workspace.storage
+        self.step = LayerStep()
+
+    def fit(self, num_tokens: int) -> None:
+        """Point to memory for so many tokens."""
+        step = self.step
+        if step.num_tokens == num_tokens and self._storage is self._workspace.storage:
+            return
+        self._workspace.grow(num_tokens * sum(self._widths))
+        self._storage = self._workspace.storage
+        step.num_tokens = num_tokens
+        starts = accumulate(
+            (4 * num_tokens * width for width in self._widths), initial=self._storage.data_ptr()
         )
+        addresses = [
+            start if width else None for start, width in zip(starts, self._widths, strict=False)
+        ]
+        step.normed, step.hidden, step.inner, step.attended = addresses[:4]
+        step.projected, step.query, step.key = addresses[4:]
 
-    def point(self, x: torch.Tensor, y: torch.Tensor, attended: torch.Tensor) -> None:
-        """Set the input, the output and the result of attention, which the caller keeps alive."""
-        step = self.step
-        step.x, step.y, step.attended = x.data_ptr(), y.data_ptr(), attended.data_ptr()
+    @property
+    def hidden(self) -> torch.Tensor:
+        """The residual stream after attention, ``[num_tokens, hidden_size]``."""
+        return self._part(1)
 
-    def rotate_by(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        """Set cosines and sines, contiguous float32, which the caller keeps alive."""
-        step = self.step
-        step.cos, step.sin, step.rotated = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
+    def states(self) -> list[torch.Tensor]:
+        """Queries, keys and values, ``[num_tokens, heads, dim]`` each."""
+        columns = list(torch.split(self._part(4), self._sizes, dim=-1))
+        if self._widths[5]:
+            columns[:2] = [self._part(5), self._part(6)]
+        return [
+            part.view(len(part), heads, -1)
+            for part, heads in zip(columns, self._heads, strict=True)
+        ]
+
+    def _part(self, index: int) -> torch.Tensor:
+        num_tokens, width = self.step.num_tokens, self._widths[index]
+        start = num_tokens * sum(self._widths[:index])
+        return self._storage[start : start + num_tokens * width].view(num_tokens, width)
 
 
 class FusedLayer(nn.Module):
@@ -153,17 +163,15 @@ class FusedLayer(nn.Module):
         self.attention = attention
         self._attention: Any = [attention]  # a list: looked up faster than a child module
         self._parts = parts
-        self._spec = spec
-        self._workspace = workspace
-        self._widths = _widths(spec, parts)
-        self._used: Buffers | None = None
+        self.intermediate = workspace.buffers(spec, _widths(spec, parts))
         names = list(inspect.signature(type(original).forward).parameters)
         self._rotation_index = names.index(ROTATION) - 2 if ROTATION in names else len(names)
         if isinstance(parts.mlp, FusedMixture):
             self.experts = parts.mlp.experts  # listed among the model's modules
         self._call = _call(spec, parts)
+        self._call.step = ctypes.addressof(self.intermediate.step)
         self.address = ctypes.addressof(self._call)
-        """Of its LayerCall, which points to the buffers of the last ``use``."""
+        """Of its LayerCall, which points to ``intermediate``."""
 
     @property
     def hidden_size(self) -> int:
@@ -178,8 +186,7 @@ class FusedLayer(nn.Module):
     @property
     def hidden(self) -> torch.Tensor:
         """``h`` of the last call, ``[num_tokens, hidden_size]``; valid until the next call."""
-        assert self._used is not None
-        return self._used.hidden
+        return self.intermediate.hidden
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Compute ``[1, num_tokens, hidden_size]``. Masks and caches in the arguments are unused.
@@ -188,35 +195,31 @@ class FusedLayer(nn.Module):
         """
         if x.dtype is not torch.float32 or not x.is_contiguous():
             x = x.float().contiguous()
-        buffers = self.use(x.shape[1])
+        buffers = self.intermediate
+        buffers.fit(x.shape[1])
+        step = buffers.step
         if self._parts.applies_rope:
-            angles = self.rotation(kwargs.get(ROTATION) or args[self._rotation_index])
-            buffers.rotate_by(*angles)
+            cos, sin = self.rotation(kwargs.get(ROTATION) or args[self._rotation_index])
+            step.cos, step.sin, step.rotated = cos.data_ptr(), sin.data_ptr(), cos.shape[-1]
         y = torch.empty_like(x)
-        buffers.point(x, y, buffers.attended)
+        step.x, step.y = x.data_ptr(), y.data_ptr()
         self._begin(self.address)
         attention = self._attention[0]
-        attended = attention.roseinfer_attention(
-            buffers.query, buffers.key, buffers.value, attention, {}
-        )
+        attended = attention.roseinfer_attention(*buffers.states(), attention, {})
         attended = attended.float().contiguous()
-        buffers.point(x, y, attended)
+        own, step.attended = step.attended, attended.data_ptr()
         self._end(self.address)
+        step.attended = own
         return y
 
-    def rotation(self, angles: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
-        """Return cosines and sines for ``Buffers.rotate_by`` from those of transformers."""
+    def rotation(
+        self, angles: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return contiguous float32 cosines and sines from those of transformers."""
+        cos, sin = angles
         if self._parts.repeats_angles:
-            return [torch.cat([part, part], dim=-1).float() for part in angles]
-        return [part.float().contiguous() for part in angles]
-
-    def use(self, num_tokens: int) -> Buffers:
-        """Point the kernel's arguments to the buffers for so many tokens."""
-        buffers = self._workspace.buffers(num_tokens, self._spec, self._widths)
-        if buffers is not self._used:
-            self._used = buffers
-            self._call.step = ctypes.addressof(buffers.step)
-        return buffers
+            cos, sin = torch.cat([cos, cos], dim=-1), torch.cat([sin, sin], dim=-1)
+        return cos.float().contiguous(), sin.float().contiguous()
 
 
 def _call(spec: LayerSpec, parts: LayerParts) -> LayerCall:

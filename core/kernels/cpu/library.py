@@ -51,7 +51,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64, c_int64),
         *(c_void_p, c_void_p, c_void_p),
     ),
-    "rose_argmax": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
+    "rose_best": (c_void_p, c_int64, c_int64, c_int64, c_void_p),
     "rose_draw": (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p),
     "rose_bias": (c_void_p, c_int64, c_int64, c_void_p, c_int64),
     "rose_penalise": (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64),
@@ -60,7 +60,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
     "rose_bind": (c_int64, c_void_p, c_void_p, c_void_p),
-    "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p),
+    "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p),
     "rose_return_core": (c_void_p,),
 }
 
@@ -89,8 +89,8 @@ class Kernels:
 
     Activations are float32 on the CPU and sums are float32. ``attention`` takes the address of an
     AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall, ``layers`` takes
-    arrays of both, their length, and the address of a LentCore's word or None. ``return_core``
-    takes such an address and may be called on any thread.
+    arrays of both, their length, the address of a ModelCall or None, and that of a LentCore's word
+    or None. ``return_core`` takes such an address and may be called on any thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class Kernels:
         self.grouped_linear: Function = library.rose_grouped_linear
         self.experts_sort: Function = library.rose_experts_sort
         self.experts_sum: Function = library.rose_experts_sum
-        self.argmax: Function = library.rose_argmax
+        self.best: Function = library.rose_best
         self.draw: Function = library.rose_draw
         self.bias: Function = library.rose_bias
         self.penalise: Function = library.rose_penalise

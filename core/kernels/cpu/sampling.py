@@ -7,15 +7,17 @@ import torch
 from core.kernels.cpu.library import Kernels
 
 
-def argmax(kernels: Kernels, x: torch.Tensor) -> torch.Tensor:
-    """Index of each row's maximum, the lowest one on ties. NaN counts as the maximum.
+def best_tokens(kernels: Kernels, logits: torch.Tensor) -> torch.Tensor:
+    """The best token of each row. ``core.sampling.greedy.greedy_tokens`` states the result.
 
-    ``x`` is float32 [num_rows, n]; returns int64 [num_rows].
+    ``logits`` is float32 [num_rows, vocab_size].
     """
-    x = _rows(x)
-    ids = torch.empty(len(x), dtype=torch.int64)
-    kernels.argmax(x.data_ptr(), len(x), x.stride(0), x.shape[1], ids.data_ptr())
-    return ids
+    logits = _rows(logits)
+    tokens = torch.empty(len(logits), dtype=torch.int64)
+    kernels.best(
+        *(logits.data_ptr(), len(logits), logits.stride(0), logits.shape[1], tokens.data_ptr())
+    )
+    return tokens
 
 
 def draw_rows(

@@ -27,21 +27,20 @@ def test_the_outputs_of_a_step_are_handed_over_right_before_the_kernel(
     loaded: LoadedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, events = loaded.engine, []
-    together = FusedDecoder._together
+    run = FusedDecoder.run
 
-    def compute(self: FusedDecoder, *args: Any) -> Any:
-        events.append("embedded")
-        y = together(self, *args)
+    def compute(self: FusedDecoder, *args: Any) -> None:
+        events.append("prepared")
+        run(self, *args)
         events.append("computed")
-        return y
 
-    monkeypatch.setattr(FusedDecoder, "_together", compute)
+    monkeypatch.setattr(FusedDecoder, "run", compute)
     assert engine.timer.hand_over.may_wait
     engine.add(make_request(range(5), max_tokens=3, ignore_eos=True))
     while engine.has_work:
         engine.timer.hand_over.keep(events.append, "handed over")
         engine.step()
-    assert events == ["embedded", "handed over", "computed"] * 3
+    assert events == ["prepared", "handed over", "computed"] * 3
 
 
 @each("cpus, lends", [({0}, True), ({0, 1}, True), ({0, 1, 2}, False)])

@@ -14,6 +14,7 @@ from core.attention import cpu_backend as paged_cpu
 from core.kernels.cpu.library import kernels
 from core.kv.storage import KVStorage
 from core.layer_spec import LayerSpec
+from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
 from tests.support.sdpa_attention import SDPABackend
 
@@ -116,7 +117,9 @@ def test_sequences_with_prefixes_of_different_lengths(is_plain: bool) -> None:
     shapes = [(384 + i % 3, 1) for i in range(17)]
     layer = GROUPED if is_plain else with_all(GROUPED)
     compare(layer, tables, shapes)
-    items = paged_cpu._divide(batch_of(tables, shapes, 16), layer, 16).items
+    batch = batch_of(tables, shapes, 16)
+    shared = paged_cpu._sharing(batch, layer, 16)
+    items = paged_cpu._divide(batch, layer, 16, shared).items
     readers = {(first, last) for _, _, _, first, last in items}
     assert readers == {(0, 8), (8, 16), (16, 24), (24, 25)}
     assert sum(last - first for _, _, _, first, last in items) == 8 + 16 + 16 * 1 + 17
@@ -318,3 +321,29 @@ def test_the_estimate_holds_for_all_block_sizes(block_size: int) -> None:
     batch = batch_of([[*range(-(-2601 // block_size))]], shapes, block_size)
     plan = paged_cpu._Plan.of(batch, CUT, block_size)
     assert plan.partial.nbytes <= paged_cpu.PagedCPUBackend.step_nbytes([CUT], 1, 1, 2601)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_steps_of_one_layout_keep_the_items(window: int | None) -> None:
+    """The rows of the second step are those of a step that was planned anew."""
+    layer = LayerSpec(4, 2, 16, 16, 0.25, window)
+    tables, layout = [[3, 9, 4], [7, 1]], object()
+    steps = [
+        replace(batch_of(tables, [(34 + i, 1), (17 + i, 1)], 16), layout=layout) for i in range(4)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    states = [torch.randn(2, heads, 16, generator=generator) for heads in (4, 2, 2)]
+
+    def outputs(steps: list[ModelInput]) -> list[torch.Tensor]:
+        storage = KVStorage([layer], num_blocks=10, block_size=16, dtype=torch.float32, device=CPU)
+        backend = paged_cpu.PagedCPUBackend(storage, [layer])
+        found = []
+        slots = steps[0].slots.clone()
+        for step in steps:
+            slots.copy_(step.slots)  # in place, as the steps of a layout have it
+            backend.plan(replace(step, slots=slots))
+            found.append(backend.forward(*states, 0))
+        return found
+
+    anew = outputs([replace(step, layout=None) for step in steps])
+    assert all(map(torch.equal, outputs(steps), anew))

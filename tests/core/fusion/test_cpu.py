@@ -25,7 +25,7 @@ KERNELS = kernels()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
 
 LAYERS = 4
-WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1, "decoder": 1}
+WHOLE = {"embedding": 1, "head": 1, "layer": LAYERS, "norm": 1, "decoder": 1, "model": 1}
 PARTS = {"linear": 4 * LAYERS, "mlp": LAYERS, "rotary": LAYERS, "norm": 1 + 6 * LAYERS}
 INSTALLED = dict.fromkeys(CONFIGS, WHOLE) | {"gemma3": PARTS | {"head": 1}}
 """What is replaced in each family, so that a missing replacement is noticed. Gemma's layers have

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 NUM_LAYERS = 2
 WHOLE = {
     "decoder": 1,
+    "model": 1,
     "embedding": 1,
     "experts": NUM_LAYERS,
     "head": 1,

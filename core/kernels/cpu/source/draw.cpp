@@ -15,7 +15,6 @@
 
 namespace {
 
-constexpr int64_t FAILED = -1, MASKED = -3;  // see core/sampling/greedy.py
 constexpr float DEEPEST = 87;                // tokens with less than exp(-87) of the best one's weight are not drawn
 constexpr int BINS = 2048;
 constexpr int LEFT_OUT = BINS;  // the bin of tokens that are not ranked
@@ -298,17 +297,11 @@ int64_t draw(const float* x, int64_t n, const Filters& filters, uint64_t bits, M
 
 }  // namespace
 
-// argmax of each row of n values: the first one on ties, and NaN counts as the maximum. x has row stride `stride`.
-ROSE_EXPORT void rose_argmax(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* ids) {
+// The best token of each row of n logits: the first one on ties. FAILED for a row with NaN or infinity, MASKED for one of
+// only -inf. x has row stride `stride`.
+ROSE_EXPORT void rose_best(const float* x, int64_t count, int64_t stride, int64_t n, int64_t* tokens) {
 #pragma omp parallel for schedule(static) if (count > 1)
-  for (int64_t row = 0; row < count; row++) {
-    static thread_local Scratch scratch;
-    float* maxima = scratch.take<float>(num_blocks(n));
-    const float* values = x + row * stride;
-    Extent extent = block_maxima(values, n, maxima);
-    ids[row] = extent.has_nan ? std::find_if(values, values + n, [](float v) { return v != v; }) - values
-                              : first_of_highest(values, n, maxima, extent.highest);
-  }
+  for (int64_t row = 0; row < count; row++) tokens[row] = token_of(best_of(x + row * stride, n, 0));
 }
 
 // A token for each row of n logits; x has row stride `stride`. FAILED for a row with NaN or infinity, MASKED for one of

@@ -45,6 +45,46 @@ inline Extent block_maxima(const float* x, int64_t n, float* maxima) {
   return {any(nan), largest(all_high), -largest(-all_low)};
 }
 
+// In place of a token; see core/sampling/greedy.py.
+constexpr int64_t FAILED = -1, MASKED = -3;
+
+// The largest of some values, and the number of the first one that is so large. Both are undefined with a NaN.
+struct Best {
+  float value;
+  bool has_nan;
+  int64_t id;
+};
+
+// The best of n values (less than 2^31), whose numbers begin with `start`.
+inline Best best_of(const float* x, int64_t n, int64_t start) {
+  vf high = splat(-std::numeric_limits<float>::infinity());
+  vi at = vi{}, nan = vi{};
+  for (int64_t i = 0; i < n; i += W) {
+    vf v = load_until(x + i, n - i);
+    nan |= v != v;
+    vi is_better = v > high;
+    high = is_better ? v : high;
+    at = is_better ? vi{} + (int32_t)i : at;
+  }
+  Best best{largest(high), any(nan), std::numeric_limits<int64_t>::max()};
+  for (int lane = 0; lane < W; lane++)
+    if (high[lane] == best.value) best.id = std::min(best.id, start + at[lane] + lane);
+  return best;
+}
+
+// The better one; `first` has lower numbers.
+inline Best better(const Best& first, const Best& second) {
+  Best best = second.value > first.value ? second : first;
+  best.has_nan = first.has_nan || second.has_nan;
+  return best;
+}
+
+// The number of the best value. FAILED if there is NaN or infinity, MASKED if there is only -inf.
+inline int64_t token_of(const Best& best) {
+  if (best.has_nan || best.value == std::numeric_limits<float>::infinity()) return FAILED;
+  return best.value == -std::numeric_limits<float>::infinity() ? MASKED : best.id;
+}
+
 // The index of `highest`, the first one on ties.
 inline int64_t first_of_highest(const float* x, int64_t n, const float* maxima, float highest) {
   int64_t start = (std::find(maxima, maxima + num_blocks(n), highest) - maxima) * BLOCK;

@@ -3,6 +3,7 @@
 #include "elementwise.h"
 #include "layer.h"
 #include "mixture.h"
+#include "model.h"
 #include "scratch.h"
 
 namespace {
@@ -174,11 +175,11 @@ int64_t num_multiplications(const LayerCall& c) {
   return sum * c.step->num_tokens;
 }
 
-// Compute `count` layers: f(layer i, i) for each. `lent`: see team::run.
+// Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not null. `lent`: see team::run.
 template <class F>
-void run(const LayerCall* const* calls, int64_t count, F f, int32_t* lent = nullptr) {
+void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* model = nullptr, int32_t* lent = nullptr) {
   static thread_local Scratch scratch, numbers;
-  int64_t bytes = 0, work = 0, num_experts = 0;
+  int64_t bytes = model ? prepared_bytes(*model) : 0, work = model ? num_multiplications(*model) : 0, num_experts = 0;
   for (int64_t i = 0; i < count; i++) {
     bytes = std::max(bytes, prepared_bytes(*calls[i]));
     work += num_multiplications(*calls[i]);
@@ -187,7 +188,9 @@ void run(const LayerCall* const* calls, int64_t count, F f, int32_t* lent = null
   int64_t* ends = numbers.take<int64_t>(count * num_experts);
   char* prepared = scratch.take<char>(bytes);
   auto body = [&](team::Member& member) {
+    if (model) before_layers(member, *model);
     for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], ends + i * num_experts, prepared), i);
+    if (model) after_layers(member, *model, prepared);
   };
   team::run(work <= SMALL_PRODUCT, body, lent);
 }
@@ -204,17 +207,18 @@ ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
   run(&call, 1, [](Layer layer, int64_t) { layer.end(); });
 }
 
-// Compute layers one after the other, each with its attention. y is x of the next layer. `lent` is the word of a core
-// that the last thread of the team leaves to another one while it is not 0 (see team.h), or null.
+// Compute layers one after the other, each with its attention. y is x of the next layer. `model` is what comes before and
+// after them, or null. `lent` is the word of a core that the last thread of the team leaves to another one while it is not
+// 0 (see team.h), or null.
 ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t count,
-                             int32_t* lent) {
+                             const ModelCall* model, int32_t* lent) {
   auto compute = [&](Layer layer, int64_t i) {
     AttentionCall attention = layer.attention(*attentions[i]);
     layer.begin(&attention);
     layer.attend(attention);
     layer.end();
   };
-  run(calls, count, compute, lent);
+  run(calls, count, compute, model, lent);
 }
 
 // Return a core before the team has computed everything. Any thread.

@@ -6,7 +6,8 @@ from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
 
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Epilogue, Format, Rows, interleave, pack, pack_into
-from core.kernels.cpu.sampling import argmax, logprob_lines
+from core.kernels.cpu.sampling import best_tokens, logprob_lines
+from core.sampling.greedy import FAILED, MASKED
 from tests.support.builds import BUILDS, build
 from tests.support.each import each
 
@@ -245,18 +246,22 @@ def test_nan_and_infinity_stay_in_their_row(
     assert y[[0, 2]].isfinite().all()
 
 
-def test_argmax_is_the_first_maximum(library: Kernels) -> None:
-    x = torch.randn(6, 5000).round(decimals=1)
+def test_the_best_token_is_the_first_maximum(library: Kernels) -> None:
+    x = torch.randn(7, 5000).round(decimals=1)
     x[1] = -torch.inf
     x[2, [1023, 4999]] = 9.0
     x[3, 4999] = 9.0
     x[4, [4998, 4999]] = torch.nan
     x[5, 1024] = torch.inf
+    x[6, :4999] = -torch.inf
     some = x[:, 7:]  # rows with a stride larger than their length
-    expected = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
-    assert argmax(library, some).tolist() == [*expected, 4991, 1017]
-    assert argmax(library, x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
-    assert argmax(library, x[:, :3]).tolist() == x[:, :3].argmax(1).tolist()
+    first = [int((row == row.max()).nonzero()[0]) for row in some[:4]]
+    assert best_tokens(library, some).tolist() == [
+        *(first[0], MASKED, first[2], first[3], FAILED, FAILED, 4992)
+    ]
+    assert best_tokens(library, x[:1, ::2]).tolist() == [int(x[0, ::2].argmax())]
+    assert best_tokens(library, x[:1, :3]).tolist() == x[:1, :3].argmax(1).tolist()
+    assert best_tokens(library, torch.zeros(2, 40)).tolist() == [0, 0]
 
 
 def test_log_probabilities_equal_torch(library: Kernels) -> None:

@@ -1,0 +1,73 @@
+"""Argument structures of a whole language model. Mirror source/model.h, which documents them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_double, c_int64, c_void_p
+
+import torch
+
+from core.kernels.cpu.layer import Matrix, Norm
+from core.kernels.cpu.library import address
+from core.kernels.cpu.linear import Format, PackedWeight
+
+ANGLES = 256
+"""Positions whose angles follow each other in memory. Mirrors ``ANGLES`` in source/model.h."""
+
+_PLAIN = {
+    torch.float32: Format.FLOAT32,
+    torch.bfloat16: Format.BFLOAT16,
+    torch.float16: Format.FLOAT16,
+}
+
+
+class Table(ctypes.Structure):
+    """Rows that are looked up by their number. Null data means that there is none."""
+
+    _fields_ = (
+        ("format", c_int64),
+        ("is_packed", c_int64),
+        ("data", c_void_p),
+        ("scale", c_void_p),
+        ("factor", c_double),
+    )
+
+    @classmethod
+    def of_packed(cls, weight: PackedWeight, factor: float = 1.0) -> Table:
+        """Point to the rows of a packed weight of one part, which the caller keeps alive."""
+        assert weight.more is None
+        return cls(weight.format, 1, weight.data.data_ptr(), address(weight.scale), factor)
+
+    @classmethod
+    def of_rows(cls, rows: torch.Tensor) -> Table | None:
+        """Point to a contiguous tensor, which the caller keeps alive; None for other types."""
+        if rows.dtype not in _PLAIN or not rows.is_contiguous():
+            return None
+        return cls(_PLAIN[rows.dtype], 0, rows.data_ptr(), None, 1.0)
+
+
+class ModelCall(ctypes.Structure):
+    """What a language model has before and after its decoder layers."""
+
+    _fields_ = (
+        ("tokens", Table),
+        ("positions", Table),
+        ("norm", Norm),
+        ("head", Matrix),
+        ("hidden", c_int64),
+        ("rotated", c_int64),
+        ("num_tokens", c_int64),
+        ("num_logits", c_int64),
+        ("ids", c_void_p),
+        ("places", c_void_p),
+        ("chosen", c_void_p),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("x", c_void_p),
+        ("normed", c_void_p),
+        ("logits", c_void_p),
+        ("logits_stride", c_int64),
+        ("best", c_void_p),
+    )

@@ -1,0 +1,44 @@
+// What a language model has before and after its decoder layers. These structures mirror core/kernels/cpu/model.py.
+#pragma once
+#include "layer.h"
+
+// Rows that are looked up by their number: of a packed matrix, or one after the other as float32, bfloat16 or float16.
+struct Table {
+  int64_t format, is_packed;
+  const char* data;    // null if there is none
+  const float* scale;  // of a packed matrix
+  double factor;       // of every value
+};
+
+constexpr int64_t ANGLES = 256;  // positions whose angles follow each other in memory
+
+struct ModelCall {
+  Table tokens, positions;
+  Norm norm;
+  Matrix head;
+  int64_t hidden, rotated;  // columns of x; of the angles of RoPE, 0 if there are none
+  // what changes from step to step
+  int64_t num_tokens, num_logits;
+  const int64_t* ids;          // [num_tokens]
+  const int64_t* places;       // [num_tokens] their positions
+  const int64_t* chosen;       // [num_logits] the tokens that get logits
+  const float* const* cosines; // of ANGLES positions each: [ANGLES, rotated]
+  const float* const* sines;
+  float *cos, *sin;            // [num_tokens, rotated] for the layers
+  float* x;                    // [num_tokens, hidden] for the layers, and what they give
+  float* normed;               // [num_logits, hidden]
+  float* logits;               // [num_logits, logits_stride]
+  int64_t logits_stride;
+  int64_t* best;               // [num_logits] the best tokens (see largest.h), or null
+};
+
+// Bytes that `after_layers` prepares.
+int64_t prepared_bytes(const ModelCall& call);
+
+int64_t num_multiplications(const ModelCall& call);
+
+// x and the angles of all tokens.
+void before_layers(team::Member& member, const ModelCall& call);
+
+// Logits and best tokens. `prepared` is aligned to a cache line.
+void after_layers(team::Member& member, const ModelCall& call, char* prepared);

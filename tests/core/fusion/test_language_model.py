@@ -1,0 +1,143 @@
+"""A whole language model in one call of the kernel: which models, and what it computes."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from typing import Any
+
+import pytest
+import torch
+
+from core.attention.cpu_backend import PagedCPUBackend
+from core.fusion.cpu.angles import AngleTable
+from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.decoder import FusedDecoder
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.linear import Format
+from core.kernels.cpu.model import ANGLES
+from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.hook import AttentionHook
+from core.model_input import ModelInput
+from core.sampling.greedy import greedy_tokens
+from tests.support.checkpoints import tiny_model
+from tests.support.each import each
+from tests.support.tiny_engine import build_engine, request, run
+
+KERNELS = kernels()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no C++ compiler")
+
+
+def fused(model: Any, hook: AttentionHook) -> dict[str, int]:
+    attention = list(zip(hook.modules, hook.layers, strict=True))
+    return fuse_for_cpu(KERNELS, model, attention, Format.FLOAT32)
+
+
+class Spy:
+    """A forward pass that keeps what it computes."""
+
+    def __init__(self, eager: EagerForward) -> None:
+        self.eager = eager
+        self.steps: list[tuple[ModelInput, Logits]] = []
+
+    def __call__(self, batch: ModelInput) -> Logits:
+        logits = self.eager(batch)
+        kept = Logits(logits.values.clone(), logits.best)
+        self.steps.append((batch, kept))
+        return logits
+
+
+def served(family: str, **params: Any) -> list[tuple[ModelInput, Logits]]:
+    """The steps of prompts of different lengths, one of them in chunks."""
+    spies: list[Spy] = []
+
+    def wrap(eager: EagerForward) -> ForwardPass:
+        spies.append(Spy(eager))
+        return spies[0]
+
+    engine = build_engine(
+        family,
+        model=copy.deepcopy(tiny_model(family)),
+        prepare=fused,
+        backend=PagedCPUBackend,
+        wrap=wrap,
+    )
+    run(engine, [request(str(n), [*range(3, 3 + n)], 8, **params) for n in (90, 5)])
+    return spies[0].steps
+
+
+@each("family", ["gpt2", "qwen3"])
+def test_best_tokens_are_those_of_the_logits(family: str) -> None:
+    steps = served(family)
+    assert len(steps) > 8
+    for batch, logits in steps:
+        assert batch.wants_best
+        assert logits.best is not None
+        assert logits.best == greedy_tokens(logits.values).tolist()
+
+
+@each("params", [{"temperature": 1.0}, {"logit_bias": {5: 1.0}}, {"prompt_logprobs": 0}])
+def test_best_tokens_that_nobody_wants_are_not_looked_for(params: dict[str, Any]) -> None:
+    assert any(logits.best is None for _, logits in served("gpt2", **params))
+
+
+def test_the_modules_of_the_model_are_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [logits.values for _, logits in served("qwen3")]
+    monkeypatch.setattr(EagerForward, "compute", lambda *_: pytest.fail("called"))
+    actual = [logits.values for _, logits in served("qwen3")]
+    assert all(map(torch.equal, actual, expected))
+
+
+def test_a_model_that_scales_its_logits_keeps_its_forward_pass() -> None:
+    model: Any = copy.deepcopy(tiny_model("qwen3"))
+    original = model.forward
+
+    def scaled(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        output.logits = output.logits * 0.9
+        return output
+
+    model.forward = scaled
+    counts = fused(model, AttentionHook(model))
+    assert counts["decoder"] == 1
+    assert counts["model"] == 0
+
+
+def test_another_attention_gets_angles_of_its_own() -> None:
+    """Frequencies may have been fixed for another context since."""
+    model: Any = copy.deepcopy(tiny_model("qwen3"))
+    hooks: list[AttentionHook] = []
+
+    def prepare(model: Any, hook: AttentionHook) -> None:
+        fused(model, hook)
+        hooks.append(hook)
+
+    engine = build_engine("qwen3", model=model, prepare=prepare, backend=PagedCPUBackend)
+    decoder: FusedDecoder = model.model.forward
+    found = []
+    for _ in range(2):
+        run(engine, [request("a", [5, 6, 7], 3)])
+        assert decoder.links is not None
+        found.append(decoder.links.angles)
+    assert found[0] is found[1] is not None
+    hooks[0].attach(engine._pipeline._runner._forward.backend)  # type: ignore[attr-defined]
+    assert decoder.links is not None
+    assert decoder.links.angles is not found[0]
+
+
+@each("sizes", [[1, 2, 300], [700], [255, 256, 257, 512, 513]])
+def test_angles_are_those_of_their_positions(sizes: list[int]) -> None:
+    def angles_of(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = positions[..., None] * torch.tensor([1.0, 0.1, 0.01])
+        return angles.cos(), angles.sin()
+
+    table = AngleTable(angles_of)
+    for size in sizes:
+        table.cover(size)
+        assert size <= table.num_positions < size + ANGLES or table.num_positions == max(sizes)
+        expected = angles_of(torch.arange(size)[None])
+        for address, wanted in zip(table.addresses, expected, strict=True):
+            runs = (ctypes.c_void_p * (table.num_positions // ANGLES)).from_address(address)
+            rows = [(ctypes.c_float * (ANGLES * 3)).from_address(run) for run in runs]
+            known = torch.cat([torch.tensor(list(row)).view(-1, 3) for row in rows])
+            assert torch.equal(known[:size], wanted[0])
