@@ -8,6 +8,7 @@ import sys
 
 from litestar import Litestar
 
+from server import heap
 from server.connections.errors import FrontError
 from server.connections.opening import open_front
 from server.connections.turn_away import Headers, TurnAway
@@ -48,6 +49,7 @@ class _Router(DrainingServer):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        heap.freeze()  # else a full collection looks at all that was imported: streams stop
         self.announce_ready()
 
 
