@@ -157,18 +157,7 @@ __attribute__((noinline)) inline void cap(float* scores, int first, int last, fl
 
 // exp(x) for x <= 0. Below -87, where it is 1e-38 of the largest weight, it is 0. NaN stays NaN.
 ROSE_INLINE vf exp_of_score(vf x) {
-  vf n = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
-  vf power = (vf)(((vi)n << 23) + 0x3f800000);
-  n -= 12582912.0f;
-  vf r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  vf p = splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  vf power, p = exp_in_range(x, power);
 #if ROSE_WIDTH == 16 && defined(__AVX512F__)
   __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
   return (vf)_mm512_maskz_mul_ps(counts, (__m512)p, (__m512)power);
