@@ -38,30 +38,29 @@ void write_lanes(const AttentionCall& c, int64_t first, int64_t last) {
 
 #if defined(ROSE_TILES)
 bool uses_tiles(const AttentionCall& c) { return tiles::support(c); }
-void attend_in_tiles(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
-  tiles::attend(item, first_head, last_head, scratch);
+void attend_in_tiles(const Part& part, Scratch& scratch) {
+  tiles::attend(part.item, part.first_head, part.last_head, scratch);
 }
 void fold_parts(const AttentionCall& c, float* acc, const float* part) {
   (tiles::support(c) ? tiles::fold : fold)(acc, part, c.value_dim);
 }
 #else
 bool uses_tiles(const AttentionCall&) { return false; }
-void attend_in_tiles(const Item&, int64_t, int64_t, Scratch&) {}
+void attend_in_tiles(const Part&, Scratch&) {}
 void fold_parts(const AttentionCall& c, float* acc, const float* part) { fold(acc, part, c.value_dim); }
 #endif
 
+// Attend a part of the item `of`. `then` is probably computed next by this thread, or null.
 template <class L>
-void attend(const AttentionCall& c, int64_t i, int64_t first_head, int64_t last_head) {
+void attend(const AttentionCall& c, const int32_t* of, const Part& part, const Part* then) {
   static thread_local Scratch scratch;
-  const int32_t* of = c.step->items + i * 5;
-  Item whole(c, of);
-  if (uses_tiles(c)) return attend_in_tiles(whole, first_head, last_head, scratch);
-  if (whole.num_rows <= FEW) return rows::attend<L>(whole, first_head, last_head, scratch);
-  int32_t most = (int32_t)std::max<int64_t>(1, MANY / whole.group);
-  for (int64_t h = first_head; h < last_head; h++)
+  if (uses_tiles(c)) return attend_in_tiles(part, scratch);
+  if (part.item.num_rows <= FEW) return rows::attend<L>(part, then, scratch);
+  int32_t most = (int32_t)std::max<int64_t>(1, MANY / part.item.group);
+  for (int64_t h = part.first_head; h < part.last_head; h++)
     for (int32_t row = 0; row < of[1]; row += most) {
       int32_t some[] = {of[0] + row, std::min(most, of[1] - row), of[2], of[3], of[4]};
-      rows::attend<L>(Item(c, some), h, h + 1, scratch);
+      rows::attend<L>({Item(c, some), h, h + 1}, nullptr, scratch);
     }
 }
 
@@ -85,13 +84,18 @@ template <class L>
 void attend_stages(team::Member& member, const AttentionCall& c) {
   int64_t wanted = (most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS) * member.size;
   int64_t parts = std::min(c.num_kv_heads, (wanted + c.step->num_items - 1) / std::max<int64_t>(1, c.step->num_items));
-  member.stage(
-      c.step->num_items * parts,
-      [&](int64_t i, int64_t) {
-        int64_t part = i % parts;
-        attend<L>(c, i / parts, c.num_kv_heads * part / parts, c.num_kv_heads * (part + 1) / parts);
-      },
-      team::IN_ORDER);  // the longest ones come first
+  int64_t count = c.step->num_items * parts;
+  auto item_of = [&](int64_t i) { return c.step->items + i / parts * 5; };
+  auto part_of = [&](int64_t i) {
+    int64_t part = i % parts;
+    return Part{Item(c, item_of(i)), c.num_kv_heads * part / parts, c.num_kv_heads * (part + 1) / parts};
+  };
+  auto attend_part = [&](int64_t i, int64_t) {
+    if (i + member.size >= count) return attend<L>(c, item_of(i), part_of(i), nullptr);
+    Part then = part_of(i + member.size);  // threads take parts in turn
+    attend<L>(c, item_of(i), part_of(i), &then);
+  };
+  member.stage(count, attend_part, team::IN_ORDER);  // the longest ones come first
   std::vector<float> total;
   member.stage(c.step->num_merges * c.num_heads,
                [&](int64_t i, int64_t) { merge(c, i / c.num_heads, i % c.num_heads, total); });

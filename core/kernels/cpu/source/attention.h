@@ -110,3 +110,9 @@ struct Item {
     else std::copy_n(result, n, call.step->partial + (slot * call.num_heads + head(r, kv_head)) * n);
   }
 };
+
+// An item for some kv heads.
+struct Part {
+  Item item;
+  int64_t first_head, last_head;
+};

@@ -15,34 +15,33 @@ template <class L>
 constexpr bool IS_INT8 = std::is_same_v<L, Int8Lanes>;
 constexpr int vectors_for(int rows) { return MAX_VECTORS / rows >= 4 ? 4 : 2; }
 
-// What is prefetched while a chunk is read: with each line of a piece one of the piece that is read DISTANCE pieces later.
-// Pieces are the keys of a vector, and the values of its tokens.
+// What is prefetched while a chunk is read: every line twice. With the keys of a vector go the keys of the next chunk, at the
+// same place, and the values of the vector itself, with its values the values and the keys of the next chunk. Zen 4 drops
+// prefetches to the second-level cache while many loads are under way.
 class Ahead {
  public:
-  static constexpr int DISTANCE = 4;
+  struct Lines {
+    const uint32_t *first, *second;
+  };
 
   Ahead() {}
-  // The keys of `chunk` are read, then its values, then those of `next`, if there is one.
-  Ahead(const Chunk& chunk, const Chunk* next) : first_(chunk.first_vector()), count_(chunk.last_vector() - first_) {
-    const uint32_t* all[2 * VECTORS + DISTANCE];
-    int n = 0, end = 2 * count_ + DISTANCE;
-    for (int v = 0; v < count_; v++) all[n++] = chunk.key_lines[first_ + v];
-    for (int v = 0; v < count_; v++) all[n++] = chunk.value_lines[first_ + v];
-    if (next) {
-      for (int v = next->first_vector(); v < next->last_vector() && n < end; v++) all[n++] = next->key_lines[v];
-      for (int v = next->first_vector(); v < next->last_vector() && n < end; v++) all[n++] = next->value_lines[v];
-    }
-    for (; n < end; n++) all[n] = chunk.value_lines[first_];
-    std::copy(all + DISTANCE, all + end, lines_);
+  Ahead(const Chunk& chunk, const Chunk& next)
+      : chunk_(&chunk), next_(&next), distance_(next.first_vector() - chunk.first_vector()), last_(next.last_vector() - distance_) {}
+
+  // What goes with the keys or the values of a vector; `own`, which is there, in place of nothing.
+  Lines with_keys(int vector, const uint32_t* own) const {
+    return {is_next(vector) ? next_->key_lines[vector + distance_] : own, chunk_ ? chunk_->value_lines[vector] : own};
+  }
+  Lines with_values(int vector, const uint32_t* own) const {
+    if (!is_next(vector)) return {own, own};
+    return {next_->value_lines[vector + distance_], next_->key_lines[vector + distance_]};
   }
 
-  // With the keys of a vector, and with a piece of the values; null: nothing.
-  const uint32_t* keys(int vector) const { return count_ ? lines_[vector - first_] : nullptr; }
-  const uint32_t* values(int piece) const { return count_ ? lines_[count_ + piece] : nullptr; }
-
  private:
-  const uint32_t* lines_[2 * VECTORS];
-  int first_ = 0, count_ = 0;
+  const Chunk *chunk_ = nullptr, *next_ = nullptr;
+  int distance_ = 0, last_ = 0;
+
+  bool is_next(int vector) const { return vector < last_; }
 };
 
 // out[r][v] = sum over steps of x[r][s] * lanes[v][s], for R rows and V vectors, which are those from `first` on
@@ -55,18 +54,19 @@ ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) a[r][v] = typename L::Sum{};
-  const uint32_t *at[V], *fetch[V];
+  const uint32_t* at[V];
+  Ahead::Lines fetch[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; v++) {
     at[v] = lanes[v];
-    fetch[v] = ahead.keys(first + v);
-    if (!fetch[v]) fetch[v] = lanes[v];
+    fetch[v] = ahead.with_keys(first + v, lanes[v]);
   }
   for (int64_t s = 0; s < steps; s++) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
       vu w = *(const vu_u*)(at[v] + s * stride);
-      __builtin_prefetch(fetch[v] + s * W, 0, 2);
+      __builtin_prefetch(fetch[v].first + s * W, 0, 2);
+      __builtin_prefetch(fetch[v].second + s * W, 0, 2);
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * ldx + s], w);
     }
@@ -101,18 +101,20 @@ ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::
     for (int v = 0; v < V; v++) a[r][v] = L::begin(out + r * ldo + d + v * W);
   const typename L::Factor* x = weights + c.from / N;
   for (int i = 0; i < c.num_pieces; i++) {
-    const uint32_t *lanes = c.pieces[i].values + d, *fetch = ahead.values(i);
-    fetch = fetch ? fetch + d : lanes;
+    const uint32_t* lanes = c.pieces[i].values + d;
+    Ahead::Lines fetch = ahead.with_values(c.first_vector() + i, c.pieces[i].values);
+    fetch = {fetch.first + d, fetch.second + d};
     auto step = [&](uint32_t visible) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         vu w = *(const vu_u*)(lanes + v * W) & visible;
-        __builtin_prefetch(fetch + v * W, 0, 2);
+        __builtin_prefetch(fetch.first + v * W, 0, 2);
+        __builtin_prefetch(fetch.second + v * W, 0, 2);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * LDW], w);
       }
       lanes += c.value_stride;
-      fetch += c.value_stride;
+      fetch = {fetch.first + c.value_stride, fetch.second + c.value_stride};
       x++;
     };
     // the last lane may hold a token that is not visible, whose weight is 0 but whose value may be NaN
@@ -241,8 +243,7 @@ __attribute__((noinline)) inline float round_weights(const Chunk& c, float* weig
 // What the rows of an item share.
 struct Unit {
   const Chunk& chunk;
-  bool is_in_place;
-  const Chunk* next;  // which is read after it; or null
+  const Chunk* next;  // which is read after it, in place; or null
   int64_t key_steps, value_size, ldq, ldo, window;
   float softcap;
 };
@@ -278,7 +279,7 @@ void all_rows(const Unit& u, const typename L::Factor* q, const Row* rows, int64
   float *best = scores + 2 * count * CHUNK, *units = best + count;
   int64_t tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
   Ahead all_ahead;
-  if (u.is_in_place) all_ahead = Ahead(u.chunk, u.next);
+  if (u.next) all_ahead = Ahead(u.chunk, *u.next);
   if constexpr (IS_INT8<L>)
     if (u.next) fetch_scales(*u.next);
   auto each_tile = [&](auto f) __attribute__((always_inline)) {
@@ -384,27 +385,39 @@ class RowStates {
 template <class L>
 thread_local std::vector<Row> RowStates<L>::rows_;
 
-// Compute the rows of an item for kv heads first_head to last_head. All kv heads of a block are adjacent in
-// memory, so each chunk is processed head by head.
+// Find the first chunk of a part, if it is read in place. Returns whether there is one.
 template <class L>
-void attend(const Item& item, int64_t first_head, int64_t last_head, Scratch& scratch) {
+bool find_first(const Part& part, Chunk& chunk) {
+  Reader<L> reader(part.item);
+  Span span = span_from(part.item, part.item.first_key);
+  if (!reader.is_in_place() || span.is_empty()) return false;
+  reader.find(span, part.first_head, chunk);
+  return true;
+}
+
+// Compute a part. All kv heads of a block are adjacent in memory, so each chunk is processed head by head. `then` is
+// probably computed next by this thread, or null.
+template <class L>
+void attend(const Part& part, const Part* then, Scratch& scratch) {
+  const Item& item = part.item;
   Reader<L> reader(item);
-  RowStates<L> states(item, reader, first_head, last_head, scratch);
+  RowStates<L> states(item, reader, part.first_head, part.last_head, scratch);
   int64_t run_length = item.call.step->run_length;
   bool is_in_place = reader.is_in_place();
   Chunk chunk, next;
   Span span = span_from(item, item.first_key);
-  if (is_in_place && !span.is_empty()) reader.find(span, first_head, chunk);
+  if (is_in_place && !span.is_empty()) reader.find(span, part.first_head, chunk);
   for (bool is_first = true; !span.is_empty(); is_first = false) {
     Span after = span_from(item, span.to);
     if (is_first || span.from % run_length == 0) states.begin_run();
-    for (int64_t h = first_head; h < last_head; h++) {
-      bool is_last = h + 1 == last_head, has_next = is_in_place && !(is_last && after.is_empty());
+    for (int64_t h = part.first_head; h < part.last_head; h++) {
+      bool is_last = h + 1 == part.last_head, has_next = is_in_place;
       if (!is_in_place) reader.find(span, h, chunk);
-      if (has_next && is_last) reader.find(after, first_head, next);
-      if (has_next && !is_last) reader.next_head(next = chunk);
-      Unit unit{chunk,      is_in_place, has_next ? &next : nullptr, reader.key_steps,        reader.value_size,
-                states.ldq, states.ldo,  item.call.window,          (float)item.call.softcap};
+      else if (!is_last) reader.next_head(next = chunk);
+      else if (!after.is_empty()) reader.find(after, part.first_head, next);
+      else has_next = then && find_first<L>(*then, next);
+      Unit unit{chunk,      has_next ? &next : nullptr, reader.key_steps,  reader.value_size,
+                states.ldq, states.ldo,                 item.call.window, (float)item.call.softcap};
       all_rows<L>(unit, states.queries(h), states.rows(h), item.num_rows);
       if (has_next) chunk = next;
     }
