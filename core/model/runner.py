@@ -94,10 +94,12 @@ class ModelRunner:
             self.timer.lap("inputs")
             logits = self._forward(batch)
             self.timer.lap("forward")
-            scores = [
-                _score_prompt(item, scored, logits.values) if scored else None
-                for item, scored in zip(scheduled, rows.scoring, strict=True)
-            ]
+            scores: list[PromptScores | None] = [None] * len(scheduled)
+            if any(rows.scoring):
+                scores = [
+                    _score_prompt(item, scored, logits.values) if scored else None
+                    for item, scored in zip(scheduled, rows.scoring, strict=True)
+                ]
             tokens = self._sample(logits, rows, sampling) if sampling else None
             if last is not None and tokens is not None:
                 last.keep(sampling, tokens.tokens)

@@ -91,6 +91,7 @@ class FusedDecoder:
         parts: list[Any] = [None if name is None else children[name] for name in names]
         self.embedding, self.position_embedding, self.layers, self.norm, self._angles = parts
         self._first: FusedLayer = self.layers[0]
+        self._first_attention = self._first.attention  # of a module, torch looks it up slowly
         self._original = original
         self._links: Links | None = None
         self.begin: Callable[[], object] = lambda: None
@@ -120,13 +121,13 @@ class FusedDecoder:
     @property
     def links(self) -> Links | None:
         """None if the attention that is attached is no kernel."""
-        first = kernel_call_of(self._first.attention)
+        first, links = kernel_call_of(self._first_attention), self._links
         if first is None:
             self._links = None
         elif (
-            self._links is None
-            or self._links.offer is not first.offer
-            or self._links.count != len(self.layers)  # a proof may leave layers out
+            links is None
+            or links.offer is not first.offer
+            or links.count != len(self.layers)  # a proof may leave layers out
         ):
             self._links = self._linked(first.offer)
         return self._links

@@ -31,7 +31,7 @@ class FusedModel:
         self._address = ctypes.addressof(call)
         self._states = Memory()  # x, then cosines and sines
         self._normed = Memory()
-        self._best = Memory()
+        self._best = (c_int64 * 0)()
 
     def __call__(self, batch: ModelInput) -> Logits | None:
         """The logits of a step; None if the attention that is attached is no kernel."""
@@ -49,15 +49,14 @@ class FusedModel:
         sin = cos + 4 * num_tokens * rotated
         links.point(num_tokens, x, x, (cos, sin, rotated))
         room = self._head.room(num_logits)
-        best = self._best.of(8 * num_logits) if batch.wants_best else None
+        if len(self._best) < num_logits:
+            self._best = (c_int64 * num_logits)()
         call.num_tokens, call.num_logits = num_tokens, num_logits
         call.ids, call.places = batch.token_ids.data_ptr(), batch.positions.data_ptr()
         call.chosen = batch.logits_indices.data_ptr()
         call.x, call.cos, call.sin = x, cos, sin
         call.normed = self._normed.of(4 * num_logits * call.hidden)
         call.logits, call.logits_stride = room.address, room.stride
-        call.best = best
+        call.best = ctypes.addressof(self._best) if batch.wants_best else None
         self._decoder.run(links, self._address)
-        if best is None:
-            return Logits(room.logits)
-        return Logits(room.logits, list((c_int64 * num_logits).from_address(best)))
+        return Logits(room.logits, self._best[:num_logits] if batch.wants_best else None)
