@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from core.assembly.attention import Instrument
 from core.assembly.runner import BuiltRunner, build_runner
 from core.assembly.sampler import build_sampler
-from core.assembly.scheduler import build_scheduler
+from core.assembly.scheduler import build_memory_ahead, build_scheduler
 from core.contract.config import EngineConfig, ModelConfig, Quantization
 from core.contract.info import EngineInfo
 from core.engine import Engine
@@ -90,6 +90,7 @@ def assemble(
         seed=config.seed,
         async_scheduling=config.async_scheduling and model.device.type == "cuda",
         timer=built.runner.timer,
+        memory_ahead=build_memory_ahead(built.cache.storages, kv, model.device.type),
     )
     info = _info(model, built, num_token_ids)
     logger.info(

@@ -11,7 +11,7 @@ from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.failures import FailureHandler
 from core.generation import Generation, TokenCounter
 from core.kv.manager import KVCacheManager
-from core.pipeline import CollectedStep, Runner, StepPipeline
+from core.pipeline import CollectedStep, MemoryAhead, Runner, StepPipeline
 from core.retry import StepRetry
 from core.sampling.result import RowFailure, SequenceResult
 from core.scheduler import ScheduledSequence, Scheduler, SchedulerOutput
@@ -51,14 +51,18 @@ class Engine:
         seed: int | None = None,
         async_scheduling: bool = False,
         timer: StepTimer | None = None,
+        memory_ahead: MemoryAhead | None = None,
     ) -> None:
         """A prompt may have ids below ``num_token_ids``: others would be read beyond the embedding.
+
+        ``memory_ahead`` takes memory for the KV cache between steps.
 
         ``seed`` makes the seeds drawn for requests without one repeatable as a sequence.
         """
         # a failed step is repeated after the next one has released what only it still needed
         assert not (async_scheduling and kv.num_groups > 1)
         self.timer = timer or StepTimer()
+        self._memory_ahead = memory_ahead
         self._scheduler = scheduler
         self._kv = kv
         self._tokenizer = tokenizer
@@ -142,6 +146,10 @@ class Engine:
             self._recover(error)
         ready, self._ready = self._ready, []
         return ready
+
+    def prepare(self, *, is_idle: bool) -> bool:
+        """Take a little memory for the KV cache. Returns whether it did."""
+        return self._memory_ahead is not None and self._memory_ahead.advance(is_idle=is_idle)
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""

@@ -43,6 +43,13 @@ class Runner(Protocol):
         """Those of these blocks that contain NaN or infinity. Waits for the device."""
 
 
+class MemoryAhead(Protocol):
+    """Takes memory for the KV cache before a step needs it."""
+
+    def advance(self, *, is_idle: bool) -> bool:
+        """Take a little, if needed; more of it in advance if idle. Returns whether it did."""
+
+
 @dataclass(frozen=True, slots=True)
 class CollectedStep:
     """A step that is over: a result for each sequence, or the error that the step failed with.

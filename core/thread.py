@@ -43,6 +43,12 @@ class SteppingEngine(Protocol):
     def step(self) -> list[StepOutput]:
         """Run one step. Raises if the engine cannot continue."""
 
+    def prepare(self, *, is_idle: bool) -> bool:
+        """Prepare a little for later steps, without work or, if it is needed soon, after a step.
+
+        Returns whether it did anything.
+        """
+
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
 
@@ -211,10 +217,13 @@ class CoreThread:
                 else:
                     self._post(outputs)
                 engine.timer.end()
+                engine.prepare(is_idle=False)
             else:
                 self._hand_over.release()  # what was left was aborted
                 self._stats = engine.stats()
                 self.progress.end()
+                while not self._wake.is_set() and engine.prepare(is_idle=True):
+                    pass
                 self._wake.wait()
 
     def _drain(self, engine: SteppingEngine) -> None:

@@ -81,7 +81,7 @@ ENGINE_FLAGS = (
         help="expected milliseconds of a step that computes prompts while other sequences decode; "
         "the tokens of a step follow from measured steps; for vectors and scores, of every step",
         convert=positive_number,
-        default_text="100 on cpu, no limit on cuda",
+        default_text="50 on cpu (100 for vectors and scores), no limit on cuda",
     ),
     Flag(name="block-size", help="tokens in a block of the KV cache", convert=positive),
     Flag(

@@ -17,7 +17,7 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.prefix_cache import PrefixCache
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.step_times import StepTimes, pairs_of
-from core.scheduler.step_time import StepTime
+from core.scheduler.step_time import StepTime, whole_blocks
 
 _MAX_OBSERVED = 8
 """Steps of a run that the chunk policy learns from: each halves the weight of those before."""
@@ -182,7 +182,8 @@ class Replica:
             budget = min(budget, machine.prefill_chunk_size)
         if self._policy is not None:
             limit = self._policy.prompt_tokens(num_streams, machine.block_size)
-            budget = budget if limit is None else min(budget, limit)
+            if limit is not None:
+                budget = min(budget, whole_blocks(limit, machine.block_size))
         return budget
 
     def _enter(self, request: Request) -> None:

@@ -55,6 +55,10 @@ class PacedEngine:
     def abort(self, request_id: str) -> None:
         self._live.pop(request_id, None)
 
+    def prepare(self, *, is_idle: bool) -> bool:  # noqa: ARG002 - see SteppingEngine
+        """There is nothing to prepare."""
+        return False
+
     def fail_all(self, message: str) -> list[StepOutput]:
         live, self._live = self._live, {}
         return [StepOutput(request_id=request_id, error=message) for request_id in live]

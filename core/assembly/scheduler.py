@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from core.kv.manager import KVCacheManager
+from core.kv.storage import KVStorage
 from core.kv.window_group import WindowSize
 from core.model.limits import Limits
+from core.model.touch_ahead import TouchAhead
 from core.scheduler import Scheduler
 
 
@@ -32,3 +34,10 @@ def build_scheduler(
         max_step_seconds=limits.max_step_seconds,
     )
     return scheduler, kv
+
+
+def build_memory_ahead(
+    storages: Sequence[KVStorage], kv: KVCacheManager, device: str
+) -> TouchAhead | None:
+    """What takes memory for the cache on a CPU; other devices have all of it from the start."""
+    return TouchAhead(storages, kv) if device == "cpu" else None

@@ -22,6 +22,8 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
+        self.num_ever_used = 0
+        """Blocks that were allocated at some time: the first ones."""
         self._num_refs = [0] * num_blocks
         self._hashes: list[bytes | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
@@ -63,6 +65,7 @@ class BlockPool:
         block_id, _ = self._free.popitem(last=False)
         self._drop_cached(block_id)
         self._num_refs[block_id] = 1
+        self.num_ever_used = max(self.num_ever_used, block_id + 1)
         return block_id
 
     def acquire_cached(self, block_hash: bytes) -> int | None:

@@ -55,6 +55,11 @@ class KVCacheManager:
         return sum(pool.num_blocks for pool in self._pools)
 
     @property
+    def num_blocks_ever_used(self) -> list[int]:
+        """How many blocks of each group, from the first on, were allocated at some time."""
+        return [pool.num_ever_used for pool in self._pools]
+
+    @property
     def num_free_blocks(self) -> int:
         """Blocks of all groups that no sequence uses, cached ones included."""
         return sum(pool.num_free for pool in self._pools)

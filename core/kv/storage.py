@@ -9,9 +9,16 @@ import torch
 
 from core import huge_pages
 from core.layer_spec import LayerSpec
+from core.memory_ahead import HUGE_PAGE
 
 MAX_READ = 1024
 """Blocks that are copied at once to look for NaN."""
+
+MIN_SHIFTED = 8 * HUGE_PAGE
+"""Bytes of the smallest tensor whose first huge page may be left empty in part."""
+
+_CACHE_LINE = 64
+"""Bytes."""
 
 
 class KVStorage:
@@ -37,13 +44,15 @@ class KVStorage:
         self.values: list[torch.Tensor] = []
         self.key_scales: list[torch.Tensor] = []
         self.value_scales: list[torch.Tensor] = []
-        for layer in layers:
+        for index, layer in enumerate(layers):
             shape = (num_blocks, layer.num_kv_heads, block_size)
-            self.keys.append(_zeros((*shape, layer.head_dim), dtype, device))
-            self.values.append(_zeros((*shape, layer.value_dim), dtype, device))
+            part = index / len(layers)
+            self.keys.append(_zeros((*shape, layer.head_dim), dtype, device, part))
+            part += 1 / (2 * len(layers))
+            self.values.append(_zeros((*shape, layer.value_dim), dtype, device, part))
             if dtype is torch.int8:
-                self.key_scales.append(_zeros(shape, torch.float32, device))
-                self.value_scales.append(_zeros(shape, torch.float32, device))
+                self.key_scales.append(_zeros(shape, torch.float32, device, part))
+                self.value_scales.append(_zeros(shape, torch.float32, device, part))
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -83,12 +92,17 @@ def block_nbytes(layers: Sequence[LayerSpec], block_size: int, dtype: torch.dtyp
     return (num_values * dtype.itemsize + num_scales * torch.float32.itemsize) * block_size
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, part: float
+) -> torch.Tensor:
     """Zeros: a masked slot is multiplied by 0, and NaN * 0 is NaN.
 
-    On a CPU the system allocates memory as blocks are first written, a huge page at a time.
+    On a CPU the system allocates memory as blocks are first written, a huge page at a time, which
+    takes 0.1 to 5 ms. A large tensor starts ``part`` of a huge page after the beginning of one.
+    These parts differ, so that not every tensor needs its next huge page for the same block.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     num_bytes = math.prod(shape) * dtype.itemsize
-    return huge_pages.zeros(num_bytes).view(dtype).view(shape)
+    shift = int(part * HUGE_PAGE) // _CACHE_LINE * _CACHE_LINE if num_bytes >= MIN_SHIFTED else 0
+    return huge_pages.zeros(shift + num_bytes)[shift:].view(dtype).view(shape)

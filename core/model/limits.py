@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.contract.config import EngineConfig
@@ -11,9 +12,9 @@ from core.model.loaded_model import LoadedModel
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """Largest step by device, in tokens. Either takes a fraction of a second."""
 
-DEFAULT_MAX_STEP_MS = {"cpu": 100.0, "cuda": None}
+DEFAULT_MAX_STEP_MS = {"cpu": 50.0, "cuda": None}
 """Expected duration of a step with prompts beside decodes. On a CPU the largest step would take
-many times as long as one without prompts."""
+many times as long as one without prompts. Beside slow streams it is longer: see ``StepTime``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,14 @@ def _max_model_len(model: LoadedModel, wanted: int | None) -> int:
     return wanted
 
 
-def max_step_seconds(device: str, config: EngineConfig) -> float | None:
-    """The longest duration that a step should have; None is without limit."""
-    max_step_ms = config.max_step_ms or DEFAULT_MAX_STEP_MS[device]
+def max_step_seconds(
+    device: str, config: EngineConfig, default: Mapping[str, float | None] = DEFAULT_MAX_STEP_MS
+) -> float | None:
+    """The longest duration that a step should have; None is without limit.
+
+    ``default`` has the milliseconds by device.
+    """
+    max_step_ms = config.max_step_ms or default[device]
     return None if max_step_ms is None else max_step_ms / 1000
 
 

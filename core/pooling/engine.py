@@ -26,6 +26,10 @@ FIRST_TOKENS = 256
 """Tokens of the first step, before the duration of any is known. A step may have so many more than
 those measured."""
 
+DEFAULT_MAX_STEP_MS = {"cpu": 100.0, "cuda": None}
+"""Expected duration of a step. Nobody waits for a next token meanwhile, so it is longer than that
+of a step beside streams."""
+
 DEFAULT_BATCHED_TOKENS = {"cpu": 4096, "cuda": 32768}
 
 NOT_FINITE = "The model computed no numbers for this request: its vector is NaN."
@@ -76,7 +80,7 @@ class PoolingEngine:
             runner,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS[device],
-            max_step_seconds=max_step_seconds(device, config),
+            max_step_seconds=max_step_seconds(device, config, DEFAULT_MAX_STEP_MS),
         )
 
     @property
@@ -128,6 +132,10 @@ class PoolingEngine:
             max_rows=len(running),
             num_prompt_tokens=len(request.prompt_token_ids),
         )
+
+    def prepare(self, *, is_idle: bool) -> bool:  # noqa: ARG002 - see SteppingEngine
+        """There is nothing to prepare."""
+        return False
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""

@@ -12,7 +12,7 @@ from core.scheduler.admission import Admission
 from core.scheduler.demand import Demand
 from core.scheduler.output import ScheduledSequence, SchedulerOutput
 from core.scheduler.shares import equal_shares
-from core.scheduler.step_time import StepTime
+from core.scheduler.step_time import StepTime, whole_blocks
 from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
 
@@ -180,10 +180,12 @@ class Scheduler:
 
     def _prefill_chunk(self, num_decodes: int) -> int:
         """Tokens of prompts in a step with ``num_decodes`` running streams."""
-        limit = None
+        limit, size = None, self._kv.block_size
         if self._step_time is not None:
-            limit = self._step_time.prompt_tokens(num_decodes, self._kv.block_size)
-        return self._prefill_chunk_size if limit is None else min(self._prefill_chunk_size, limit)
+            limit = self._step_time.prompt_tokens(num_decodes, size)
+        if limit is None:
+            return self._prefill_chunk_size
+        return min(self._prefill_chunk_size, whole_blocks(limit, size))
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.

@@ -13,15 +13,20 @@ linear where a processor becomes busy, so a step much larger than those measured
 A measured duration counts at most as this many times the expected one: one step that the system
 interrupted changes little."""
 
+MAX_GROWTH_OF_DECODES = 1.25
+"""The same for the duration of a step without prompts. When a prompt comes, threads that read and
+tokenize it interrupt the last steps before, and none is measured until it is computed."""
+
 MAX_OVER_PROPORTION = 1.25
 """Part of a step's duration does not depend on its tokens, so the line may predict that more tokens
 fit than in proportion to the mean step with prompts. At most this many times the tokens in
 proportion are used: the line may be wrong."""
 
-MAX_SLOWDOWN = 2.0
+MAX_SLOWDOWN = 3.0
 """A step with prompts may last this many times a step of the same streams without prompts, if that
-is longer than ``max_seconds``. So prompts get half of the time beside slow streams: with less, a
-prompt of a thousand tokens waits for many seconds, and streams gain little."""
+is longer than ``max_seconds``. So prompts get two thirds of the time beside slow streams: with
+less, their steps have so few tokens that reading the weights takes most of the time, and a prompt
+of a thousand tokens waits for many seconds."""
 
 DECODES_PER_PROMPT_TOKEN = 4
 """Every so many streams of a step add a prompt token to it, however long steps last. A prompt token
@@ -33,6 +38,7 @@ short prompts behind many slow streams would wait for seconds."""
 class _MeanStep:
     """Exponential means of the tokens and the duration of steps of one kind."""
 
+    max_growth: float
     num_tokens: float = 0.0
     seconds: float = 0.0
 
@@ -41,9 +47,17 @@ class _MeanStep:
             self.num_tokens, self.seconds = num_tokens, seconds
             return
         expected = self.seconds * max(1.0, num_tokens / self.num_tokens)
-        seconds = min(seconds, MAX_GROWTH * expected)
+        seconds = min(seconds, self.max_growth * expected)
         self.num_tokens += NEWEST_WEIGHT * (num_tokens - self.num_tokens)
         self.seconds += NEWEST_WEIGHT * (seconds - self.seconds)
+
+
+def whole_blocks(num_tokens: int, block_size: int) -> int:
+    """The most tokens of a chunk for which ``num_tokens`` fit: chunks end with the nearest block.
+
+    Rounding down would leave a third of the time of a step with two or three blocks unused.
+    """
+    return max(num_tokens, (num_tokens + block_size // 2) // block_size * block_size)
 
 
 class StepTime:
@@ -59,8 +73,8 @@ class StepTime:
     def __init__(self, max_seconds: float) -> None:
         """``max_seconds`` is the longest duration that a step should have."""
         self._max_seconds = max_seconds
-        self._decode = _MeanStep()
-        self._prefill = _MeanStep()
+        self._decode = _MeanStep(MAX_GROWTH_OF_DECODES)
+        self._prefill = _MeanStep(MAX_GROWTH)
 
     def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
         """Learn the duration of a step. Every sequence of it computed one token or more."""

@@ -35,6 +35,7 @@ class TinyEngine:
         self.fail_all_crash = None
         self.num_checks = 0
         self.on_check = lambda: None
+        self.on_prepare = lambda _is_idle: False
         self.num_steps = 0
         self.seen = []
         self.aborted = threading.Semaphore(0)
@@ -73,6 +74,9 @@ class TinyEngine:
             if is_over:
                 del self.live[request_id]
         return outputs
+
+    def prepare(self, *, is_idle):
+        return self.on_prepare(is_idle)
 
     def fail_all(self, message):
         if self.fail_all_crash is not None:
@@ -291,6 +295,38 @@ def test_an_idle_thread_does_not_poll():
     assert engine.num_checks <= 2 * 100 + 2
     assert len(core._wake.timeouts) <= engine.num_checks
     assert set(core._wake.timeouts) == {None}
+
+
+def test_an_idle_thread_prepares_until_there_is_no_more_or_a_command_comes():
+    engine = TinyEngine()
+    left = threading.Semaphore(3)
+    is_done, prepared = threading.Event(), []
+
+    def prepare(is_idle):
+        prepared.append((len(engine.live), is_idle))
+        has_more = left.acquire(blocking=False)
+        if not has_more:
+            is_done.set()
+        return has_more
+
+    engine.on_prepare = prepare
+    with core_thread(engine) as (core, listener):
+        assert is_done.wait(PATIENCE)
+        assert prepared == [(0, True)] * 4
+        engine.on_prepare = lambda _is_idle: True  # it has no end
+        core.submit(add("first"))
+        listener.wait_for_ends("first")
+
+
+def test_a_little_is_prepared_after_each_step():
+    engine = TinyEngine()
+    with core_thread(engine, start=False) as (core, listener):
+        prepared = []
+        engine.on_prepare = lambda is_idle: prepared.append((engine.num_steps, is_idle))
+        core.submit(add("first", 3))
+        core.start()
+        listener.wait_for_ends("first")
+    assert prepared[:3] == [(1, False), (2, False), (3, False)]
 
 
 def test_submit_does_not_wait_for_a_step():

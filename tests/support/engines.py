@@ -150,6 +150,9 @@ class GatedEngine:
         self._notify()
         return list(outputs)
 
+    def prepare(self, *, is_idle: bool) -> bool:
+        return False
+
     def fail_all(self, message: str) -> list[StepOutput]:
         live, self.live = self.live, {}
         return [StepOutput(request_id=request_id, error=message) for request_id in live]
@@ -194,6 +197,9 @@ class AnsweringEngine:
         outputs = [pending.pop(0) for pending in self._live.values() if pending]
         self._live = {key: pending for key, pending in self._live.items() if pending}
         return outputs
+
+    def prepare(self, *, is_idle: bool) -> bool:
+        return False
 
     def fail_all(self, message: str) -> list[StepOutput]:
         live, self._live = self._live, {}

@@ -15,6 +15,9 @@ from tests.support.steps import Steps
 
 LEAST = 16
 
+HALF_A_BLOCK = 8
+"""Chunks end with a block, the nearest one."""
+
 
 def test_without_a_measured_step_nothing_is_known():
     assert StepTime(0.1).prompt_tokens(1, LEAST) is None
@@ -59,6 +62,14 @@ def test_one_interrupted_step_changes_little():
     assert step_time.prompt_tokens(8, LEAST) in range(72, 87)
 
 
+def test_steps_that_the_arrival_of_a_prompt_interrupts_do_not_lengthen_its_steps():
+    step_time = StepTime(0.05)
+    step_time.observe(53, 9, 0.034)
+    for seconds in (0.0107, 0.0107, 0.0238, 0.0281, 0.0217):
+        step_time.observe(8, 8, seconds)
+    assert step_time.prompt_tokens(8, LEAST) in range(75, 90)  # 50 ms; 98 tokens took 66
+
+
 def test_tokens_that_cost_nothing_yet_are_not_the_last_word():
     """Reading the weights hides the cost of a few tokens: 17 take as long as one."""
     step_time = StepTime(0.1)
@@ -67,12 +78,12 @@ def test_tokens_that_cost_nothing_yet_are_not_the_last_word():
     assert step_time.prompt_tokens(1, LEAST) in range(2 * LEAST, 2 * LEAST + 2)
 
 
-@pytest.mark.parametrize(("least", "num_tokens"), [(4, 155), (100, 165)])
+@pytest.mark.parametrize(("least", "num_tokens"), [(4, 177), (100, 179)])
 def test_a_flat_line_is_used_up_to_a_quarter_over_proportion(least, num_tokens):
-    """99 tokens more took 30 ms more, so the line has 166 tokens."""
+    """99 tokens more took 37 ms more, so the line has 180 tokens."""
     step_time = StepTime(0.1)
-    step_time.observe(1, 1, 0.05)
-    step_time.observe(100, 2, 0.08)  # in proportion 125 tokens fit
+    step_time.observe(1, 1, 0.033)
+    step_time.observe(100, 2, 0.07)  # in proportion 142 tokens fit
     assert step_time.prompt_tokens(1, least) == num_tokens, "or the least chunk more than before"
 
 
@@ -92,7 +103,7 @@ def test_any_linear_machine_is_kept_to_the_bound(base, per_token, first, num_str
     observe(num_streams, num_streams)
     for _ in range(30):
         observe(num_streams + max(step_time.prompt_tokens(num_streams, 1), 2), num_streams + 1)
-    slow = 2 * (base + per_token * num_streams)
+    slow = 3 * (base + per_token * num_streams)
     fitting = (max(0.1, slow) - base) / per_token - num_streams
     if fitting > 2:
         assert step_time.prompt_tokens(num_streams, 1) == pytest.approx(fitting, rel=0.1, abs=2)
@@ -136,8 +147,8 @@ def run(machine: Machine, length: int = 900, **limits: int) -> list[tuple[int, f
 @pytest.mark.parametrize("per_token", [0.0005, 0.001, 0.003])
 def test_the_worst_step_beside_streams_is_the_same_on_any_machine(per_token):
     found = run(linear(0.01, per_token))
-    assert max(seconds for _, seconds in found) <= 0.1
-    assert max(seconds for _, seconds in found) >= 0.08 - 16 * per_token  # chunks end with a block
+    assert max(seconds for _, seconds in found) <= 0.1 + HALF_A_BLOCK * per_token
+    assert max(seconds for _, seconds in found) >= 0.08 - HALF_A_BLOCK * per_token
 
 
 @pytest.mark.parametrize(
@@ -152,20 +163,21 @@ def test_the_worst_step_beside_streams_is_the_same_on_any_machine(per_token):
 )
 def test_a_machine_that_is_not_linear_exceeds_the_bound_by_less_than_a_half(machine):
     found = run(machine)
-    assert max(seconds for _, seconds in found) < 0.15
+    bound = max(0.1, 3 * machine(8))
+    assert max(seconds for _, seconds in found) < 1.5 * bound
     settled = [seconds for num_tokens, seconds in found[len(found) // 2 : -1]]
-    assert sum(settled) / len(settled) <= 0.11
+    assert sum(settled) / len(settled) <= 1.15 * bound
 
 
 @pytest.mark.parametrize(
     ("base", "per_token", "alone"),
     [(0.03, 0.006, 0.078), (0.038, 0.0085, 0.106), (0.35, 0.02, 0.51), (0.09, 0.001, 0.098)],
 )
-def test_beside_slow_streams_a_step_takes_at_most_twice_as_long(base, per_token, alone):
+def test_beside_slow_streams_a_step_takes_at_most_three_times_as_long(base, per_token, alone):
     found = run(linear(base, per_token))
-    assert max(seconds for _, seconds in found) <= 2.05 * alone
+    assert max(seconds for _, seconds in found) <= 3 * alone + HALF_A_BLOCK * per_token
     settled = [seconds for _, seconds in found[len(found) // 2 : -1]]
-    assert sum(settled) / len(settled) >= 1.6 * alone, "prompts get half of the time"
+    assert sum(settled) / len(settled) >= 2.4 * alone, "prompts get two thirds of the time"
 
 
 def test_the_chunk_size_is_the_ceiling():
@@ -188,7 +200,7 @@ def test_many_slow_streams_leave_a_quarter_of_their_tokens_to_prompts():
 
 
 def test_prompts_beside_many_streams_get_what_a_longer_step_allows():
-    """Steps of 64 streams take 114 ms without prompts, and may take twice as long with them."""
+    """Steps of 64 streams take 114 ms without prompts; with them, three times as long."""
     step_time = StepTime(0.1)
 
     def observe(num_tokens: int, num_sequences: int) -> None:
@@ -198,7 +210,7 @@ def test_prompts_beside_many_streams_get_what_a_longer_step_allows():
     for _ in range(10):
         num_tokens = step_time.prompt_tokens(64, LEAST)
         observe(64 + num_tokens, 65)
-    assert num_tokens in range(110, 116)
+    assert num_tokens in range(224, 232)
 
 
 def test_a_step_without_prompts_is_not_needed_to_know_how_long_it_takes():

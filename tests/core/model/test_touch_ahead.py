@@ -1,0 +1,117 @@
+"""Memory of the KV cache is taken before blocks are used, a huge page at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.contract.messages import EngineRequest
+from core.contract.params import SamplingParams
+from core.kv.manager import KVCacheManager
+from core.kv.storage import KVStorage
+from core.layer_spec import LayerSpec
+from core.memory_ahead import HUGE_PAGE
+from core.model.touch_ahead import TouchAhead
+from core.sequence import Sequence
+
+PAGEMAP = Path("/proc/self/pagemap")
+
+BLOCK = 16
+
+pytestmark = pytest.mark.skipif(not PAGEMAP.exists(), reason="needs Linux' /proc")
+
+
+class Cache:
+    """32 blocks have a huge page of each of four tensors, of which each has 16."""
+
+    def __init__(self, num_bytes: int) -> None:
+        layers = [LayerSpec(8, 8, 256, 256, 1.0, None)] * 2
+        self.storage = KVStorage(
+            layers, num_blocks=512, block_size=BLOCK, dtype=torch.bfloat16, device=CPU
+        )
+        self.kv = KVCacheManager(512, BLOCK, enable_prefix_caching=False)
+        self.ahead = TouchAhead([self.storage], self.kv, num_bytes=num_bytes)
+
+    def use(self, num_blocks: int) -> Sequence:
+        """Allocate blocks to a sequence."""
+        request = EngineRequest(
+            request_id="long",
+            prompt_token_ids=(0,) * (num_blocks * BLOCK),
+            params=SamplingParams(max_tokens=1),
+        )
+        sequence = Sequence(request, seed=0)
+        assert self.kv.allocate(sequence)
+        return sequence
+
+    def prepare(self, *, is_idle: bool = True) -> int:
+        """Prepare until there is nothing more to do; returns the number of pages."""
+        number = 0
+        while self.ahead.advance(is_idle=is_idle):
+            number += 1
+            assert number <= 100
+        return number
+
+    def is_resident(self, block: int) -> bool:
+        """Whether all memory of a block is there."""
+        return all(
+            _is_resident(tensor[block].data_ptr())
+            and _is_resident(tensor[block + 1].data_ptr() - 1)
+            for tensor in self.storage.tensors
+        )
+
+
+CPU = torch.device("cpu")
+
+
+def _is_resident(address: int) -> bool:
+    """Whether the system has backed this address with memory."""
+    with PAGEMAP.open("rb") as file:
+        file.seek(address // 4096 * 8)
+        return bool(int.from_bytes(file.read(8), "little") >> 63)
+
+
+def test_the_blocks_after_those_in_use_have_memory_before_they_are_used():
+    cache = Cache(num_bytes=64 * 4 * (HUGE_PAGE // 32))
+    cache.prepare()
+    assert all(cache.is_resident(block) for block in range(33, 63))
+    assert not cache.is_resident(100)
+    cache.use(50)
+    cache.prepare()
+    assert all(cache.is_resident(block) for block in range(33, 113))
+    assert not cache.is_resident(150)
+
+
+def test_what_is_in_the_cache_stays():
+    cache = Cache(num_bytes=1 << 30)
+    for tensor in cache.storage.tensors:
+        tensor.fill_(3.0)
+    assert cache.prepare() == 4 * 16
+    assert all((tensor == 3.0).all() for tensor in cache.storage.tensors)
+
+
+def test_pages_in_use_are_not_touched_again():
+    cache = Cache(num_bytes=4 * HUGE_PAGE)
+    cache.use(400)
+    assert cache.prepare() <= 8
+
+
+def test_blocks_that_are_used_again_need_no_memory():
+    cache = Cache(num_bytes=4 * HUGE_PAGE)
+    sequence = cache.use(100)
+    cache.prepare()
+    cache.kv.free(sequence)
+    cache.use(100)
+    assert cache.prepare() == 0
+
+
+def test_a_busy_engine_takes_memory_when_half_of_it_is_used():
+    cache = Cache(num_bytes=4 * 4 * HUGE_PAGE)
+    cache.prepare()
+    cache.use(50)
+    assert cache.prepare(is_idle=False) == 0
+    cache.use(50)
+    assert cache.prepare(is_idle=False) > 0
+    assert all(cache.is_resident(block) for block in range(33, 163))
+    assert cache.prepare() > 0
