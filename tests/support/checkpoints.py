@@ -57,9 +57,14 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 @functools.cache
 def tiny_model(family: str) -> torch.nn.Module:
     """A model of this family with fixed random weights, wide enough that ties do not happen."""
+    return random_model(CONFIGS[family]())
+
+
+def random_model(config: PretrainedConfig) -> torch.nn.Module:
+    """A model with the random weights of ``tiny_model``."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = AutoModelForCausalLM.from_config(CONFIGS[family]())
+        model = AutoModelForCausalLM.from_config(config)
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.15)

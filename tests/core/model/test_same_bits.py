@@ -12,7 +12,7 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.messages import EngineRequest, StepOutput
 from core.engine import Engine
 from core.kernels.cpu.library import kernels
-from tests.support.checkpoints import VOCAB_SIZE, tiny_model
+from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, random_model, tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, shared_mixture
 from tests.support.tiny_engine import request, run
@@ -122,3 +122,21 @@ def test_one_hash_for_all_settings(
         torch.set_num_threads(threads)
     for hashes in found.values():
         assert len(hashes) == 1, list(hashes.values())
+
+
+@each("weights", [INT4, INT8])
+def test_threads_that_share_the_work_on_a_row(weights: tuple[str, str], tmp_path: Path) -> None:
+    """The model is so large that a single token is computed by all threads."""
+    config = CONFIGS["qwen3"]()
+    config.hidden_size, config.intermediate_size = 256, 768
+    random_model(config).save_pretrained(tmp_path)
+    byte_level(VOCAB_SIZE).save_pretrained(tmp_path)
+    threads, hashes = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 5):
+            made = engine(str(tmp_path), weights, threads=count)
+            torch.set_num_threads(count)
+            hashes.append(digest(run(made, [subject("subject", seed=None)])["subject"]))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(set(hashes)) == 1

@@ -145,11 +145,17 @@ struct BlockRows {
   }
 };
 
+// Round whole tiles of a row: those of `part` of `parts`.
 template <class T>
-void prepare_bytes(const Job& job, int64_t row, char* prepared) {
+void prepare_bytes(const Job& job, int64_t row, char* prepared, int64_t part, int64_t parts) {
   ByteRows x = BlockRows<T>(job).at(prepared).from(row);
-  round_to_bytes<T>(job.x + row * job.ldx, job.K, (int8_t*)x.codes, (float*)x.factors, (int16_t*)x.sums);
-  if constexpr (has_digits<T>()) split_sums(x.sums, job.K / T::SUM_RUN, (uint16_t*)x.digits);
+  int64_t tiles = (job.K + TILE - 1) / TILE;
+  int64_t first = tiles * part / parts * TILE, last = std::min(tiles * (part + 1) / parts * TILE, job.K);
+  const int16_t* sums = x.sums + first / T::SUM_RUN;
+  round_to_bytes<T>(job.x + row * job.ldx + first, last - first, (int8_t*)x.codes + first,
+                    (float*)x.factors + first / T::X_RUN * 2, (int16_t*)sums);
+  if constexpr (has_digits<T>())
+    split_sums(sums, (last - first) / T::SUM_RUN, (uint16_t*)x.digits + first / TILE * SUM_DIGITS);
 }
 
 template <class T>

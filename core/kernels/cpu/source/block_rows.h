@@ -38,26 +38,34 @@ struct ByteRows {
   }
 };
 
+// Round a run of `length` values, a multiple of T::SUM_RUN.
+template <class T>
+ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors, int16_t* sums) {
+  Range range(x, 0, length);
+  float factor = range.template factor<127>();
+  int32_t total = 0;
+  for (int64_t k = 0; k < length;) {
+    vi own = vi{};
+    for (int64_t end = k + T::SUM_RUN; k < end; k += W) {
+      vi values = nearest(load(x + k) * factor) << 24 >> 24;  // NaN is no byte
+      *(vb_w_u*)(codes + k) = __builtin_convertvector(values, vb_w_u);
+      own += values;
+    }
+    *sums = (int16_t)sum(__builtin_convertvector(own, vf));  // exact: the numbers are small
+    total += *sums++;
+  }
+  factors[0] = range.template scale<127>();
+  factors[1] = factors[0] * (float)total;
+}
+
 // Round a row: x[k] is close to codes[k] * factors[k / T::X_RUN * 2], with codes[k] from -127 to 127. K is a multiple of
 // T::SUM_RUN. A run with NaN or infinity gets factors of NaN.
 template <class T>
 void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums) {
-  for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2) {
-    int64_t last = std::min(first + T::X_RUN, K);
-    Range range(x, first, last);
-    float factor = range.template factor<127>();
-    for (int64_t k = first; k < last; k += W)
-      *(vb_w_u*)(codes + k) = __builtin_convertvector(nearest(load(x + k) * factor), vb_w_u);
-    int32_t total = 0;
-    for (int64_t k = first; k < last; k += T::SUM_RUN) {
-      int32_t own = 0;
-      for (int64_t j = 0; j < T::SUM_RUN; j++) own += codes[k + j];
-      *sums++ = (int16_t)own;
-      total += own;
-    }
-    factors[0] = range.template scale<127>();
-    factors[1] = factors[0] * (float)total;
-  }
+  int64_t k = 0;
+  for (; k + T::X_RUN <= K; k += T::X_RUN, factors += 2, sums += T::X_RUN / T::SUM_RUN)
+    round_run<T>(x + k, T::X_RUN, codes + k, factors, sums);
+  if (k < K) round_run<T>(x + k, K - k, codes + k, factors, sums);
 }
 
 // Write the digits of `count` sums, a multiple of 8.

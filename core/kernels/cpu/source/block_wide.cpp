@@ -16,12 +16,19 @@ int64_t prepared_block_bytes(const Job& job) {
   return with_block_type(job.format, [&](auto type) { return BlockRows<decltype(type)>(job).bytes(); });
 }
 
-void prepare_block_row(const Job& job, int64_t row, char* prepared) {
-  with_block_type(job.format, [&](auto type) { prepare_bytes<decltype(type)>(job, row, prepared); });
+void prepare_block_row(const Job& job, int64_t row, char* prepared, int64_t part, int64_t parts) {
+  with_block_type(job.format, [&](auto type) { prepare_bytes<decltype(type)>(job, row, prepared, part, parts); });
 }
 
 void block_product_stage(team::Member& member, const Job& job, const char* prepared) {
   multiply(member, job, nullptr, prepared);
+}
+
+void expect_block_product(team::Member& member, const Job& job, const char* prepared) {
+  with_block_type(job.format, [&](auto type) {
+    using T = decltype(type);
+    read_own_weights(member, BlockProduct<T>(job, BlockRows<T>(job).at(prepared), member.size));
+  });
 }
 
 void grouped_block_stage(team::Member& member, const Job& all, const Groups& groups, const char* prepared) {

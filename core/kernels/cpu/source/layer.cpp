@@ -29,8 +29,9 @@ struct Products {
     }
   }
 
-  void prepare(int64_t t, char* prepared) const {
-    for (int i = 0; i < count; i++) prepare_row(jobs[i], t, prepared + starts[i]);
+  // The part of a row that thread `part` of `parts` prepares.
+  void prepare(int64_t t, char* prepared, int64_t part = 0, int64_t parts = 1) const {
+    for (int i = 0; i < count; i++) prepare_row(jobs[i], t, prepared + starts[i], part, parts);
   }
 
   // Let the products write their result where `next` has its rows prepared. Returns whether that is possible.
@@ -46,27 +47,41 @@ struct Products {
     return true;
   }
 
-  void stages(team::Member& member, const char* prepared) const {
-    for (int i = 0; i < count; i++) product_stage(member, jobs[i], prepared + starts[i]);
+  // `next` is the matrix of the products that follow, or null.
+  void stages(team::Member& member, const char* prepared, const Matrix* next) const {
+    for (int i = 0; i < count; i++) {
+      if (i + 1 < count) expect_product(member, jobs[i + 1], prepared);
+      else if (next) expect_product(member, job_of(*next, nullptr, jobs[i].M, nullptr, 0), prepared);
+      product_stage(member, jobs[i], prepared + starts[i]);
+    }
   }
 };
 
 // A layer in a step, as one thread of the team computes it.
 class Layer {
  public:
-  // `ends`: see mixture_stages.
-  Layer(team::Member& member, const LayerCall& call, int64_t* ends, char* prepared)
-      : member_(member), c_(call), s_(*call.step), hidden_(call.projections.num_columns), ends_(ends),
+  // `next` is the matrix of the products after the layer, or null. `ends`: see mixture_stages.
+  Layer(team::Member& member, const LayerCall& call, const Matrix* next, int64_t* ends, char* prepared)
+      : member_(member), c_(call), next_(next), s_(*call.step), hidden_(call.projections.num_columns), ends_(ends),
         prepared_(prepared) {}
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
     Products products(c_.projections, s_.normed, s_.num_tokens, s_.projected);
+    expect_product(member_, products.jobs[0], prepared_);
     norm_and_prepare(c_.first_norm, s_.x, products);
-    products.stages(member_, prepared_);
+    products.stages(member_, prepared_, &c_.output);
     if (!s_.query && !attention) return;
+    if (s_.query && s_.num_tokens <= FEW_ROWS) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
+      if (part == 0) return finish_queries(t);
+      finish_keys(t);
+      if (attention) write_to_cache(*attention, t, t + 1);
+    });
     runs_stage(member_, s_.num_tokens, [&](int64_t first, int64_t last) {
-      for (int64_t t = first; s_.query && t < last; t++) finish_heads(t);
+      for (int64_t t = first; s_.query && t < last; t++) {
+        finish_queries(t);
+        finish_keys(t);
+      }
       if (attention) write_to_cache(*attention, first, last);
     });
   }
@@ -77,15 +92,15 @@ class Layer {
   void end() {
     Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
-    output.stages(member_, prepared_);
+    output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
     if (c_.mixture) return end_mixture();
     Products up(c_.up, s_.normed, s_.num_tokens, s_.inner), down(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden);
     char* inner = prepared_ + up.bytes;
     bool is_prepared = up.write_for(down, inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
-    up.stages(member_, prepared_);
+    up.stages(member_, prepared_, &c_.down);
     if (!is_prepared) prepare_rows(down, inner);
-    down.stages(member_, inner);
+    down.stages(member_, inner, next_);
   }
 
   // `constant` with the queries, keys and values of `begin`, whose result is what `end` multiplies.
@@ -114,6 +129,7 @@ class Layer {
  private:
   team::Member& member_;
   const LayerCall& c_;
+  const Matrix* next_;
   const LayerStep& s_;
   int64_t hidden_;
   int64_t* ends_;
@@ -138,16 +154,28 @@ class Layer {
     });
   }
 
-  void prepare_rows(const Products& products, char* prepared) {
-    if (products.bytes) tokens([&](int64_t t) { products.prepare(t, prepared); });
+  // f(token, part) for each part of a token: of few tokens, each thread has a part that it has mostly computed itself.
+  template <class F>
+  void parts_of_tokens(int64_t parts, F f) {
+    member_.stage(s_.num_tokens * parts, [&](int64_t i, int64_t) { f(i % s_.num_tokens, i / s_.num_tokens); });
   }
 
-  // Apply norms and RoPE to the queries and keys of a token.
-  void finish_heads(int64_t t) {
-    const float* x = s_.projected + t * width_of(c_.projections);
-    int64_t num_query = c_.num_heads * c_.head_dim, num_key = c_.num_kv_heads * c_.head_dim;
-    finish_heads(t, c_.query_norm, c_.num_heads, x, s_.query + t * num_query);
-    finish_heads(t, c_.key_norm, c_.num_kv_heads, x + num_query, s_.key + t * num_key);
+  void prepare_rows(const Products& products, char* prepared) {
+    if (!products.bytes) return;
+    int64_t parts = s_.num_tokens <= FEW_ROWS ? member_.size : 1;
+    parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
+  }
+
+  // Apply norms and RoPE to the queries of a token, and to its keys.
+  void finish_queries(int64_t t) {
+    int64_t n = c_.num_heads * c_.head_dim;
+    finish_heads(t, c_.query_norm, c_.num_heads, s_.projected + t * width_of(c_.projections), s_.query + t * n);
+  }
+
+  void finish_keys(int64_t t) {
+    int64_t n = c_.num_kv_heads * c_.head_dim;
+    const float* x = s_.projected + t * width_of(c_.projections) + c_.num_heads * c_.head_dim;
+    finish_heads(t, c_.key_norm, c_.num_kv_heads, x, s_.key + t * n);
   }
 
   void finish_heads(int64_t t, const Norm& norm, int64_t heads, const float* x, float* y) {
@@ -189,7 +217,10 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
   char* prepared = scratch.take<char>(bytes);
   auto body = [&](team::Member& member) {
     if (model) before_layers(member, *model);
-    for (int64_t i = 0; i < count; i++) f(Layer(member, *calls[i], ends + i * num_experts, prepared), i);
+    for (int64_t i = 0; i < count; i++) {
+      const Matrix* next = i + 1 < count ? &calls[i + 1]->projections : model ? &model->head : nullptr;
+      f(Layer(member, *calls[i], next, ends + i * num_experts, prepared), i);
+    }
     if (model) after_layers(member, *model, prepared);
   };
   team::run(work <= SMALL_PRODUCT, body, lent);

@@ -67,8 +67,9 @@ int64_t prepared_bytes(const Job& job) {
   return with_layout(job.format, [&](auto layout) { return Prepared<decltype(layout)>(job).bytes(); });
 }
 
-void prepare_row(const Job& job, int64_t row, char* prepared) {
-  if (is_in_blocks(job.format)) return prepare_block_row(job, row, prepared);
+void prepare_row(const Job& job, int64_t row, char* prepared, int64_t part, int64_t parts) {
+  if (is_in_blocks(job.format)) return prepare_block_row(job, row, prepared, part, parts);
+  if (part > 0) return;  // these are converted at once
   with_layout(job.format, [&](auto layout) {
     using P = decltype(layout);
     if constexpr (!Prepared<P>::IS_X) {
@@ -104,6 +105,18 @@ void product_stage(team::Member& member, const Job& job, const char* prepared) {
       typename T::Session session;
       (void)session;
       member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
+    });
+  });
+}
+
+void expect_product(team::Member& member, const Job& job, const char* prepared) {
+  if (job.M == 0 || job.M > FEW_ROWS || member.size == 1) return;
+  if (is_in_blocks(job.format)) return expect_block_product(member, job, prepared);
+  with_layout(job.format, [&](auto layout) {
+    using P = decltype(layout);
+    with_product<P>([&](auto* kind) {
+      using T = std::remove_pointer_t<decltype(kind)>;
+      read_own_weights(member, T(job, Prepared<P>(job).rows(job, prepared), member.size));
     });
   });
 }

@@ -21,8 +21,11 @@ struct Job {
 // Bytes for the rows of x in the form that the product multiplies; 0 if that is float32.
 int64_t prepared_bytes(const Job& job);
 
-// Convert a row of x. `prepared` is aligned to a cache line.
-void prepare_row(const Job& job, int64_t row, char* prepared);
+// Products of up to so many rows take as long as reading the weights.
+constexpr int64_t FEW_ROWS = 4;
+
+// Convert a row of x, or the part of it that is `part` of `parts`. `prepared` is aligned to a cache line.
+void prepare_row(const Job& job, int64_t row, char* prepared, int64_t part = 0, int64_t parts = 1);
 
 // Where a row of x is prepared in bfloat16, and in `stride` the values from a row to the next. Who writes all rows there
 // need not call prepare_row. Null if rows are prepared in another form.
@@ -30,6 +33,10 @@ uint16_t* rounded_rows(const Job& job, char* prepared, int64_t& stride);
 
 // Compute the product. All rows must have been prepared in earlier stages.
 void product_stage(team::Member& member, const Job& job, const char* prepared);
+
+// Let a thread that waits, from now on, read the weights that it multiplies first in this product, if that has few rows:
+// then it takes as long as reading them. `prepared` may have any content.
+void expect_product(team::Member& member, const Job& job, const char* prepared);
 
 // Matrices of one shape that follow each other in memory. Each is multiplied with its own rows of x, which are sorted
 // by matrix: those of matrix i end before ends[i].

@@ -21,6 +21,15 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
   return v;
 }
 
+// Let a thread that waits read the weights of its run of tiles, as many as its second-level cache holds beside the rest.
+template <class T>
+void read_own_weights(team::Member& member, const T& product) {
+  constexpr int64_t MOST = 512 << 10;
+  auto panel = [&](int later) { return std::min(member.first_tile(product.num_groups, later) * product.group, product.num_panels); };
+  int64_t first = panel(0), bytes = (panel(1) - first) * product.panel_bytes;
+  member.read_while_waiting(product.job.weight + first * product.panel_bytes, std::min(bytes, MOST));
+}
+
 // Whether whole vectors of a result can be written past the caches.
 inline bool can_stream(const Job& job) {
   return !job.rounded && (uintptr_t)job.y % 64 == 0 && job.ldy * sizeof(float) % 64 == 0;

@@ -20,7 +20,7 @@ struct Range {
       most = max(most, max(v, -v));
     }
     highest = largest(most);
-    odd = sum(none);
+    odd = any(none != none) ? std::numeric_limits<float>::quiet_NaN() : 0;
     for (; k < last; k++) {
       odd += x[k] * 0;
       highest = std::max(highest, std::fabs(x[k]));

@@ -1,6 +1,8 @@
 // Teams of threads that come when they like. See test_team.py.
 #include "team.h"
 
+#include <sys/mman.h>
+
 #include <thread>
 #include <vector>
 
@@ -80,6 +82,31 @@ EXPORT bool keeps_runs(int size, int64_t count) {
     });
   });
   return is_kept;
+}
+
+// One of two threads waits for a tile, which ends when the other has read `count` pages ahead. Returns how many of these
+// and of the page behind them were read; count - 1 at most if it took too long.
+EXPORT int64_t pages_read_while_waiting(int64_t count) {
+  using Clock = std::chrono::steady_clock;
+  int64_t page = sysconf(_SC_PAGESIZE), size = (count + 1) * page;
+  char* memory = (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(memory, size, MADV_NOHUGEPAGE);
+  auto num_read = [&](int64_t pages) {
+    std::vector<unsigned char> is_there(pages);
+    mincore(memory, pages * page, is_there.data());
+    return std::count_if(is_there.begin(), is_there.end(), [](unsigned char c) { return c & 1; });
+  };
+  team::Shared shared;
+  auto end = Clock::now() + std::chrono::seconds(60);
+  on_threads(shared, 2, [&](team::Member& member) {
+    member.read_while_waiting(memory, count * page);
+    member.stage(1, [&](int64_t, int64_t) {
+      while (num_read(count) < count && Clock::now() < end) std::this_thread::yield();
+    });
+  });
+  int64_t found = num_read(count + 1);
+  munmap(memory, size);
+  return found;
 }
 
 // Writes the order in which a thread takes from others, with nodes whose threads end at `ends`.

@@ -30,6 +30,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.microseconds_without_core.restype = ctypes.c_int64
     library.microseconds_without_core.argtypes = (ctypes.c_int64, ctypes.c_int64)
     library.microseconds_until_the_last_thread.restype = ctypes.c_int64
+    library.pages_read_while_waiting.restype = ctypes.c_int64
+    library.pages_read_while_waiting.argtypes = (ctypes.c_int64,)
     library.keeps_runs.restype = ctypes.c_bool
     library.keeps_runs.argtypes = (ctypes.c_int, ctypes.c_int64)
     return library
@@ -49,6 +51,11 @@ def test_a_tile_is_computed_once_and_after_all_of_the_stage_before(
 def test_a_thread_that_comes_late_delays_nobody(library: ctypes.CDLL) -> None:
     """The others pass all stages without it, or this test does not end."""
     assert library.tiles_of_a_late_thread(3, 50) == 0
+
+
+def test_a_thread_that_waits_reads_ahead(library: ctypes.CDLL) -> None:
+    """All that it was told, and nothing behind it."""
+    assert library.pages_read_while_waiting(64) == 64
 
 
 @each("count", (5, 64))
