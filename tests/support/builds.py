@@ -9,10 +9,14 @@ from core.kernels.cpu.library import Kernels, kernels, load
 BUILDS: dict[str, tuple[str, ...]] = {
     "this CPU": (),
     "128 bits": ("-DROSE_WIDTH=4", "-O1"),
-    "512 bits, bfloat16 in pairs": ("-DROSE_WIDTH=16", "-DROSE_EMULATE_DOT", "-O1"),
+    "512 bits, pairs and bytes": (
+        *("-DROSE_WIDTH=16", "-O1"),
+        *("-DROSE_EMULATE_DOT", "-DROSE_EMULATE_BYTES"),
+    ),
 }
 """Flags of each build; less optimisation compiles faster. The compiler splits wide vectors for this
-CPU. The AVX512-BF16 instruction has no such equivalent and is emulated."""
+CPU. Instructions that multiply pairs of bfloat16 or four bytes have no such equivalent and are
+emulated."""
 
 _CPU = Path("/proc/cpuinfo")
 

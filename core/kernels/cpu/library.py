@@ -23,6 +23,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_rounds_activations": (c_int,),
     "rose_activation_levels": (c_int,),
     "rose_activation_columns": (c_int,),
+    "rose_rotate": (c_int, c_void_p, c_int64, c_int64, c_void_p),
     "rose_pack_rows": (c_int, c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p),
     "rose_unpack_rows": (c_int, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     "rose_block_values": (c_int,),
@@ -127,6 +128,7 @@ class Kernels:
         self._rounds_activations: Callable[[int], int] = library.rose_rounds_activations
         self._activation_levels: Callable[[int], int] = library.rose_activation_levels
         self._activation_columns: Callable[[int], int] = library.rose_activation_columns
+        self._rotate: Function = library.rose_rotate
         self._norm: Function = library.rose_norm
         self._rotary: Function = library.rose_rotary
 
@@ -149,6 +151,17 @@ class Kernels:
         input is not rounded to integers.
         """
         return self._activation_levels(fmt), self._activation_columns(fmt)
+
+    def rotated(self, fmt: int, x: torch.Tensor) -> torch.Tensor:
+        """Rows ``[n, k]`` as ``linear`` rounds them, beside weights of this format.
+
+        They are float32. It is an orthogonal transform where int8 weights meet activations of 8
+        bits; see source/rotate.h. Elsewhere it is ``x``.
+        """
+        assert x.is_contiguous(), x.stride()
+        y = torch.empty_like(x)
+        self._rotate(fmt, x.data_ptr(), *x.shape, y.data_ptr())
+        return y
 
     def norm(
         self,

@@ -107,28 +107,6 @@ ROSE_INLINE vu look_up(vu codes) {
 #endif
 }
 
-// Per lane: acc + sum over i < 4 of byte i of w, unsigned and of BITS bits, times byte i of x, signed and not -128.
-template <int BITS>
-ROSE_INLINE vi dot_bytes(vi acc, vu w, uint32_t x) {
-#if defined(__AVX512VNNI__) && ROSE_WIDTH == 16
-  return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32((int)x));
-#elif defined(__AVXVNNI__) && ROSE_WIDTH == 8
-  return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, _mm256_set1_epi32((int)x));
-#else
-#if defined(__AVX512BW__) && ROSE_WIDTH == 16
-  if constexpr (BITS < 8)  // pairs of larger products do not fit in 16 bits
-    return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, _mm512_set1_epi32((int)x)), _mm512_set1_epi16(1));
-#elif defined(__AVX2__) && ROSE_WIDTH == 8
-  if constexpr (BITS < 8)
-    return acc + (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32((int)x)), _mm256_set1_epi16(1));
-#endif
-  vs even = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)x & 0xffff) | (uint32_t)(int8_t)(x >> 16) << 16));
-  vs odd = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)(x >> 8) & 0xffff) | (uint32_t)(int8_t)(x >> 24) << 16));
-  acc = dot_int16(acc, even, (vs)(w & 0x00ff00ffu));
-  return dot_int16(acc, odd, (vs)(w >> 8 & 0x00ff00ffu));
-#endif
-}
-
 // W signed bytes as int32.
 ROSE_INLINE vi load_bytes(const char* p) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16

@@ -24,7 +24,7 @@ struct Prepared {
   using Value = typename P::Activation;
   int64_t stride, num_scales, M;
   explicit Prepared(const Job& job)
-      : num_scales(P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED), M(job.M) {
+      : num_scales(P::SUMMED == ALL ? 0 : (job.K + P::SUMMED - 1) / P::SUMMED * (IS_ROTATED<P> ? 2 : 1)), M(job.M) {
     constexpr int64_t LINE = 64 / sizeof(Value);
     // an odd number of cache lines, so that rows are in different cache sets
     stride = ((steps_of<P>(job.K) * P::PARTS + LINE - 1) / LINE | 1) * LINE;
@@ -147,6 +147,15 @@ ROSE_EXPORT int64_t rose_activation_levels(int format) {
 ROSE_EXPORT int64_t rose_activation_columns(int format) {
   return with_layout(format, [](auto layout) -> int64_t {
     return decltype(layout)::SUMMED == ALL ? 0 : decltype(layout)::SUMMED;
+  });
+}
+
+// y = rows of K values as they are before they are rounded, beside weights of this format: rotated, or x itself.
+ROSE_EXPORT void rose_rotate(int format, const float* x, int64_t count, int64_t K, float* y) {
+  with_layout(format, [&](auto layout) {
+    for (int64_t i = 0; i < count; i++, x += K, y += K)
+      if constexpr (IS_ROTATED<decltype(layout)>) rotate(x, K, y);
+      else std::copy_n(x, K, y);
   });
 }
 

@@ -16,6 +16,10 @@ struct Rows {
   const float* scales;
   int64_t lds;
   Rows from(int64_t row) const { return {x + row * ldx, ldx, scales + row * lds, lds}; }
+  // What the sums of a run start at, if IS_ROTATED: numbers behind the scales.
+  ROSE_INLINE_MEMBER int32_t start(int64_t row, int64_t run) const {
+    return ((const int32_t*)scales)[row * lds + lds / 2 + run];
+  }
 };
 
 // Weights to prefetch while others are multiplied: some cache lines with every few steps. After those before `end`
@@ -42,6 +46,31 @@ ROSE_INLINE void prepare(PackedBFloat16, const float* x, int64_t K, typename Pac
   for (; k < steps_of<PackedBFloat16>(K) * PackedBFloat16::K_PER_STEP; k++) to[k] = 0;
 }
 
+#if defined(ROSE_BYTES)
+ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, float* scales) {
+  using P = PackedInt8;
+  int8_t* codes = (int8_t*)out;
+  int32_t* starts = (int32_t*)scales + (K + P::SUMMED - 1) / P::SUMMED;
+  for (int64_t first = 0; first < K; first += P::SUMMED) {
+    alignas(64) float run[P::SUMMED + W];
+    int64_t count = std::min(P::SUMMED, K - first);
+    rotate(x + first, count, run);
+    store(run + count, vf{});
+    Range range(run, 0, count);
+    *scales++ = range.template scale<P::MOST>();
+    float factor = range.template factor<P::MOST>();
+    vi total = vi{};
+    for (int64_t k = 0; k < count; k += W) {
+      vi values = nearest(load(run + k) * factor);
+      *(vb_w_u*)(codes + first + k) = __builtin_convertvector(values, vb_w_u);
+      total += values;
+    }
+    int32_t sum = 0;
+    for (int i = 0; i < W; i++) sum += total[i];
+    *starts++ = -128 * sum;
+  }
+}
+#else
 #if defined(ROSE_AMX)
 ROSE_INLINE void store_values(PackedInt8, int8_t* out, int64_t k, vi values) {
   int8_t* to = out + k / 64 * 128 + k % 64;
@@ -71,5 +100,6 @@ ROSE_INLINE void prepare(PackedInt8, const float* x, int64_t K, uint32_t* out, f
   }
   for (int64_t k = (K + W - 1) / W * W; k < steps_of<P>(K) * P::K_PER_STEP; k += W) store_values(P(), (Value*)out, k, vi{});
 }
+#endif
 
 }  // namespace

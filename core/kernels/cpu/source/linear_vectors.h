@@ -57,7 +57,10 @@ ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t
     int64_t end = is_scaled ? std::min(s + TOGETHER, steps) : steps;
     typename P::Sum a[ROWS][2 * PANELS];
     for (int r = 0; r < ROWS; r++)
-      for (int c = 0; c < 2 * PANELS; c++) a[r][c] = typename P::Sum{};
+      for (int c = 0; c < 2 * PANELS; c++) {
+        a[r][c] = typename P::Sum{};
+        if constexpr (IS_ROTATED<P>) a[r][c] += rows.start(r, run);
+      }
     auto step = [&](int64_t s) __attribute__((always_inline)) {
 #pragma GCC unroll 4
       for (int p = 0; p < PANELS; p++) {

@@ -1,6 +1,7 @@
 // Pack weights, and read rows of packed weights. packed.h defines the layouts.
 #include "block_pack.h"
 #include "packed.h"
+#include "scratch.h"
 
 #include <omp.h>
 
@@ -101,6 +102,19 @@ void pack_panel(const T* const* rows, int64_t K, int columns, const float* scale
   }
 }
 
+// Rows as they are packed by a layout that rotates them, in memory of this thread; `pointers` get where they are.
+template <class T>
+void rotate_rows(const T* const* rows, int columns, int64_t K, const float** pointers) {
+  static thread_local Scratch scratch;
+  int64_t stride = (K + W - 1) / W * W;
+  float* at = scratch.take<float>(columns * stride);
+  for (int c = 0; c < columns; c++, at += stride) {
+    for (int64_t k = 0; k < K; k++) at[k] = value(rows[c][k]);
+    rotate(at, K, at);
+    pointers[c] = at;
+  }
+}
+
 }  // namespace
 
 // Columns of a panel, and its size in bytes.
@@ -123,8 +137,17 @@ ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows,
         int64_t first = p * PANEL;
         int columns = (int)std::min<int64_t>(PANEL, N - first);
         float* own = format == INT8 ? scale + first : nullptr;
-        for (int c = 0; own && c < columns; c++) own[c] = scale_of(from[first + c], K);
-        pack_panel<P>(from + first, K, columns, own, out + p * panel_bytes_of<P>(K));
+        auto pack_from = [&](auto panel_rows) {
+          for (int c = 0; own && c < columns; c++) own[c] = scale_of(panel_rows[c], K);
+          pack_panel<P>(panel_rows, K, columns, own, out + p * panel_bytes_of<P>(K));
+        };
+        if constexpr (IS_ROTATED<P>) {
+          const float* rotated[PANEL];
+          rotate_rows(from + first, columns, K, rotated);
+          pack_from((const float* const*)rotated);
+        } else {
+          pack_from(from + first);
+        }
       }
     });
   });
@@ -141,6 +164,7 @@ ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* s
       const char* panel = weight + ids[i] / PANEL * panel_bytes_of<P>(K);
       float factor = scale ? scale[ids[i]] : 1;
       for (int64_t k = 0; k < K; k++) y[i * K + k] = P::get(panel + P::at(k, ids[i] % PANEL)) * factor;
+      if constexpr (IS_ROTATED<P>) rotate<true>(y + i * K, K, y + i * K);
     }
   });
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include "half.h"
 #include "quantise_rows.h"
+#include "rotate.h"
 
 enum Format { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2, FLOAT16 = 3 };
 
@@ -113,7 +114,7 @@ struct PackedBFloat16 {
 #endif
 
 // Each column has a scale, which is applied to the product. x is rounded to integers with a scale for every run of
-// SUMMED values. They have 16 bits, which is more exact than bfloat16.
+// SUMMED values. They have 16 bits, which is more exact than bfloat16, or 8 where vectors multiply bytes.
 #if defined(ROSE_AMX)
 // Tiles multiply bytes, so x is 256 * high + low, two signed bytes. A row of x has 64 high ones, then the 64 low ones
 // of the same values. Vectors multiply only if tiles are not permitted. The sums of a run are exact in float32: they
@@ -154,6 +155,32 @@ struct PackedInt8 {
   }
   ROSE_INLINE vf value(Sum sum) { return value(sum.high, sum.low); }
 };
+#elif defined(ROSE_BYTES)
+// Vectors multiply unsigned bytes by signed ones, so weights are stored with 128 added, and the sums of a run of x start at
+// -128 times the sum of its bytes. Rows of both are rotated before they are rounded.
+struct PackedInt8 {
+  using Activation = uint32_t;  // four int8
+  using Vector = vu;
+  using Sum = vi;
+  static constexpr int MOST = 127;
+  static constexpr int64_t K_PER_STEP = 4, STEPS = 1, PARTS = 1, SUMMED = ROTATED, BYTES = 2 * W * 4;
+  static int64_t at(int64_t k, int c) { return k / 4 * BYTES + c * 4 + k % 4; }
+  static void put(char* p, const float (*v)[PANEL]) {
+    for (int c = 0; c < PANEL; c += W) {
+      vu fours = vu{};
+      for (int i = 0; i < 4; i++) fours |= ((vu)(nearest(load(v[i] + c)) + 128) & 0xff) << (8 * i);
+      *(vu_u*)(p + c * 4) = fours;
+    }
+  }
+  static float get(const char* p) { return (float)(*(const uint8_t*)p - 128); }
+  ROSE_INLINE void read(const char* p, vu& a, vu& b) {
+    a = *(const vu_u*)p;
+    b = *((const vu_u*)p + 1);
+  }
+  ROSE_INLINE uint32_t activation(const uint32_t* x, int64_t s) { return x[s]; }
+  ROSE_INLINE vi add(vi acc, uint32_t x, vu w) { return dot_bytes<8>(acc, w, x); }
+  ROSE_INLINE vf value(vi sum) { return __builtin_convertvector(sum, vf); }
+};
 #else
 // The sum of a run fits: 2^15 * 2^7 * 2^8 < 2^31.
 struct PackedInt8 {
@@ -179,6 +206,10 @@ struct PackedInt8 {
   ROSE_INLINE vf value(vi sum) { return __builtin_convertvector(sum, vf); }
 };
 #endif
+
+// Whether weights are stored with 128 added, and rows of w and x are rotated.
+template <class P>
+constexpr bool IS_ROTATED = P::K_PER_STEP == 4 && P::PARTS == 1;
 
 template <class P>
 ROSE_INLINE int64_t steps_of(int64_t K) {

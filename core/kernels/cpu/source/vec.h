@@ -101,6 +101,35 @@ ROSE_INLINE vi dot_int16(vi acc, vs a, vs b) {
 #endif
 }
 
+// Per lane: acc + sum over i < 4 of byte i of w, unsigned and of BITS bits, times byte i of x, signed and not -128.
+template <int BITS>
+ROSE_INLINE vi dot_bytes(vi acc, vu w, uint32_t x) {
+#if defined(__AVX512VNNI__) && ROSE_WIDTH == 16
+  return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32((int)x));
+#elif defined(__AVXVNNI__) && ROSE_WIDTH == 8
+  return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, _mm256_set1_epi32((int)x));
+#else
+#if defined(__AVX512BW__) && ROSE_WIDTH == 16
+  if constexpr (BITS < 8)  // pairs of larger products do not fit in 16 bits
+    return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, _mm512_set1_epi32((int)x)), _mm512_set1_epi16(1));
+#elif defined(__AVX2__) && ROSE_WIDTH == 8
+  if constexpr (BITS < 8)
+    return acc + (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)w, _mm256_set1_epi32((int)x)), _mm256_set1_epi16(1));
+#endif
+  vs even = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)x & 0xffff) | (uint32_t)(int8_t)(x >> 16) << 16));
+  vs odd = (vs)(vu{} + (((uint32_t)(int16_t)(int8_t)(x >> 8) & 0xffff) | (uint32_t)(int8_t)(x >> 24) << 16));
+  acc = dot_int16(acc, even, (vs)(w & 0x00ff00ffu));
+  return dot_int16(acc, odd, (vs)(w >> 8 & 0x00ff00ffu));
+#endif
+}
+
+// ROSE_BYTES: int8 weights are multiplied by bytes, because this CPU has an instruction for that (AVX512-VNNI, AVX-VNNI) and
+// no tiles. ROSE_EMULATE_BYTES does the same on any CPU, for tests.
+#if !defined(ROSE_AMX) && (defined(ROSE_EMULATE_BYTES) || (defined(__AVX512VNNI__) && ROSE_WIDTH == 16) || \
+                           (defined(__AVXVNNI__) && ROSE_WIDTH == 8))
+#define ROSE_BYTES
+#endif
+
 #if defined(ROSE_AMX)
 // Per lane: acc + the sum of the products of four int8.
 ROSE_INLINE vi dot_bytes(vi acc, vi a, vi b) {
