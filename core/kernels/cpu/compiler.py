@@ -46,14 +46,14 @@ def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()
     Without a ``cache`` the user's folder is tried first, then one for temporary files. Of several
     processes that want the same library one compiles, where the file system has locks. Each works
     in a folder of its own and replaces the file atomically. A truncated file is compiled again.
-    Raises KernelsUnavailable.
+    Nothing is kept of sources that change meanwhile. Raises KernelsUnavailable.
     """
     if sys.platform != "linux":
         raise KernelsUnavailable(f"the kernels do not support {sys.platform}")
     compiler = find_compiler()
     flags = (*FLAGS, *more_flags)
     sources = _sources()
-    name = f"roseinfer-{_fingerprint(compiler, flags)}.so"
+    name = _name(compiler, flags)
     folders = cache_directories() if cache is None else [cache]
     if (cached := _whole_in(folders, name)) is not None:
         return cached
@@ -75,8 +75,7 @@ def cached_library() -> Path | None:
 
     Raises KernelsUnavailable if they could not even be compiled.
     """
-    name = f"roseinfer-{_fingerprint(find_compiler(), FLAGS)}.so"
-    return _whole_in(cache_directories(), name)
+    return _whole_in(cache_directories(), _name(find_compiler(), FLAGS))
 
 
 def find_compiler() -> str:
@@ -152,15 +151,15 @@ def _sources() -> list[Path]:
     return sources
 
 
-def _fingerprint(compiler: str, flags: tuple[str, ...]) -> str:
-    """Return a digest of the sources, the flags, the compiler and the CPU model."""
+def _name(compiler: str, flags: tuple[str, ...]) -> str:
+    """Return a library's name, with a digest of sources, flags, compiler and CPU model."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     stat = Path(compiler).resolve().stat()
     digest.update(repr((flags, compiler, stat.st_size, stat.st_mtime_ns)).encode())
     digest.update(_cpu().encode())
-    return digest.hexdigest()[:16]
+    return f"roseinfer-{digest.hexdigest()[:16]}.so"
 
 
 def _cpu() -> str:
@@ -196,11 +195,17 @@ def _is_whole(library: Path) -> bool:
 
 
 def _compile(compiler: str, flags: tuple[str, ...], sources: list[Path], library: Path) -> Path:
-    """Compile into ``library``. Raises OSError if its folder cannot be written to."""
+    """Compile into ``library``. Raises OSError if its folder cannot be written to.
+
+    Raises KernelsUnavailable if the sources changed meanwhile, as an upgrade in place does: the
+    library would have the name of other sources.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         logger.info("compiling kernels for this CPU with %s; this is done once", compiler)
         built = build(compiler, flags, sources, Path(folder))
+        if _name(compiler, flags) != library.name:
+            raise KernelsUnavailable(f"{SOURCES} changed while it was compiled; start again")
         _seal(built)
         built.replace(library)
     logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)

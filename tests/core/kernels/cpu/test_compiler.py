@@ -88,6 +88,23 @@ def test_a_truncated_library_is_compiled_again(sources, tmp_path) -> None:
 
 
 @needs_compiler
+def test_sources_that_change_while_they_are_compiled_leave_no_library(
+    sources, tmp_path, monkeypatch
+) -> None:
+    """It would be found under the name of the sources before the change."""
+    cache = tmp_path / "cache"
+
+    def build_beside_an_upgrade(*args: Any) -> Path:
+        (sources / "answer.cpp").write_text(SOURCE.replace("42", "43"))
+        return build(*args)
+
+    monkeypatch.setattr(compiler, "build", build_beside_an_upgrade)
+    with pytest.raises(KernelsUnavailable, match="changed while it was compiled"):
+        compiled_library(cache)
+    assert not list(cache.iterdir())
+
+
+@needs_compiler
 def test_a_compilation_error_is_reported(sources, tmp_path) -> None:
     (sources / "answer.cpp").write_text("int answer( { }\n")
     with pytest.raises(KernelsUnavailable, match=r"answer\.cpp.*error"):
