@@ -125,7 +125,7 @@ struct BlockProduct {
 // Where the rows of x are in prepared memory.
 template <class T>
 struct BlockRows {
-  int64_t ldx, num_factors, num_sums, num_digits, factors, sums, digits, size;
+  int64_t ldx, num_factors, num_sums, num_digits, num_shares, factors, sums, digits, shares, size;
   explicit BlockRows(const Job& job) {
     int64_t capacity = job.M + PADDING;
     auto after = [&](int64_t start, int64_t bytes_of_row) { return (start + capacity * bytes_of_row + 63) / 64 * 64; };
@@ -133,15 +133,17 @@ struct BlockRows {
     num_factors = (job.K + T::X_RUN - 1) / T::X_RUN * 2;
     num_sums = job.K / T::SUM_RUN + 1;
     num_digits = has_digits<T>() ? job.K / TILE * SUM_DIGITS : 0;
+    num_shares = has_shares<T>() ? job.K / CHUNK : 0;
     factors = after(0, ldx);
     sums = after(factors, num_factors * 4);
     digits = after(sums, num_sums * 2);
-    size = after(digits, num_digits * 2);
+    shares = after(digits, num_digits * 2);
+    size = after(shares, num_shares * 4);
   }
   int64_t bytes() const { return size; }
   ByteRows at(const char* p) const {
     return {(const int8_t*)p, (const float*)(p + factors), (const int16_t*)(p + sums), (const uint16_t*)(p + digits),
-            ldx, num_factors, num_sums, num_digits};
+            (const int32_t*)(p + shares), ldx, num_factors, num_sums, num_digits, num_shares};
   }
 };
 
@@ -151,9 +153,14 @@ void prepare_bytes(const Job& job, int64_t row, char* prepared, int64_t part, in
   ByteRows x = BlockRows<T>(job).at(prepared).from(row);
   int64_t tiles = (job.K + TILE - 1) / TILE;
   int64_t first = tiles * part / parts * TILE, last = std::min(tiles * (part + 1) / parts * TILE, job.K);
-  const int16_t* sums = x.sums + first / T::SUM_RUN;
-  round_to_bytes<T>(job.x + row * job.ldx + first, last - first, (int8_t*)x.codes + first,
-                    (float*)x.factors + first / T::X_RUN * 2, (int16_t*)sums);
+  const float* from = job.x + row * job.ldx + first;
+  int8_t* codes = (int8_t*)x.codes + first;
+  float* factors = (float*)x.factors + first / T::X_RUN * 2;
+  int16_t* sums = (int16_t*)x.sums + first / T::SUM_RUN;
+  if constexpr (has_shares<T>())
+    round_to_shares<T>(from, last - first, codes, factors, sums, (int32_t*)x.shares + first / CHUNK);
+  else
+    round_to_bytes<T>(from, last - first, codes, factors, sums);
   if constexpr (has_digits<T>())
     split_sums(sums, (last - first) / T::SUM_RUN, (uint16_t*)x.digits + first / TILE * SUM_DIGITS);
 }

@@ -154,8 +154,8 @@ ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, vf m
   for (int h = 0; h < 2; h++) minimums[h] = to_float(totals[h]);
 }
 
-// sums[r] += x[r] . tile t of a wide type.
-template <class T, int ROWS, class From>
+// sums[r] += x[r] . tile t of a wide type. Rows whose shares are all of the scale need no shares: the bits are the same.
+template <class T, int ROWS, bool USES_SHARES, class From>
 ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
   constexpr bool IS_SPLIT = T::GROUP == 16;  // the low quads of a chunk are one group, the high ones the next
   const int16_t* x_sums = x.sums + t * (TILE / T::SUM_RUN);
@@ -174,6 +174,12 @@ ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, co
     for (int h = 0; h < 2; h++) {
       vi first = load_bytes(scales + h * W), second = IS_SPLIT ? load_bytes(scales + PANEL + h * W) : vi{};
       for (int r = 0; r < ROWS; r++) {
+        if constexpr (USES_SHARES) {
+          vi own = low[r][h] * first;
+          if (IS_SPLIT) own += high[r][h] * second;
+          dots[r][h] += own * x.shares[r * x.num_shares + t * CHUNKS + chunk];
+          continue;
+        }
         dots[r][h] += low[r][h] * first;
         if (IS_SPLIT) dots[r][h] += high[r][h] * second;
       }
@@ -182,17 +188,26 @@ ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, co
   vf d[2], m[2];
   load_scales<T>(tile, d, m);
   for (int r = 0; r < ROWS; r++) {
-    vf all[2] = {to_float(dots[r][0]), to_float(dots[r][1])}, minimums[2];
+    constexpr int TIMES = has_shares<T>() && !USES_SHARES ? SHARES : 1;
+    vf all[2] = {to_float(dots[r][0] * TIMES), to_float(dots[r][1] * TIMES)}, minimums[2];
     if constexpr (T::HAS_MIN) multiply_minimums<T>(tile, x_sums + r * x.num_sums, minimums);
     fold_wide<T>(d, m, x.factors[r * x.num_factors + t * 2], all, minimums, sums + r * PANEL);
   }
+}
+
+// A function of its own and with copies, so that registers of the common case are not kept for it.
+template <class T, int ROWS, class From>
+__attribute__((noinline)) void multiply_shares(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
+  multiply_wide<T, ROWS, true>(tile, from, t, x, sums);
 }
 
 // sums[r][c] += x[r] . column c, over tile t of a panel, which has `chunks` chunks.
 template <class T, int ROWS, class From>
 ROSE_INLINE void multiply_tile(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
                                float* sums) {
-  if constexpr (T::IS_WIDE) multiply_wide<T, ROWS>(tile, from, t, x, sums);
+  if constexpr (has_shares<T>())
+    if (x.template has_parts<ROWS>(t)) return multiply_shares<T, ROWS>(tile, from, t, x, sums);
+  if constexpr (T::IS_WIDE) multiply_wide<T, ROWS, false>(tile, from, t, x, sums);
   else multiply_narrow<T, ROWS>(tile, from, chunks, t, x, sums);
 }
 

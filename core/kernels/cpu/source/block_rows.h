@@ -19,17 +19,40 @@ constexpr bool has_digits() {
 #endif
 }
 
-// Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times
-// the sum of its bytes. Each T::SUM_RUN bytes have a sum.
+// For wide types, a run of 256 values has one scale, and each 32 of them an integer share of it: SHARES are all of it. So the
+// sums of a tile stay integers, and large values take no precision from those of other chunks. Tiles of AMX sum all of a run
+// at once, so that there are no shares with AMX.
+constexpr int SHARES = 8;
+
+template <class T>
+constexpr bool has_shares() {
+#if defined(ROSE_AMX)
+  return false;
+#else
+  return T::IS_WIDE;
+#endif
+}
+
+// Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times the sum of
+// its bytes. With shares, these are the scale of one share, and 1 or 0: whether some have less than all. Each T::SUM_RUN
+// bytes have a sum, which is times their share if it is for minimums.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
   const int16_t* sums;
   const uint16_t* digits;
-  int64_t ldx, num_factors, num_sums, num_digits;
+  const int32_t* shares;
+  int64_t ldx, num_factors, num_sums, num_digits, num_shares;
   ByteRows from(int64_t row) const {
     return {codes + row * ldx, factors + row * num_factors, sums + row * num_sums, digits + row * num_digits,
-            ldx, num_factors, num_sums, num_digits};
+            shares + row * num_shares, ldx, num_factors, num_sums, num_digits, num_shares};
+  }
+  // Whether a share of run t of the first rows is not all of its scale.
+  template <int ROWS>
+  bool has_parts(int64_t t) const {
+    float some = 0;
+    for (int r = 0; r < ROWS; r++) some += factors[r * num_factors + t * 2 + 1];
+    return some != 0;
   }
   ROSE_INLINE uint32_t quad(const ByteRows& x, int64_t row, int64_t quad) {
     uint32_t v;
@@ -38,22 +61,29 @@ struct ByteRows {
   }
 };
 
-// Round a run of `length` values, a multiple of T::SUM_RUN.
+// Round `count` values, a multiple of T::SUM_RUN. Each sum is times `times`. The result is that of all bytes.
 template <class T>
-ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors, int16_t* sums) {
-  Range range(x, 0, length);
-  float factor = range.template factor<127>();
+ROSE_INLINE int32_t round_values(const float* x, int64_t count, float factor, int32_t times, int8_t* codes, int16_t* sums) {
   int32_t total = 0;
-  for (int64_t k = 0; k < length;) {
+  for (int64_t k = 0; k < count;) {
     vi own = vi{};
     for (int64_t end = k + T::SUM_RUN; k < end; k += W) {
       vi values = nearest(load(x + k) * factor) << 24 >> 24;  // NaN is no byte
       *(vb_w_u*)(codes + k) = __builtin_convertvector(values, vb_w_u);
       own += values;
     }
-    *sums = (int16_t)sum(__builtin_convertvector(own, vf));  // exact: the numbers are small
-    total += *sums++;
+    int32_t part = (int32_t)sum(__builtin_convertvector(own, vf));  // exact: the numbers are small
+    *sums++ = (int16_t)(part * times);
+    total += part;
   }
+  return total;
+}
+
+// Round a run of `length` values, a multiple of T::SUM_RUN.
+template <class T>
+ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors, int16_t* sums) {
+  Range range(x, 0, length);
+  int32_t total = round_values<T>(x, length, range.template factor<127>(), 1, codes, sums);
   factors[0] = range.template scale<127>();
   factors[1] = factors[0] * (float)total;
 }
@@ -66,6 +96,44 @@ void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, in
   for (; k + T::X_RUN <= K; k += T::X_RUN, factors += 2, sums += T::X_RUN / T::SUM_RUN)
     round_run<T>(x + k, T::X_RUN, codes + k, factors, sums);
   if (k < K) round_run<T>(x + k, K - k, codes + k, factors, sums);
+}
+
+// The same with shares: x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK]. K is a multiple of
+// T::X_RUN.
+template <class T>
+void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, int32_t* shares) {
+  constexpr int64_t PARTS = T::X_RUN / CHUNK;
+  for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2, shares += PARTS) {
+    float own[PARTS];
+    Range range{0, 0};
+    for (int64_t i = 0; i < PARTS; i++) {
+      Range part(x, first + i * CHUNK, first + (i + 1) * CHUNK);
+      own[i] = part.highest;
+      range.highest = std::max(range.highest, part.highest);
+      range.odd += part.odd;
+    }
+    float factor = range.template factor<127>(), shares_of_one = SHARES / range.highest;
+    int squares = 0;
+    for (int64_t i = 0; i < PARTS; i++) {  // the least share with room for all
+      float share = std::ceil(own[i] * shares_of_one);
+      shares[i] = share > 1 ? (int)std::min(share, (float)SHARES) : 1;
+      squares += shares[i] * shares[i];
+    }
+    // errors of a chunk are in proportion to its share: products with shares take longer, and have to be worth it
+    bool has_parts = squares * 3 < PARTS * SHARES * SHARES;
+    factors[0] = range.template scale<127>() / SHARES;
+    factors[1] = has_parts;
+    if (!has_parts) {
+      std::fill_n(shares, PARTS, SHARES);
+      round_values<T>(x + first, T::X_RUN, factor, T::HAS_MIN ? SHARES : 1, codes + first, sums);
+      sums += T::X_RUN / T::SUM_RUN;
+      continue;
+    }
+    for (int64_t i = 0; i < PARTS; i++, sums += CHUNK / T::SUM_RUN) {
+      int64_t k = first + i * CHUNK;
+      round_values<T>(x + k, CHUNK, factor * ((float)SHARES / (float)shares[i]), T::HAS_MIN ? shares[i] : 1, codes + k, sums);
+    }
+  }
 }
 
 // Write the digits of `count` sums, a multiple of 8.

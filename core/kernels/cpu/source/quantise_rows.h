@@ -11,6 +11,7 @@ typedef int8_t vb_w_u __attribute__((vector_size(W), aligned(1), may_alias));
 // The largest magnitude of x[first] to x[last - 1], and NaN or zero: whether one of them is not finite.
 struct Range {
   float highest, odd;
+  Range(float highest, float odd) : highest(highest), odd(odd) {}
   Range(const float* x, int64_t first, int64_t last) {
     vf most = vf{}, none = vf{};
     int64_t k = first;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from tests.support.gguf_blocks import random_matrix
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
+CPU = Path("/proc/cpuinfo").read_text("utf-8") if Path("/proc/cpuinfo").is_file() else ""
+
 TYPES = [kind for kind in BLOCK_TYPES.values() if not kind.is_plain]
 
 
@@ -46,7 +49,10 @@ def packed(library: Kernels, matrix: BlockMatrix, bias: torch.Tensor | None = No
 
 
 def rounded(x: torch.Tensor, kind: BlockType) -> torch.Tensor:
-    """``x`` as the kernel multiplies it: bytes with a scale for each run of a block's size."""
+    """``x`` as the kernel multiplies it: bytes with a scale for each run of a block's size.
+
+    These are no rows whose runs have shares of their scale.
+    """
     runs = x.double().split(kind.size, dim=-1)
     scales = [run.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127 for run in runs]
     return torch.cat(
@@ -108,9 +114,27 @@ def test_products_equal_those_of_the_values(library: Kernels, kind: BlockType) -
 def test_a_row_does_not_depend_on_its_batch(library: Kernels, kind: BlockType) -> None:
     matrix = random_matrix(kind, 100, 1024)
     weight, x = packed(library, matrix), torch.randn(300, 1024)
+    x[::3, 5:512:256] *= 100  # some runs of some rows have a value that is far from the others
     alone = torch.cat([weight.multiply(row) for row in x.split(1)])
     for count in (*range(2, 20), 33, 64, 67, 140, 300):
         assert torch.equal(weight.multiply(x[:count]), alone[:count]), count
+
+
+@pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have one scale for 256 columns")
+@each("kind", TYPES)
+def test_a_large_value_takes_no_precision_from_other_chunks(
+    library: Kernels, kind: BlockType
+) -> None:
+    matrix = random_matrix(kind, 40, 512)
+    weight, values = packed(library, matrix), values_of(matrix).double()
+    x = torch.randn(9, 512)
+    large = torch.zeros(9, 512)
+    large[:, 5::256] = 16.0
+    x[:, 5::256] = 0
+    x[:, :32] = x[:, 256:288] = 0  # the chunks with the large values have nothing else
+    found = (weight.multiply(x + large) - linear(large.double(), values)).double()
+    error = (found - linear(x.double(), values)).std() / linear(x.double(), values).std()
+    assert error < 0.015
 
 
 @each("kind", TYPES)
