@@ -2,8 +2,9 @@
 
     python -m benchmarks.publish NEW.jsonl [MORE.jsonl] [--folder benchmarks] [--chart FILE]
 
-The lines go to ``results.jsonl`` in the folder. New runs of a model on a machine (its CPU features
-and cores) replace the older runs of that model on that machine; all other results stay. Then
+The lines go to ``results.jsonl`` in the folder. New runs of a scenario with a model on a machine
+(its CPU features and cores) replace all older runs of it, so that servers are compared within one
+session; all other results stay. Then
 ``RESULTS.md`` and the chart are made again. ``python -m benchmarks.publish`` alone only does that.
 """
 
@@ -26,12 +27,14 @@ def merged(old: Sequence[Line], new: Sequence[Line]) -> list[Line]:
         for line in (*old, *new)
         if line["kind"] == "session"
     }
-    replaced = {(machines[line["session"]], line["model"]) for line in new if line["kind"] == "run"}
-    kept = [
-        line
-        for line in old
-        if line["kind"] == "session" or (machines[line["session"]], line["model"]) not in replaced
-    ]
+
+    def place(line: Line) -> tuple[str, ...]:
+        """What a run is a result of; other lines, as warnings, are of a server."""
+        what = line["scenario"] if line["kind"] == "run" else line["contender"]
+        return machines[line["session"]], line["model"], line["kind"], what
+
+    replaced = {place(line) for line in new if line["kind"] != "session"}
+    kept = [line for line in old if line["kind"] == "session" or place(line) not in replaced]
     together = [*kept, *(line for line in new if line not in kept)]
     used = {line["session"] for line in together if line["kind"] != "session"}
     return [line for line in together if line["session"] in used]

@@ -123,6 +123,7 @@ class ModelInputs:
                 wants_best=wants_best,
             )
             if last.layout is None:
+                self._sequences = []
                 return last
             last = self._begun(last, scheduled)
         else:

@@ -13,7 +13,8 @@ import sys
 import threading
 from pathlib import Path
 
-_FIRST, _LARGEST, _CUDA = "libtorch_global_deps.so", "libtorch_cpu.so", "libtorch_cuda.so"
+_FIRST, _LARGEST = "libtorch_global_deps.so", "libtorch_cpu.so"
+_OTHERS = ("libtorch_cuda.so", "libtorch_hip.so", "libtorch_xpu.so")
 
 
 def begin() -> threading.Thread | None:
@@ -25,9 +26,12 @@ def begin() -> threading.Thread | None:
         return None
     spec = importlib.util.find_spec("torch")
     folder = Path(spec.origin).parent / "lib" if spec and spec.origin else None
-    if folder is None or not (folder / _LARGEST).exists() or (folder / _CUDA).exists():
+    if folder is None or not (folder / _LARGEST).exists():
         return None
-    thread = threading.Thread(target=_link, args=(folder,), name="roseinfer-link", daemon=True)
+    if any((folder / name).exists() for name in _OTHERS):
+        return None
+    # no daemon: a process that ends while a library's constructors run would crash
+    thread = threading.Thread(target=_link, args=(folder,), name="roseinfer-link")
     thread.start()
     return thread
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
 
 from core import torch_ahead
@@ -17,9 +18,13 @@ PLAIN = ("litestar",)
 
 
 def import_ahead() -> None:
-    """Import both. Whatever imports them later finds them."""
-    for name in LINKED:
-        import_module(name)
+    """Import both, but for what this Python lacks: it may not be needed."""
+    _import(LINKED)
     torch_ahead.begin()
-    for name in PLAIN:
-        import_module(name)
+    _import(PLAIN)
+
+
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            import_module(name)

@@ -1,5 +1,6 @@
 """A small HTTP/1.1 client on a bare socket: what is sent and what arrives is exact to the byte."""
 
+import contextlib
 import json
 import socket
 import ssl
@@ -171,8 +172,11 @@ class Connection:
         body: Body = None,
         headers: dict[str, str | None] | None = None,
     ) -> Reply:
-        """Write a request and read the head of its response."""
-        self.send(method, path, body, headers)
+        """Write a request and read the head of its response, which may come before it is read."""
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # a server without descriptors answers and closes
+            self.send(method, path, body, headers)
         return self.read_reply()
 
     def read_some(self, limit: int) -> bytes:

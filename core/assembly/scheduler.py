@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.kv.window_group import WindowSize
+from core.machine import threads_by_node
 from core.model.limits import Limits
 from core.model.touch_ahead import TouchAhead
 from core.scheduler import Scheduler
@@ -39,5 +42,10 @@ def build_scheduler(
 def build_memory_ahead(
     storages: Sequence[KVStorage], kv: KVCacheManager, device: str
 ) -> TouchAhead | None:
-    """What takes memory for the cache on a CPU; other devices have all of it from the start."""
-    return TouchAhead(storages, kv) if device == "cpu" else None
+    """What takes memory for the cache on a CPU; other devices have all of it from the start.
+
+    None with several NUMA nodes: the thread that uses a page has to touch it first.
+    """
+    if device != "cpu" or threads_by_node(torch.get_num_threads()):
+        return None
+    return TouchAhead(storages, kv)

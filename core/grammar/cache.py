@@ -77,13 +77,19 @@ class GrammarCache:
         self.num_bytes += compiled.num_bytes
         self._shrink()
 
-    def grow(self, compiled: CompiledGrammar, num_tokens: int) -> None:
-        """So many tokens were matched. Drops the least recently used grammars."""
+    def grow(self, compiled: CompiledGrammar, num_tokens: int) -> bool:
+        """So many tokens were matched. Drops the least recently used grammars.
+
+        Returns whether the cache keeps this one.
+        """
         growth = num_tokens * compiled.bytes_per_token
         compiled.growth += growth
-        if self._compiled.get(compiled.key) is compiled:
-            self.num_bytes += growth
-            self._shrink()
+        if self._compiled.get(compiled.key) is not compiled:
+            return False
+        self._compiled.move_to_end(compiled.key)  # dropping it would free nothing: it is in use
+        self.num_bytes += growth
+        self._shrink()
+        return self._compiled.get(compiled.key) is compiled
 
     def _shrink(self) -> None:
         while len(self._compiled) > MAX_COMPILED or self.num_bytes > self._max_bytes:

@@ -129,8 +129,8 @@ class GrammarCompiler:
         if not compiled.bytes_per_token:
             return
         with self._changed:
-            self._cache.grow(compiled, num_tokens)
-            if compiled.growth > MAX_GROWTH:
+            is_kept = self._cache.grow(compiled, num_tokens)
+            if is_kept and compiled.growth > MAX_GROWTH:
                 self._start_renewal(compiled)
 
     def failed_matcher(self) -> llguidance.LLMatcher:

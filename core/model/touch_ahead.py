@@ -12,7 +12,10 @@ from core.kv.storage import KVStorage
 from core.memory_ahead import HUGE_PAGE
 
 AHEAD_BYTES = 256 << 20
-"""Memory of blocks that no sequence has used yet, after a while without work."""
+"""Most memory of blocks that no sequence has used yet, after a while without work."""
+
+AHEAD_PAGES = 2
+"""Huge pages of each tensor that this memory has at most: a small model's server stays small."""
 
 BUSY_PART = 1 / 2
 """While the engine works, it waits for memory only if less than this part of that is left."""
@@ -27,11 +30,17 @@ class TouchAhead:
     """
 
     def __init__(
-        self, storages: Sequence[KVStorage], kv: KVCacheManager, *, num_bytes: int = AHEAD_BYTES
+        self, storages: Sequence[KVStorage], kv: KVCacheManager, *, num_bytes: int | None = None
     ) -> None:
-        """``storages`` are those of the manager's groups; ``num_bytes`` counts all of them."""
+        """``storages`` are those of the manager's groups; ``num_bytes`` counts all of them.
+
+        Without it the constants above decide.
+        """
         self._kv = kv
         self._groups = [_Pages(storage.tensors) for storage in storages]
+        if num_bytes is None:
+            num_tensors = sum(len(storage.tensors) for storage in storages)
+            num_bytes = min(AHEAD_BYTES, AHEAD_PAGES * HUGE_PAGE * num_tensors)
         block_nbytes = sum(group.block_nbytes for group in self._groups)
         self._num_blocks = num_bytes // max(block_nbytes, 1)
 

@@ -53,11 +53,13 @@ class _MeanStep:
 
 
 def whole_blocks(num_tokens: int, block_size: int) -> int:
-    """The most tokens of a chunk for which ``num_tokens`` fit: chunks end with the nearest block.
+    """The most tokens of a chunk for which ``num_tokens`` fit; chunks end with a block.
 
-    Rounding down would leave a third of the time of a step with two or three blocks unused.
+    That is the nearest block if it adds a third at most: rounding down would leave a third of the
+    time of a step with two or three blocks unused.
     """
-    return max(num_tokens, (num_tokens + block_size // 2) // block_size * block_size)
+    nearest = (num_tokens + block_size // 2) // block_size * block_size
+    return nearest if num_tokens < nearest <= 4 / 3 * num_tokens else num_tokens
 
 
 class StepTime:

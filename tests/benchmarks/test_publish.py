@@ -22,12 +22,14 @@ def test_results_of_another_machine_stand_beside_the_old_ones():
     assert merged(OLD, new) == [*OLD, *new]
 
 
-def test_new_runs_of_a_model_replace_those_of_the_same_machine():
+def test_new_runs_of_a_scenario_replace_those_of_the_same_machine():
     session = SESSION | {"session": "later", "scale": 1.0}
     new = [session, line("roseinfer", "s2", tok_s=2000, session="later")]
-    assert merged(OLD, new) == new
+    others = [line for line in LINES if line["scenario"] != "s2"]
+    assert 0 < len(others) < len(LINES) - 1, "servers of the same scenario are in one session"
+    assert merged(OLD, new) == [OLD[0], *others, *new]
     other = line("roseinfer", "s2", tok_s=1, model="qwen3-0.6b")
-    assert merged([*OLD, other], new) == [OLD[0], other, *new]
+    assert merged([*OLD, other], new) == [OLD[0], *others, other, *new]
 
 
 def test_publishing_twice_changes_nothing():

@@ -60,3 +60,20 @@ def test_it_does_nothing_once_torch_is_imported():
 
 def test_what_is_imported_meanwhile_loads_no_library_and_not_torch():
     assert output_of(NO_LIBRARY_FOR_PLAIN) == "[] False\n"
+
+
+WITHOUT_AN_OPTIONAL_MODULE = """
+import sys
+sys.modules["lzma"] = sys.modules["bz2"] = None
+from server import __main__, imports_ahead
+imports_ahead.import_ahead()
+print("litestar" in sys.modules)
+"""
+
+
+def test_a_python_without_an_optional_module_will_do():
+    """Python is often built where the headers of lzma are missing; nothing here needs it.
+
+    The process ends while the library is linked, which must not crash it.
+    """
+    assert output_of(WITHOUT_AN_OPTIONAL_MODULE) == "True\n"

@@ -22,7 +22,7 @@ from core.layer_spec import LayerSpec
 from core.model.cache import KVCache
 from core.model.forward import EagerForward
 from core.model.hook import AttentionHook
-from core.model_input import build_model_input
+from core.model_input import ModelInputs
 from core.sequence import Sequence
 
 BLOCK_SIZE = 16
@@ -101,6 +101,7 @@ def run_steps(
     hook.attach(attention)
     forward = EagerForward(model, attention, device)
     sequences = [_sequence(ids, len(cache.groups)) for ids in tokens]
+    inputs = ModelInputs(BLOCK_SIZE)  # a decode step goes on from the one before, as when serving
     starts = [0] * len(sequences)
     for step in STEPS:
         for sequence, count in zip(sequences, step.counts, strict=True):
@@ -115,7 +116,7 @@ def run_steps(
             for index in range(end - count, end)
         ]
         scheduled = list(zip(sequences, step.counts, strict=True))
-        batch = build_model_input(scheduled, wanted, block_size=BLOCK_SIZE)
+        batch = inputs.of(scheduled, wanted, wants_best=False)
         with torch.inference_mode():
             logits = forward(batch).values.float()
         for sequence, count in scheduled:

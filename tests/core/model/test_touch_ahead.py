@@ -20,13 +20,18 @@ PAGEMAP = Path("/proc/self/pagemap")
 
 BLOCK = 16
 
-pytestmark = pytest.mark.skipif(not PAGEMAP.exists(), reason="needs Linux' /proc")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+pytestmark = pytest.mark.skipif(
+    not PAGEMAP.exists() or not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(),
+    reason="needs Linux' /proc and huge pages",
+)
 
 
 class Cache:
     """32 blocks have a huge page of each of four tensors, of which each has 16."""
 
-    def __init__(self, num_bytes: int) -> None:
+    def __init__(self, num_bytes: int | None) -> None:
         layers = [LayerSpec(8, 8, 256, 256, 1.0, None)] * 2
         self.storage = KVStorage(
             layers, num_blocks=512, block_size=BLOCK, dtype=torch.bfloat16, device=CPU
@@ -81,6 +86,10 @@ def test_the_blocks_after_those_in_use_have_memory_before_they_are_used():
     cache.prepare()
     assert all(cache.is_resident(block) for block in range(33, 113))
     assert not cache.is_resident(150)
+
+
+def test_a_small_model_takes_two_pages_of_each_tensor():
+    assert 4 <= Cache(num_bytes=None).prepare() <= 4 * 2
 
 
 def test_what_is_in_the_cache_stays():

@@ -147,6 +147,12 @@ struct BlockRows {
   }
 };
 
+// Rows behind the last one have no parts of scales: a tile of 3 rows or more reads them, and would take the longer way.
+inline void clear_padding(float* last_row, int64_t runs, int64_t num_factors) {
+  for (int64_t r = 1; r < PADDING; r++)
+    for (int64_t i = 0; i < runs; i++) last_row[r * num_factors + i * 2 + 1] = 0;
+}
+
 // Round whole tiles of a row: those of `part` of `parts`.
 template <class T>
 void prepare_bytes(const Job& job, int64_t row, char* prepared, int64_t part, int64_t parts) {
@@ -157,10 +163,12 @@ void prepare_bytes(const Job& job, int64_t row, char* prepared, int64_t part, in
   int8_t* codes = (int8_t*)x.codes + first;
   float* factors = (float*)x.factors + first / T::X_RUN * 2;
   int16_t* sums = (int16_t*)x.sums + first / T::SUM_RUN;
-  if constexpr (has_shares<T>())
+  if constexpr (has_shares<T>()) {
     round_to_shares<T>(from, last - first, codes, factors, sums, (int32_t*)x.shares + first / CHUNK);
-  else
+    if (row + 1 == job.M && row >= 2) clear_padding(factors, (last - first + T::X_RUN - 1) / T::X_RUN, x.num_factors);
+  } else {
     round_to_bytes<T>(from, last - first, codes, factors, sums);
+  }
   if constexpr (has_digits<T>())
     split_sums(sums, (last - first) / T::SUM_RUN, (uint16_t*)x.digits + first / TILE * SUM_DIGITS);
 }

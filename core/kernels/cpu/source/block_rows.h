@@ -120,7 +120,7 @@ void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, i
       squares += shares[i] * shares[i];
     }
     // errors of a chunk are in proportion to its share: products with shares take longer, and have to be worth it
-    bool has_parts = squares * 3 < PARTS * SHARES * SHARES;
+    bool has_parts = range.highest > 0 && squares * 3 < PARTS * SHARES * SHARES;
     factors[0] = range.template scale<127>() / SHARES;
     factors[1] = has_parts;
     if (!has_parts) {
