@@ -29,7 +29,7 @@ def merged(old: Sequence[Line], new: Sequence[Line]) -> list[Line]:
     }
 
     def place(line: Line) -> tuple[str, ...]:
-        """What a run is a result of; other lines, as warnings, are of a server."""
+        """Machine, model, kind and scenario of a run; the server in place of it for other lines."""
         what = line["scenario"] if line["kind"] == "run" else line["contender"]
         return machines[line["session"]], line["model"], line["kind"], what
 

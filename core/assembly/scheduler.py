@@ -42,9 +42,10 @@ def build_scheduler(
 def build_memory_ahead(
     storages: Sequence[KVStorage], kv: KVCacheManager, device: str
 ) -> TouchAhead | None:
-    """What takes memory for the cache on a CPU; other devices have all of it from the start.
+    """Return the TouchAhead of a cache on a CPU.
 
-    None with several NUMA nodes: the thread that uses a page has to touch it first.
+    None on other devices, which allocate all of it at the start, and with several NUMA nodes, where
+    the thread that uses a page has to touch it first.
     """
     if device != "cpu" or threads_by_node(torch.get_num_threads()):
         return None

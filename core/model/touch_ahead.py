@@ -12,13 +12,13 @@ from core.kv.storage import KVStorage
 from core.memory_ahead import HUGE_PAGE
 
 AHEAD_BYTES = 256 << 20
-"""Most memory of blocks that no sequence has used yet, after a while without work."""
+"""Most memory that is touched ahead, in bytes, while the engine is idle."""
 
 AHEAD_PAGES = 2
-"""Huge pages of each tensor that this memory has at most: a small model's server stays small."""
+"""Most huge pages of each tensor that are touched ahead, so that a small model stays small."""
 
 BUSY_PART = 1 / 2
-"""While the engine works, it waits for memory only if less than this part of that is left."""
+"""While the engine works, a page is touched if less than this part of them is left ahead."""
 
 
 class TouchAhead:

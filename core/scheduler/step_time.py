@@ -53,9 +53,9 @@ class _MeanStep:
 
 
 def whole_blocks(num_tokens: int, block_size: int) -> int:
-    """The most tokens of a chunk for which ``num_tokens`` fit; chunks end with a block.
+    """Round what a step has time for up to the nearest block, if that adds a third at most.
 
-    That is the nearest block if it adds a third at most: rounding down would leave a third of the
+    The caller ends chunks with a block, so it would round them down, and leave up to a third of the
     time of a step with two or three blocks unused.
     """
     nearest = (num_tokens + block_size // 2) // block_size * block_size

@@ -36,9 +36,9 @@ print(sorted(libraries() - before), "torch" in sys.modules)
 """
 
 
-def output_of(code: str) -> str:
+def output_of(code: str, *arguments: str) -> str:
     done = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, check=True
     )
     return done.stdout
 
@@ -56,6 +56,29 @@ def test_it_does_nothing_once_torch_is_imported():
     import torch  # noqa: F401, PLC0415
 
     assert torch_ahead.begin() is None
+
+
+BEGINS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from core import torch_ahead
+print(torch_ahead.begin() is not None)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is linked elsewhere")
+@pytest.mark.parametrize(
+    ("library", "begins"),
+    [(None, True), ("cuda", False), ("hip", False), ("xpu", False)],
+)
+def test_a_torch_for_a_gpu_is_left_to_its_own_import(tmp_path, library, begins):
+    """It loads its own libraries first."""
+    folder = tmp_path / "torch" / "lib"
+    folder.mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    for name in ["cpu"] if library is None else ["cpu", library]:
+        (folder / f"libtorch_{name}.so").touch()
+    assert output_of(BEGINS, str(tmp_path)) == f"{begins}\n"
 
 
 def test_what_is_imported_meanwhile_loads_no_library_and_not_torch():

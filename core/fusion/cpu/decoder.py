@@ -52,7 +52,9 @@ class DecoderOutput:
 class Links:
     """The layers of a decoder and the attention that is attached, as the kernel reads them.
 
-    ``angles`` are for RoPE. Another attention may come with other frequencies.
+    ``calls`` and ``attentions`` have the address of each of the ``count`` layers' arguments.
+    ``offer`` is the attention that they were made for. ``angles`` are those of RoPE; another
+    attention may come with other frequencies.
     """
 
     offer: object

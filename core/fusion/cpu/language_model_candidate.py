@@ -81,7 +81,7 @@ def _model_pattern(attention: Attention, model: nn.Module) -> Iterator[ModelCand
 
 
 def _call(decoder: FusedDecoder, head: PackedHead) -> ModelCall | None:
-    """Fill in the arguments that do not change between steps; None if the kernel has no such."""
+    """Return the arguments that all steps share; None if the kernel does not support the model."""
     tokens, norm = token_table(decoder.embedding), decoder.norm
     positions = position_table(decoder.position_embedding)
     if tokens is None or positions is None or not isinstance(norm, FusedNorm):

@@ -10,7 +10,7 @@ LINE = 64
 
 
 class Memory:
-    """Memory that the kernel writes to. It grows."""
+    """A buffer that the kernel writes to; a larger one replaces it. Core thread only."""
 
     def __init__(self) -> None:
         self._buffer: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)

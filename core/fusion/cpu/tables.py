@@ -21,7 +21,9 @@ def token_table(embedding: Any) -> Table | None:
 
 def position_table(embedding: Any) -> Table | None:
     """The table of a position embedding, empty if there is none."""
-    return Table() if embedding is None else _rows(embedding) if _is_float32(embedding) else None
+    if embedding is None:
+        return Table()
+    return _rows(embedding) if _is_float32(embedding) else None
 
 
 def _is_float32(embedding: Any) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from core.assembly import scheduler
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.kv.manager import KVCacheManager
@@ -124,3 +125,13 @@ def test_a_busy_engine_takes_memory_when_half_of_it_is_used():
     assert cache.prepare(is_idle=False) > 0
     assert all(cache.is_resident(block) for block in range(33, 163))
     assert cache.prepare() > 0
+
+
+def test_memory_is_left_to_the_threads_of_several_nodes_and_to_devices(monkeypatch):
+    cache = Cache(num_bytes=None)
+    parts = [cache.storage], cache.kv
+    monkeypatch.setattr(scheduler, "threads_by_node", lambda _num: [])
+    assert scheduler.build_memory_ahead(*parts, "cpu") is not None
+    assert scheduler.build_memory_ahead(*parts, "cuda") is None
+    monkeypatch.setattr(scheduler, "threads_by_node", lambda _num: ["a", "b"])
+    assert scheduler.build_memory_ahead(*parts, "cpu") is None
