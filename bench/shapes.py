@@ -12,11 +12,11 @@ def _gpt2() -> Any:
     return GPT2Config(n_ctx=1024, architectures=["GPT2LMHeadModel"])
 
 
-def _qwen3(**shape: Any) -> Any:
+def _qwen3(*, vocab_size: int = 151_936, **shape: Any) -> Any:
     from transformers import Qwen3Config  # noqa: PLC0415 - slow to import
 
     return Qwen3Config(
-        vocab_size=151_936,
+        vocab_size=vocab_size,
         head_dim=128,
         num_key_value_heads=8,
         max_position_embeddings=40_960,
@@ -26,14 +26,22 @@ def _qwen3(**shape: Any) -> Any:
     )
 
 
-def _qwen3_600m() -> Any:
+def _qwen3_600m(**shape: Any) -> Any:
     return _qwen3(
         hidden_size=1024,
         intermediate_size=3072,
-        num_hidden_layers=28,
         num_attention_heads=16,
         tie_word_embeddings=True,
+        **{"num_hidden_layers": 28, **shape},
     )
+
+
+def _qwen3_seventh() -> Any:
+    """A seventh of Qwen3-0.6B, for long contexts: of its layers, its vocabulary and its KV cache.
+
+    Layers, output layer and cache have the same shares of a step as in the whole model.
+    """
+    return _qwen3_600m(num_hidden_layers=4, vocab_size=21_760)
 
 
 def _qwen3_8b() -> Any:
@@ -113,6 +121,7 @@ def _tiny() -> Any:
 _CONFIGS: dict[str, Callable[[], Any]] = {
     "gpt2": _gpt2,
     "qwen3-0.6b": _qwen3_600m,
+    "qwen3-0.6b-seventh": _qwen3_seventh,
     "llama-1b": _llama_1b,
     "qwen3-8b": _qwen3_8b,
     "qwen3-moe-0.9b-a0.2b": _qwen3_moe,

@@ -34,9 +34,13 @@ def batch_of(tables: Sequence[Sequence[int]], shapes: Shapes, block_size: int) -
 
 
 def shuffled_batch(
-    shapes: Shapes, block_size: int, num_blocks: int, rng: random.Random
+    shapes: Shapes, block_size: int, num_blocks: int, rng: random.Random, num_shared: int = 0
 ) -> ModelInput:
-    """The batch whose sequences have blocks in random order, none of them shared."""
+    """The batch whose sequences have blocks in random order, and ``num_shared`` in common."""
     free = rng.sample(range(num_blocks), num_blocks)
-    tables = [[free.pop() for _ in range(-(-sum(shape) // block_size))] for shape in shapes]
+    shared = [free.pop() for _ in range(num_shared)]
+    tables = [
+        [*shared, *(free.pop() for _ in range(-(-sum(shape) // block_size) - num_shared))]
+        for shape in shapes
+    ]
     return batch_of(tables, shapes, block_size)

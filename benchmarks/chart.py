@@ -3,9 +3,10 @@
     python -m benchmarks.chart [benchmarks/results.jsonl ...] [--out docs/images/benchmarks.svg]
 
 Shows every machine of the files, the last one first: for each model one row of bars per server,
-roseinfer first, then the servers with quantized weights. The bars of a column share a scale within
-a model. A tilde marks figures of runs that were cut at the time limit. The colors follow the
-reader's light or dark scheme. The same lines always give the same bytes.
+roseinfer first, then the servers with quantized weights. A model without any of the columns'
+scenarios is left out. The bars of a column share a scale within a model. A tilde marks figures of
+runs that were cut at the time limit. The colors follow the reader's light or dark scheme. The same
+lines always give the same bytes.
 """
 
 from __future__ import annotations
@@ -113,8 +114,10 @@ def _machines(lines: Sequence[Line]) -> list[tuple[Line, dict[str, Results]]]:
     """The last session of every machine, and its models' last groups; the last machine first."""
     sessions = {machine_name(line["machine"]): line for line in lines if line["kind"] == "session"}
     models: dict[str, dict[str, Results]] = {machine: {} for machine in sessions}
+    shown = {column.figure.scenario for column in COLUMNS}
     for group, runs in groups_of(lines).items():
-        models[group.machine][group.model] = Results(runs)
+        if any(run["scenario"] in shown for run in runs):
+            models[group.machine][group.model] = Results(runs)
     found = [(session, models[machine]) for machine, session in sessions.items()]
     return sorted(found, key=lambda pair: pair[0]["session"], reverse=True)
 

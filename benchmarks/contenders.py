@@ -19,6 +19,7 @@ from benchmarks.peers import (
     TransformersServe,
     Vllm,
 )
+from benchmarks.scenarios import CONTEXTS
 from benchmarks.shapes import shape_of, shape_of_file
 from core.gguf.names import SUFFIX
 
@@ -48,6 +49,8 @@ def find_contenders(options: argparse.Namespace, gemm: dict[str, float]) -> list
         Roseinfer(dtype=options.dtype, quantization="int8"),
         Roseinfer(dtype=options.dtype, is_in_process=True),
     ]
+    if not CONTEXTS.keys().isdisjoint(options.variant_scenarios):
+        found.append(Roseinfer(dtype=options.dtype, kv_cache="int8"))
     if llama is not None:
         found.append(LlamaServer(program=llama, kind="q8_0", flags=flags))
         if options.gguf is not None and any(options.gguf.glob("*-q4_k_m.gguf")):

@@ -32,6 +32,8 @@ class Case(NamedTuple):
     """Heads of queries, heads of keys and values, and their dimension."""
 
     shapes: Shapes
+    num_shared: int = 0
+    """Leading tokens that all sequences have in common."""
 
 
 CASES = (
@@ -43,15 +45,19 @@ CASES = (
         Case(f"qwen3-0.6b, {count} x {length:,}", QWEN3, [(length, 1)] * count)
         for count, length in ((1, 1000), (8, 1000), (1, 6000), (1, 8000), (8, 8000), (1, 32_000))
     ),
+    Case("qwen3-0.6b, 8 x 32,000 with 31,968 shared", QWEN3, [(32_000, 1)] * 8, 31_968),
     Case("qwen3-0.6b, 256 tokens at 5744", QWEN3, [(5744, 256)]),
+    Case("qwen3-0.6b, 256 tokens at 31,744", QWEN3, [(31_744, 256)]),
 )
 
 
 def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
     heads, kv_heads, dim = case.heads
     layer = LayerSpec(heads, kv_heads, dim, dim, dim**-0.5, None)
-    num_blocks = sum(-(-sum(shape) // BLOCK_SIZE) for shape in case.shapes)
-    batch = shuffled_batch(case.shapes, BLOCK_SIZE, num_blocks, random.Random(0))
+    num_shared = case.num_shared // BLOCK_SIZE
+    num_own = sum(-(-sum(shape) // BLOCK_SIZE) - num_shared for shape in case.shapes)
+    num_blocks = num_shared + num_own
+    batch = shuffled_batch(case.shapes, BLOCK_SIZE, num_blocks, random.Random(0), num_shared)
     layers = [layer] * max(1, (256 << 20) // (num_blocks * BLOCK_SIZE * kv_heads * dim * 4))
     storage = KVStorage(
         layers,
@@ -72,12 +78,12 @@ def run(case: Case, dtype: torch.dtype, rounds: int) -> None:
         backend.forward(q, k, v, i % len(layers))
         times.append(time.perf_counter() - start)
     best = min(times)
-    keys = sum(b + n for b, n in case.shapes)
+    keys = sum(b + n for b, n in case.shapes) - (len(case.shapes) - 1) * case.num_shared
     pairs = sum(n * b + n * (n + 1) // 2 for b, n in case.shapes)
     gbytes = keys * kv_heads * dim * 2 * dtype.itemsize / 1e9
     gflop = pairs * heads * dim * 4 / 1e9
     print(
-        f"{case.name:32} {str(dtype)[6:]:9} {best * 1e3:8.3f} ms {np.median(times) * 1e3:8.3f} ms "
+        f"{case.name:41} {str(dtype)[6:]:9} {best * 1e3:8.3f} ms {np.median(times) * 1e3:8.3f} ms "
         f"{gbytes / best:7.1f} GB/s {gflop / best:7.0f} GFLOP/s"
     )
 

@@ -97,6 +97,8 @@ def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]
     own = scenario.mean_prompt + scenario.prefix_words - shared
     step = cost.weights() + cost.decode(batch, own + out / 2, shared)
     first = cost.weights() + cost.prefill(shared + own)
+    if scenario.kind == "follow":
+        return _after_first(scenario, cost, machine)
     if scenario.kind == "interfere":
         long = cost.weights() + cost.prefill(scenario.long_words)
         return {
@@ -122,3 +124,21 @@ def floors(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]
     if shared:  # the first request computes the prefix
         result["ttft_p99_ms"] = 1e3 * first.seconds(machine)
     return result
+
+
+def _after_first(scenario: Scenario, cost: Cost, machine: Machine) -> dict[str, float]:
+    """Those of one request alone, and of the streams that share its prefix."""
+    streams, out = scenario.num_streams, scenario.max_tokens
+    shared, own = scenario.prefix_words, scenario.mean_prompt
+    first = cost.weights() + cost.prefill(shared + own)
+    alone = cost.weights() + cost.decode(1, shared + own + out / 2)
+    step = cost.weights() + cost.decode(streams, own + out / 2, shared)
+    # the prompts' own tokens are computed in one step, which reads the prefix once
+    one = cost.prefill(own, shared)
+    work = cost.weights() + Work(one.num_bytes, streams * one.operations) + step * (out - 1)
+    return {
+        "first_ttft_ms": 1e3 * first.seconds(machine),
+        "first_tpot_ms": 1e3 * alone.seconds(machine),
+        "tpot_p50_ms": 1e3 * step.seconds(machine),
+        "tok_s": streams * out / work.seconds(machine),
+    }

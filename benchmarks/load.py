@@ -3,12 +3,14 @@
 A run that exceeds its time limit is cut: its requests are cancelled and its figures cover the time
 until then. Tokens of a request without a usage record are counted by its pieces of text. A request
 without a first token counts as if the token came at the cut. So the rate of a cut run is about
-right, and its times are too low. ``is_cut`` marks such a run.
+right, and its times are too low. ``is_cut`` marks such a run. The request that others follow has
+figures and a mark of its own: ``first_``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -59,6 +61,7 @@ class Load:
     scenario: Scenario
     sent: list[Sent] = field(default_factory=list)
     long: Sent | None = None
+    first: Sent | None = None
 
     async def run(self, prompts: Sequence[str], long_prompt: str) -> None:
         """Send all requests and wait for their answers."""
@@ -69,6 +72,8 @@ class Load:
                 await self._open(prompts)
             case "interfere":
                 await self._interfere(prompts, long_prompt)
+            case "follow":
+                await self._follow_first(prompts)
 
     async def _ask(
         self, prompt: str, max_tokens: int, on_token: Callable[[], None] = lambda: None
@@ -128,6 +133,14 @@ class Load:
             self.long = Sent(submit=time.perf_counter())
             await self._follow(self.long, long_prompt, scenario.long_max_tokens)
 
+    async def _follow_first(self, prompts: Sequence[str]) -> None:
+        max_tokens = self.scenario.max_tokens
+        self.first = Sent(submit=time.perf_counter())
+        await self._follow(self.first, prompts[0], max_tokens)
+        async with asyncio.TaskGroup() as group:
+            for prompt in prompts[1:]:
+                group.create_task(self._ask(prompt, max_tokens))
+
 
 async def run_scenario(
     client: Client, scenario: Scenario, *, seed: str, limit: float
@@ -141,7 +154,8 @@ async def run_scenario(
             await load.run(prompts, long_prompt)
     except TimeoutError:
         is_cut = True
-    return figures(load.sent, load.long, is_cut=is_cut, now=time.perf_counter())
+    now = time.perf_counter()
+    return figures(load.sent, load.long, first=load.first, is_cut=is_cut, now=now)
 
 
 def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
@@ -156,19 +170,26 @@ def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
     return prompts, random_prompt(rng, scenario.long_words)
 
 
-def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float) -> dict[str, Any]:
-    """The figures of a run. Times are in milliseconds; a figure without values is NaN."""
-    errors = [s.record.error for s in [*sent, *([long] if long else [])] if s.record.error]
+def figures(
+    sent: Sequence[Sent],
+    long: Sent | None,
+    *,
+    first: Sent | None = None,
+    is_cut: bool,
+    now: float,
+) -> dict[str, Any]:
+    """The figures of a run. Times are in milliseconds; a figure without values is NaN.
+
+    ``sent`` are the streams, without the long prompt and without the request that they follow.
+    """
+    others = [s for s in (long, first) if s is not None]
+    errors = [s.record.error for s in [*sent, *others] if s.record.error]
     good = [s for s in sent if s.record.error is None]
-    start = min(s.submit for s in sent)
-    end = now if is_cut else max(s.record.end for s in sent)
+    start = min((s.submit for s in sent), default=now)
+    end = now if is_cut else max((s.record.end for s in sent), default=now)
     num_tokens = sum(s.num_tokens for s in good)
     ttft = [1e3 * ((s.times[0] if s.times else now) - s.submit) for s in good]
-    tpot = [
-        1e3 * (s.times[-1] - s.times[0]) / (s.num_tokens - 1)
-        for s in good
-        if len(s.times) > 1 and s.num_tokens > 1
-    ]
+    tpot = _tpot(good)
     gaps = [1e3 * gap for s in good for gap in s.record.gaps]
     found: dict[str, Any] = {
         "num_sent": len(sent),
@@ -183,7 +204,7 @@ def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float
         "num_pieces": sum(len(s.times) for s in good),
         "num_prompt_tokens": sum(s.record.prompt_tokens for s in good),
         "num_cached_tokens": sum(s.record.cached_tokens or 0 for s in good),
-        "tok_s": num_tokens / (end - start),
+        "tok_s": num_tokens / (end - start) if sent else math.nan,
     }
     for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", gaps)):
         for percent in (50, 99, 100):
@@ -191,7 +212,21 @@ def figures(sent: Sequence[Sent], long: Sent | None, *, is_cut: bool, now: float
             found[f"{name}_{key}_ms"] = percentile(values, percent)
     if long is not None:
         found |= _interference(good, long, now)
+    if first is not None:
+        found |= {
+            "first_ttft_ms": 1e3 * ((first.times[0] if first.times else now) - first.submit),
+            "first_tpot_ms": percentile(_tpot([first]), 50),
+            "first_is_cut": not first.is_over,
+        }
     return found
+
+
+def _tpot(sent: Sequence[Sent]) -> list[float]:
+    return [
+        1e3 * (s.times[-1] - s.times[0]) / (s.num_tokens - 1)
+        for s in sent
+        if len(s.times) > 1 and s.num_tokens > 1
+    ]
 
 
 def _interference(sent: Sequence[Sent], long: Sent, now: float) -> dict[str, Any]:

@@ -121,17 +121,23 @@ def cost_of(contender: Contender, model: BenchModel) -> Cost:
     else:
         file_bytes = model.gguf_file(weights).stat().st_size
         weight_bytes = file_bytes / (shape.layer_params + shape.head_params)
-    kv_bytes = 4 if weights == "float32" else 2
+    kv_bytes = 4.0 if weights == "float32" else 2.0
+    if getattr(contender, "kv_cache", None) == "int8":
+        kv_bytes = 1 + 4 / shape.head_dim  # a float32 scale per token and head
     return Cost(shape=shape, weight_bytes=weight_bytes, kv_bytes=kv_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roseinfer:
-    """This repository, run by this interpreter. ``gguf``: serve the GGUF file of this type."""
+    """This repository, run by this interpreter. ``gguf``: serve the GGUF file of this type.
+
+    ``kv_cache`` is the type of the KV cache, if it is not that of the weights.
+    """
 
     dtype: str = "bfloat16"
     quantization: str | None = None
     gguf: str | None = None
+    kv_cache: str | None = None
     is_in_process: bool = False
     extra: Mapping[str, Any] = field(default_factory=lambda: dict(WHOLE))
 
@@ -142,6 +148,8 @@ class Roseinfer:
             parts.append(kind)
         elif self.dtype != "bfloat16":
             parts.append(self.dtype)
+        if self.kv_cache is not None:
+            parts.append(f"{self.kv_cache} KV")
         if self.is_in_process:
             parts.append("in process")
         return " ".join(parts)
@@ -152,7 +160,8 @@ class Roseinfer:
 
     @property
     def is_variant(self) -> bool:
-        return self.weights not in (self.dtype, OWN_FILE) or self.is_in_process
+        is_plain = self.weights in (self.dtype, OWN_FILE) and self.kv_cache is None
+        return not is_plain or self.is_in_process
 
     def missing(self, model: BenchModel) -> str | None:
         return self.gguf and model.missing_gguf(self.gguf)
@@ -163,6 +172,8 @@ class Roseinfer:
             flags += ["--dtype", self.dtype]
         if self.quantization is not None:
             flags += ["--quantization", self.quantization]
+        if self.kv_cache is not None:
+            flags += ["--kv-cache-dtype", self.kv_cache]
         if self.is_in_process:
             return [sys.executable, "-m", "benchmarks.in_process", *flags]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"]

@@ -28,19 +28,25 @@ NAMES = {
     "s2-sampled": "S2 sampled",
     "s4-unshared": "S4 unshared",
     "long": "Long prompt",
+    "context-8k": "Context of 8k:",
+    "context-32k": "Context of 32k:",
 } | {f"streams-{number}": f"{number} streams" for number in scenarios.STREAMS}
 """Names of scenarios in tables, where they are not just upper case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure of a scenario. ``is_rate``: higher is better. ``is_compared``: ratios are shown."""
+    """A figure of a scenario. ``is_rate``: higher is better. ``is_compared``: ratios are shown.
+
+    ``cut`` is the mark of a run in which this figure is that of a cut load.
+    """
 
     scenario: str
     key: str
     title: str
     is_rate: bool = False
     is_compared: bool = True
+    cut: str = "is_cut"
 
     @property
     def label(self) -> str:
@@ -50,6 +56,18 @@ class Figure:
     def ratio(self, ours: float, theirs: float) -> float:
         """Above 1 if ours is better."""
         return ours / theirs if self.is_rate else theirs / ours
+
+
+def _context_figures(name: str) -> tuple[Figure, ...]:
+    """Of a load with a long context: one request alone, then eight with its prefix."""
+    return (
+        Figure(scenario=name, key="first_ttft_ms", title="TTFT", cut="first_is_cut"),
+        Figure(scenario=name, key="first_tpot_ms", title="TPOT", cut="first_is_cut"),
+        Figure(scenario=name, key="ttft_p50_ms", title="8 streams, TTFT"),
+        Figure(scenario=name, key="tpot_p50_ms", title="8 streams, TPOT"),
+        Figure(scenario=name, key="tok_s", title="8 streams, tok/s", is_rate=True),
+        Figure(scenario=name, key="rss_mb", title="resident MB"),
+    )
 
 
 FIGURES = (
@@ -73,6 +91,7 @@ FIGURES = (
     Figure(scenario="prefill", key="ttft_p50_ms", title="TTFT"),
     Figure(scenario="long", key="ttft_p50_ms", title="TTFT"),
     Figure(scenario="long", key="tpot_p50_ms", title="TPOT"),
+    *(figure for name in scenarios.CONTEXTS for figure in _context_figures(name)),
     Figure(scenario=ANY, key="start_s", title="start, s", is_compared=False),
 )
 
@@ -139,7 +158,7 @@ class Results:
             value=statistics.median(values),
             num_runs=len(values),
             is_disturbed=any(run["is_disturbed"] for run in runs),
-            is_cut=any(run["is_cut"] for run in runs),
+            is_cut=any(run.get(figure.cut, run["is_cut"]) for run in runs),
         )
 
     def floor(self, contender: str, figure: Figure) -> float | None:

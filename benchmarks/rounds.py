@@ -30,6 +30,10 @@ PRINTED = {
     "streams": ("tok_s", "tpot_p50_ms"),
     "prefill": ("ttft_p50_ms",),
     "long": ("ttft_p50_ms", "tpot_p50_ms"),
+    "context": (
+        *("first_ttft_ms", "first_tpot_ms", "ttft_p50_ms", "tpot_p50_ms", "tok_s"),
+        *("num_cached_tokens", "rss_mb"),
+    ),
 }
 """Figures of the line that is printed for each run."""
 

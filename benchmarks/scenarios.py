@@ -9,6 +9,9 @@ S5  8 streams, 32 in, 256 out; a prompt of 900 tokens arrives once each stream h
 
 ``s2-sampled``  S2 with ``SAMPLED`` instead of greedy decoding
 ``long``        one request: 6,000 in, 32 out; only models whose context has room for it
+``context-8k``  one request: 8,000 in, 64 out; when it has ended, 8 at once with the same first
+                7,968 tokens, so that a prefix cache leaves little of their prompts
+``context-32k`` the same with 32,000 tokens
 ``prefill``     4 requests, one at a time: 1,024 in, 16 out
 ``streams-N``   N requests at once: 32 in, 64 out; N is 1, 2, 4, 8, 16, 32 or 64
 
@@ -23,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["closed", "open", "interfere"]
+Kind: TypeAlias = Literal["closed", "open", "interfere", "follow"]
 
 SHORT_CONTEXT = 1024
 """Models with this context or less get the short prefix."""
@@ -51,10 +54,16 @@ SLOTS = 64
 """Concurrent requests of every server: the most that a scenario has."""
 
 SLOT_CONTEXT = 1280
-"""Tokens of the longest request of all scenarios but ``long``."""
+"""Tokens of the longest request of all scenarios but ``long`` and those of CONTEXTS."""
 
 LONG_SLOTS, LONG_CONTEXT = 2, 6400
 """The same for ``long``: servers that reserve a context per slot have no room for 64 of these."""
+
+CONTEXTS = {"context-8k": 8000, "context-32k": 32_000}
+"""Tokens of the prompts of the loads with long contexts."""
+
+CONTEXT_SLOTS, CONTEXT_ROOM = 8, 32_256
+"""Concurrent requests of these loads, and the tokens of the longest one in whole blocks of 256."""
 
 WARM_UP = "warm-up"
 """One short request, before the measurements."""
@@ -66,7 +75,8 @@ class Scenario:
 
     ``closed``: ``concurrency`` clients; each starts its next request when its last has ended.
     ``open``: one request every ``interval`` seconds. ``interfere``: all requests at once, and one
-    of ``long_words`` when each stream has ``start_after`` tokens.
+    of ``long_words`` when each stream has ``start_after`` tokens. ``follow``: one request, then all
+    others at once.
     """
 
     name: str
@@ -102,6 +112,11 @@ class Scenario:
         return max(prompt, self.long_words + self.long_max_tokens)
 
     @property
+    def num_streams(self) -> int:
+        """Requests of which the main figures are: all, or those that follow the first."""
+        return self.num_requests - (self.kind == "follow")
+
+    @property
     def mean_prompt(self) -> float:
         """Mean number of tokens of a prompt, without its prefix."""
         return sum(self.prompt_words) / 2
@@ -110,8 +125,8 @@ class Scenario:
         """About ``scale`` of the work at the same concurrency.
 
         A closed load first gets fewer requests, at least ``concurrency``; the rest of the factor
-        reduces ``max_tokens``. Open and interfering loads keep all requests, because their number
-        is the batch size.
+        reduces ``max_tokens``. The other kinds keep all requests, because their number is the batch
+        size.
         """
         num_requests = self.num_requests
         if self.kind == "closed":
@@ -166,6 +181,24 @@ _LONG = replace(
     slot_context=LONG_CONTEXT,
 )
 
+
+def _context(name: str, words: int) -> Scenario:
+    """One request with a prompt of ``words`` words, then eight with nearly the same one."""
+    own = 32
+    return Scenario(
+        name=name,
+        kind="follow",
+        num_requests=1 + CONTEXT_SLOTS,
+        concurrency=CONTEXT_SLOTS,
+        prefix_words=words - own,
+        prompt_words=(own, own),
+        shares_prefix=True,
+        max_tokens=64,
+        slots=CONTEXT_SLOTS,
+        slot_context=CONTEXT_ROOM,
+    )
+
+
 _ALL = (
     closed(WARM_UP, num_requests=1, concurrency=1, words=16, max_tokens=8),
     _S1,
@@ -179,6 +212,7 @@ _ALL = (
     closed("prefill", num_requests=4, concurrency=1, words=1024, max_tokens=16),
     *(closed(f"streams-{number}", number, number, words=32, max_tokens=64) for number in STREAMS),
     _LONG,
+    *(_context(name, words) for name, words in CONTEXTS.items()),
 )
 
 
@@ -186,7 +220,7 @@ def scenarios(max_model_len: int, scale: float = 1.0) -> dict[str, Scenario]:
     """The scenarios by name that a model with this context length has room for."""
     found = {}
     for scenario in _ALL:
-        if scenario.prefix_words and max_model_len <= SHORT_CONTEXT:
+        if scenario.prefix_words == LONG_PREFIX and max_model_len <= SHORT_CONTEXT:
             scenario = replace(scenario, prefix_words=SHORT_PREFIX)  # noqa: PLW2901
         if scenario.num_tokens <= max_model_len:
             found[scenario.name] = scenario.scaled(scale)

@@ -39,7 +39,7 @@ class Prompt:
 
 
 def simulate_scenario(machine: Machine, scenario: Scenario) -> tuple[Outcome, Request | None]:
-    """The outcome, and the long request of an interfering load."""
+    """The outcome, and the long request of an interfering load, or the one that others follow."""
     prompts = _prompts(scenario)
     match scenario.kind:
         case "open":
@@ -49,15 +49,25 @@ def simulate_scenario(machine: Machine, scenario: Scenario) -> tuple[Outcome, Re
             for prompt in prompts:
                 prompt.following = following
             return _run(machine, [(0.0, p) for p in prompts[: scenario.concurrency]]), None
+        case "follow":
+            first, *others = prompts
+            begin = _run(machine, [(0.0, first)]).requests[0].end
+            first = _prompts(scenario)[0]
+            outcome = _run(machine, [(0.0, first), *((begin, p) for p in others)])
+            return outcome, _taken_out(outcome, first)
         case "interfere":
             alone = _run(machine, [(0.0, prompt) for prompt in prompts])
             num_tokens = scenario.start_after - 1
             begin = max(r.first_token + num_tokens * r.tpot for r in alone.requests)
             long = Prompt(scenario.long_words, scenario.long_max_tokens, kind=len(prompts))
             outcome = _run(machine, [*((0.0, p) for p in _prompts(scenario)), (begin, long)])
-            found = next(r for r in outcome.requests if r.conversation is long)
-            outcome.requests.remove(found)
-            return outcome, found
+            return outcome, _taken_out(outcome, long)
+
+
+def _taken_out(outcome: Outcome, prompt: Prompt) -> Request:
+    found = next(r for r in outcome.requests if r.conversation is prompt)
+    outcome.requests.remove(found)
+    return found
 
 
 def _run(machine: Machine, prompts: Iterable[tuple[float, Prompt]]) -> Outcome:

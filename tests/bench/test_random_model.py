@@ -125,6 +125,7 @@ def test_shapes_have_the_parameters_of_their_models(name):
     sizes = {
         "gpt2": 124_439_808,
         "qwen3-0.6b": 596_049_920,
+        "qwen3-0.6b-seventh": 85_207_040,
         "llama-1b": 1_235_814_400,
         "qwen3-8b": 8_190_735_360,
         "qwen3-moe-0.9b-a0.2b": 914_918_400,

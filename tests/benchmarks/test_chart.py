@@ -63,6 +63,11 @@ def test_every_server_with_results_has_a_row_and_the_bare_engine_has_none():
     assert names.count("not measured") == 3  # one stream of the three new rows
 
 
+def test_a_model_without_a_scenario_of_the_columns_is_left_out():
+    long = line("roseinfer", "context-8k", tok_s=50, model="seventh")
+    assert chart([MACHINE, *LINES, long]) == chart([MACHINE, *LINES])
+
+
 def test_cut_runs_have_a_tilde():
     cut = line("x & y", "s2", tok_s=50, rss_mb=100, is_cut=True)
     assert {"~50.0", "x & y"} <= set(texts(chart([MACHINE, *LINES, cut])))

@@ -121,6 +121,18 @@ def test_floors_of_a_long_prompt_among_streams(reading):
     assert found["long_ttft_ms"] == pytest.approx(14)
 
 
+def test_floors_of_streams_that_share_a_long_context(reading):
+    found = floors(scenarios(40960)["context-8k"], COST, reading)
+    assert found["first_tpot_ms"] == pytest.approx((14_000 + (8000 + 32) * 128) / 1e3)
+    step = 14_000 + (8 * (32 + 32) + 7968) * 128
+    assert found["tpot_p50_ms"] == pytest.approx(step / 1e3)
+    steps = 14_000 + 7968 * 128 + 63 * step
+    assert found["tok_s"] == pytest.approx(8 * 64 / (steps / 1e6))
+    computing = Machine(read_rate=1e18, operation_rate=1e6)
+    found = floors(scenarios(40960)["context-8k"], COST, computing)
+    assert found["first_ttft_ms"] == pytest.approx(COST.prefill(8000).operations / 1e3)
+
+
 def test_smaller_weights_raise_the_rate_limit(reading):
     short = Cost(shape=TINY, weight_bytes=1, kv_bytes=2)
     scenario = scenarios(1024)["s2"]

@@ -79,6 +79,35 @@ def test_the_long_prompt_is_sent_when_every_stream_has_tokens():
     assert found["long_ttft_ms"] > 0
 
 
+def test_others_follow_when_the_first_request_has_ended():
+    client, scenario = Answering(), scenarios(40960)["context-8k"]
+    found = run(client, scenario)
+    assert client.asked == [(8000, 64)] * 9
+    assert client.most == 8
+    assert found["num_sent"] == found["num_ended"] == 8  # without the first
+    assert found["num_tokens"] == 8 * 64
+    assert found["first_ttft_ms"] > 0
+    assert found["first_tpot_ms"] > 0
+    assert not found["first_is_cut"]
+
+
+@pytest.mark.parametrize("last", [0, 5])
+def test_a_run_that_is_cut_before_the_others_has_figures_of_the_first_alone(last):
+    found = run(Answering(last=last), scenarios(40960)["context-8k"], limit=0.3)
+    assert found["is_cut"]
+    assert found["first_is_cut"]
+    assert found["num_sent"] == 0
+    assert found["first_ttft_ms"] > 0
+    assert math.isnan(found["tok_s"])
+    assert math.isnan(found["ttft_p50_ms"])
+    assert math.isnan(found["first_tpot_ms"]) == (last == 0)
+
+
+def test_a_failed_first_request_is_counted():
+    found = run(Answering(error="no"), scenarios(40960)["context-8k"])
+    assert found["num_errors"] == 9
+
+
 def test_a_run_is_cut_at_its_limit():
     client = Answering(last=5)
     found = run(client, scenarios(1024)["s3-16"], limit=0.5)

@@ -59,6 +59,21 @@ def test_names_and_commands_of_the_variants(model):
     assert not Roseinfer().is_variant
 
 
+def test_the_type_of_the_kv_cache_makes_a_variant(model):
+    ours = Roseinfer(kv_cache="int8")
+    assert (ours.name, ours.weights, ours.is_variant) == ("roseinfer int8 KV", "bfloat16", True)
+    settings = parse_settings(ours.command(model, 1234)[3:], {})
+    assert settings.engine.kv_cache_dtype == "int8"
+    assert cost_of(ours, model).kv_bytes == 1 + 4 / 8
+    assert cost_of(Roseinfer(), model).kv_bytes == 2
+
+
+def test_only_long_contexts_run_with_a_smaller_cache():
+    names = [c.name for c in contenders("--variant-scenarios", "s1,context-8k")]
+    assert "roseinfer int8 KV" in names
+    assert "roseinfer int8 KV" not in [c.name for c in contenders()]
+
+
 def test_llama_server_needs_a_gguf_file_and_gets_64_slots(model):
     llama = LlamaServer(program=Path("/bin/llama-server"))
     assert llama.missing(model) is not None
@@ -77,6 +92,15 @@ def test_a_long_prompt_has_a_server_with_few_long_slots(model):
     assert "--parallel 2 -c 12800" in command
     command = " ".join(Vllm(program=Path("x")).command(long_model, 7))
     assert "--max-num-seqs 2 --max-model-len 6400" in command
+
+
+def test_long_contexts_have_eight_slots(model):
+    long_model = replace(model, shape=replace(TINY, max_model_len=40960))
+    long_model = long_model.with_room(scenarios(40960)["context-32k"].room)
+    command = " ".join(LlamaServer(program=Path("x")).command(long_model, 7))
+    assert f"--parallel 8 -c {8 * 32_256} " in command
+    command = " ".join(Vllm(program=Path("x")).command(long_model, 7))
+    assert "--max-num-seqs 8 --max-model-len 32256" in command
 
 
 def test_gguf_files_are_served_by_both(model):

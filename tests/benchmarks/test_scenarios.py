@@ -3,7 +3,15 @@
 import pytest
 
 from benchmarks.load import make_prompts
-from benchmarks.scenarios import DEFAULT, MIN_TOKENS, SAMPLED, STREAMS, WARM_UP, scenarios
+from benchmarks.scenarios import (
+    CONTEXTS,
+    DEFAULT,
+    MIN_TOKENS,
+    SAMPLED,
+    STREAMS,
+    WARM_UP,
+    scenarios,
+)
 
 
 def test_requests_concurrency_and_tokens_of_each_scenario():
@@ -23,6 +31,8 @@ def test_requests_concurrency_and_tokens_of_each_scenario():
         "prefill": (4, 1, 16),
         "long": (1, 1, 32),
         **{f"streams-{number}": (number, number, 64) for number in STREAMS},
+        "context-8k": (9, 8, 64),
+        "context-32k": (9, 8, 64),
     }
     assert found["s2"].interval == 0.02
     assert found["s5"].long_words == 900
@@ -43,7 +53,19 @@ def test_every_request_fits_the_context_and_the_room_of_its_server(context):
 
 def test_a_model_without_the_context_has_no_long_prompt():
     assert scenarios(40960)["long"].prompt_words == (6000, 6000)
-    assert scenarios(6031).keys() == scenarios(40960).keys() - {"long"}
+    assert scenarios(6031).keys() == scenarios(40960).keys() - {"long", *CONTEXTS}
+
+
+@pytest.mark.parametrize(("name", "words"), CONTEXTS.items())
+def test_streams_of_a_long_context_have_the_prefix_of_the_first_request(name, words):
+    scenario = scenarios(words + 64)[name]
+    assert scenario.num_streams == scenario.concurrency == 8
+    prompts, _ = make_prompts(scenario, "seed")
+    assert {len(prompt.split()) for prompt in prompts} == {words}
+    assert len({tuple(prompt.split()[: words - 32]) for prompt in prompts}) == 1
+    assert len(set(prompts)) == 9
+    assert name not in scenarios(words + 63)
+    assert name not in scenarios(1024)
 
 
 def test_one_load_draws_its_tokens():

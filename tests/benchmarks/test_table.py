@@ -199,6 +199,20 @@ def test_only_the_text_between_the_marks_is_replaced():
         put_into("nothing", "new")
 
 
+def test_a_run_that_was_cut_after_its_first_request_marks_only_the_others():
+    figures = {"first_ttft_ms": 900, "first_tpot_ms": 20, "tpot_p50_ms": 80, "tok_s": 90}
+    runs = [
+        line("roseinfer", "context-8k", first_is_cut=False, **figures),
+        line("vLLM", "context-8k", is_cut=True, first_is_cut=False, **figures),
+        line("slow", "context-8k", is_cut=True, first_is_cut=True, first_ttft_ms=3000, tok_s=None),
+    ]
+    found = rows(figures_table(Results(runs)))
+    assert found["Context of 8k: TTFT"][:3] == ["900", "900", "~3,000"]
+    assert found["Context of 8k: TPOT"][:3] == ["20.0", "20.0", "-"]
+    assert found["Context of 8k: 8 streams, TPOT"][:3] == ["80.0", "~80.0", "-"]
+    assert found["Context of 8k: 8 streams, tok/s"][:3] == ["90.0", "~90.0", "-"]
+
+
 def test_machines_with_other_features_have_their_own_tables():
     other = SESSION | {
         "session": "later",

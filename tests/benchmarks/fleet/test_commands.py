@@ -66,6 +66,15 @@ def test_a_shared_prefix_is_computed_once_as_in_the_measured_run():
     assert sum(request.num_cached for request in outcome.requests) == 31 * 1024
 
 
+def test_streams_that_follow_a_request_begin_at_its_end_and_share_its_prefix():
+    machine = read_machine(MACHINE)
+    scenario = scenarios(machine.max_model_len)["context-8k"]
+    outcome, first = simulate_scenario(machine, scenario)
+    assert len(outcome.requests) == 8
+    assert {request.arrival for request in outcome.requests} == {first.end}
+    assert {request.num_cached for request in outcome.requests} == {scenario.prefix_words}
+
+
 def test_compare_prints_a_line_for_each_case(monkeypatch, capsys):
     text = output_of(f"compare --machine {MACHINE} --replicas 1,2 {SMALL}", monkeypatch, capsys)
     rows = rows_of(text)
