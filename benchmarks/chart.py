@@ -32,7 +32,12 @@ from benchmarks.results import (
 DEFAULT_RESULTS = Path("benchmarks/results.jsonl")
 DEFAULT_OUT = Path("docs/images/benchmarks.svg")
 
-MODELS = {"gpt2": "GPT-2", "qwen3-0.6b": "Qwen3-0.6B", "qwen3-8b": "Qwen3-8B"}
+MODELS = {
+    "gpt2": "GPT-2",
+    "qwen3-0.6b": "Qwen3-0.6B",
+    "qwen3-8b": "Qwen3-8B",
+    "smollm2": "SmolLM2-135M",
+}
 
 WIDTH = 960
 MARGIN = 24

@@ -5,10 +5,12 @@ r"""Runs roseinfer and its peers under the same loads, in turn, on this machine.
         --openvino-python PATH --openvino-models DIR --transformers-bin PATH --out results.jsonl
     python -m benchmarks.publish results.jsonl
 
-In each round every contender has one turn: wait until the machine is quiet, probe its memory, start
-the server, send one short request, run every scenario (``benchmarks/scenarios.py``), stop the
-server. Every other round goes in the opposite order. The model is a random one of a known shape,
-the same directory for all contenders. Or it is a GGUF file, which roseinfer and llama.cpp serve:
+In each round every contender has one turn: start the server, send one short request, run every
+scenario (``benchmarks/scenarios.py``), stop the server. Before the start and before each run, wait
+until the machine is quiet. Before and after each run, and between two requests of one stream, probe
+the machine. Every other round goes in the opposite order. The model is a random one of a known
+shape, the same directory for all contenders. Or it is a GGUF file, which roseinfer and llama.cpp
+serve:
 
     python -m benchmarks.compare --models FILE.gguf --scenarios s1,streams-16,prefill \
         --llama-server PATH --out results.jsonl
@@ -56,6 +58,7 @@ RUNS_LEFT = 3
 def main() -> None:
     options = make_parser().parse_args()
     signal.signal(signal.SIGTERM, _exit)
+    host.wait_quiet(options.wait_quiet)
     session = Session(options=options, gemm=_gemm_rates())
     if options.resume:
         session.resume()

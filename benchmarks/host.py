@@ -55,8 +55,8 @@ class Usage:
     """Total CPU seconds at the time ``at`` (``time.perf_counter()``).
 
     ``busy``: of the whole machine. ``stolen``: taken by other virtual machines. ``tree``: of one
-    process and its descendants. ``own``: of this process. ``resident_mb``: resident memory of the
-    tree in 10^6 bytes.
+    process and its descendants. ``own``: of this process. ``children``: of its children that have
+    ended. ``resident_mb``: resident memory of the tree in 10^6 bytes.
     """
 
     at: float
@@ -64,6 +64,7 @@ class Usage:
     stolen: float
     tree: float
     own: float
+    children: float
     resident_mb: float
 
 
@@ -78,22 +79,27 @@ def usage(pid: int) -> Usage:
         stolen=stolen,
         tree=tree,
         own=own.user + own.system,
+        children=own.children_user + own.children_system,
         resident_mb=resident / 1e6,
     )
 
 
-def between(before: Usage, after: Usage) -> dict[str, float]:
-    """The CPU use between two snapshots, in percent of one core."""
+def between(before: Usage, after: Usage, paused: float = 0.0) -> dict[str, float]:
+    """The CPU use between two snapshots, in percent of one core.
+
+    ``paused``: seconds between them in which only children of this process worked.
+    """
     span = after.at - before.at
 
-    def percent(seconds: float) -> float:
+    def percent(seconds: float, span: float = span) -> float:
         return 100 * seconds / span
 
     tree, own = after.tree - before.tree, after.own - before.own
+    known = tree + own + after.children - before.children
     return {
-        "server_cpu_pct": percent(tree),
-        "client_cpu_pct": percent(own),
-        "other_cpu_pct": percent(after.busy - before.busy - tree - own),
+        "server_cpu_pct": percent(tree, span - paused),
+        "client_cpu_pct": percent(own, span - paused),
+        "other_cpu_pct": percent(after.busy - before.busy - known),
         "steal_pct": percent(after.stolen - before.stolen),
         "rss_mb": after.resident_mb,
     }

@@ -2,7 +2,8 @@
 
 Prints ``{"ready": true}`` when the model is loaded. Then each line on stdin is a job,
 ``{"scenario": NAME, "scale": 1.0, "seed": "...", "limit": 60}``, and is answered with a line of
-figures. Ends with its input. ``benchmarks.running`` is the other side.
+figures. Between two requests of one stream it prints ``{"pause": true}`` and goes on with the next
+line. Ends with its input. ``benchmarks.running`` is the other side.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 
 from benchmarks.load import Client, run_scenario
 from benchmarks.scenarios import scenarios
+
+PAUSE = {"pause": True}
 
 
 class JobClient(Client, Protocol):
@@ -30,7 +33,15 @@ async def answer_jobs(client: JobClient, max_model_len: int) -> None:
         job = json.loads(line)
         scenario = scenarios(max_model_len, job["scale"])[job["scenario"]]
         client.sampling = scenario.sampling
-        _print(await run_scenario(client, scenario, seed=job["seed"], limit=job["limit"]))
+        found = await run_scenario(
+            client, scenario, seed=job["seed"], limit=job["limit"], pause=_pause
+        )
+        _print(found)
+
+
+async def _pause() -> None:
+    _print(PAUSE)
+    await asyncio.to_thread(sys.stdin.readline)
 
 
 def _print(what: dict[str, Any]) -> None:

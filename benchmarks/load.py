@@ -5,6 +5,9 @@ until then. Tokens of a request without a usage record are counted by its pieces
 without a first token counts as if the token came at the cut. So the rate of a cut run is about
 right, and its times are too low. ``is_cut`` marks such a run. The request that others follow has
 figures and a mark of its own: ``first_``.
+
+A load of one stream pauses between two requests, if the caller wants to do something there. Pauses
+count neither in the time limit nor in the figures.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +26,13 @@ from bench.words import random_prompt
 from benchmarks.scenarios import Scenario
 
 OnToken = Callable[[RequestRecord], None]
+
+Pause = Callable[[], Awaitable[None]]
+"""What is done between two requests of one stream."""
+
+
+async def no_pause() -> None:
+    """Do nothing between two requests."""
 
 
 class Client(Protocol):
@@ -59,6 +69,7 @@ class Load:
 
     client: Client
     scenario: Scenario
+    pause: Pause
     sent: list[Sent] = field(default_factory=list)
     long: Sent | None = None
     first: Sent | None = None
@@ -100,6 +111,8 @@ class Load:
 
         async def work() -> None:
             for prompt in left:
+                if self.scenario.concurrency == 1 and self.sent:
+                    await self.pause()
                 await self._ask(prompt, self.scenario.max_tokens)
 
         async with asyncio.TaskGroup() as group:
@@ -143,19 +156,39 @@ class Load:
 
 
 async def run_scenario(
-    client: Client, scenario: Scenario, *, seed: str, limit: float
+    client: Client, scenario: Scenario, *, seed: str, limit: float, pause: Pause = no_pause
 ) -> dict[str, Any]:
     """Run a scenario once, for at most ``limit`` seconds. The seed determines the prompts."""
     prompts, long_prompt = make_prompts(scenario, seed)
-    load = Load(client, scenario)
+    timer = asyncio.timeout(limit)
+    paused = 0.0
+
+    async def stop_the_clock() -> None:
+        nonlocal paused
+        clock = asyncio.get_running_loop().time
+        start, end = clock(), timer.when()
+        assert end is not None
+        timer.reschedule(None)
+        await pause()
+        took = clock() - start
+        timer.reschedule(end + took)
+        paused += took
+
+    load = Load(client, scenario, stop_the_clock)
     is_cut = False
     try:
-        async with asyncio.timeout(limit):
+        async with timer:
             await load.run(prompts, long_prompt)
     except TimeoutError:
         is_cut = True
-    now = time.perf_counter()
-    return figures(load.sent, load.long, first=load.first, is_cut=is_cut, now=now)
+    return figures(
+        load.sent,
+        load.long,
+        first=load.first,
+        is_cut=is_cut,
+        now=time.perf_counter(),
+        paused=paused,
+    )
 
 
 def make_prompts(scenario: Scenario, seed: str) -> tuple[list[str], str]:
@@ -177,6 +210,7 @@ def figures(
     first: Sent | None = None,
     is_cut: bool,
     now: float,
+    paused: float = 0.0,
 ) -> dict[str, Any]:
     """The figures of a run. Times are in milliseconds; a figure without values is NaN.
 
@@ -187,6 +221,7 @@ def figures(
     good = [s for s in sent if s.record.error is None]
     start = min((s.submit for s in sent), default=now)
     end = now if is_cut else max((s.record.end for s in sent), default=now)
+    seconds = end - start - paused
     num_tokens = sum(s.num_tokens for s in good)
     ttft = [1e3 * ((s.times[0] if s.times else now) - s.submit) for s in good]
     tpot = _tpot(good)
@@ -199,12 +234,13 @@ def figures(
         "num_short": sum(s.record.finish_reason not in {"length", None} for s in good),
         "is_cut": is_cut,
         "is_estimated": any(s.record.estimated for s in good),
-        "wall_s": end - start,
+        "wall_s": seconds,
+        "paused_s": paused,
         "num_tokens": num_tokens,
         "num_pieces": sum(len(s.times) for s in good),
         "num_prompt_tokens": sum(s.record.prompt_tokens for s in good),
         "num_cached_tokens": sum(s.record.cached_tokens or 0 for s in good),
-        "tok_s": num_tokens / (end - start) if sent else math.nan,
+        "tok_s": num_tokens / seconds if sent else math.nan,
     }
     for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", gaps)):
         for percent in (50, 99, 100):

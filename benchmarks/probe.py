@@ -2,7 +2,7 @@
 
 ``probe.c`` is compiled for this machine. Without a C compiler torch measures a sum and a large
 matrix product instead, which comes close. The memory bandwidth of a shared machine changes within
-seconds, so call ``probe`` again before every measurement.
+seconds, so call ``probe`` again before and after every measurement.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.floors import Machine
@@ -54,6 +55,15 @@ def probe(threads: int | None = None) -> Rates:
     )
     read, fma = map(float, done.stdout.split())
     return Rates(threads=threads, read_gbs=read, fma_gflops=fma, method="compiled")
+
+
+def middle_of(found: Sequence[Rates]) -> Rates:
+    """The medians of several probes."""
+    return replace(
+        found[0],
+        read_gbs=statistics.median(rates.read_gbs for rates in found),
+        fma_gflops=statistics.median(rates.fma_gflops for rates in found),
+    )
 
 
 def machine_of(rates: Rates, gemm: dict[str, float], dtype: str) -> Machine:

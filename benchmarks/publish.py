@@ -4,8 +4,8 @@
 
 The lines go to ``results.jsonl`` in the folder. New runs of a scenario with a model on a machine
 (its CPU features and cores) replace all older runs of it, so that servers are compared within one
-session; all other results stay. Then
-``RESULTS.md`` and the chart are made again. ``python -m benchmarks.publish`` alone only does that.
+session; all other results stay. Then the tables and the goals of ``RESULTS.md`` and the chart are
+made again. ``python -m benchmarks.publish`` alone only does that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.chart import DEFAULT_OUT, DEFAULT_RESULTS, chart
+from benchmarks.goals import BEGIN as GOALS
+from benchmarks.goals import goals
 from benchmarks.results import Line, machine_name, read_lines
 from benchmarks.table import put_into, tables
 
@@ -51,7 +53,8 @@ def main() -> None:
     results, document = options.folder / "results.jsonl", options.folder / "RESULTS.md"
     lines = merged(read_lines([results]), read_lines(options.files))
     results.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    document.write_text(put_into(document.read_text("utf-8"), tables(lines)), "utf-8")
+    text = put_into(document.read_text("utf-8"), tables(lines))
+    document.write_text(put_into(text, goals(lines), GOALS), "utf-8")
     options.chart.write_text(chart(lines), "utf-8")
 
 

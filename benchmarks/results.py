@@ -18,6 +18,9 @@ US = "roseinfer"
 
 IN_PROCESS = "roseinfer in process"
 
+STEADY = 1.1
+"""Probes of a run that differ by a larger factor say little about its limit."""
+
 BITS = {"int8": 8, "q8_0": 8, "q4_k_m": 4}
 """Bits of quantized types of weights; all others are plain."""
 
@@ -27,6 +30,7 @@ ANY = "any"
 NAMES = {
     "s2-sampled": "S2 sampled",
     "s4-unshared": "S4 unshared",
+    "prefill": "Prompt of 1,024",
     "long": "Long prompt",
     "context-8k": "Context of 8k:",
     "context-32k": "Context of 32k:",
@@ -116,6 +120,26 @@ class Cell:
         return f"{'~' if self.is_cut else ''}{rounded(self.value)}{star}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The part of the limit that was reached.
+
+    The limit is the median of those that a run's probes give; ``low`` and ``high`` are the shares
+    of the highest and the lowest of them. They are ``value`` if there was one probe. Of several
+    runs, all three are medians.
+    """
+
+    value: float
+    low: float
+    high: float
+    is_steady: bool
+
+    def __str__(self) -> str:
+        value, low, high = (f"{100 * part:.0f}" for part in (self.value, self.low, self.high))
+        mark = "" if self.is_steady else "!"
+        return f"{value}%{mark}" if low == high else f"{value}%{mark}, {low}-{high}"
+
+
 @dataclass(frozen=True, order=True)
 class Group:
     """Runs are comparable within a group: same CPU features and cores, same model, same scale."""
@@ -162,7 +186,7 @@ class Results:
         )
 
     def floor(self, contender: str, figure: Figure) -> float | None:
-        """The median of the floors that were computed before the runs."""
+        """The median of the floors that were computed beside the runs."""
         floors = [
             run["floors"][figure.key]
             for run in self._of(contender, figure.scenario)
@@ -170,14 +194,30 @@ class Results:
         ]
         return statistics.median(floors) if floors else None
 
-    def share(self, contender: str, figure: Figure) -> float | None:
-        """The median part of the limit that was reached, each run beside its own probe."""
-        shares = [
-            figure.ratio(run[figure.key], run["floors"][figure.key])
+    def share(self, contender: str, figure: Figure) -> Share | None:
+        """The median part of the limit that was reached, each run beside its own probes."""
+        key = figure.key
+        runs = [
+            run
             for run in self._of(contender, figure.scenario)
-            if figure.key in run["floors"] and run.get(figure.key)
+            if key in run["floors"] and run.get(key)
         ]
-        return statistics.median(shares) if shares else None
+        if not runs:
+            return None
+        reads = [[probe["read_gbs"] for probe in probes_of(run)] for run in runs]
+        shares = [
+            [
+                figure.ratio(run[key], floor[key])
+                for floor in run.get("floors_by_probe", [run["floors"]])
+            ]
+            for run in runs
+        ]
+        return Share(
+            value=statistics.median(figure.ratio(run[key], run["floors"][key]) for run in runs),
+            low=statistics.median(map(min, shares)),
+            high=statistics.median(map(max, shares)),
+            is_steady=all(max(rates) <= STEADY * min(rates) for rates in reads),
+        )
 
     def best_peer(self, us: str, figure: Figure) -> tuple[str, float] | None:
         """The best of the peers with weights of as many bits as ours, and our ratio to it."""
@@ -223,6 +263,10 @@ class Results:
         """The sum of a count, or of a mark, over all runs."""
         return sum(run[key] for run in self.runs)
 
+    def sessions(self, contender: str, figure: Figure) -> list[str]:
+        """The sessions of the runs behind a figure."""
+        return sorted({run["session"] for run in self._of(contender, figure.scenario)})
+
     def _of(self, contender: str, scenario: str) -> list[Line]:
         """Runs without errors: the undisturbed ones, or all if every run was disturbed."""
         runs = [
@@ -244,6 +288,12 @@ def groups_of(lines: Sequence[Line]) -> dict[Group, list[Line]]:
             machine = machines.get(line["session"], "")
             found.setdefault(Group(machine, line["model"], line["scale"]), []).append(line)
     return found
+
+
+def probes_of(run: Line) -> list[Line]:
+    """The probes beside a run; older runs have only the one before their server."""
+    probes: list[Line] = run.get("probes", [run["probe"]])
+    return probes
 
 
 def machine_names(lines: Sequence[Line]) -> dict[str, str]:

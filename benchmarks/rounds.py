@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import host
 from benchmarks.floors import floors
 from benchmarks.peers import BenchModel, Contender, cost_of
-from benchmarks.probe import Rates, machine_of, probe
+from benchmarks.probe import Rates, machine_of, middle_of, probe
 from benchmarks.process import DidNotStart
 from benchmarks.running import Running, running
 from benchmarks.scenarios import WARM_UP, Scenario, scenarios
@@ -89,22 +91,20 @@ def turn(session: Session, contender: Contender, model: BenchModel, number: int,
         room = left[0].room
         queue = [scenario for scenario in left if scenario.room == room]
         host.wait_quiet(options.wait_quiet)
-        rates = probe()
         start = time.monotonic()
         with running(contender, model.with_room(room), log) as server:
             server.wait_ready(options.start_timeout)
             start_s = time.monotonic() - start
             _report_warnings(session, server)
             server.run(WARM_UP, scale=1.0, seed=_new_seed(), limit=options.limit)
-            known = {"round": number, "start_s": start_s, "probe": asdict(rates)}
+            known = {"round": number, "start_s": start_s}
             for scenario in queue:
                 if not session.has_time(options.limit):
                     break
                 left.remove(scenario)
-                is_cut = measure(session, server, rates, scenario, known)["is_cut"]
+                is_idle = measure(session, server, scenario, known)
                 session.done.add(session.key(contender, model, scenario.name, number))
-                is_last = scenario is queue[-1]
-                if is_cut and not is_last and not host.wait_quiet(ABORT_TIMEOUT):
+                if not is_idle:
                     break
 
 
@@ -116,23 +116,37 @@ def _wanted(session: Session, contender: Contender, model: BenchModel) -> list[S
     return [found[name] for name in options.scenarios if name in wanted and name in found]
 
 
-def measure(
-    session: Session, server: Running, rates: Rates, scenario: Scenario, known: dict[str, Any]
-) -> dict[str, Any]:
-    """Run a scenario, and repeat it while other processes disturb it.
+def measure(session: Session, server: Running, scenario: Scenario, known: dict[str, Any]) -> bool:
+    """Run a scenario, and repeat it while other processes disturb it. Lines include ``known``.
 
-    Returns the line of the last run, which includes ``known``.
+    The machine is probed before a run, between its requests if it is one of one stream, and after
+    it. Its limits are the medians of those that the probes give. Returns whether the server has
+    become idle.
     """
     options, contender, model = session.options, server.contender, server.model
-    machine = machine_of(rates, session.gemm, contender.weights)
-    floor = floors(scenario, cost_of(contender, model), machine)
     for attempt in range(options.retries + 1):
         is_quiet = host.wait_quiet(options.wait_quiet)
+        probes = [probe()]
         before = host.usage(server.pid)
         found = server.run(
-            scenario.name, scale=options.scale, seed=_new_seed(), limit=options.limit
+            scenario.name,
+            scale=options.scale,
+            seed=_new_seed(),
+            limit=options.limit,
+            pause=partial(_probe_again, probes),
         )
-        cpu = host.between(before, host.usage(server.pid))
+        cpu = host.between(before, host.usage(server.pid), found["paused_s"])
+        is_idle = not found["is_cut"] or host.wait_quiet(ABORT_TIMEOUT)
+        if is_idle:
+            _probe_again(probes)
+        limits = [
+            floors(
+                scenario,
+                cost_of(contender, model),
+                machine_of(rates, session.gemm, contender.weights),
+            )
+            for rates in probes
+        ]
         is_disturbed = cpu["other_cpu_pct"] + cpu["steal_pct"] > options.max_other
         line = {
             "contender": contender.name,
@@ -144,7 +158,10 @@ def measure(
             "is_disturbed": is_disturbed,
             "is_variant": contender.is_variant,
             "weights": contender.weights,
-            "floors": floor,
+            "floors": {key: statistics.median(limit[key] for limit in limits) for key in limits[0]},
+            "floors_by_probe": limits,
+            "probe": asdict(middle_of(probes)),
+            "probes": [asdict(rates) for rates in probes],
             **known,
             **found,
             **cpu,
@@ -153,7 +170,11 @@ def measure(
         print(_printed(line), flush=True)
         if not is_disturbed or found["is_cut"]:
             break
-    return line
+    return is_idle
+
+
+def _probe_again(found: list[Rates]) -> None:
+    found.append(probe())
 
 
 def _report_warnings(session: Session, server: Running) -> None:
@@ -173,6 +194,7 @@ def _printed(line: dict[str, Any]) -> str:
     marks = [name for name in ("disturbed", "cut") if line[f"is_{name}"]]
     if line["num_errors"]:
         marks.append(f"{line['num_errors']} ERRORS: {line['first_error']}")
+    reads = [probe["read_gbs"] for probe in line["probes"]]
     shown = []
     for figure in PRINTED.get(line["scenario"].partition("-")[0], ("tok_s",)):
         value, floor = line.get(figure, math.nan), line["floors"].get(figure)
@@ -182,6 +204,6 @@ def _printed(line: dict[str, Any]) -> str:
         f"{line['model']} {line['round'] + 1} {line['contender']} {line['scenario']}: "
         f"{', '.join(shown)}; {line['wall_s']:.1f} s, server {line['server_cpu_pct']:.0f}% "
         f"client {line['client_cpu_pct']:.0f}% other {line['other_cpu_pct']:.0f}% "
-        f"steal {line['steal_pct']:.0f}%, probe {line['probe']['read_gbs']:.0f} GB/s"
+        f"steal {line['steal_pct']:.0f}%, probes {min(reads):.0f} to {max(reads):.0f} GB/s"
         f"{' ' + ' '.join(marks).upper() if marks else ''}"
     )

@@ -7,10 +7,12 @@ import contextlib
 import json
 import selectors
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from bench.over_http.client import CompletionClient
+from benchmarks.jobs import PAUSE
 from benchmarks.load import run_scenario
 from benchmarks.peers import BenchModel, Contender
 from benchmarks.process import DidNotStart, ServerProcess
@@ -20,8 +22,12 @@ GRACE = 15.0
 """Seconds beyond a job's own time limit after which its process counts as dead."""
 
 
+def nothing() -> None:
+    """Do nothing between two requests."""
+
+
 class Running(ServerProcess):
-    """A contender's server."""
+    """A contender's server. It is idle in a ``pause``, between two requests of one stream."""
 
     def __init__(self, contender: Contender, model: BenchModel, log: Path) -> None:
         super().__init__(
@@ -30,18 +36,37 @@ class Running(ServerProcess):
         self.contender = contender
         self.model = model
 
-    def run(self, scenario: str, *, scale: float, seed: str, limit: float) -> dict[str, Any]:
+    def run(
+        self,
+        scenario: str,
+        *,
+        scale: float,
+        seed: str,
+        limit: float,
+        pause: Callable[[], None] = nothing,
+    ) -> dict[str, Any]:
         """Run a scenario; returns its figures."""
         found = scenarios(self.model.shape.max_model_len, scale)[scenario]
-        return self.measure(found, seed=seed, limit=limit)
+        return self.measure(found, seed=seed, limit=limit, pause=pause)
 
-    def measure(self, scenario: Scenario, *, seed: str, limit: float) -> dict[str, Any]:
+    def measure(
+        self,
+        scenario: Scenario,
+        *,
+        seed: str,
+        limit: float,
+        pause: Callable[[], None] = nothing,
+    ) -> dict[str, Any]:
         client = CompletionClient(
             f"{self.url}/v1",
             self.contender.model_name(self.model),
             extra={**scenario.sampling, **self.contender.extra},
         )
-        return asyncio.run(run_scenario(client, scenario, seed=seed, limit=limit))
+
+        async def blocked() -> None:
+            pause()
+
+        return asyncio.run(run_scenario(client, scenario, seed=seed, limit=limit, pause=blocked))
 
 
 class RunningInProcess(Running):
@@ -50,17 +75,29 @@ class RunningInProcess(Running):
     See ``benchmarks.jobs``.
     """
 
-    def run(self, scenario: str, *, scale: float, seed: str, limit: float) -> dict[str, Any]:
+    def run(
+        self,
+        scenario: str,
+        *,
+        scale: float,
+        seed: str,
+        limit: float,
+        pause: Callable[[], None] = nothing,
+    ) -> dict[str, Any]:
         """Run a scenario; returns its figures. Raises DidNotStart if the process is dead."""
-        job = {"scenario": scenario, "scale": scale, "seed": seed, "limit": limit}
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
-            self._process.stdin.flush()
-        found = self._answer(limit + GRACE)
+        self._tell({"scenario": scenario, "scale": scale, "seed": seed, "limit": limit})
+        while (found := self._answer(limit + GRACE)) == PAUSE:
+            pause()
+            self._tell({})
         if found is None:
             raise DidNotStart(f"no answer: {self._log_end()}")
         return found
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(what).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _stdout(self, log: IO[bytes]) -> int:  # noqa: ARG002
         return subprocess.PIPE

@@ -4,7 +4,8 @@
 
 Prints them, or replaces the text between two marks of a document. Figures are medians of the
 undisturbed runs; a star marks figures of disturbed runs, a tilde those of runs that were cut. In
-brackets stands the share of the limit that was measured right before the run.
+brackets stands the share of the limit that was measured beside the run, and its range over the
+probes of the run. An exclamation mark says that these differ by more than a tenth.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.results import (
     Line,
     Results,
     groups_of,
+    probes_of,
     read_lines,
     rounded,
 )
@@ -149,7 +151,7 @@ def cell_with_share(results: Results, contender: str, figure: Figure) -> str:
     cell, share = results.cell(contender, figure), results.share(contender, figure)
     if cell is None:
         return DASH
-    return str(cell) if share is None else f"{cell} ({100 * share:.0f}%)"
+    return str(cell) if share is None else f"{cell} ({share})"
 
 
 def _beside_peers(results: Results, us: str, figure: Figure) -> str:
@@ -165,13 +167,13 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, marks, *body]) + "\n"
 
 
-def put_into(document: str, made: str) -> str:
+def put_into(document: str, made: str, mark: str = BEGIN) -> str:
     """Replace the text between the marks of a document. Raises ValueError without marks."""
-    before, begin, rest = document.partition(BEGIN)
+    before, begin, rest = document.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the document has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n\n{made.strip()}\n\n{END}{after}"
+        raise ValueError(f"the document has no {mark} ... {END}")
+    return f"{before}{mark}\n\n{made.strip()}\n\n{END}{after}"
 
 
 def preface(lines: Sequence[Line]) -> str:
@@ -179,7 +181,7 @@ def preface(lines: Sequence[Line]) -> str:
     probes: dict[str, list[Line]] = {}
     for line in lines:
         if line["kind"] == "run":
-            probes.setdefault(line["session"], []).append(line["probe"])
+            probes.setdefault(line["session"], []).extend(probes_of(line))
     slices: dict[str, list[Line]] = {}
     for session in (line for line in lines if line["kind"] == "session"):
         same = json.dumps([session["machine"], session["contenders"], session["command"]])
@@ -198,7 +200,7 @@ def preface(lines: Sequence[Line]) -> str:
         if found:
             gemm = ", ".join(f"{name} {rate:.0f}" for name, rate in first["gemm_gflops"].items())
             parts.append(
-                f"Probes before the servers: read bandwidth {_range(found, 'read_gbs')} GB/s, "
+                f"Probes: read bandwidth {_range(found, 'read_gbs')} GB/s, "
                 f"float32 multiply-adds {_range(found, 'fma_gflops')} GFLOP/s; "
                 f"torch's matrix products: {gemm} GFLOP/s.\n"
             )

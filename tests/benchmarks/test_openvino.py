@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ def test_scenarios_run_on_the_pipeline(model, tmp_path):
         assert sampled["num_errors"] == 0
         cut = process.run("s5", scale=1.0, seed="0", limit=0.2)
         assert cut["is_cut"]
+        pauses = []
+        pause = partial(pauses.append, 1)
+        three = process.run("s1", scale=0.75, seed="0", limit=60, pause=pause)
+        assert (three["num_ended"], len(pauses)) == (3, 2)
         again = process.run("s1", scale=0.25, seed="0", limit=60)
         assert again["num_tokens"] == 128
 

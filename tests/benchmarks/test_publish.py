@@ -4,6 +4,7 @@ import json
 import sys
 
 from benchmarks import publish
+from benchmarks.goals import BEGIN as GOALS
 from benchmarks.publish import merged
 from benchmarks.results import read_lines
 from benchmarks.table import BEGIN, END
@@ -41,7 +42,8 @@ def test_publishing_twice_changes_nothing():
 
 def test_one_command_writes_results_tables_and_chart(tmp_path, monkeypatch):
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(x) + "\n" for x in OLD))
-    (tmp_path / "RESULTS.md").write_text(f"# Results\n{BEGIN}\n{END}\nnotes\n")
+    marks = f"{GOALS}\n{END}\n{BEGIN}\n{END}\n"
+    (tmp_path / "RESULTS.md").write_text(f"# Results\n{marks}notes\n")
     new = tmp_path / "new.jsonl"
     run = line("roseinfer", "s2", tok_s=2345, rss_mb=1, session="later")
     new.write_text(json.dumps(AVX512) + "\n" + json.dumps(run) + "\n")
@@ -51,6 +53,7 @@ def test_one_command_writes_results_tables_and_chart(tmp_path, monkeypatch):
     assert len(read_lines([tmp_path / "results.jsonl"])) == len(OLD) + 2
     document = (tmp_path / "RESULTS.md").read_text()
     assert "2,345" in document
+    assert "| GPT-2 S2 tok/s | 2,345 |" in document.partition(BEGIN)[0]
     assert "### Machines side by side" in document
     assert document.endswith("notes\n")
     assert "2,345" in (tmp_path / "chart.svg").read_text()

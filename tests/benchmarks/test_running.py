@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -78,7 +78,7 @@ def test_a_server_that_exits_raises_with_the_end_of_its_log(model, tmp_path):
 @pytest.mark.slow
 def test_rounds_write_lines_that_become_a_table(model, tmp_path, capsys):
     out = tmp_path / "results.jsonl"
-    flags = ["--rounds", "2", "--scale", "0.1", "--wait-quiet", "0", "--out", str(out)]
+    flags = ["--rounds", "2", "--scale", "0.5", "--wait-quiet", "0", "--out", str(out)]
     options = make_parser().parse_args([*flags, "--scenarios", "s1,s2", "--retries", "0"])
     session = Session(options=options, gemm={})
     broken = Stub(name="broken", program=("-c", "raise SystemExit(3)"))
@@ -89,6 +89,9 @@ def test_rounds_write_lines_that_become_a_table(model, tmp_path, capsys):
         (number, scenario) for number in (0, 1) for scenario in ("s1", "s2")
     ]
     assert all(run["floors"] and run["probe"]["read_gbs"] > 0 for run in runs)
+    # Before and after each run, and between the two requests of S1.
+    assert [len(run["probes"]) for run in runs] == [3, 2, 3, 2]
+    assert [len(run["floors_by_probe"]) for run in runs] == [3, 2, 3, 2]
     assert [line["contender"] for line in lines if line["kind"] == "failure"] == ["broken"]
     assert "| stub |" in tables(lines)
     assert "NaN" not in out.read_text()
@@ -145,3 +148,11 @@ def test_cpu_and_memory_of_a_process_tree():
     before = host.usage(os.getpid())
     assert before.resident_mb > 1
     assert host.between(before, host.usage(os.getpid()))["rss_mb"] > 1
+
+
+def test_what_ended_children_and_pauses_took_counts_for_nobody():
+    before = host.Usage(at=10, busy=50, stolen=0, tree=20, own=5, children=1, resident_mb=9)
+    after = replace(before, at=13, busy=54, tree=21, own=5.5, children=3)
+    found = host.between(before, after, paused=1)
+    assert (found["server_cpu_pct"], found["client_cpu_pct"]) == (50, 25)
+    assert found["other_cpu_pct"] == pytest.approx(100 * 0.5 / 3)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.goals import BEGIN as GOALS
+from benchmarks.goals import goals
 from benchmarks.results import Results, read_lines, rounded
 from benchmarks.table import (
     BEGIN,
@@ -102,6 +104,24 @@ def test_a_share_compares_each_run_with_its_own_probe():
         line("roseinfer", "s1", tpot_p50_ms=30, floors={"tpot_p50_ms": 27}),
     ]
     assert column(figures_table(Results(runs)), "roseinfer")["S1 TPOT"] == "20.0 (90%)"
+
+
+def test_a_share_has_the_range_of_the_probes_beside_the_run():
+    floors = {"tpot_p50_ms": 8}
+
+    def beside(*reads):
+        return {
+            "floors": floors,
+            "floors_by_probe": [{"tpot_p50_ms": 8 * 30 / read} for read in reads],
+            "probes": [{"read_gbs": read, "fma_gflops": 1} for read in reads],
+        }
+
+    steady = line("x", "s1", tpot_p50_ms=10, **beside(29, 31, 30))
+    unsteady = line("y", "s1", tpot_p50_ms=10, **beside(25, 40, 30))
+    table = figures_table(Results([steady, unsteady]))
+    assert column(table, "x")["S1 TPOT"] == "10.0 (80%, 77-83)"
+    assert column(table, "y")["S1 TPOT"] == "10.0 (80%!, 60-96)"
+    assert "read bandwidth 30 (25 to 40) GB/s" in tables([SESSION, steady, unsteady])
 
 
 def test_a_ratio_above_one_is_better_for_rates_times_and_memory():
@@ -251,4 +271,5 @@ def test_slices_of_one_comparison_have_one_preface():
 def test_the_committed_tables_are_those_of_the_committed_results():
     folder = Path(__file__).parents[2] / "benchmarks"
     document = (folder / "RESULTS.md").read_text("utf-8")
-    assert put_into(document, tables(read_lines([folder / "results.jsonl"]))) == document
+    lines = read_lines([folder / "results.jsonl"])
+    assert put_into(put_into(document, tables(lines)), goals(lines), GOALS) == document

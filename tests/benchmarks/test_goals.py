@@ -1,0 +1,134 @@
+"""The table of goals: which runs count, and what is met."""
+
+import pytest
+
+from benchmarks.goals import GOALS, goals
+from tests.benchmarks.test_table import SESSION, line, rows
+
+HEAD = ["ours", "other", "ratio", "share of the limit", "goal", "result", "runs"]
+
+
+def table(*lines, session=SESSION):
+    return rows(goals([session, *lines]).partition("\n\n")[2])
+
+
+def row(name, *lines):
+    return dict(zip(HEAD, table(*lines)[name], strict=True))
+
+
+def s1(tpot, contender="roseinfer", **values):
+    return line(contender, "s1", tpot_p50_ms=tpot, **values)
+
+
+def test_a_line_has_both_figures_ratio_share_goal_and_runs():
+    runs = [
+        s1(10, floors={"tpot_p50_ms": 9.5}),
+        s1(20, "llama.cpp bf16"),
+        s1(15, "vLLM"),
+    ]
+    assert row("GPT-2 S1 TPOT, ms", *runs) == {
+        "ours": "10.0",
+        "other": "15.0 vLLM",
+        "ratio": "1.50x",
+        "share of the limit": "95%",
+        "goal": "90% of the limit; 1.15x the best",
+        "result": "met",
+        "runs": "2026-11-21T12:00 abc",
+    }
+
+
+@pytest.mark.parametrize(
+    ("floor", "theirs", "said"),
+    [
+        (9, 11.6, "met"),
+        (8.9, 11.6, "**missed**: 90% of the limit"),
+        (9, 11.4, "**missed**: 1.15x the best"),
+        (8, 11.4, "**missed**: 90% of the limit, 1.15x the best"),
+        (9, None, "not measured: 1.15x the best"),
+    ],
+)
+def test_every_bar_must_be_reached(floor, theirs, said):
+    runs = [s1(10, floors={"tpot_p50_ms": floor})]
+    runs += [s1(theirs, "vLLM")] if theirs else []
+    assert row("GPT-2 S1 TPOT, ms", *runs)["result"] == said
+
+
+@pytest.mark.parametrize(("ttft", "said"), [(300, "met"), (301, "**missed**")])
+def test_a_time_is_at_most_its_goal(ttft, said):
+    found = row("GPT-2 S4 TTFT p99, ms", line("roseinfer", "s4", ttft_p99_ms=ttft))
+    assert found["result"] == said
+
+
+@pytest.mark.parametrize(("rate", "said"), [(1000, "met"), (999, "**missed**")])
+def test_a_rate_is_at_least_its_goal(rate, said):
+    run = line("roseinfer gguf", "streams-16", tok_s=rate, model="smollm2", weights="gguf")
+    assert row("SmolLM2-135M 16 streams tok/s", run)["result"] == said
+
+
+def test_int8_is_compared_with_our_bfloat16():
+    runs = [
+        line("roseinfer", "s2", tok_s=1000),
+        line("roseinfer int8", "s2", tok_s=1200, weights="int8"),
+        line("llama.cpp q8_0", "s2", tok_s=3000, weights="q8_0"),
+    ]
+    found = row("GPT-2 S2 tok/s, int8", *runs)
+    assert (found["other"], found["ratio"], found["result"]) == ("1,000 roseinfer", "1.20x", "met")
+
+
+def test_a_goal_with_two_others_names_both():
+    qwen = {"model": "qwen3-0.6b"}
+    runs = [
+        line("roseinfer q4_k_m", "s2", tok_s=300, weights="q4_k_m", **qwen),
+        line("llama.cpp q4_k_m", "s2", tok_s=100, weights="q4_k_m", **qwen),
+        line("roseinfer int8", "s2", tok_s=400, weights="int8", **qwen),
+    ]
+    found = row("Qwen3-0.6B S2 tok/s, q4_k_m", *runs)
+    assert found["other"] == "100 llama.cpp q4_k_m; 400 roseinfer int8"
+    assert found["ratio"] == "3.00x; 0.75x"
+    assert found["result"] == "**missed**: 1.00x roseinfer int8"
+
+
+def test_a_cut_peer_is_named():
+    runs = [line("roseinfer", "s3", tok_s=300), line("x", "s3", tok_s=200, is_cut=True)]
+    found = row("GPT-2 S3 tok/s", *runs)
+    assert (found["other"], found["result"]) == ("~200 x", "met (x cut at the time limit)")
+
+
+def test_a_finished_run_of_less_work_counts_before_a_cut_one():
+    qwen = {"model": "qwen3-0.6b"}
+    cut = line("roseinfer", "s3", tok_s=60, is_cut=True, **qwen)
+    assert "Qwen3-0.6B S3 tok/s" in table(cut)
+    small = line("roseinfer", "s3-16", tok_s=80, **qwen)
+    assert row("Qwen3-0.6B S3-16 tok/s", cut, small)["ours"] == "80.0"
+    half = line("roseinfer", "s3", tok_s=70, scale=0.5, **qwen)
+    assert row("Qwen3-0.6B S3 tok/s, 0.5 of the work", cut, small, half)["ours"] == "70.0"
+
+
+def test_only_the_machine_that_was_measured_last_counts():
+    other = SESSION | {
+        "session": "2026-11-22T08:00:00Z",
+        "machine": SESSION["machine"] | {"features": ["avx512f"]},
+    }
+    text = goals([other, SESSION, s1(5), s1(7, session=other["session"])])
+    assert text.startswith("On avx512f; 2 cores. All of one commit: abc")
+    assert "7.00" in text
+    assert "5.00" not in text
+
+
+def test_runs_of_several_commits_and_sessions_are_said():
+    later = SESSION | {
+        "session": "2026-11-22T08:00:00Z",
+        "contenders": {"roseinfer": "commit def-dirty, torch 2"},
+    }
+    runs = [s1(5), s1(9, "x", session=later["session"])]
+    runs.append(line("roseinfer", "s2", tok_s=1, session=later["session"]))
+    text = goals([SESSION, later, *runs])
+    assert "**Not of one round**: abc (2026-11-21T12:00 to 2026-11-21T12:00), def-dirty (" in text
+    found = dict(zip(HEAD, rows(text.partition("\n\n")[2])["GPT-2 S1 TPOT, ms"], strict=True))
+    assert found["runs"] == "2026-11-21T12:00 abc; x: 2026-11-22T08:00"
+
+
+def test_goals_without_runs_are_listed():
+    assert len(table(s1(5))) == len(GOALS) + 2  # the head, and the line below it
+    assert table(s1(5))["GPT-2 S2 tok/s"][-2] == "not measured"
+    assert goals([]) == ""
