@@ -3,8 +3,8 @@
     python -m benchmarks.goals [results.jsonl ...]
 
 Prints a table, which ``benchmarks.publish`` puts into RESULTS.md. The machine is the one that was
-measured last. A goal is met if all its bars are: a share of the limit, a ratio to a server of the
-same weights, or a value.
+measured last. A goal is met if all its bars are: a share of the limit, a ratio to another server,
+or a value. Shares and ratios count as they are shown, rounded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OfLimit:
 
     def reached(self, place: Place) -> bool | None:
         share = place.results.share(place.us, place.figure)
-        return None if share is None else share.value >= self.share
+        return None if share is None else round(share.value, 2) >= self.share
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Times:
 
     def reached(self, place: Place) -> bool | None:
         found = place.against(self.other)
-        return None if found is None else found.ratio >= self.ratio
+        return None if found is None else round(found.ratio, 2) >= round(self.ratio, 2)
 
 
 @dataclass(frozen=True)

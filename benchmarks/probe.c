@@ -2,7 +2,8 @@
  *
  * Prints two numbers. The first is the rate, in 10^9 bytes per second, at which THREADS threads
  * together read a buffer of MEGABYTES (10^6 bytes; use far more than the last-level cache): the
- * fastest pass within SECONDS. The second is their rate of float32 multiply-adds in registers, in
+ * fastest pass within SECONDS, of three loops in turn: without prefetches, with near ones and with
+ * far ones. Which one is fastest depends on the CPU and on the state of its memory. The second is their rate of float32 multiply-adds in registers, in
  * 10^9 floating point operations per second (a multiply-add is two): the fastest of five passes.
  *
  * Vectors are those of GCC, as wide as the compiler's target, so that one source serves AVX2,
@@ -23,6 +24,7 @@ typedef long long ints __attribute__((vector_size(WIDTH)));
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MAX_THREADS 256
 #define ROUNDS 4000000L
+#define LINE 64
 
 static int threads;
 static size_t bytes; /* of one thread */
@@ -44,15 +46,26 @@ static void barrier(void) {
     }
 }
 
-static double read_pass(const char *p) {
+#define EACH_VECTOR(prefetch)                                     \
+    for (size_t i = 0; i + 4 * WIDTH <= bytes; i += 4 * WIDTH) {  \
+        const ints *v = (const ints *)(p + i);                    \
+        for (size_t line = 0; line < 4 * WIDTH; line += LINE) {   \
+            prefetch;                                             \
+        }                                                         \
+        a += v[0];                                                \
+        b += v[1];                                                \
+        c += v[2];                                                \
+        d += v[3];                                                \
+    }
+
+static double read_pass(const char *p, int kind) {
     ints a = {0}, b = a, c = a, d = a;
-    for (size_t i = 0; i + 4 * WIDTH <= bytes; i += 4 * WIDTH) {
-        const ints *v = (const ints *)(p + i);
-        __builtin_prefetch(p + i + 2048);
-        a += v[0];
-        b += v[1];
-        c += v[2];
-        d += v[3];
+    if (kind == 0) {
+        EACH_VECTOR()
+    } else if (kind == 1) {
+        EACH_VECTOR(__builtin_prefetch(p + i + 4096 + line))
+    } else {
+        EACH_VECTOR(__builtin_prefetch(p + i + 16384 + line, 0, 2))
     }
     a += b + c + d;
     return (double)a[0];
@@ -82,10 +95,10 @@ static void *work(void *argument) {
     double end = now() + seconds;
     int go_on = 1;
     static atomic_int more;
-    while (go_on) {
+    for (int pass = 0; go_on; pass++) {
         barrier();
         start = now();
-        total += read_pass(mine);
+        total += read_pass(mine, pass % 3);
         barrier();
         took = now() - start;
         if (self == 0) {
