@@ -20,11 +20,9 @@ CheckSize: TypeAlias = Callable[[str], slice]
 """Called with a text before it is tokenized; returns the part to tokenize. May raise."""
 
 CHARACTERS_PER_TOKEN = 8
-"""A text with more characters than this for each token of the context is tokenized in parts
-first. Ordinary text that fits has fewer."""
-
-MAX_UTF8 = 4
-"""Bytes of a character at most."""
+"""A text with more characters than this for each token of the context is refused for its bytes, or
+tokenized in parts first. Ordinary text that fits has fewer: it is tokenized at once, and nothing
+has to be known of the vocabulary, all of which the check of the bytes reads once."""
 
 SURPLUS = 2
 """A beginning with this many times the tokens of the context is too long, however it goes on: a
@@ -64,7 +62,7 @@ def size_check(request: SamplingFields, model: ServedModel, *, param: str) -> Ch
 
     def check(text: str) -> slice:
         checkpoint()
-        if len(text) * MAX_UTF8 > most:  # a token has a byte at least
+        if len(text) > CHARACTERS_PER_TOKEN * most:
             _check_bytes(text, tokenizer, most, param)
             _check_beginnings(text, tokenizer, most, param)
         return slice(0, len(text))

@@ -74,6 +74,13 @@ def test_a_text_that_fits_is_tokenized_once(model, encoded):
     assert len(encoded) == 1
 
 
+def test_the_vocabulary_is_not_read_for_a_text_of_ordinary_length():
+    """Reading it takes as long as several steps, and the first long prompt would wait for it."""
+    model = ServedModel.of(Settings(), loaded(object()))
+    assert complete(model, DIGITS[: CONTEXT - 1])
+    assert "max_bytes_per_token" not in vars(model.tokenizer)
+
+
 def test_long_tokens_are_no_reason_to_refuse(model, encoded):
     """A special token is one token of many characters."""
     special = model.tokenizer.decode([model.tokenizer.eos_token_id], skip_special_tokens=False)
