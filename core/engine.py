@@ -77,6 +77,7 @@ class Engine:
         self._ready: list[StepOutput] = []  # returned by the next step
         self._on_schedule: Callable[[SchedulerOutput], None] | None = None
         self._num_steps = self._num_aborts = 0
+        self._had_prompts = False  # the last step
 
     @property
     def has_work(self) -> bool:
@@ -149,7 +150,9 @@ class Engine:
 
     def prepare(self, *, is_idle: bool) -> bool:
         """Take a little memory for the KV cache. Returns whether it did."""
-        return self._memory_ahead is not None and self._memory_ahead.advance(is_idle=is_idle)
+        return self._memory_ahead is not None and self._memory_ahead.advance(
+            is_idle=is_idle, had_prompts=self._had_prompts
+        )
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
@@ -199,6 +202,7 @@ class Engine:
     def _commit(self, step: CollectedStep) -> None:
         """Move the sequences of a step on, or end the guilty one."""
         num_tokens = sum(item.num_tokens for item in step.scheduled)
+        self._had_prompts = num_tokens > len(step.scheduled)
         if step.error is None:
             self._num_steps += 1
             self.timer.computed(len(step.scheduled), num_tokens)

@@ -46,8 +46,11 @@ class Runner(Protocol):
 class MemoryAhead(Protocol):
     """Takes memory for the KV cache before a step needs it."""
 
-    def advance(self, *, is_idle: bool) -> bool:
-        """Take a little, if needed; more of it in advance if idle. Returns whether it did."""
+    def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
+        """Take a little, if needed: early if idle, late after a step with prompts.
+
+        Returns whether it did.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ AHEAD_PAGES = 2
 """Most huge pages of each tensor that are touched ahead, so that a small model stays small."""
 
 BUSY_PART = 1 / 2
-"""While the engine works, a page is touched if less than this part of them is left ahead."""
+"""After a step, a page is touched if less than this part of them is left ahead."""
+
+URGENT_PART = 1 / 8
+"""The same after a step with prompts: the streams beside them have waited for long already."""
 
 
 class TouchAhead:
@@ -44,9 +47,10 @@ class TouchAhead:
         block_nbytes = sum(group.block_nbytes for group in self._groups)
         self._num_blocks = num_bytes // max(block_nbytes, 1)
 
-    def advance(self, *, is_idle: bool) -> bool:
+    def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
         """Touch a page, unless enough are. Returns whether there was one to touch."""
-        num_blocks = self._num_blocks if is_idle else int(BUSY_PART * self._num_blocks)
+        part = 1.0 if is_idle else URGENT_PART if had_prompts else BUSY_PART
+        num_blocks = int(part * self._num_blocks)
         for group, num_used in zip(self._groups, self._kv.num_blocks_ever_used, strict=True):
             if group.touch(num_used, num_used + num_blocks):
                 return True

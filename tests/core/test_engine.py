@@ -7,6 +7,19 @@ import pytest
 from core.kv.window_group import WindowSize
 from tests.support.scripted import EOS, NUM_TOKEN_IDS, Answer, Rig
 
+
+class NotedAhead:
+    """Notes what is said of the step before."""
+
+    def __init__(self) -> None:
+        self.had_prompts: list[bool] = []
+
+    def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
+        assert not is_idle
+        self.had_prompts.append(had_prompts)
+        return False
+
+
 # Batches
 
 
@@ -311,3 +324,13 @@ def test_measured_steps_decide_how_much_of_a_prompt_is_computed_beside_decodes(m
         rig.step()
     largest = max(sum(step.values()) for step in steps)
     assert largest in (range(80, 91) if max_step_seconds else range(250, 257))
+
+
+def test_memory_ahead_knows_whether_the_step_had_prompts():
+    rig, ahead = Rig(max_num_batched_tokens=8), NotedAhead()
+    rig.engine._memory_ahead = ahead
+    rig.add("r", prompt=[1] * 12, max_tokens=3)
+    while rig.engine.has_work:
+        rig.step()
+        rig.engine.prepare(is_idle=False)
+    assert ahead.had_prompts == [True, True, False, False]

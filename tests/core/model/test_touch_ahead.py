@@ -51,10 +51,10 @@ class Cache:
         assert self.kv.allocate(sequence)
         return sequence
 
-    def prepare(self, *, is_idle: bool = True) -> int:
+    def prepare(self, *, is_idle: bool = True, had_prompts: bool = False) -> int:
         """Prepare until there is nothing more to do; returns the number of pages."""
         number = 0
-        while self.ahead.advance(is_idle=is_idle):
+        while self.ahead.advance(is_idle=is_idle, had_prompts=had_prompts):
             number += 1
             assert number <= 100
         return number
@@ -125,6 +125,15 @@ def test_a_busy_engine_takes_memory_when_half_of_it_is_used():
     assert cache.prepare(is_idle=False) > 0
     assert all(cache.is_resident(block) for block in range(33, 163))
     assert cache.prepare() > 0
+
+
+def test_after_a_step_with_prompts_memory_is_taken_when_an_eighth_is_left():
+    cache = Cache(num_bytes=4 * 4 * HUGE_PAGE)
+    cache.prepare()
+    cache.use(100)
+    assert cache.prepare(is_idle=False, had_prompts=True) == 0
+    cache.use(50)
+    assert cache.prepare(is_idle=False, had_prompts=True) > 0
 
 
 def test_memory_is_left_to_the_threads_of_several_nodes_and_to_devices(monkeypatch):
