@@ -7,7 +7,7 @@ import pytest
 from core.contract.grammar import choice, json_schema, regex
 from core.grammar import compiler as compiler_module
 from core.grammar.progress import NotCompiled, Progress
-from tests.support.byte_grammars import END_ID, byte_compiler
+from tests.support.byte_grammars import END_ID, byte_compiler, piece_compiler
 
 GROWING = regex("(.*a.{16}b|.*c.{17}d)")
 """Text of nearly any kind leads to new states: 40 KB a token in a measurement."""
@@ -26,9 +26,9 @@ STEADY = {
 }
 
 
-@pytest.fixture(scope="module")
-def compiler():
-    compiler = byte_compiler(timeout=20.0)
+@pytest.fixture(scope="module", params=[byte_compiler, piece_compiler])
+def compiler(request):
+    compiler = request.param(timeout=20.0)
     yield compiler
     compiler.close()
 
@@ -70,6 +70,20 @@ def test_grammars_that_grow_displace_those_used_least_recently():
     compiler.matched(growing, 7 * 2**20 // growing.bytes_per_token)
     assert not compiler.is_kept(steady)
     assert compiler._cache.num_bytes <= 8 * 2**20
+    compiler.close()
+
+
+def test_a_grammar_that_the_cache_has_dropped_is_not_renewed(monkeypatch):
+    monkeypatch.setattr(compiler_module, "MAX_GROWTH", 100_000)
+    compiler = byte_compiler(timeout=20.0, cache_memory=4 * 2**20)
+    growing = compiled(compiler, GROWING)
+    compiler.matched(growing, 4 * 2**20 // growing.bytes_per_token)
+    assert growing.growth > 100_000
+    assert not compiler.is_kept(GROWING)
+    assert compiler._background is None
+    compiler._renew(growing)  # as if that had begun before
+    assert not compiler.is_kept(GROWING)
+    assert compiler._cache.num_bytes == 0
     compiler.close()
 
 
