@@ -49,7 +49,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A replica.
 
-    ``kv_tokens`` is the room of the KV cache. ``request_ms`` is what a request costs before the
+    ``kv_tokens`` is the room of the KV cache. ``max_step_ms`` is what the server had whose figures
+    these are: its default has changed. ``request_ms`` is what a request costs before the
     scheduler has it and after its first token was sampled: parsing, tokenizing, HTTP. With
     ``reads_shared_once`` streams that begin alike attend to their common beginning at the cost of
     one: processor caches keep it from one to the next.
@@ -64,7 +65,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_model_len: int
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
-    max_step_ms: float | None = 100.0
+    max_step_ms: float | None
     prefill_chunk_size: int | None = None
     block_size: int = 16
     request_ms: float = 0.0

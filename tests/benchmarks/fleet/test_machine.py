@@ -89,6 +89,7 @@ def test_an_unknown_field_of_a_file_is_refused(tmp_path):
         prompt_knots=(1,),
         kv_tokens=64,
         max_model_len=64,
+        max_step_ms=50,
     )
     path = tmp_path / "m.json"
     path.write_bytes(msgspec.json.encode(machine))
@@ -96,3 +97,14 @@ def test_an_unknown_field_of_a_file_is_refused(tmp_path):
     path.write_bytes(path.read_bytes().replace(b'"kv_tokens"', b'"kv_blocks"'))
     with pytest.raises(msgspec.ValidationError):
         read_machine(path)
+
+
+@pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
+def test_a_file_says_how_long_steps_could_be(path, tmp_path):
+    """A default would change what was measured when the server's changes."""
+    content = msgspec.json.decode(path.read_bytes())
+    del content["max_step_ms"]
+    other = tmp_path / "m.json"
+    other.write_bytes(msgspec.json.encode(content))
+    with pytest.raises(msgspec.ValidationError, match="max_step_ms"):
+        read_machine(other)

@@ -28,6 +28,7 @@ MACHINE = Machine(
     prompt_knots=(64, 512),
     kv_tokens=40_000,
     max_model_len=8192,
+    max_step_ms=100,
     request_ms=5,
 )
 LOAD = Load(rate=0.4, system=640, kinds=5, max_model_len=8192)
