@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -45,15 +45,16 @@ def compiled_library(cache: Path | None = None, more_flags: tuple[str, ...] = ()
 
     Without a ``cache`` the user's folder is tried first, then one for temporary files. Of several
     processes that want the same library one compiles, where the file system has locks. Each works
-    in a folder of its own and replaces the file atomically. A truncated file is compiled again.
-    Nothing is kept of sources that change meanwhile. Raises KernelsUnavailable.
+    in a folder of its own and replaces the file atomically. A truncated file is compiled again. The
+    sources are read once, so that a process gets its own kernels during an upgrade in place. Raises
+    KernelsUnavailable.
     """
     if sys.platform != "linux":
         raise KernelsUnavailable(f"the kernels do not support {sys.platform}")
     compiler = find_compiler()
     flags = (*FLAGS, *more_flags)
     sources = _sources()
-    name = _name(compiler, flags)
+    name = _name(compiler, flags, sources)
     folders = cache_directories() if cache is None else [cache]
     if (cached := _whole_in(folders, name)) is not None:
         return cached
@@ -75,7 +76,7 @@ def cached_library() -> Path | None:
 
     Raises KernelsUnavailable if they could not even be compiled.
     """
-    return _whole_in(cache_directories(), _name(find_compiler(), FLAGS))
+    return _whole_in(cache_directories(), _name(find_compiler(), FLAGS, _sources()))
 
 
 def find_compiler() -> str:
@@ -144,18 +145,23 @@ def _try_lock(file: IO[str]) -> bool:
     return True
 
 
-def _sources() -> list[Path]:
-    sources = sorted(SOURCES.glob("*.cpp"))
-    if not sources:
+def _sources() -> dict[str, bytes]:
+    """Read sources and headers; by file name."""
+    sources = {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*"))}
+    if not any(map(_is_compiled, sources)):
         raise KernelsUnavailable(f"no kernel sources in {SOURCES}")
     return sources
 
 
-def _name(compiler: str, flags: tuple[str, ...]) -> str:
+def _is_compiled(name: str) -> bool:
+    return name.endswith(".cpp")
+
+
+def _name(compiler: str, flags: tuple[str, ...], sources: Mapping[str, bytes]) -> str:
     """Return a library's name, with a digest of sources, flags, compiler and CPU model."""
     digest = hashlib.sha256()
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for name, source in sources.items():
+        digest.update(name.encode() + b"\0" + source + b"\0")
     stat = Path(compiler).resolve().stat()
     digest.update(repr((flags, compiler, stat.st_size, stat.st_mtime_ns)).encode())
     digest.update(_cpu().encode())
@@ -194,18 +200,19 @@ def _is_whole(library: Path) -> bool:
     return hashlib.sha256(content[:-size]).digest() == content[-size:]
 
 
-def _compile(compiler: str, flags: tuple[str, ...], sources: list[Path], library: Path) -> Path:
-    """Compile into ``library``. Raises OSError if its folder cannot be written to.
-
-    Raises KernelsUnavailable if the sources changed meanwhile, as an upgrade in place does: the
-    library would have the name of other sources.
-    """
+def _compile(
+    compiler: str, flags: tuple[str, ...], sources: Mapping[str, bytes], library: Path
+) -> Path:
+    """Compile into ``library``. Raises OSError if its folder cannot be written to."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=library.parent) as temporary:
         logger.info("compiling kernels for this CPU with %s; this is done once", compiler)
-        built = build(compiler, flags, sources, Path(folder))
-        if _name(compiler, flags) != library.name:
-            raise KernelsUnavailable(f"{SOURCES} changed while it was compiled; start again")
+        folder = Path(temporary)
+        copies = folder / "source"
+        copies.mkdir()
+        for name, source in sources.items():
+            (copies / name).write_bytes(source)
+        built = build(compiler, flags, [copies / n for n in sources if _is_compiled(n)], folder)
         _seal(built)
         built.replace(library)
     logger.info("compiled in %.1f s: %s", time.monotonic() - start, library)
