@@ -24,7 +24,7 @@ def byte_compiler(**limits) -> GrammarCompiler:
 
 
 def piece_compiler(**limits) -> GrammarCompiler:
-    """The same with ``NUM_PIECES`` tokens more: common beginnings of words, as of byte-level BPE."""
+    """The same with ``NUM_PIECES`` tokens more, which begin words, as those of BPE do."""
     text = b"".join(path.read_bytes() for path in sorted(_ROOT.glob("docs/*.md")))
     text += b"".join(path.read_bytes() for path in sorted(_ROOT.glob("core/**/*.py")))
     words = Counter(re.findall(rb"[A-Za-z]+|\d{1,3}|[^\w\s]+|\s+", text))

@@ -75,6 +75,7 @@ class PackedEmbedding(nn.Module):
 
     def __init__(self, weight: PackedWeight, scale: float = 1.0) -> None:
         super().__init__()
+        self.num_embeddings = weight.num_rows
         self._weight = weight
         self._scale = scale
 
@@ -93,6 +94,7 @@ class PlainEmbedding(nn.Module):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
+        self.num_embeddings = len(weight)
         self._table = [weight]  # in a list, so that it is not widened
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from core.fusion.cpu.decoder import (
 from core.fusion.cpu.head import PackedHead
 from core.fusion.cpu.language_model import FusedModel
 from core.fusion.cpu.norm import FusedNorm
-from core.fusion.cpu.tables import position_table, token_table
+from core.fusion.cpu.tables import has_all_rows, position_table, token_table
 from core.fusion.proof import NUM_ROWS, Proof, output_of
 from core.fusion.visitor import Attention, ModelPattern
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
@@ -60,7 +60,7 @@ class ModelCandidate:
 
     def install(self) -> None:
         """See Candidate."""
-        call = _call(self._decoder, self._head)
+        call = _call(self._model, self._decoder, self._head)
         assert call is not None
         offer_forward(self._model, FusedModel(self._decoder, self._head, call))
 
@@ -76,17 +76,20 @@ def _model_pattern(attention: Attention, model: nn.Module) -> Iterator[ModelCand
     head = find_head() if callable(find_head) else None
     if decoder is None or not isinstance(head, PackedHead):
         return
-    if _call(decoder, head) is not None:
+    if _call(model, decoder, head) is not None:
         yield ModelCandidate(model, decoder, head, attention)
 
 
-def _call(decoder: FusedDecoder, head: PackedHead) -> ModelCall | None:
+def _call(model: Any, decoder: FusedDecoder, head: PackedHead) -> ModelCall | None:
     """Return the arguments that all steps share; None if the kernel does not support the model."""
     tokens, norm = token_table(decoder.embedding), decoder.norm
     positions = position_table(decoder.position_embedding)
     if tokens is None or positions is None or not isinstance(norm, FusedNorm):
         return None
     if head.weight.num_parts > MAX_PARTS:
+        return None
+    embeddings = decoder.embedding, decoder.position_embedding
+    if not has_all_rows(model.config, *embeddings, num_ids=head.weight.num_rows):
         return None
     return ModelCall(
         tokens=tokens,

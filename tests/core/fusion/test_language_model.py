@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from core.attention.cpu_backend import PagedCPUBackend
 from core.fusion.cpu.angles import AngleTable
@@ -20,7 +22,7 @@ from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model.hook import AttentionHook
 from core.model_input import ModelInput
 from core.sampling.greedy import greedy_tokens
-from tests.support.checkpoints import tiny_model
+from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 from tests.support.each import each
 from tests.support.tiny_engine import build_engine, request, run
 
@@ -98,6 +100,28 @@ def test_a_model_that_scales_its_logits_keeps_its_forward_pass() -> None:
         return output
 
     model.forward = scaled
+    counts = fused(model, AttentionHook(model))
+    assert counts["decoder"] == 1
+    assert counts["model"] == 0
+
+
+def narrow_tokens(model: Any) -> None:
+    model.set_input_embeddings(nn.Embedding(VOCAB_SIZE - 1, 48).requires_grad_(False))
+
+
+def narrow_positions(model: Any) -> None:
+    model.transformer.wpe = nn.Embedding(CONTEXT - 1, 48).requires_grad_(False)
+
+
+def unknown_context(model: Any) -> None:
+    model.config.n_positions = 0  # which is no length
+
+
+@each("change", [narrow_tokens, narrow_positions, unknown_context])
+def test_a_model_that_may_lack_a_row_keeps_its_forward_pass(change: Callable[[Any], None]) -> None:
+    """The kernel would read beyond the embedding."""
+    model: Any = copy.deepcopy(tiny_model("gpt2"))
+    change(model)
     counts = fused(model, AttentionHook(model))
     assert counts["decoder"] == 1
     assert counts["model"] == 0
