@@ -67,8 +67,21 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
         finally:
             trace.error = state.get(CUT_KEY) or state.get(ERROR_KEY)
             write_line(trace, trace.end())
+            _release(scope, trace)
 
     return wrapped
+
+
+def _release(scope: Scope, trace: Trace) -> None:
+    """Drop what refers back to the scope of a request that has ended, so that it is freed at once.
+
+    Tracebacks of errors have frames that have the scope and the body. A body writer has the cycle.
+    Under a storm of refused requests, full collections of such circles took 20 ms each.
+    """
+    trace.error = None
+    for key in (CUT_KEY, ERROR_KEY):
+        scope["state"].pop(key, None)
+    scope.pop("extensions", None)  # type: ignore[misc]
 
 
 async def _send_last(send: Send, message: Message, trace: Trace) -> None:
