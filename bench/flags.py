@@ -78,7 +78,8 @@ _IN_PROCESS_FLAGS = (
     Switch(name="pretok", help="tokenize all prompts before the clock starts"),
     Switch(
         name="profile",
-        help="show where the time of a step goes, by stage and kind of module; slows steps down",
+        help="show where the time of a step goes: by stage, and by kind of module or of the "
+        "kernel's stages; slows steps down a little",
     ),
 )
 

@@ -137,8 +137,12 @@ def render(report: Report) -> str:
     ]
     if result.engine is not None:
         lines += ["", *_engine(result.engine)]
+    wall_s = sum(run.client.wall_s for run in report.runs)
     for kind in report.profile:
-        lines += ["", *_profile(kind)]
+        lines += ["", *_profile(kind, wall_s)]
+    if report.profile:
+        share = 1 - sum(map(_seconds, report.profile)) / wall_s
+        lines += ["", f"outside of steps: {share:.1%} of the time"]
     return "\n".join(lines)
 
 
@@ -254,20 +258,37 @@ def _engine(engine: EngineSummary) -> list[str]:
     ]
 
 
-def _profile(report: KindReport) -> list[str]:
-    what = "decode only" if report.kind == "decode" else "with prefill"
+_STEPS = {"decode": "of streams", "mixed": "of streams and prompts", "prefill": "of prompts"}
+
+
+def _seconds(report: KindReport) -> float:
+    """Of all its steps."""
+    return report.num_steps * report.step_ms / 1e3
+
+
+def _profile(report: KindReport, wall_s: float) -> list[str]:
+    """``wall_s`` are the seconds of all runs."""
+    what, share = _STEPS[report.kind], f"{_seconds(report) / wall_s:.1%} of the time"
+    waiting = ", ".join(f"{ms:.3f}" for ms in report.waiting_ms)
     return [
-        f"profile of {report.num_steps} steps {what}: {report.step_ms:.3f} ms each",
+        f"profile of {report.num_steps} steps {what}: {report.step_ms:.3f} ms each, {share}",
         f"{report.num_sequences:.1f} sequences, {report.num_tokens:.1f} tokens a step",
         f"profiling itself takes about {report.overhead_ms:.3f} ms a step",
-        f"{'':<32}{'ms':>10}{'share':>8}{'calls':>8}",
+        *([f"threads wait for one another for {waiting} ms a step"] if waiting else []),
+        f"{'':<34}{'ms':>10}{'share':>8}{'calls':>8}{'waiting':>9}{'GB/s':>8}{'GFLOP/s':>9}",
         *(line for stage in report.stages for line in _stage(stage)),
     ]
 
 
 def _stage(stage: StageTime) -> list[str]:
-    lines = [f"{stage.name:<32}{stage.ms:10.3f}{stage.share:8.1%}"]
+    lines = [f"{stage.name:<34}{stage.ms:10.3f}{stage.share:8.1%}"]
     for part in stage.parts:
-        calls = f"{part.calls:8.1f}" if part.calls else ""
-        lines.append(f"  {part.name:<30}{part.ms:10.3f}{part.share:8.1%}{calls}")
+        cells = (
+            (f"{part.calls:.1f}" if part.calls else "", 8),
+            ("" if part.waiting_ms is None else f"{part.waiting_ms:.3f}", 9),
+            ("" if part.gb_s is None else f"{part.gb_s:.1f}", 8),
+            ("" if part.gflop_s is None else f"{part.gflop_s:.0f}", 9),
+        )
+        row = "".join(f"{text:>{width}}" for text, width in cells)
+        lines.append(f"  {part.name:<32}{part.ms:10.3f}{part.share:8.1%}{row}".rstrip())
     return lines

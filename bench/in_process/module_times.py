@@ -1,4 +1,4 @@
-"""ModuleTimes: the time of a forward pass by class of module."""
+"""ModuleTimes: the time of a forward pass by class of module, and inside a call of all layers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,43 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.attention.base import AttentionBackend
+from core.attention.base import AttentionBackend, KernelBackend
+from core.fusion.cpu.decoder import fused_decoder
+from core.kernels.cpu.library import kernels
+from core.kernels.cpu.stage_times import StageTimes
 from core.model_input import ModelInput
 
 CALIBRATION_CALLS = 1000
+
+ONE_CALL = "layers in one call"
+"""The name under which the call that computes all layers is timed."""
 
 
 class ModuleTimes:
     """Sums the time of a model's modules by their class, each without the modules inside it.
 
     Attention is a part of its own: ``attention plan`` once a step, ``attention`` once a layer.
-    Core thread only, unless the engine is idle.
+    Where all layers are one call of the kernel, no module is called for them: then that call is
+    ONE_CALL, and ``stages`` has what it measures. Core thread only, unless the engine is idle.
     """
 
     def __init__(self) -> None:
         self.clock: Callable[[], int] = time.perf_counter_ns
         self.nanoseconds: dict[str, int] = {}
         self.calls: dict[str, int] = {}
+        self.stages: StageTimes | None = None
         self._stack: list[_Call] = []
 
     def instrument(self, model: nn.Module, attention: AttentionBackend) -> AttentionBackend:
         """Hook every module of a model; return the attention with timers around its calls."""
         for module in model.modules():
             self.hook(module, type(module).__name__)
+        decoder, library = fused_decoder(model), kernels()
+        if decoder is not None and library is not None:
+            self.stages = StageTimes(library)
+            decoder.times = _OneCall(self, self.stages.address)
+        if isinstance(attention, KernelBackend):
+            return _TimedKernel(attention, self)
         return _TimedAttention(attention, self)
 
     def enter(self, name: str) -> None:
@@ -64,6 +78,21 @@ class _Call:
         self.inner = 0
 
 
+class _OneCall:
+    """Surrounds the call that computes all layers."""
+
+    def __init__(self, times: ModuleTimes, address: int) -> None:
+        self._times = times
+        self._address = address
+
+    def __enter__(self) -> int:
+        self._times.enter(ONE_CALL)
+        return self._address
+
+    def __exit__(self, *_: object) -> None:
+        self._times.leave()
+
+
 class _TimedAttention:
     """An attention backend whose calls are timed."""
 
@@ -86,6 +115,14 @@ class _TimedAttention:
             return self._attention.forward(query, key, value, layer)
         finally:
             self._times.leave()
+
+
+class _TimedKernel(_TimedAttention):
+    """The same, of a backend that the call of all layers calls without it."""
+
+    def __init__(self, attention: KernelBackend, times: ModuleTimes) -> None:
+        super().__init__(attention, times)
+        self.kernel_calls = attention.kernel_calls
 
 
 def hook_seconds() -> float:

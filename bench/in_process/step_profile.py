@@ -1,21 +1,35 @@
-"""StepProfile: where the time of an engine's steps goes, by stage and class of module."""
+"""StepProfile: where the time of an engine's steps goes, by stage and part of the forward pass."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import torch
 
-from bench.in_process.module_times import ModuleTimes, hook_seconds
+from bench.in_process.module_times import ONE_CALL, ModuleTimes, hook_seconds
 from bench.profile_report import Kind, KindReport, PartTime, StageTime
 from core.scheduler import SchedulerOutput
 from core.step_timer import STAGES, Stage, StepTimer
 
+_KINDS: dict[frozenset[bool], Kind] = {
+    frozenset({False}): "decode",
+    frozenset({True}): "prefill",
+    frozenset({False, True}): "mixed",
+}
+"""By whether the sequences of a step compute prompts."""
+
+_NOTHING = torch.zeros(2, 0, 2, dtype=torch.int64)
+"""The sums of a StageTimes without stages."""
+
+_REST_OF_CALL = "rest of the call"
+"""What the threads' clocks do not see of the call of all layers: Python's part, mostly."""
+
 
 class StepProfile:
-    """Sums the stages of an engine's steps, for steps with and without prefill.
+    """Sums the stages of an engine's steps, for steps of streams, of prompts, and of both.
 
     ``modules`` instruments the model when it is loaded, ``attach`` measures the engine's steps,
     which must run eagerly and one at a time. Core thread only, unless the engine is idle.
@@ -40,7 +54,9 @@ class StepProfile:
 
     def clear(self) -> None:
         """Drop what was measured."""
-        self._sums = {"decode": _Sums(), "prefill": _Sums()}
+        stages = self.modules.stages
+        names = stages.names if stages is not None else ()
+        self._sums = {kind: _Sums(names) for kind in get_args(Kind)}
         self._step = None
         self._before = self._now()
 
@@ -50,10 +66,8 @@ class StepProfile:
         items = scheduler_output.scheduled
         if not items:
             return
-        computes_prompt = any(
-            item.num_computed_tokens < item.sequence.num_prompt_tokens for item in items
-        )
-        self._step = self._sums["prefill" if computes_prompt else "decode"]
+        are_prompts = {item.num_computed_tokens < item.sequence.num_prompt_tokens for item in items}
+        self._step = self._sums[_KINDS[frozenset(are_prompts)]]
         self._step.num_steps += 1
         self._step.num_sequences += len(items)
         self._step.num_tokens += scheduler_output.num_tokens
@@ -75,28 +89,32 @@ class StepProfile:
 
     def _now(self) -> _Nanoseconds:
         modules = self.modules
-        return _Nanoseconds(self._timer.nanoseconds, modules.nanoseconds, modules.calls)
+        sums = modules.stages.sums.clone() if modules.stages is not None else _NOTHING
+        return _Nanoseconds(self._timer.nanoseconds, modules.nanoseconds, modules.calls, sums)
 
 
 class _Nanoseconds:
-    """Nanoseconds by stage and by part of the forward pass, and calls by part."""
+    """Nanoseconds by stage and by part of the forward pass, calls by part, sums of a StageTimes."""
 
     def __init__(
         self,
         stages: Mapping[Stage, int] = {},
         parts: Mapping[str, int] = {},
         calls: Mapping[str, int] = {},
+        inside: torch.Tensor = _NOTHING,
     ) -> None:
         self.stages = Counter[str](stages)
         self.parts = Counter[str](parts)
         self.calls = Counter[str](calls)
+        self.inside = inside
 
 
 class _Sums(_Nanoseconds):
-    """All steps of one kind."""
+    """All steps of one kind. ``names`` are those of the StageTimes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        super().__init__(inside=torch.zeros((), dtype=torch.int64))
+        self._names = names
         self.num_steps = 0
         self.num_sequences = 0
         self.num_tokens = 0
@@ -106,6 +124,7 @@ class _Sums(_Nanoseconds):
         self.stages += after.stages - before.stages
         self.parts += after.parts - before.parts
         self.calls += after.calls - before.calls
+        self.inside = self.inside + (after.inside - before.inside)
 
     def report(self, kind: Kind, call_seconds: float) -> KindReport:
         """Return means per step. ``call_seconds`` is the cost of timing one call of a module."""
@@ -117,6 +136,9 @@ class _Sums(_Nanoseconds):
             num_sequences=self.num_sequences / self.num_steps,
             num_tokens=self.num_tokens / self.num_steps,
             stages=tuple(self._stage(name) for name in STAGES),
+            waiting_ms=tuple(
+                self._ms(int(thread[:, 1].sum())) for thread in self.inside[1:] if thread.any()
+            ),
         )
 
     def _stage(self, name: Stage) -> StageTime:
@@ -128,7 +150,11 @@ class _Sums(_Nanoseconds):
         )
 
     def _parts(self) -> tuple[PartTime, ...]:
-        rest = self.stages["forward"] - self.parts.total()
+        inside = self._inside()
+        named: dict[str, float] = dict(self.parts)
+        named["rest"] = max(0, self.stages["forward"] - self.parts.total())
+        if inside:  # in place of the whole
+            named[_REST_OF_CALL] = named.pop(ONE_CALL) - sum(map(sum, inside.values()))
         parts = [
             PartTime(
                 name=name,
@@ -136,14 +162,36 @@ class _Sums(_Nanoseconds):
                 share=self._share(nanoseconds),
                 calls=self.calls[name] / self.num_steps,
             )
-            for name, nanoseconds in (self.parts + Counter(rest=rest)).items()
+            for name, nanoseconds in named.items()
         ]
+        parts += [self._part_inside(name, *times) for name, times in inside.items()]
         return tuple(sorted(parts, key=lambda part: -part.ms))
 
-    def _ms(self, nanoseconds: int) -> float:
+    def _inside(self) -> dict[str, tuple[float, float]]:
+        """Nanoseconds of each kind of stages, computing and waiting: means over the threads."""
+        means: list[tuple[float, float]] = self.inside[1:].double().mean(0).tolist()
+        return {
+            name: (computing, waiting)
+            for name, (computing, waiting) in zip(self._names, means, strict=True)
+            if computing or waiting
+        }
+
+    def _part_inside(self, name: str, computing: float, waiting: float) -> PartTime:
+        nanoseconds = computing + waiting
+        num_multiplications, num_bytes = self.inside[0, self._names.index(name)].tolist()
+        return PartTime(
+            name=name,
+            ms=self._ms(nanoseconds),
+            share=self._share(nanoseconds),
+            waiting_ms=self._ms(waiting),
+            gb_s=num_bytes / nanoseconds if num_bytes else None,
+            gflop_s=2 * num_multiplications / nanoseconds if num_multiplications else None,
+        )
+
+    def _ms(self, nanoseconds: float) -> float:
         return nanoseconds / 1e6 / self.num_steps
 
-    def _share(self, nanoseconds: int) -> float:
+    def _share(self, nanoseconds: float) -> float:
         return nanoseconds / (self.stages.total() or 1)
 
 

@@ -7,7 +7,7 @@ tokens. They would cost time in every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from ctypes import Array, c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -100,6 +100,8 @@ class FusedDecoder:
         """Called before the layers are computed: other Python threads may run from then on."""
         self.lent: LentCore | None = None
         """A core that may be lent meanwhile."""
+        self.times: AbstractContextManager[int | None] = nullcontext()
+        """Surrounds the call that computes all layers; gives the memory of StageTimes, or None."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the last hidden states."""
@@ -138,7 +140,8 @@ class FusedDecoder:
         """Compute all layers, and what the ModelCall at ``model`` has around them."""
         lent = None if self.lent is None else self.lent.address
         self.begin()
-        self._kernels.layers(links.calls, links.attentions, links.count, model, lent)
+        with self.times as times:
+            self._kernels.layers(links.calls, links.attentions, links.count, model, lent, times)
 
     def _linked(self, offer: object) -> Links | None:
         layers = list(self.layers)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import logging
 from collections.abc import Callable
-from ctypes import c_double, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_double, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,21 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "rose_layer_begin": (c_void_p,),
     "rose_layer_end": (c_void_p,),
     "rose_bind": (c_int64, c_void_p, c_void_p, c_void_p),
-    "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p),
+    "rose_layers": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
+    "rose_stage_name": (c_int64,),
     "rose_return_core": (c_void_p,),
 }
 
-_RETURN_INTEGERS = (
-    "rose_panel",
-    "rose_panel_bytes",
-    "rose_rounds_activations",
-    "rose_activation_levels",
-    "rose_activation_columns",
-    "rose_block_values",
-    "rose_block_bytes",
-)
+_RESULTS: dict[str, Any] = {
+    "rose_panel": c_int64,
+    "rose_panel_bytes": c_int64,
+    "rose_rounds_activations": c_int64,
+    "rose_activation_levels": c_int64,
+    "rose_activation_columns": c_int64,
+    "rose_block_values": c_int64,
+    "rose_block_bytes": c_int64,
+    "rose_stage_name": c_char_p,
+}
 
 MAPS = Path("/proc/self/maps")
 """Lists the libraries of this process."""
@@ -90,8 +93,9 @@ class Kernels:
 
     Activations are float32 on the CPU and sums are float32. ``attention`` takes the address of an
     AttentionCall, ``layer_begin`` and ``layer_end`` take that of a LayerCall, ``layers`` takes
-    arrays of both, their length, the address of a ModelCall or None, and that of a LentCore's word
-    or None. ``return_core`` takes such an address and may be called on any thread.
+    arrays of both, their length, the address of a ModelCall or None, that of a LentCore's word or
+    None, and that of a StageTimes' memory or None. ``return_core`` takes the address of a word and
+    may be called on any thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +104,7 @@ class Kernels:
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes = arguments
-            function.restype = c_int64 if name in _RETURN_INTEGERS else None
+            function.restype = _RESULTS.get(name)
         self.panel: int = library.rose_panel()
         self.pack_rows: Function = library.rose_pack_rows
         self.unpack_rows: Function = library.rose_unpack_rows
@@ -122,6 +126,9 @@ class Kernels:
         self.layer_begin: LayerFunction = library.rose_layer_begin
         self.layer_end: LayerFunction = library.rose_layer_end
         self.layers: Function = library.rose_layers
+        names = map(library.rose_stage_name, itertools.count())
+        self.stage_names = tuple(name.decode() for name in itertools.takewhile(bool, names))
+        """Of the kinds of stages that ``layers`` measures."""
         self.return_core: Function = library.rose_return_core
         self.bind: Function = library.rose_bind
         self._panel_bytes: Callable[[int, int], int] = library.rose_panel_bytes

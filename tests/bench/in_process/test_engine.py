@@ -138,7 +138,7 @@ def test_a_profile_reports_both_kinds_of_steps(open_bench):
     bench.clear_profile()
     check(run(bench, *REQUESTS))
     kinds = {report.kind: report for report in bench.profile}
-    assert kinds.keys() == {"prefill", "decode"}
+    assert kinds.keys() - {"mixed"} == {"prefill", "decode"}
     assert any(stage.name == "delivery" for stage in kinds["decode"].stages)
 
 

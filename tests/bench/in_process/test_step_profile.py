@@ -1,18 +1,26 @@
 import time
 
 import pytest
+import torch
 
 from bench.in_process.module_times import ModuleTimes, hook_seconds
 from bench.in_process.step_profile import StepProfile
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
+from core.kernels.cpu.library import kernels
 from core.step_timer import STAGES
 from tests.support.builders import make_request
 
 
-@pytest.fixture(scope="module")
-def profiled():
-    """The built-in model's engine, its profile, and the classes of its modules."""
+@pytest.fixture(scope="module", params=["cpu", "torch"])
+def profiled(request):
+    """The built-in model's engine, its profile, and the classes of its modules.
+
+    With the first attention all layers are one call of the kernel, with the other one they are
+    called in turn.
+    """
+    if request.param == "cpu" and kernels() is None:
+        pytest.skip("no C++ compiler")
     profile = StepProfile()
     classes, backends = set(), []
 
@@ -23,7 +31,12 @@ def profiled():
 
     loaded = load_engine(
         ModelConfig(dtype="float32"),
-        EngineConfig(max_model_len=128, kv_cache_memory=2**24, enforce_eager=True),
+        EngineConfig(
+            max_model_len=128,
+            kv_cache_memory=2**24,
+            enforce_eager=True,
+            attention_backend=request.param,
+        ),
         instrument=instrument,
     )
     profile.attach(loaded.engine.timer, is_cuda=False)
@@ -69,13 +82,54 @@ def test_the_parts_add_up_to_the_forward_pass(profiled):
     for report in (prefill, decode):
         forward = next(stage for stage in report.stages if stage.name == "forward")
         parts = {part.name: part for part in forward.parts}
-        assert parts.keys() - profiled[2] == {"attention", "attention plan", "rest"}
-        assert parts["attention"].calls >= 1
+        names = {name for name in parts.keys() - profiled[2] if parts[name].waiting_ms is None}
+        is_one_call = names == {"attention plan", "rest of the call", "rest"}
+        assert is_one_call or names == {"attention", "attention plan", "rest"}
+        assert is_one_call or parts["attention"].calls >= 1
+        assert is_one_call == ("output layer" in parts) == bool(report.waiting_ms)
         assert parts["attention plan"].calls == 1
         assert sum(part.ms for part in forward.parts) == pytest.approx(forward.ms)
         assert [part.ms for part in forward.parts] == sorted(
             (part.ms for part in forward.parts), reverse=True
         )
+
+
+def test_the_call_of_all_layers_is_divided_into_its_stages(profiled):
+    generate(
+        profiled,
+        make_request(range(10, 40), request_id="a", max_tokens=6, ignore_eos=True),
+        make_request(range(50, 70), request_id="b", max_tokens=4, ignore_eos=True),
+    )
+    for report in profiled[1].report():
+        forward = next(stage for stage in report.stages if stage.name == "forward")
+        if any(part.name == "attention" for part in forward.parts):
+            pytest.skip("layers are called in turn")
+        stages = {part.name: part for part in forward.parts if part.waiting_ms is not None}
+        assert all(0 <= stage.waiting_ms <= stage.ms for stage in stages.values())
+        assert min(stages["down"].gflop_s, stages["down"].gb_s) > 0
+        attention = "several tokens" if report.kind == "prefill" else "one token"
+        assert stages[f"attention of {attention}"].gb_s > 0
+        assert len(report.waiting_ms) == torch.get_num_threads()
+        waiting = sum(report.waiting_ms) / len(report.waiting_ms)
+        assert waiting == pytest.approx(sum(stage.waiting_ms for stage in stages.values()))
+
+
+def test_steps_of_streams_of_prompts_and_of_both_are_told_apart(profiled):
+    engine, profile = profiled[:2]
+    profile.clear()
+    engine.add(make_request(range(10, 40), request_id="a", max_tokens=6, ignore_eos=True))
+    engine.step()
+    engine.add(make_request(range(80, 100), request_id="b", max_tokens=2, ignore_eos=True))
+    while engine.has_work:
+        engine.step()
+        engine.timer.lap("delivery")
+    reports = {report.kind: report for report in profile.report()}
+    assert {kind: report.num_steps for kind, report in reports.items()} == {
+        "prefill": 1,
+        "mixed": 1,
+        "decode": 4,
+    }
+    assert (reports["mixed"].num_tokens, reports["mixed"].num_sequences) == (21, 2)
 
 
 def test_a_failed_step_does_not_spoil_the_next_ones(profiled, monkeypatch):

@@ -80,6 +80,8 @@ int64_t most_rows(const AttentionCall& c) {
   return most * (c.num_heads / c.num_kv_heads);
 }
 
+stage::Kind kind_of(const int32_t* item) { return item[1] == 1 ? stage::ATTEND_ONE : stage::ATTEND_MANY; }
+
 template <class L>
 void attend_stages(team::Member& member, const AttentionCall& c) {
   int64_t wanted = (most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS) * member.size;
@@ -95,7 +97,13 @@ void attend_stages(team::Member& member, const AttentionCall& c) {
     Part then = part_of(i + member.size);  // threads take parts in turn
     attend<L>(c, item_of(i), part_of(i), &then);
   };
-  member.stage(count, attend_part, team::IN_ORDER);  // the longest ones come first
+  auto timed_part = [&](int64_t i, int64_t next) {
+    attend_part(i, next);
+    member.laps.computed(kind_of(item_of(i)));
+  };
+  member.laps.begin(count ? kind_of(item_of(0)) : stage::ATTEND_ONE);
+  member.stage(count, timed_part, team::IN_ORDER);  // the longest ones come first
+  member.laps.begin(stage::FOLD);
   std::vector<float> total;
   member.stage(c.step->num_merges * c.num_heads,
                [&](int64_t i, int64_t) { merge(c, i / c.num_heads, i % c.num_heads, total); });
@@ -116,6 +124,18 @@ void attention_stages(team::Member& member, const AttentionCall& c) {
     case CacheType::BFLOAT16: return attend_stages<BFloat16Lanes>(member, c);
     case CacheType::INT8: return attend_stages<Int8Lanes>(member, c);
     default: return attend_stages<Float32Lanes>(member, c);
+  }
+}
+
+void count_attention(StageTimes times, const AttentionCall& c) {
+  int64_t of_token = c.head_dim + c.value_dim, size = c.type == CacheType::INT8 ? 1 : c.type == CacheType::BFLOAT16 ? 2 : 4;
+  for (int64_t i = 0; i < c.step->num_items; i++) {
+    Item item(c, c.step->items + i * 5);
+    int64_t pairs = 0;  // of a row and a key
+    for (int64_t r = 0; r < item.num_rows; r++)
+      pairs += std::max<int64_t>(std::min(item.position(r) + 1, item.last_key) - item.first_key, 0);
+    int64_t keys = std::max<int64_t>(item.last_key - item.first_key, 0);
+    times.count(kind_of(c.step->items + i * 5), pairs * c.num_kv_heads * of_token, keys * c.num_kv_heads * of_token * size);
   }
 }
 

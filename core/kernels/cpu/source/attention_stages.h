@@ -16,3 +16,6 @@ void runs_stage(team::Member& member, int64_t num_tokens, F f) {
 
 // Attend. All tokens must have been written in earlier stages: a sequence may read what another one writes.
 void attention_stages(team::Member& member, const AttentionCall& call);
+
+// Count what attention multiplies and reads.
+void count_attention(StageTimes times, const AttentionCall& call);

@@ -6,6 +6,8 @@
 #include "model.h"
 #include "scratch.h"
 
+ROSE_EXPORT int64_t rose_panel_bytes(int format, int64_t K);  // pack.cpp
+
 namespace {
 
 void apply(const Norm& norm, const float* x, int64_t n, float* y) {
@@ -70,7 +72,9 @@ class Layer {
     Products products(c_.projections, s_.normed, s_.num_tokens, s_.projected);
     expect_product(member_, products.jobs[0], prepared_);
     norm_and_prepare(c_.first_norm, s_.x, products);
+    member_.laps.begin(stage::PROJECTIONS);
     products.stages(member_, prepared_, &c_.output);
+    member_.laps.begin(stage::KEYS);
     if (!s_.query && !attention) return;
     if (s_.query && s_.num_tokens <= FEW_ROWS) return parts_of_tokens(2, [&](int64_t t, int64_t part) {
       if (part == 0) return finish_queries(t);
@@ -92,14 +96,17 @@ class Layer {
   void end() {
     Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
+    member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
     if (c_.mixture) return end_mixture();
     Products up(c_.up, s_.normed, s_.num_tokens, s_.inner), down(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden);
     char* inner = prepared_ + up.bytes;
     bool is_prepared = up.write_for(down, inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
+    member_.laps.begin(stage::UP);
     up.stages(member_, prepared_, &c_.down);
     if (!is_prepared) prepare_rows(down, inner);
+    member_.laps.begin(stage::DOWN);
     down.stages(member_, inner, next_);
   }
 
@@ -142,12 +149,14 @@ class Layer {
   }
 
   void end_mixture() {
+    member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) { apply(c_.second_norm, s_.hidden + t * hidden_, hidden_, s_.normed + t * hidden_); });
     mixture_stages(member_, *c_.mixture, s_.normed, s_.num_tokens, s_.hidden, s_.y, ends_, prepared_);
   }
 
   // The rows of a product's input are norms of x.
   void norm_and_prepare(const Norm& norm, const float* x, const Products& products) {
+    member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) {
       apply(norm, x + t * hidden_, hidden_, s_.normed + t * hidden_);
       products.prepare(t, prepared_);
@@ -162,6 +171,7 @@ class Layer {
 
   void prepare_rows(const Products& products, char* prepared) {
     if (!products.bytes) return;
+    member_.laps.begin(stage::ROUND);
     int64_t parts = s_.num_tokens <= FEW_ROWS ? member_.size : 1;
     parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
   }
@@ -203,9 +213,28 @@ int64_t num_multiplications(const LayerCall& c) {
   return sum * c.step->num_tokens;
 }
 
-// Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not null. `lent`: see team::run.
+// Count what the product of some rows multiplies and reads.
+void count(StageTimes times, stage::Kind kind, const Matrix& all, int64_t num_rows) {
+  for (const Matrix* m = &all; m; m = m->more) {
+    int64_t panels = (m->num_rows + PANEL - 1) / PANEL;
+    times.count(kind, m->num_rows * m->num_columns * num_rows, panels * rose_panel_bytes((int)m->format, m->num_columns));
+  }
+}
+
+void count(StageTimes times, const LayerCall& c, const AttentionCall& attention) {
+  count(times, stage::PROJECTIONS, c.projections, c.step->num_tokens);
+  count_attention(times, attention);
+  count(times, stage::OUTPUT, c.output, c.step->num_tokens);
+  if (c.mixture) return count_mixture(times, *c.mixture, c.step->num_tokens);
+  count(times, stage::UP, c.up, c.step->num_tokens);
+  count(times, stage::DOWN, c.down, c.step->num_tokens);
+}
+
+// Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not null. `lent` and `times`:
+// see team::run.
 template <class F>
-void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* model = nullptr, int32_t* lent = nullptr) {
+void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* model = nullptr, int32_t* lent = nullptr,
+         StageTimes times = {}) {
   static thread_local Scratch scratch, numbers;
   int64_t bytes = model ? prepared_bytes(*model) : 0, work = model ? num_multiplications(*model) : 0, num_experts = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -223,7 +252,7 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
     }
     if (model) after_layers(member, *model, prepared);
   };
-  team::run(work <= SMALL_PRODUCT, body, lent);
+  team::run(work <= SMALL_PRODUCT, body, lent, times);
 }
 
 }  // namespace
@@ -240,16 +269,19 @@ ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
 
 // Compute layers one after the other, each with its attention. y is x of the next layer. `model` is what comes before and
 // after them, or null. `lent` is the word of a core that the last thread of the team leaves to another one while it is not
-// 0 (see team.h), or null.
-ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t count,
-                             const ModelCall* model, int32_t* lent) {
+// 0 (see team.h), or null. `times` is what StageTimes points to (see laps.h), or null.
+ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t num_layers,
+                             const ModelCall* model, int32_t* lent, int64_t* parts_of_times) {
+  StageTimes times{parts_of_times};
+  for (int64_t i = 0; times && i < num_layers; i++) count(times, *calls[i], *attentions[i]);
+  if (times && model) count(times, stage::HEAD, model->head, model->num_logits);
   auto compute = [&](Layer layer, int64_t i) {
     AttentionCall attention = layer.attention(*attentions[i]);
     layer.begin(&attention);
     layer.attend(attention);
     layer.end();
   };
-  run(calls, count, compute, model, lent);
+  run(calls, num_layers, compute, model, lent, times);
 }
 
 // Return a core before the team has computed everything. Any thread.

@@ -101,6 +101,7 @@ class Stages {
 
   // Choose experts, and sort rows by them. For few tokens one thread does both.
   void route() {
+    member_.laps.begin(stage::ROUTE);
     multiply(m_.router, x_, b_.logits);
     bool is_one_stage = num_tokens_ <= FEW_TOKENS;
     if (!is_one_stage) tokens([&](int64_t t) { choose(t); });
@@ -113,6 +114,7 @@ class Stages {
   void multiply_experts() {
     Job up = job_of(m_.up.first, b_.gathered, b_.num_rows, b_.inner, m_.down.first.num_columns);
     bool is_copied = prepared_bytes(up) == 0;
+    member_.laps.begin(stage::ROUND);
     member_.stage(b_.num_rows, [&](int64_t r, int64_t) {
       const float* row = x_ + b_.sources[r] * up.K;
       if (is_copied) {
@@ -124,15 +126,19 @@ class Stages {
         prepare_row(one, r, b_.prepared);
       }
     });
+    member_.laps.begin(stage::UP);
     grouped_stage(member_, up, groups(m_.up), b_.prepared);
     Job down = job_of(m_.down.first, b_.inner, b_.num_rows, b_.rows, m_.down.first.num_rows);
+    member_.laps.begin(stage::ROUND);
     prepare(down);
+    member_.laps.begin(stage::DOWN);
     grouped_stage(member_, down, groups(m_.down), b_.prepared);
   }
 
   // The expert of all tokens.
   void multiply_shared() {
     if (!m_.shared_up.data) return;
+    member_.laps.begin(stage::SHARED);
     multiply(m_.shared_up, x_, b_.shared_inner);
     multiply(m_.shared_down, b_.shared_inner, b_.shared);
     if (m_.shared_gate.data) multiply(m_.shared_gate, x_, b_.shared_weights);
@@ -140,6 +146,7 @@ class Stages {
 
   void add_up(const float* residual, float* y) {
     int64_t n = m_.down.first.num_rows;
+    member_.laps.begin(stage::ADD_EXPERTS);
     tokens([&](int64_t t) {
       const float* base = residual + t * n;
       if (m_.shared_up.data) {
@@ -192,6 +199,17 @@ int64_t mixture_bytes(const Mixture& mixture, int64_t num_tokens) { return Buffe
 int64_t mixture_multiplications(const Mixture& m) {
   auto size = [](const Matrix& matrix) { return matrix.num_rows * matrix.num_columns; };
   return size(m.router) + m.per_token * (size(m.up.first) + size(m.down.first)) + size(m.shared_up) + size(m.shared_down);
+}
+
+void count_mixture(StageTimes times, const Mixture& m, int64_t num_tokens) {
+  auto count = [&](stage::Kind kind, const Matrix& matrix, int64_t num_rows) {
+    times.count(kind, matrix.num_rows * matrix.num_columns * num_rows, 0);  // nobody knows which experts are read
+  };
+  count(stage::ROUTE, m.router, num_tokens);
+  count(stage::UP, m.up.first, num_tokens * m.per_token);
+  count(stage::DOWN, m.down.first, num_tokens * m.per_token);
+  count(stage::SHARED, m.shared_up, num_tokens);
+  count(stage::SHARED, m.shared_down, num_tokens);
 }
 
 void mixture_stages(team::Member& member, const Mixture& mixture, const float* x, int64_t num_tokens,

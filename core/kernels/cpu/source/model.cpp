@@ -87,16 +87,20 @@ int64_t num_multiplications(const ModelCall& c) {
 }
 
 void before_layers(team::Member& member, const ModelCall& c) {
+  member.laps.begin(stage::EMBEDDING);
   member.stage(c.num_tokens, [&](int64_t t, int64_t) { embed(c, t); });
 }
 
 void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
   if (!c.num_logits) return;
+  member.laps.begin(stage::LAST_NORM);
   member.stage(c.num_logits, [&](int64_t i, int64_t) {
     norm_row(c.x + c.chosen[i] * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight, c.norm.bias,
              c.normed + i * c.hidden);
     parts_of_head(c, prepared, [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
   });
+  member.laps.begin(stage::HEAD);
   parts_of_head(c, prepared, [&](const Job& job, char* rows) { product_stage(member, job, rows); });
+  member.laps.begin(stage::BEST);
   if (c.best) best_stages(member, c, (Best*)(prepared + product_bytes(c)));
 }

@@ -23,6 +23,8 @@
 #include <memory>
 #include <vector>
 
+#include "laps.h"
+
 namespace team {
 
 // Microseconds that a waiting thread spins before it sleeps. Then the system may give its core to the thread
@@ -177,6 +179,8 @@ class Member {
   Member() : shared_(nullptr), index(0), size(1) {}
   Member(Shared& shared, int index, int size) : shared_(&shared), index(index), size(size) {}
 
+  Laps laps;
+
   // While this thread waits, from now on, it reads ahead: `bytes` from `at` on, in order.
   void read_while_waiting(const char* at, int64_t bytes) { ahead_.set(at, bytes); }
 
@@ -189,6 +193,7 @@ class Member {
   void stage(int64_t count, F tile, Order order = RUNS) {
     if (size == 1) {
       for (int64_t i = 0; i < count; i++) tile(i, i + 1 < count ? i + 1 : -1);
+      if (count) laps.computed();
       return;
     }
     for (int64_t first = 0; first < count; first += Shared::LIMIT)
@@ -224,30 +229,42 @@ class Member {
       }
     }
     if (num_computed) shared_->add(num_computed, target_);
-    if (!shared_->is_reached(target_)) shared_->wait(target_, ahead_);
+    laps.computed();
+    if (shared_->is_reached(target_)) return;
+    shared_->wait(target_, ahead_);
+    laps.waited();
   }
 };
 
 // Run body(member) on all threads, or on this one if `is_small`: then waking threads costs more than it saves.
-// `lent` is the word of a core that the last thread leaves to another one, or null.
+// `lent` is the word of a core that the last thread leaves to another one, or null. `times` has room for omp_get_max_threads().
 template <class F>
-void run(bool is_small, F body, int32_t* lent = nullptr) {
+void run(bool is_small, F body, int32_t* lent = nullptr, StageTimes times = {}) {
   static thread_local Shared shared;
-  int size = omp_get_max_threads();
+  int size = omp_get_max_threads(), num_started = 1;
+  int64_t start = times ? nanoseconds_now() : 0;
   if (is_small || size == 1) {
     Member alone;
+    alone.laps = Laps(times.of_thread(0), start);
     body(alone);
-    return;
+    alone.laps.leave();
+    for (int i = 1; times && i < size; i++) Laps(times.of_thread(i), start).leave();
+    return times.end(size);
   }
   Shared& ours = shared;
   ours.begin(size);
 #pragma omp parallel num_threads(size)
   {
     Member member(ours, omp_get_thread_num(), omp_get_num_threads());
+    member.laps = Laps(times.of_thread(member.index), start);
+    if (member.index == 0) num_started = member.size;
     if (lent && member.index == member.size - 1) await_core(lent);
+    member.laps.waited();
     body(member);
+    member.laps.leave();
     if (lent && member.index == 0) return_core(lent);  // there is nothing left to compute
   }
+  times.end(num_started);
 }
 
 }  // namespace team

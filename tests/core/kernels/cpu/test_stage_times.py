@@ -1,0 +1,151 @@
+"""What a step in one call of the kernel measures of itself."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from core.attention.cpu_backend import PagedCPUBackend
+from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.decoder import fused_decoder
+from core.kernels.cpu.library import Kernels, kernels
+from core.kernels.cpu.linear import Format
+from core.kernels.cpu.stage_times import StageTimes
+from core.model.forward import EagerForward, ForwardPass, Logits
+from core.model.hook import AttentionHook
+from core.model_input import ModelInput
+from tests.support.checkpoints import tiny_model
+from tests.support.each import each
+from tests.support.mixtures import MIXTURES, mixture
+from tests.support.tiny_engine import build_engine, request, run
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+OF_ALL_MODELS = {
+    "start and end of threads",
+    "embedding",
+    "norms, rounding of their result",
+    "queries, keys and values",
+    "RoPE, writing keys and values",
+    "attention of one token",
+    "attention of several tokens",
+    "output projection",
+    "gate, up, activation",
+    "down",
+    "last norm",
+    "output layer",
+    "best tokens",
+}
+OF_MIXTURES = {"rounding", "router", "shared expert", "sum of experts"}
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Clocked:
+    """A forward pass that keeps its logits, and surrounds the call of all layers with a clock."""
+
+    def __init__(self, family: str, *, is_measured: bool) -> None:
+        library = kernels()
+        assert library is not None
+        self.logits: list[torch.Tensor] = []
+        self.sizes: list[tuple[int, int, int]] = []
+        self.stages = StageTimes(library)
+        self.nanoseconds = 0
+        self.library: Kernels = library
+        self._is_measured = is_measured
+        self._engine = build_engine(
+            family,
+            model=mixture(family) if family in MIXTURES else copy.deepcopy(tiny_model(family)),
+            prepare=self._prepare,
+            backend=PagedCPUBackend,
+            wrap=self._wrap,
+            max_num_batched_tokens=256,
+        )
+
+    def run(self, *lengths: int) -> None:
+        """Prompts of so many tokens, which have no prefix in common."""
+        run(self._engine, [request(str(n), [*range(3 + n % 7, 3 + n % 7 + n)], 4) for n in lengths])
+
+    def __enter__(self) -> int:
+        self.nanoseconds -= time.perf_counter_ns()
+        return self.stages.address
+
+    def __exit__(self, *_: object) -> None:
+        self.nanoseconds += time.perf_counter_ns()
+
+    def _prepare(self, model: Any, hook: AttentionHook) -> None:
+        attention = list(zip(hook.modules, hook.layers, strict=True))
+        fuse_for_cpu(self.library, model, attention, Format.FLOAT32)
+        decoder = fused_decoder(model)
+        assert decoder is not None
+        if self._is_measured:
+            decoder.times = self
+
+    def _wrap(self, eager: EagerForward) -> ForwardPass:
+        self.eager = eager
+        return self
+
+    def __call__(self, batch: ModelInput) -> Logits:
+        logits = self.eager(batch)
+        self.logits.append(logits.values.clone())
+        self.sizes.append((*batch.sizes, int(batch.num_seqs)))
+        return logits
+
+    @property
+    def names(self) -> set[str]:
+        """Of the stages that took any time."""
+        spent = self.stages.sums[1:].sum((0, 2)).tolist()
+        return {name for name, each in zip(self.stages.names, spent, strict=True) if each}
+
+
+@each("family", ["gpt2", "qwen3", "qwen2_moe"])
+@each("count", [1, 2])
+def test_every_stage_of_a_model_is_named(family: str, count: int) -> None:
+    """Steps of a prompt, of a prompt beside a stream, and of streams."""
+    with threads(count):
+        clocked = Clocked(family, is_measured=True)
+        clocked.run(90, 60)
+    assert clocked.sizes[0][0] == 90
+    assert (61, 2, 2) in clocked.sizes
+    assert clocked.names == OF_ALL_MODELS | (OF_MIXTURES if family in MIXTURES else set())
+
+
+@each("count", [1, 2])
+def test_the_stages_of_each_thread_add_up_to_the_calls(count: int) -> None:
+    with threads(count):
+        clocked = Clocked("qwen3", is_measured=True)
+        clocked.run(90, 60)
+    of_threads = clocked.stages.sums[1:].sum((1, 2)).tolist()
+    assert len(of_threads) == count
+    assert len(set(of_threads)) == 1
+    assert 0 < of_threads[0] <= clocked.nanoseconds
+    assert clocked.stages.sums.min() >= 0
+
+
+@each("family", ["gpt2", "qwen2_moe"])
+def test_steps_that_are_measured_have_the_same_bits(family: str) -> None:
+    found = []
+    with threads(2):
+        for is_measured in (False, True):
+            clocked = Clocked(family, is_measured=is_measured)
+            clocked.run(90, 60, 5)
+            found.append(clocked)
+    plain, measured = found
+    assert not plain.names
+    assert measured.names
+    assert len(plain.logits) == len(measured.logits) > 4
+    assert all(map(torch.equal, plain.logits, measured.logits))
