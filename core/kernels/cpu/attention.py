@@ -51,6 +51,7 @@ class AttentionCall(ctypes.Structure):
         ("scale", c_double),
         ("softcap", c_double),
         ("sinks", c_void_p),
+        ("places", c_void_p),
         ("query", c_void_p),
         ("key", c_void_p),
         ("value", c_void_p),

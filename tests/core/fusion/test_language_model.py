@@ -24,6 +24,7 @@ from core.model_input import ModelInput
 from core.sampling.greedy import greedy_tokens
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 from tests.support.each import each
+from tests.support.mixtures import MIXTURES, mixture
 from tests.support.tiny_engine import build_engine, request, run
 
 KERNELS = kernels()
@@ -36,36 +37,47 @@ def fused(model: Any, hook: AttentionHook) -> dict[str, int]:
 
 
 class Spy:
-    """A forward pass that keeps what it computes."""
+    """A forward pass that keeps what it computes, and what the modules do if they are asked."""
 
-    def __init__(self, eager: EagerForward) -> None:
+    def __init__(self, eager: EagerForward, *, asks_modules: bool) -> None:
         self.eager = eager
+        self.asks_modules = asks_modules
         self.steps: list[tuple[ModelInput, Logits]] = []
+        self.of_modules: list[torch.Tensor] = []
 
     def __call__(self, batch: ModelInput) -> Logits:
         logits = self.eager(batch)
         kept = Logits(logits.values.clone(), logits.best)
         self.steps.append((batch, kept))
+        if self.asks_modules and len(batch.logits_indices):
+            modules = batch.token_ids, batch.positions, batch.logits_indices
+            self.of_modules.append(self.eager.compute(*modules).clone())
+            logits.values.copy_(kept.values)  # both are in the buffer of the output layer
         return logits
 
 
 def served(family: str, **params: Any) -> list[tuple[ModelInput, Logits]]:
     """The steps of prompts of different lengths, one of them in chunks."""
+    return spied(family, **params).steps
+
+
+def spied(family: str, *, asks_modules: bool = False, **params: Any) -> Spy:
+    """What has seen these steps."""
     spies: list[Spy] = []
 
     def wrap(eager: EagerForward) -> ForwardPass:
-        spies.append(Spy(eager))
+        spies.append(Spy(eager, asks_modules=asks_modules))
         return spies[0]
 
     engine = build_engine(
         family,
-        model=copy.deepcopy(tiny_model(family)),
+        model=mixture(family) if family in MIXTURES else copy.deepcopy(tiny_model(family)),
         prepare=fused,
         backend=PagedCPUBackend,
         wrap=wrap,
     )
-    run(engine, [request(str(n), [*range(3, 3 + n)], 8, **params) for n in (90, 5)])
-    return spies[0].steps
+    run(engine, [request(str(n), [*range(3, 3 + n)], 8, **params) for n in (190, 5)])
+    return spies[0]
 
 
 @each("family", ["gpt2", "qwen3"])
@@ -76,6 +88,18 @@ def test_best_tokens_are_those_of_the_logits(family: str) -> None:
         assert batch.wants_best
         assert logits.best is not None
         assert logits.best == greedy_tokens(logits.values).tolist()
+
+
+@each("family", ["gpt2", "qwen3", "qwen2_moe"])
+def test_the_last_layer_computes_the_tokens_that_get_logits(family: str) -> None:
+    """None of a chunk that does not end its prompt, some of several, or all; see the modules."""
+    spy = spied(family, asks_modules=True)
+    sizes = [batch.sizes for batch, _ in spy.steps]
+    assert {0 if not n else 1 + (n == num_tokens) for num_tokens, n in sizes} == {0, 1, 2}
+    assert any(1 < num_logits < num_tokens for num_tokens, num_logits in sizes)
+    kept = [logits.values for _, logits in spy.steps if len(logits.values)]
+    assert len(kept) == len(spy.of_modules)
+    assert all(map(torch.equal, kept, spy.of_modules))
 
 
 @each("params", [{"temperature": 1.0}, {"logit_bias": {5: 1.0}}, {"prompt_logprobs": 0}])

@@ -38,11 +38,12 @@ struct AttentionCall {
   double scale;
   double softcap;      // bound of the scores, or 0: none
   const float* sinks;  // [num_heads] one more score of each head, which has no value; null: none
+  const int32_t* places;  // [num_tokens] row of the output of a token; null: the token's number
   // set by each call
   const float* query;
   const float* key;
   const float* value;
-  float* output;  // [num_tokens, num_heads, value_dim]
+  float* output;  // [num_tokens, num_heads, value_dim], or as many rows as `places` has
   uint16_t* rounded;  // in place of output, or null: a token's heads in bfloat16. Then value_dim is a multiple of W
   int64_t query_token, query_head, key_token, key_head, value_token, value_head, rounded_token;
 };
@@ -69,6 +70,7 @@ __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_
 __attribute__((noinline)) inline void finish(const AttentionCall& c, int64_t token, int64_t head, const float* result) {
   float total = result[1];
   if (c.sinks) total += std::exp(c.sinks[head] - result[0]);
+  if (c.places) token = c.places[token];
   if (c.rounded) {
     uint16_t* y = c.rounded + token * c.rounded_token + head * c.value_dim;
     for (int64_t d = 0; d < c.value_dim; d += W) store_rounded(y + d, load(result + 2 + d) / total);

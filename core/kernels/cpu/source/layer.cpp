@@ -1,4 +1,5 @@
 // Decoder layers as stages of a team: one layer in two calls with its attention between them, or all layers in one.
+#include "attention_chosen.h"
 #include "attention_stages.h"
 #include "elementwise.h"
 #include "layer.h"
@@ -65,7 +66,7 @@ class Layer {
   // `next` is the matrix of the products after the layer, or null. `ends`: see mixture_stages.
   Layer(team::Member& member, const LayerCall& call, const Matrix* next, int64_t* ends, char* prepared)
       : member_(member), c_(call), next_(next), s_(*call.step), hidden_(call.projections.num_columns), ends_(ends),
-        prepared_(prepared) {}
+        prepared_(prepared), num_rows_(s_.num_tokens), residual_(s_.x) {}
 
   // Queries, keys and values of x. With `attention`, write keys and values to the cache.
   void begin(const AttentionCall* attention) {
@@ -90,16 +91,24 @@ class Layer {
     });
   }
 
+  // From now on there are rows of `count` chosen tokens alone, one after the other. Attention must give the same.
+  void keep(const int64_t* chosen, int64_t count) {
+    member_.laps.begin(stage::KEYS);
+    member_.stage(count, [&](int64_t i, int64_t) { std::copy_n(s_.x + chosen[i] * hidden_, hidden_, s_.normed + i * hidden_); });
+    num_rows_ = count;
+    residual_ = s_.normed;
+  }
+
   void attend(const AttentionCall& attention) { attention_stages(member_, attention); }
 
   // y, from what attention has computed.
   void end() {
-    Products output(c_.output, s_.attended, s_.num_tokens, s_.hidden, s_.x);
+    Products output(c_.output, s_.attended, num_rows_, s_.hidden, residual_);
     if (!is_attended_prepared_) prepare_rows(output, prepared_);
     member_.laps.begin(stage::OUTPUT);
     output.stages(member_, prepared_, c_.mixture ? nullptr : &c_.up);
     if (c_.mixture) return end_mixture();
-    Products up(c_.up, s_.normed, s_.num_tokens, s_.inner), down(c_.down, s_.inner, s_.num_tokens, s_.y, s_.hidden);
+    Products up(c_.up, s_.normed, num_rows_, s_.inner), down(c_.down, s_.inner, num_rows_, s_.y, s_.hidden);
     char* inner = prepared_ + up.bytes;
     bool is_prepared = up.write_for(down, inner);
     norm_and_prepare(c_.second_norm, s_.hidden, up);
@@ -142,16 +151,18 @@ class Layer {
   int64_t* ends_;
   char* prepared_;
   bool is_attended_prepared_ = false;
+  int64_t num_rows_;
+  const float* residual_;
 
   template <class F>
   void tokens(F f) {
-    member_.stage(s_.num_tokens, [&](int64_t t, int64_t) { f(t); });
+    member_.stage(num_rows_, [&](int64_t t, int64_t) { f(t); });
   }
 
   void end_mixture() {
     member_.laps.begin(stage::NORM);
     tokens([&](int64_t t) { apply(c_.second_norm, s_.hidden + t * hidden_, hidden_, s_.normed + t * hidden_); });
-    mixture_stages(member_, *c_.mixture, s_.normed, s_.num_tokens, s_.hidden, s_.y, ends_, prepared_);
+    mixture_stages(member_, *c_.mixture, s_.normed, num_rows_, s_.hidden, s_.y, ends_, prepared_);
   }
 
   // The rows of a product's input are norms of x.
@@ -166,13 +177,13 @@ class Layer {
   // f(token, part) for each part of a token: of few tokens, each thread has a part that it has mostly computed itself.
   template <class F>
   void parts_of_tokens(int64_t parts, F f) {
-    member_.stage(s_.num_tokens * parts, [&](int64_t i, int64_t) { f(i % s_.num_tokens, i / s_.num_tokens); });
+    member_.stage(num_rows_ * parts, [&](int64_t i, int64_t) { f(i % num_rows_, i / num_rows_); });
   }
 
   void prepare_rows(const Products& products, char* prepared) {
     if (!products.bytes) return;
     member_.laps.begin(stage::ROUND);
-    int64_t parts = s_.num_tokens <= FEW_ROWS ? member_.size : 1;
+    int64_t parts = num_rows_ <= FEW_ROWS ? member_.size : 1;
     parts_of_tokens(parts, [&](int64_t t, int64_t part) { products.prepare(t, prepared, part, parts); });
   }
 
@@ -221,13 +232,15 @@ void count(StageTimes times, stage::Kind kind, const Matrix& all, int64_t num_ro
   }
 }
 
-void count(StageTimes times, const LayerCall& c, const AttentionCall& attention) {
+// `num_rows` has the layer after its attention.
+void count(StageTimes times, const LayerCall& c, const AttentionCall& attention, int64_t num_rows) {
   count(times, stage::PROJECTIONS, c.projections, c.step->num_tokens);
+  if (!num_rows) return;
   count_attention(times, attention);
-  count(times, stage::OUTPUT, c.output, c.step->num_tokens);
-  if (c.mixture) return count_mixture(times, *c.mixture, c.step->num_tokens);
-  count(times, stage::UP, c.up, c.step->num_tokens);
-  count(times, stage::DOWN, c.down, c.step->num_tokens);
+  count(times, stage::OUTPUT, c.output, num_rows);
+  if (c.mixture) return count_mixture(times, *c.mixture, num_rows);
+  count(times, stage::UP, c.up, num_rows);
+  count(times, stage::DOWN, c.down, num_rows);
 }
 
 // Compute `count` layers: f(layer i, i) for each, and what `model` has around them if it is not null. `lent` and `times`:
@@ -272,12 +285,22 @@ ROSE_EXPORT void rose_layer_end(const LayerCall* call) {
 // 0 (see team.h), or null. `times` is what StageTimes points to (see laps.h), or null.
 ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall* const* attentions, int64_t num_layers,
                              const ModelCall* model, int32_t* lent, int64_t* parts_of_times) {
+  static thread_local ChosenAttention chosen;
+  const AttentionCall& whole = *attentions[num_layers - 1];
+  bool is_part = model && has_chosen_rows(*model);
+  AttentionCall last = is_part ? chosen.of(whole, model->chosen, model->num_logits) : whole;
+  auto attention_of = [&](int64_t i) -> const AttentionCall& { return i + 1 < num_layers ? *attentions[i] : last; };
   StageTimes times{parts_of_times};
-  for (int64_t i = 0; times && i < num_layers; i++) count(times, *calls[i], *attentions[i]);
+  for (int64_t i = 0; times && i < num_layers; i++)
+    count(times, *calls[i], attention_of(i), is_part && i + 1 == num_layers ? model->num_logits : calls[i]->step->num_tokens);
   if (times && model) count(times, stage::HEAD, model->head, model->num_logits);
   auto compute = [&](Layer layer, int64_t i) {
-    AttentionCall attention = layer.attention(*attentions[i]);
+    AttentionCall attention = layer.attention(attention_of(i));
     layer.begin(&attention);
+    if (is_part && i + 1 == num_layers) {
+      if (!model->num_logits) return;
+      layer.keep(model->chosen, model->num_logits);
+    }
     layer.attend(attention);
     layer.end();
   };

@@ -95,7 +95,8 @@ void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
   if (!c.num_logits) return;
   member.laps.begin(stage::LAST_NORM);
   member.stage(c.num_logits, [&](int64_t i, int64_t) {
-    norm_row(c.x + c.chosen[i] * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight, c.norm.bias,
+    int64_t row = has_chosen_rows(c) ? i : c.chosen[i];
+    norm_row(c.x + row * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight, c.norm.bias,
              c.normed + i * c.hidden);
     parts_of_head(c, prepared, [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
   });

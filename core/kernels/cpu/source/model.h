@@ -25,12 +25,16 @@ struct ModelCall {
   const float* const* cosines; // of ANGLES positions each: [ANGLES, rotated]
   const float* const* sines;
   float *cos, *sin;            // [num_tokens, rotated] for the layers
-  float* x;                    // [num_tokens, hidden] for the layers, and what they give
+  float* x;                    // [num_tokens, hidden] for the layers, and what they give: see has_chosen_rows
   float* normed;               // [num_logits, hidden]
   float* logits;               // [num_logits, logits_stride]
   int64_t logits_stride;
   int64_t* best;               // [num_logits] the best tokens (see largest.h), or null
 };
+
+// Whether the last layer gives rows of the chosen tokens alone, one after the other. Others get no logits, and of the last
+// layer only their keys and values are read.
+inline bool has_chosen_rows(const ModelCall& call) { return call.num_logits < call.num_tokens; }
 
 // Bytes that `after_layers` prepares.
 int64_t prepared_bytes(const ModelCall& call);

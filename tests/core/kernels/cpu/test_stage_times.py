@@ -15,7 +15,7 @@ from core.attention.cpu_backend import PagedCPUBackend
 from core.fusion.cpu.catalogue import fuse_for_cpu
 from core.fusion.cpu.decoder import fused_decoder
 from core.kernels.cpu.library import Kernels, kernels
-from core.kernels.cpu.linear import Format
+from core.kernels.cpu.linear import Format, padded_rows
 from core.kernels.cpu.stage_times import StageTimes
 from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model.hook import AttentionHook
@@ -43,6 +43,7 @@ OF_ALL_MODELS = {
     "best tokens",
 }
 OF_MIXTURES = {"rounding", "router", "shared expert", "sum of experts"}
+PRODUCTS = ("queries, keys and values", "output projection", "gate, up, activation", "down")
 
 
 @contextmanager
@@ -111,6 +112,11 @@ class Clocked:
         spent = self.stages.sums[1:].sum((0, 2)).tolist()
         return {name for name, each in zip(self.stages.names, spent, strict=True) if each}
 
+    def work(self, name: str) -> list[int]:
+        """Multiplications and bytes."""
+        numbers: list[int] = self.stages.sums[0, self.stages.names.index(name)].tolist()
+        return numbers
+
 
 @each("family", ["gpt2", "qwen3", "qwen2_moe"])
 @each("count", [1, 2])
@@ -149,3 +155,35 @@ def test_steps_that_are_measured_have_the_same_bits(family: str) -> None:
     assert measured.names
     assert len(plain.logits) == len(measured.logits) > 4
     assert all(map(torch.equal, plain.logits, measured.logits))
+
+
+def test_products_count_their_work() -> None:
+    """After attention, the last layer has rows of the tokens that get logits alone."""
+    clocked = Clocked("gpt2", is_measured=True)
+    clocked.run(90)
+    model: Any = tiny_model("gpt2")
+    layers, hidden = model.config.num_hidden_layers, model.config.hidden_size
+    num_tokens, num_logits, _ = map(sum, zip(*clocked.sizes, strict=True))
+    assert (num_tokens, num_logits) == (93, 4)
+    shapes = (3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden)
+    for name, (rows, columns) in zip(PRODUCTS, shapes, strict=True):
+        num_multiplications, num_bytes = clocked.work(name)
+        num_last = num_tokens if name == PRODUCTS[0] else num_logits
+        assert num_multiplications == rows * columns * ((layers - 1) * num_tokens + num_last)
+        padded = padded_rows(clocked.library, rows)
+        assert num_bytes == 4 * padded * columns * layers * len(clocked.sizes)
+
+
+def test_attention_counts_its_work() -> None:
+    """A prompt of 90 tokens, then a token at each of three places behind it; a float32 cache.
+
+    The last layer attends for the last token of the prompt alone.
+    """
+    clocked = Clocked("gpt2", is_measured=True)
+    clocked.run(90)
+    model: Any = tiny_model("gpt2")
+    layers, hidden = model.config.num_hidden_layers, model.config.hidden_size
+    keys = layers * (91 + 92 + 93) + 90
+    assert clocked.work("attention of one token") == [2 * hidden * keys, 8 * hidden * keys]
+    pairs = (layers - 1) * sum(range(1, 91))
+    assert clocked.work("attention of several tokens")[0] == 2 * hidden * pairs
