@@ -236,6 +236,7 @@ def figures(
         "is_estimated": any(s.record.estimated for s in good),
         "wall_s": seconds,
         "paused_s": paused,
+        "tpot_each_ms": tpot if paused else [],
         "num_tokens": num_tokens,
         "num_pieces": sum(len(s.times) for s in good),
         "num_prompt_tokens": sum(s.record.prompt_tokens for s in good),

@@ -126,7 +126,7 @@ class Share:
 
     The limit is the median of those that a run's probes give; ``low`` and ``high`` are the shares
     of the highest and the lowest of them. They are ``value`` if there was one probe. Of several
-    runs, all three are medians.
+    runs, all three are medians. See ``share_of``.
     """
 
     value: float
@@ -204,19 +204,12 @@ class Results:
         ]
         if not runs:
             return None
-        reads = [[probe["read_gbs"] for probe in probes_of(run)] for run in runs]
-        shares = [
-            [
-                figure.ratio(run[key], floor[key])
-                for floor in run.get("floors_by_probe", [run["floors"]])
-            ]
-            for run in runs
-        ]
+        shares = [share_of(run, figure) for run in runs]
         return Share(
-            value=statistics.median(figure.ratio(run[key], run["floors"][key]) for run in runs),
-            low=statistics.median(map(min, shares)),
-            high=statistics.median(map(max, shares)),
-            is_steady=all(max(rates) <= STEADY * min(rates) for rates in reads),
+            value=statistics.median(share.value for share in shares),
+            low=statistics.median(share.low for share in shares),
+            high=statistics.median(share.high for share in shares),
+            is_steady=all(share.is_steady for share in shares),
         )
 
     def best_peer(self, us: str, figure: Figure) -> tuple[str, float] | None:
@@ -294,6 +287,31 @@ def probes_of(run: Line) -> list[Line]:
     """The probes beside a run; older runs have only the one before their server."""
     probes: list[Line] = run.get("probes", [run["probe"]])
     return probes
+
+
+def share_of(run: Line, figure: Figure) -> Share:
+    """The share of the limit in a run that has the figure and its floor.
+
+    For the time per token of one stream, that of the requests between two probes that agree, if
+    there are any: memory may change during the others.
+    """
+    key = figure.key
+    floors = [floor[key] for floor in run.get("floors_by_probe", [run["floors"]])]
+    times = run.get("tpot_each_ms", []) if key == "tpot_p50_ms" else []
+    if len(times) == len(floors) - 1:
+        pairs = zip(times, floors, floors[1:], strict=False)
+        beside = [(a + b) / 2 / time for time, a, b in pairs if max(a, b) <= STEADY * min(a, b)]
+        if beside:
+            value = statistics.median(beside)
+            return Share(value=value, low=min(beside), high=max(beside), is_steady=True)
+    shares = [figure.ratio(run[key], floor) for floor in floors]
+    reads = [probe["read_gbs"] for probe in probes_of(run)]
+    return Share(
+        value=figure.ratio(run[key], run["floors"][key]),
+        low=min(shares),
+        high=max(shares),
+        is_steady=max(reads) <= STEADY * min(reads),
+    )
 
 
 def machine_names(lines: Sequence[Line]) -> dict[str, str]:

@@ -133,6 +133,7 @@ def test_one_stream_pauses_between_requests_and_its_clock_stands():
     assert (found["num_ended"], len(pauses), client.most) == (4, 3, 1)
     assert not found["is_cut"]  # three pauses are longer than the limit
     assert found["paused_s"] >= 0.15
+    assert len(found["tpot_each_ms"]) == 4
     assert found["wall_s"] < 0.12
     assert found["tok_s"] == found["num_tokens"] / found["wall_s"]
     asyncio.run(run_scenario(Answering(), scenarios(1024)["s3"], seed="0", limit=60, pause=pause))

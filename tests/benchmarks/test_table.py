@@ -124,6 +124,23 @@ def test_a_share_has_the_range_of_the_probes_beside_the_run():
     assert "read bandwidth 30 (25 to 40) GB/s" in tables([SESSION, steady, unsteady])
 
 
+def test_one_stream_counts_where_the_probes_around_a_request_agree():
+    floors = [8, 8.2, 4.1, 4, 8]
+    run = line(
+        "x",
+        "s1",
+        tpot_p50_ms=9,
+        tpot_each_ms=[9, 8, 5, 7],
+        floors={"tpot_p50_ms": 8},
+        floors_by_probe=[{"tpot_p50_ms": floor} for floor in floors],
+        probes=[{"read_gbs": 240 / floor, "fma_gflops": 1} for floor in floors],
+    )
+    # 8.1 of 9 and 4.05 of 5; the memory changed in the second and in the last request
+    assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "9.00 (86%, 81-90)"
+    run["floors_by_probe"] = run["floors_by_probe"][:4]  # there is none after a cut run
+    assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "9.00 (89%!, 44-91)"
+
+
 def test_a_ratio_above_one_is_better_for_rates_times_and_memory():
     found = rows(ratios_table(Results(LINES), "roseinfer", ["llama.cpp bf16"]))
     assert found["S2 tok/s"] == ["2.00x"]
