@@ -46,6 +46,8 @@ CASES = (
         for count, length in ((1, 1000), (8, 1000), (1, 6000), (1, 8000), (8, 8000), (1, 32_000))
     ),
     Case("qwen3-0.6b, 8 x 32,000 with 31,968 shared", QWEN3, [(32_000, 1)] * 8, 31_968),
+    Case("qwen3-0.6b, 20 x 2,100 with 2,048 shared", QWEN3, [(2100, 1)] * 20, 2048),
+    Case("qwen3-0.6b, 16 x 300, 128 at 4,000", QWEN3, [(300, 1)] * 16 + [(4000, 128)]),
     Case("qwen3-0.6b, 256 tokens at 5744", QWEN3, [(5744, 256)]),
     Case("qwen3-0.6b, 256 tokens at 31,744", QWEN3, [(31_744, 256)]),
 )

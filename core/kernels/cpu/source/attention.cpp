@@ -11,7 +11,7 @@ namespace {
 constexpr int FEW = 8;    // maximum rows of an item that is limited by memory bandwidth
 constexpr int MANY = 64;  // rows that are computed at once without tiles: they stay in the CPU cache
 
-// Tasks per thread; with several, all threads finish at about the same time. Tasks limited by memory are
+// Tasks of equal items per thread; with several, all threads finish at about the same time. Tasks limited by memory are
 // few, since memory is read fastest if the heads of a block are read together.
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
@@ -74,28 +74,51 @@ void merge(const AttentionCall& c, int64_t i, int64_t head, std::vector<float>& 
   finish(c, c.step->merge_tokens[i], head, total.data());
 }
 
-int64_t most_rows(const AttentionCall& c) {
-  int64_t most = 0;
-  for (int64_t i = 0; i < c.step->num_items; i++) most = std::max<int64_t>(most, c.step->items[i * 5 + 1]);
-  return most * (c.num_heads / c.num_kv_heads);
-}
+// The tasks of a call: items by kv heads. An item with more than a fair share of the work is divided by heads, such as a prefix
+// that many sequences share, or a prompt beside streams. The items come in order of their work, the largest first.
+class Tasks {
+ public:
+  Tasks(const AttentionCall& c, int64_t num_threads) : call_(c) {
+    int64_t most_rows = 0, total = 0, largest = 0;
+    for (int64_t i = 0; i < c.step->num_items; i++) {
+      most_rows = std::max<int64_t>(most_rows, item(i)[1]);
+      total += work(i);
+      largest = std::max(largest, work(i));
+    }
+    bool is_reading = most_rows * (c.num_heads / c.num_kv_heads) <= FEW;
+    int64_t wanted = (is_reading ? READING_TASKS : COMPUTING_TASKS) * num_threads;
+    while (num_large_ < c.step->num_items && work(num_large_) * wanted > total) num_large_++;
+    if (num_large_) parts_ = std::min(c.num_kv_heads, (largest * wanted + total - 1) / total);
+  }
+
+  int64_t count() const { return num_large_ * parts_ + call_.step->num_items - num_large_; }
+
+  // The item of a task.
+  const int32_t* item_of(int64_t task) const { return item(is_large(task) ? task / parts_ : task - num_large_ * (parts_ - 1)); }
+  Part part_of(int64_t task) const {
+    int64_t heads = call_.num_kv_heads, part = is_large(task) ? task % parts_ : 0, parts = is_large(task) ? parts_ : 1;
+    return {Item(call_, item_of(task)), heads * part / parts, heads * (part + 1) / parts};
+  }
+
+ private:
+  const AttentionCall& call_;
+  int64_t num_large_ = 0, parts_ = 1;
+
+  const int32_t* item(int64_t i) const { return call_.step->items + i * 5; }
+  int64_t work(int64_t i) const { return (int64_t)item(i)[1] * (item(i)[4] - item(i)[3]); }
+  bool is_large(int64_t task) const { return task < num_large_ * parts_; }
+};
 
 stage::Kind kind_of(const int32_t* item) { return item[1] == 1 ? stage::ATTEND_ONE : stage::ATTEND_MANY; }
 
 template <class L>
 void attend_stages(team::Member& member, const AttentionCall& c) {
-  int64_t wanted = (most_rows(c) <= FEW ? READING_TASKS : COMPUTING_TASKS) * member.size;
-  int64_t parts = std::min(c.num_kv_heads, (wanted + c.step->num_items - 1) / std::max<int64_t>(1, c.step->num_items));
-  int64_t count = c.step->num_items * parts;
-  auto item_of = [&](int64_t i) { return c.step->items + i / parts * 5; };
-  auto part_of = [&](int64_t i) {
-    int64_t part = i % parts;
-    return Part{Item(c, item_of(i)), c.num_kv_heads * part / parts, c.num_kv_heads * (part + 1) / parts};
-  };
+  Tasks tasks(c, member.size);
+  int64_t count = tasks.count();
   auto attend_part = [&](int64_t i, int64_t) {
-    if (i + member.size >= count) return attend<L>(c, item_of(i), part_of(i), nullptr);
-    Part then = part_of(i + member.size);  // threads take parts in turn
-    attend<L>(c, item_of(i), part_of(i), &then);
+    if (i + member.size >= count) return attend<L>(c, tasks.item_of(i), tasks.part_of(i), nullptr);
+    Part then = tasks.part_of(i + member.size);  // threads take tasks in turn
+    attend<L>(c, tasks.item_of(i), tasks.part_of(i), &then);
   };
   auto timed_part = [&](int64_t i, int64_t next) {
     attend_part(i, next);
