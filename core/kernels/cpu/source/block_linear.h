@@ -1,7 +1,7 @@
 // y = x @ w.T + bias, with weights in blocks. A tile of the team is a group of panels.
 //
-// Up to FEW rows read the codes where they lie. For more, a tile of a panel is expanded once, in the L1 cache, for
-// all rows: to bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
+// Rows read the codes where they lie. For many, a tile of a panel may be expanded once, in the L1 cache, for all of them: to
+// bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
 #pragma once
 #include "block_stages.h"
 #include "block_tiles.h"
@@ -10,13 +10,45 @@
 
 namespace {
 
-// Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute some
-// rows twice or compute padding, and drop the results.
-constexpr int FEW = W == 16 ? 4 : 2, MANY = W == 16 ? 6 : 3, HALF_OF_MANY = 3;
-constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is expanded: x and sums stay in the L1 cache
+// Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute padding, and drop
+// the results.
+constexpr int FEW = W == 16 ? 4 : 2, MANY = W == 16 ? 6 : 3;
+constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is read once: x and sums stay in the L1 cache
 constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the L2 cache
 constexpr int64_t PADDING = 16;            // rows behind the last one that may be read
 constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
+
+// Codes of 4 and 8 bits are multiplied as they lie. The others are expanded for more rows than these, and in fewer registers
+// always.
+template <class T>
+constexpr int64_t unexpanded_rows() {
+  if (W != 16) return 2;
+  return (T::BITS == 4 && !T::IS_LOOKED_UP) || T::BITS == 8 ? MOST_ROWS : 16;
+}
+
+// Whether FEW rows ask for the codes in ascending order, so that the CPU fetches memory ahead of them. More rows prefetch.
+template <class T>
+constexpr bool is_read_in_order() {
+  return W == 16 && T::BITS != 5;
+}
+
+// Types with two groups in a chunk have no registers for MANY rows.
+template <class T>
+constexpr bool is_by_few() {
+  if constexpr (T::IS_WIDE) return T::GROUP < CHUNK;
+  else return false;
+}
+
+// Rows as tiles of MANY ones, and at most two of FEW ones, so that less than two of them are padding; or all by FEW.
+struct Split {
+  int64_t large, small;
+  Split(int64_t count, bool is_by_few) {
+    constexpr int64_t STEP = FEW / 2;  // MANY are three steps
+    int64_t steps = (count + STEP - 1) / STEP;
+    small = is_by_few ? (steps + 1) / 2 : (3 - steps % 3) % 3;
+    large = is_by_few ? 0 : (steps - 2 * small) / 3;
+  }
+};
 
 // Tasks are a group of panels and as many rows of x as the second-level cache holds beside it.
 template <class T>
@@ -42,21 +74,41 @@ struct BlockProduct {
     num_groups = (job.M + block - 1) / block * groups_of_block;
   }
 
-  void multiply_few(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count, float* sums) const {
+  // Add the products of `count` rows and tile t, which has `own` chunks. Functions of their own, so that registers of one are
+  // not kept for the other.
+  __attribute__((noinline)) void multiply_few(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count,
+                                              float* sums) const {
     Packed<T> from{tile};
     if (count == 1) return multiply_tile<T, 1>(tile, from, own, t, x, sums);
     if (count == 2) return multiply_tile<T, 2>(tile, from, own, t, x, sums);
-    if constexpr (FEW > 2) multiply_tile<T, FEW>(tile, from, own, t, x, sums);
+    if constexpr (is_read_in_order<T>()) multiply_tile<T, FEW>(tile, from, own, t, x, sums);
   }
 
-  void multiply_many(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count, float* sums,
-                     char* bytes) const {
-    expand<T>(tile, own, bytes);
-    Bytes from{bytes};
+  template <class From>
+  static void multiply_rows(const char* tile, const From& from, int64_t own, int64_t t, const ByteRows& x, Split rows,
+                            float* sums) {
     int64_t row = 0;
-    for (; row + HALF_OF_MANY < count; row += MANY)
-      multiply_tile<T, MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
-    if (row < count) multiply_tile<T, HALF_OF_MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
+    if constexpr (!is_by_few<T>())
+      for (int64_t i = 0; i < rows.large; i++, row += MANY)
+        multiply_tile<T, MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
+    for (int64_t i = 0; i < rows.small; i++, row += FEW)
+      multiply_tile<T, FEW>(tile, from, own, t, x.from(row), sums + row * PANEL);
+  }
+
+  // The same for many; the next tile is prefetched meanwhile. `bytes` has room for an expanded tile.
+  __attribute__((noinline)) void multiply_many(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count,
+                                               float* sums, char* bytes) const {
+    Split rows(count, is_by_few<T>());
+    const char* next = tile + block_panel_bytes<T>(own);
+    int64_t fetches = (rows.large + rows.small) * own;
+    Ahead ahead{next, next + T::TILE_BYTES, 1, (T::TILE_BYTES / 64 + fetches - 1) / fetches};
+    if constexpr (unexpanded_rows<T>() < MOST_ROWS) {
+      if (count > unexpanded_rows<T>()) {
+        expand<T>(tile, own, bytes);
+        return multiply_rows(tile, Bytes{bytes, &ahead}, own, t, x, rows, sums);
+      }
+    }
+    if constexpr (unexpanded_rows<T>() > 2) multiply_rows(tile, Near<T>{tile, &ahead}, own, t, x, rows, sums);
   }
 
   // sums[r] = x[r] . the panel at `weight` for `count` rows. `bytes` has room for an expanded tile.
@@ -64,7 +116,7 @@ struct BlockProduct {
     for (int64_t t = 0; t * CHUNKS < chunks; t++) {
       const char* tile = weight + t * T::TILE_BYTES;
       int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
-      if (count <= FEW) multiply_few(tile, own, t, x, count, sums);
+      if (count <= (is_read_in_order<T>() ? FEW : 2)) multiply_few(tile, own, t, x, count, sums);
       else multiply_many(tile, own, t, x, count, sums, bytes);
     }
   }

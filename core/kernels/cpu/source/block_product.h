@@ -4,6 +4,7 @@
 // the result of a row depends neither on the other rows nor on where the codes are read from.
 #pragma once
 #include "block_rows.h"
+#include "linear_rows.h"
 
 namespace {
 
@@ -18,6 +19,7 @@ ROSE_INLINE void fetch_in_order(const char* p, int64_t bytes) {
 template <class T>
 struct Packed {
   const char* tile;
+  static constexpr bool IS_NEAR = false;
   ROSE_INLINE_MEMBER void fetch_head() const {
     if constexpr (T::IS_WIDE) fetch_in_order(tile, T::HEAD);
   }
@@ -32,11 +34,27 @@ struct Packed {
   }
 };
 
-// Codes with a byte each, which many rows read from the L1 cache.
+// The same for many rows, which read a tile from the L1 cache. They prefetch the next one meanwhile.
+template <class T>
+struct Near {
+  const char* tile;
+  Ahead* ahead;
+  static constexpr bool IS_NEAR = true;
+  ROSE_INLINE_MEMBER void fetch_head() const {}
+  ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const { ahead->fetch(); }
+  template <int I>
+  ROSE_INLINE void pair(const Near& from, int64_t chunk, vu w[4]) {
+    read_pair<T, I>(from.tile + T::codes_at(chunk), w);
+  }
+};
+
+// Codes with a byte each, for many rows: they are expanded in the L1 cache.
 struct Bytes {
   const char* codes;
+  Ahead* ahead;
+  static constexpr bool IS_NEAR = true;
   ROSE_INLINE_MEMBER void fetch_head() const {}
-  ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const {}
+  ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const { ahead->fetch(); }
   template <int I>
   ROSE_INLINE void pair(const Bytes& from, int64_t chunk, vu w[4]) {
     Codes<8>::template pair<I>(from.codes + chunk * EXPANDED, w);
@@ -45,14 +63,11 @@ struct Bytes {
 
 template <class T>
 void expand(const char* tile, int64_t chunks, char* out) {
-  Packed<T> from{tile};
-  from.fetch_head();
   for (int64_t chunk = 0; chunk < chunks; chunk++, out += EXPANDED) {
-    from.fetch_chunk(chunk);
     auto one = [&](auto index) __attribute__((always_inline)) {
       constexpr int I = decltype(index)::value;
       vu w[4];
-      Packed<T>::template pair<I>(from, chunk, w);
+      read_pair<T, I>(tile + T::codes_at(chunk), w);
       for (int h = 0; h < 2; h++) {
         *(vu_u*)(out + (2 * I + h) * VECTOR) = w[h];
         *(vu_u*)(out + (2 * (I + 4) + h) * VECTOR) = w[2 + h];
@@ -118,10 +133,15 @@ ROSE_INLINE void load_scales(const char* p, vf d[2], vf m[2]) {
   }
 }
 
-// sums[r] += x[r] . tile t of a narrow type.
+// sums[r] += x[r] . tile t of a narrow type. Where codes are near, the sums stay in registers: with stores, Zen 4 multiplies
+// less. Where they come from memory, loads that the compiler moves across fewer stores are slower.
 template <class T, int ROWS, class From>
 ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
                                  float* sums) {
+  vf kept[ROWS][2];
+  if constexpr (From::IS_NEAR)
+    for (int r = 0; r < ROWS; r++)
+      for (int h = 0; h < 2; h++) kept[r][h] = load(sums + r * PANEL + h * W);
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
     int64_t block = t * CHUNKS + chunk;
     from.fetch_chunk(chunk);
@@ -131,12 +151,19 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
     vf d[2], m[2];
     load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
     for (int r = 0; r < ROWS; r++) {
+      if constexpr (From::IS_NEAR) {
+        add_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], kept[r]);
+        continue;
+      }
       vf own[2] = {load(sums + r * PANEL), load(sums + r * PANEL + W)};
       add_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], own);
       store(sums + r * PANEL, own[0]);
       store(sums + r * PANEL + W, own[1]);
     }
   }
+  if constexpr (From::IS_NEAR)
+    for (int r = 0; r < ROWS; r++)
+      for (int h = 0; h < 2; h++) store(sums + r * PANEL + h * W, kept[r][h]);
 }
 
 // Products of the minimums of a tile and the sums of x.

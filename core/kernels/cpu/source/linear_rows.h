@@ -34,6 +34,18 @@ struct Prefetch {
   }
 };
 
+// Weights that a tile prefetches: `lines` cache lines with every `gap` steps, as evenly as possible: bursts would keep the
+// loads of this tile from the L2 cache waiting. Not to the L2 cache alone: beside such prefetches, Zen 4 loses a tenth of
+// the rate of products.
+struct Ahead {
+  const char *at = nullptr, *end = nullptr;
+  int64_t gap = 1 << 30, lines = 0;
+  ROSE_INLINE_MEMBER void fetch() {
+    if (at >= end) return;
+    for (int64_t i = 0; i < lines; i++, at += 64) __builtin_prefetch(at);
+  }
+};
+
 // Convert a row of x to the form that a layout multiplies, and write its scales if the layout has any. The values are
 // padded with zeros to whole steps. Whole vectors are written.
 ROSE_INLINE void prepare(PackedFloat32, const float*, int64_t, float*, float*) {}

@@ -30,18 +30,6 @@ constexpr int panels_for(int rows) {
   return p >= 4 ? 4 : p >= 2 ? 2 : 1;
 }
 
-// Weights that a tile prefetches: `lines` cache lines with every `gap` steps, as evenly as possible: bursts would keep the
-// loads of this tile from the L2 cache waiting. Not to the L2 cache alone: beside such prefetches, Zen 4 loses a tenth of
-// the rate of products.
-struct Ahead {
-  const char *at = nullptr, *end = nullptr;
-  int64_t gap = 1 << 30, lines = 0;
-  ROSE_INLINE_MEMBER void fetch() {
-    if (at >= end) return;
-    for (int64_t i = 0; i < lines; i++, at += 64) __builtin_prefetch(at);
-  }
-};
-
 // sums[r][c] = x[r] . w[c] for the columns c of PANELS panels.
 template <class P, int ROWS, int PANELS>
 ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t panel_bytes, Ahead ahead,
