@@ -81,7 +81,7 @@ class FusedDecoder:
 
     It passes calls that need more than packed tokens and their positions to the original. Where
     attention is a kernel, all layers are one call: threads start once, and other Python threads run
-    meanwhile. Where it is not, as in a benchmark that times attention, layers are called in turn.
+    meanwhile. Where it is not, layers are called in turn.
     """
 
     def __init__(self, kernels: Kernels, decoder: nn.Module, original: Callable[..., Any]) -> None:
