@@ -17,7 +17,7 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.prefix_cache import PrefixCache
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.step_times import StepTimes, pairs_of
-from core.scheduler.step_time import StepTime, whole_blocks
+from core.scheduler.step_time import AIM, StepTime, whole_blocks
 
 _MAX_OBSERVED = 8
 """Steps of a run that the chunk policy learns from: each halves the weight of those before."""
@@ -37,7 +37,7 @@ class Replica:
         self._machine = machine
         self._times = times
         seconds = machine.max_step_ms
-        self._policy = None if seconds is None else StepTime(seconds / 1e3)
+        self._policy = None if seconds is None else StepTime(AIM * seconds / 1e3)
         self._waiting: deque[Request] = deque()
         self._prefills: list[Request] = []  # in order of admission
         self._streams: list[tuple[int, int, Request]] = []  # heap: step of its end, tie, request
@@ -153,7 +153,7 @@ class Replica:
         if not prefills:
             return chunks
         size = self._machine.block_size
-        budget = self._budget(len(self._streams) + len(chunks))
+        budget = self._budget(len(self._streams) + len(chunks), len(prefills))
         budget = min(budget, sum(map(_num_pending, prefills)))
         oldest = prefills[0]
         reserved = min(-(-budget // 2), oldest.num_pending)
@@ -165,15 +165,15 @@ class Replica:
             self.cache.reuse(request)  # also what earlier chunks of this step compute
             num_tokens = min(budget - reserved, request.num_pending)
             end = request.num_computed + num_tokens
-            if size <= num_tokens < request.num_pending:
+            if len(prefills) > 1 and size <= num_tokens < request.num_pending:
                 end -= end % size
             self.cache.computed(request, end)
             chunks.append((request, end))
             budget -= end - request.num_computed
         return chunks
 
-    def _budget(self, num_streams: int) -> int:
-        """Tokens of prompts in the next step, beside so many sequences that compute one token."""
+    def _budget(self, num_streams: int, num_prefills: int) -> int:
+        """Tokens of so many prompts in the next step, beside sequences that compute one token."""
         machine = self._machine
         budget = machine.max_num_batched_tokens - num_streams
         if not num_streams:
@@ -183,7 +183,9 @@ class Replica:
         if self._policy is not None:
             limit = self._policy.prompt_tokens(num_streams, machine.block_size)
             if limit is not None:
-                budget = min(budget, whole_blocks(limit, machine.block_size))
+                if num_prefills > 1:
+                    limit = whole_blocks(limit, machine.block_size)
+                budget = min(budget, limit)
         return budget
 
     def _enter(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from core.scheduler.admission import Admission
 from core.scheduler.demand import Demand
 from core.scheduler.output import ScheduledSequence, SchedulerOutput
 from core.scheduler.shares import equal_shares
-from core.scheduler.step_time import StepTime, whole_blocks
+from core.scheduler.step_time import AIM, StepTime, whole_blocks
 from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
 
@@ -30,9 +30,9 @@ class Scheduler:
       so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
       ones by age. So a short prompt overtakes long ones at the cost of at most half of their
       speed, and equal prompts finish one after the other.
-    - Prefix sharing: a chunk that does not finish its prompt ends at a block boundary. A sequence
-      with the same prefix reuses these blocks and continues after them in the same step, so no
-      prefix is computed twice.
+    - Prefix sharing: beside other prompts, a chunk that does not finish its prompt ends at a block
+      boundary. A sequence with the same prefix reuses these blocks and continues after them in the
+      same step, so no prefix is computed twice.
     - Admission is in the order of ``FairQueue`` (one tenant: by priority, then first come, first
       served), within the bounds of ``Admission``. The token budget does not delay it.
     - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: of the
@@ -63,7 +63,7 @@ class Scheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._prefill_chunk_size = prefill_chunk_size or max_num_batched_tokens
         self._max_scored_tokens = max_scored_tokens
-        self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
+        self._step_time = None if max_step_seconds is None else StepTime(AIM * max_step_seconds)
         self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
         self._running: list[Sequence] = []  # in order of admission
         self._num_prefill_steps = 0
@@ -145,7 +145,7 @@ class Scheduler:
         if prefills:
             budget = self._max_num_batched_tokens - len(scheduled)
             if scheduled:
-                budget = min(budget, self._prefill_chunk(len(scheduled)))
+                budget = min(budget, self._prefill_chunk(len(scheduled), len(prefills)))
             scheduled += self._schedule_prefills(prefills, budget)
         if scheduled:
             self._steps.count(len(scheduled))
@@ -178,14 +178,16 @@ class Scheduler:
         sequence.history.start(miss, self._steps)
         self._running.append(sequence)
 
-    def _prefill_chunk(self, num_decodes: int) -> int:
-        """Tokens of prompts in a step with ``num_decodes`` running streams."""
+    def _prefill_chunk(self, num_decodes: int, num_prefills: int) -> int:
+        """Tokens of so many prompts in a step with ``num_decodes`` running streams."""
         limit, size = None, self._kv.block_size
         if self._step_time is not None:
             limit = self._step_time.prompt_tokens(num_decodes, size)
         if limit is None:
             return self._prefill_chunk_size
-        return min(self._prefill_chunk_size, whole_blocks(limit, size))
+        if num_prefills > 1:
+            limit = whole_blocks(limit, size)
+        return min(self._prefill_chunk_size, limit)
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.
@@ -209,16 +211,19 @@ class Scheduler:
             chosen.append((sum(map(self._longest_chunk, group)), group))
         chosen.sort(key=itemgetter(0))
         shares = equal_shares([demand for demand, _ in chosen], budget)
+        unit = self._kv.block_size if len(prefills) > 1 else 1
         scheduled: list[ScheduledSequence] = []
         left = 0  # cached blocks need no share
         for (_, group), share in zip(chosen, shares, strict=True):
-            items = self._divide(group, share + left)
+            items = self._divide(group, share + left, unit)
             left += share - sum(item.num_tokens for item in items)
             scheduled += items
         return scheduled
 
-    def _divide(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
+    def _divide(self, prefills: list[Sequence], budget: int, unit: int) -> list[ScheduledSequence]:
         """Divide the budget among prefills of a tenant, which are in order of age.
+
+        A chunk that does not finish its prompt ends at a multiple of ``unit``.
 
         A sequence is skipped if its chunk would neither finish its prompt nor fill a block. Only
         the oldest always gets a chunk.
@@ -231,16 +236,16 @@ class Scheduler:
                 reserved = 0
             elif budget - reserved < min(self._kv.block_size, self._longest_chunk(sequence)):
                 continue
-            scheduled.append(self._schedule_chunk(sequence, budget - reserved))
+            scheduled.append(self._schedule_chunk(sequence, budget - reserved, unit))
             budget -= scheduled[-1].num_tokens
         return scheduled
 
-    def _schedule_chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
+    def _schedule_chunk(self, sequence: Sequence, budget: int, unit: int) -> ScheduledSequence:
         self._reuse_cached(sequence)  # also blocks that earlier chunks of this step compute
         start, num_pending_tokens = sequence.num_computed_tokens, sequence.num_pending_tokens
         end = start + min(budget, self._longest_chunk(sequence))
-        if self._kv.block_size <= end - start < num_pending_tokens:
-            end -= end % self._kv.block_size
+        if unit <= end - start < num_pending_tokens:
+            end -= end % unit
         self._kv.cache_blocks(sequence, end)
         return ScheduledSequence(sequence, end - start, samples=end - start == num_pending_tokens)
 

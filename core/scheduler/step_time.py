@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AIM = 0.9
+"""Part of the limit that a step should have as its ``max_seconds``. Something interrupts one step
+in ten, and a token of a prompt costs more the more tokens are before it."""
+
 NEWEST_WEIGHT = 1 / 2
 """Weight of the newest step in the means."""
 
@@ -12,6 +16,10 @@ MAX_GROWTH = 2.0
 linear where a processor becomes busy, so a step much larger than those measured is not predicted.
 A measured duration counts at most as this many times the expected one: one step that the system
 interrupted changes little."""
+
+MAX_SURPRISE = 1.25
+"""The same for a step after one that was not late: a single one that was interrupted for as long as
+it takes says nothing of the next, and the chunks would be too small for many steps."""
 
 MAX_GROWTH_OF_DECODES = 1.25
 """The same for the duration of a step without prompts. When a prompt comes, threads that read and
@@ -41,13 +49,16 @@ class _MeanStep:
     max_growth: float
     num_tokens: float = 0.0
     seconds: float = 0.0
+    was_late: bool = False  # the newest step took longer than expected
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         if not self.num_tokens:
             self.num_tokens, self.seconds = num_tokens, seconds
             return
         expected = self.seconds * max(1.0, num_tokens / self.num_tokens)
-        seconds = min(seconds, self.max_growth * expected)
+        growth = self.max_growth if self.was_late else MAX_SURPRISE
+        self.was_late = seconds > MAX_SURPRISE * expected
+        seconds = min(seconds, growth * expected)
         self.num_tokens += NEWEST_WEIGHT * (num_tokens - self.num_tokens)
         self.seconds += NEWEST_WEIGHT * (seconds - self.seconds)
 
@@ -55,8 +66,8 @@ class _MeanStep:
 def whole_blocks(num_tokens: int, block_size: int) -> int:
     """Round what a step has time for up to the nearest block, if that adds a third at most.
 
-    The caller ends chunks with a block, so it would round them down, and leave up to a third of the
-    time of a step with two or three blocks unused.
+    Chunks of several prompts end with a block, so they would be rounded down, and leave up to a
+    third of the time of a step with two or three blocks unused.
     """
     nearest = (num_tokens + block_size // 2) // block_size * block_size
     return nearest if num_tokens < nearest <= 4 / 3 * num_tokens else num_tokens
