@@ -260,7 +260,8 @@ void run(const LayerCall* const* calls, int64_t count, F f, const ModelCall* mod
   auto body = [&](team::Member& member) {
     if (model) before_layers(member, *model);
     for (int64_t i = 0; i < count; i++) {
-      const Matrix* next = i + 1 < count ? &calls[i + 1]->projections : model ? &model->head : nullptr;
+      const Matrix* head = model && model->num_logits ? &model->head : nullptr;
+      const Matrix* next = i + 1 < count ? &calls[i + 1]->projections : head;
       f(Layer(member, *calls[i], next, ends + i * num_experts, prepared), i);
     }
     if (model) after_layers(member, *model, prepared);

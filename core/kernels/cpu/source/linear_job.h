@@ -24,7 +24,7 @@ ROSE_INLINE vf get(const float* x, int64_t count) {
 // Let a thread that waits read the weights of its run of tiles, as many as its second-level cache holds beside the rest.
 template <class T>
 void read_own_weights(team::Member& member, const T& product) {
-  constexpr int64_t MOST = 512 << 10;
+  static const int64_t MOST = team::most_ahead(sysconf(_SC_LEVEL2_CACHE_SIZE));
   auto panel = [&](int later) { return std::min(member.first_tile(product.num_groups, later) * product.group, product.num_panels); };
   int64_t first = panel(0), bytes = (panel(1) - first) * product.panel_bytes;
   member.read_while_waiting(product.job.weight + first * product.panel_bytes, std::min(bytes, MOST));

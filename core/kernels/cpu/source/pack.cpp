@@ -1,7 +1,6 @@
 // Pack weights, and read rows of packed weights. packed.h defines the layouts.
 #include "block_pack.h"
 #include "packed.h"
-#include "scratch.h"
 
 #include <omp.h>
 
@@ -86,32 +85,56 @@ void turn(const T* const* rows, int columns, int64_t start, int64_t count, float
     for (int64_t k = 0; k < count; k++) turned[k][c] = value(rows[c][start + k]);
 }
 
-// Write a panel whose columns are rows of weights. A tile is turned in the cache, so that the panel is
-// written once and in order. With scales, values are divided by that of their column.
+// Write values of k from `first` to before `end` to a panel whose columns are rows of weights. `rows` have `count` of them, the
+// others are padding. A tile is turned in the cache, so that the panel is written once and in order. With scales, values are
+// divided by that of their column.
 template <class P, class T>
-void pack_panel(const T* const* rows, int64_t K, int columns, const float* scale, char* panel) {
+void pack_columns(const T* const* rows, int64_t first, int64_t count, int64_t end, int columns, const float* scale, char* panel) {
   alignas(64) float turned[TILE][PANEL];
   float divisor[PANEL];
   for (int c = 0; c < PANEL; c++) divisor[c] = scale && c < columns && scale[c] > 0 ? scale[c] : 1;
-  for (int64_t start = 0, padded = steps_of<P>(K) * P::K_PER_STEP; start < padded; start += TILE) {
-    turn(rows, columns, start, std::max<int64_t>(0, std::min(TILE, K - start)), turned);
+  for (int64_t start = 0; first + start < end; start += TILE) {
+    turn(rows, columns, start, std::max<int64_t>(0, std::min(TILE, count - start)), turned);
     if (scale)
       for (int64_t k = 0; k < TILE; k++)
         for (int c = 0; c < PANEL; c += W) store(turned[k] + c, load(turned[k] + c) / load(divisor + c));
-    for (int64_t k = 0; k < TILE && start + k < padded; k += P::K_PER_STEP) P::put(panel + P::at(start + k, 0), turned + k);
+    for (int64_t k = 0; k < TILE && first + start + k < end; k += P::K_PER_STEP)
+      P::put(panel + P::at(first + start + k, 0), turned + k);
   }
 }
 
-// Rows as they are packed by a layout that rotates them, in memory of this thread; `pointers` get where they are.
-template <class T>
-void rotate_rows(const T* const* rows, int columns, int64_t K, const float** pointers) {
-  static thread_local Scratch scratch;
-  int64_t stride = (K + W - 1) / W * W;
-  float* at = scratch.take<float>(columns * stride);
-  for (int c = 0; c < columns; c++, at += stride) {
-    for (int64_t k = 0; k < K; k++) at[k] = value(rows[c][k]);
-    rotate(at, K, at);
-    pointers[c] = at;
+// f(rows, first, count) for each block of columns, with rows of `count` values of k from `first` on as a layout packs them
+// that rotates them. They are made anew each time, so that a panel takes no memory beside the cache.
+template <class T, class F>
+void rotated_blocks(const T* const* rows, int columns, int64_t K, F f) {
+  alignas(64) float block[PANEL][ROTATED];
+  const float* pointers[PANEL];
+  for (int64_t first = 0; first < K; first += ROTATED) {
+    int64_t count = std::min(ROTATED, K - first);
+    for (int c = 0; c < columns; c++) {
+      for (int64_t k = 0; k < count; k++) block[c][k] = value(rows[c][first + k]);
+      rotate(block[c], count, block[c]);
+      pointers[c] = block[c];
+    }
+    f((const float* const*)pointers, first, count);
+  }
+}
+
+// Write a panel. `scale`, of int8 only, gets the scales of its columns.
+template <class P, class T>
+void pack_panel(const T* const* rows, int64_t K, int columns, float* scale, char* panel) {
+  int64_t padded = steps_of<P>(K) * P::K_PER_STEP;
+  if constexpr (IS_ROTATED<P>) {
+    std::fill_n(scale, columns, 0.0f);
+    rotated_blocks(rows, columns, K, [&](auto block, int64_t, int64_t count) {
+      for (int c = 0; c < columns; c++) scale[c] = std::max(scale[c], scale_of(block[c], count));
+    });
+    rotated_blocks(rows, columns, K, [&](auto block, int64_t first, int64_t count) {
+      pack_columns<P>(block, first, count, first + count < K ? first + count : padded, columns, scale, panel);
+    });
+  } else {
+    for (int c = 0; scale && c < columns; c++) scale[c] = scale_of(rows[c], K);
+    pack_columns<P>(rows, 0, K, padded, columns, scale, panel);
   }
 }
 
@@ -136,18 +159,7 @@ ROSE_EXPORT void rose_pack_rows(int format, int source, const void* const* rows,
       for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
         int64_t first = p * PANEL;
         int columns = (int)std::min<int64_t>(PANEL, N - first);
-        float* own = format == INT8 ? scale + first : nullptr;
-        auto pack_from = [&](auto panel_rows) {
-          for (int c = 0; own && c < columns; c++) own[c] = scale_of(panel_rows[c], K);
-          pack_panel<P>(panel_rows, K, columns, own, out + p * panel_bytes_of<P>(K));
-        };
-        if constexpr (IS_ROTATED<P>) {
-          const float* rotated[PANEL];
-          rotate_rows(from + first, columns, K, rotated);
-          pack_from((const float* const*)rotated);
-        } else {
-          pack_from(from + first);
-        }
+        pack_panel<P>(from + first, K, columns, format == INT8 ? scale + first : nullptr, out + p * panel_bytes_of<P>(K));
       }
     });
   });

@@ -61,6 +61,12 @@ class Ahead {
   const char *start_ = nullptr, *at_ = nullptr, *end_ = nullptr;
 };
 
+// Bytes that a thread reads ahead at most, with a second-level cache of so many: half of them. 0 or less is unknown.
+inline int64_t most_ahead(int64_t cache) {
+  constexpr int64_t MOST = 512 << 10;
+  return cache > 0 ? std::min(MOST, cache / 2) : MOST;
+}
+
 // What the threads share. Nobody reads it outside of a region.
 class Shared {
  public:

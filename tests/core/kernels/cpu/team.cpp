@@ -84,6 +84,8 @@ EXPORT bool keeps_runs(int size, int64_t count) {
   return is_kept;
 }
 
+EXPORT int64_t most_ahead(int64_t cache) { return team::most_ahead(cache); }
+
 // One of two threads waits for a tile, which ends when the other has read `count` pages ahead. Returns how many of these
 // and of the page behind them were read; count - 1 at most if it took too long.
 EXPORT int64_t pages_read_while_waiting(int64_t count) {

@@ -1,5 +1,9 @@
 """The compiled kernels against torch. They run wherever there is a C++ compiler."""
 
+import mmap
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, rms_norm, silu
@@ -212,6 +216,19 @@ def test_int8_sums_do_not_overflow(library: Kernels, size: int) -> None:
     expected = torch.zeros(2, 3)
     expected[0] = -14 * size
     close(packed.multiply(x @ back), expected, 1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_packing_keeps_no_memory(library: Kernels) -> None:
+    """Rows that are rotated before they are rounded are as large as the weights in float32."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    weight = torch.ones(library.panel, 1 << 18)
+    before = resident()
+    packed = pack(library, [weight], [None], Format.INT8)
+    assert resident() - before < packed.nbytes + weight.nbytes // 4
 
 
 def test_rotations_are_orthogonal(library: Kernels) -> None:

@@ -32,6 +32,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.microseconds_until_the_last_thread.restype = ctypes.c_int64
     library.pages_read_while_waiting.restype = ctypes.c_int64
     library.pages_read_while_waiting.argtypes = (ctypes.c_int64,)
+    library.most_ahead.restype = ctypes.c_int64
+    library.most_ahead.argtypes = (ctypes.c_int64,)
     library.keeps_runs.restype = ctypes.c_bool
     library.keeps_runs.argtypes = (ctypes.c_int, ctypes.c_int64)
     return library
@@ -56,6 +58,13 @@ def test_a_thread_that_comes_late_delays_nobody(library: ctypes.CDLL) -> None:
 def test_a_thread_that_waits_reads_ahead(library: ctypes.CDLL) -> None:
     """All that it was told, and nothing behind it."""
     assert library.pages_read_while_waiting(64) == 64
+
+
+@each("cache", [(256, 128), (1024, 512), (2048, 512), (0, 512), (-1, 512)])
+def test_half_of_a_small_second_level_cache_is_read_ahead(
+    library: ctypes.CDLL, cache: tuple[int, int]
+) -> None:
+    assert library.most_ahead(cache[0] * 1024) == cache[1] * 1024
 
 
 @each("count", (5, 64))
