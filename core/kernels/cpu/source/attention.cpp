@@ -122,9 +122,9 @@ void attend_stages(team::Member& member, const AttentionCall& c) {
   };
   auto timed_part = [&](int64_t i, int64_t next) {
     attend_part(i, next);
-    member.laps.computed(kind_of(item_of(i)));
+    member.laps.computed(kind_of(tasks.item_of(i)));
   };
-  member.laps.begin(count ? kind_of(item_of(0)) : stage::ATTEND_ONE);
+  member.laps.begin(count ? kind_of(tasks.item_of(0)) : stage::ATTEND_ONE);
   member.stage(count, timed_part, team::IN_ORDER);  // the longest ones come first
   member.laps.begin(stage::FOLD);
   std::vector<float> total;
