@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from core.contract.errors import ModelLoadError
-from core.gguf.reader import Strings, Value
+from core.gguf.reader import Value
+from core.gguf.strings import Strings
 
 CONTROL = 3
 """The type of control tokens in ``tokenizer.ggml.token_type``."""

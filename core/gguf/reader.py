@@ -7,17 +7,17 @@ before anything is read or allocated. Format: ggml's ``docs/gguf.md``, versions 
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise, starmap
+from itertools import pairwise
 from math import prod
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BLOCK_TYPES, OTHER_TYPES, BlockType, Bytes
+from core.gguf.strings import Strings, starts_of
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -41,44 +41,6 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
     12: np.dtype("<f8"),
 }
 """Types of numbers by their code in the file."""
-
-_LENGTH = struct.Struct("<Q")
-
-
-class Strings(Sequence[str]):
-    """An array of strings in a file, decoded when asked for.
-
-    String ``i`` follows its length, which is at ``starts[i]``; ``starts[-1]`` is the end of all.
-    What decodes raises ModelLoadError if a string is not UTF-8.
-    """
-
-    __slots__ = ("_data", "_key", "_starts")
-
-    def __init__(self, data: memoryview, key: str, starts: array[int]) -> None:
-        self._data, self._key, self._starts = data, key, starts
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return [self._text(self._starts[i], self._starts[i + 1]) for i in places]
-        return self._text(self._starts[places], self._starts[places + 1])
-
-    def __iter__(self) -> Iterator[str]:
-        return starmap(self._text, pairwise(self._starts))
-
-    def _text(self, start: int, end: int) -> str:
-        try:
-            return str(self._data[start + 8 : end], "utf-8")
-        except UnicodeDecodeError as error:
-            raise ModelLoadError(f"a string of {self._key} is not UTF-8") from error
-
 
 Value: TypeAlias = "bool | int | float | str | np.ndarray | Strings"
 """A value of the metadata. An array of numbers is copied; Strings read the file when iterated."""
@@ -185,19 +147,11 @@ class _Cursor:
         if code != _STRING:
             return self._numbers(code, count, key)
         self.check_count(count, 8, f"strings in {key}")
-        at, last, unpack, data = self.at, len(self._data) - 8, _LENGTH.unpack_from, self._data
-        starts = array("q")
-        for _ in range(count):
-            if at > last:
-                break
-            starts.append(at)
-            at += 8 + unpack(data, at)[0]
-        else:
-            if at <= len(data):
-                self.at = at
-                starts.append(at)
-                return Strings(data, key, starts)
-        raise ModelLoadError(f"it ends within {key}")
+        starts = starts_of(self._data, self.at, count)
+        if starts is None:
+            raise ModelLoadError(f"it ends within {key}")
+        self.at = starts[-1]
+        return Strings(self._data, key, starts)
 
     def _numbers(self, code: int, count: int, key: str) -> np.ndarray:
         dtype = _NUMBERS.get(code)

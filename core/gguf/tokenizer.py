@@ -61,18 +61,20 @@ class _Vocabulary:
             raise ModelLoadError(f"{key} has {len(types)} types for {len(tokens)} tokens")
         return cls(tokens, types, ids)
 
-    def named(self, metadata: Metadata, default_ids: dict[str, int]) -> dict[str, str | None]:
-        """The tokens with a name, such as BOS."""
-        found: dict[str, str | None] = {}
-        for name, key in _NAMED.items():
-            if _KEY + key in metadata:
-                index: int | None = metadata.integer(_KEY + key, most=len(self.tokens) - 1)
-            else:
-                index = default_ids.get(key)
-            if index is not None and index >= len(self.tokens):  # of an older file
-                raise ModelLoadError(f"its vocabulary of {len(self.tokens)} has no {name} {index}")
-            found[name] = None if index is None else self.tokens[index]
-        return found
+
+def _named(metadata: Metadata, default_ids: dict[str, int]) -> dict[str, str | None]:
+    """The tokens with a name, such as BOS."""
+    tokens = metadata.strings(f"{_KEY}tokens")
+    found: dict[str, str | None] = {}
+    for name, key in _NAMED.items():
+        if _KEY + key in metadata:
+            index: int | None = metadata.integer(_KEY + key, most=len(tokens) - 1)
+        else:
+            index = default_ids.get(key)
+        if index is not None and index >= len(tokens):  # of an older file
+            raise ModelLoadError(f"its vocabulary of {len(tokens)} has no {name} {index}")
+        found[name] = None if index is None else tokens[index]
+    return found
 
 
 def tokenizer_of(metadata: Metadata) -> Any:
@@ -83,15 +85,10 @@ def tokenizer_of(metadata: Metadata) -> Any:
             f"its tokenizer {model!r} is not supported; {', '.join(_MODELS)} are. A tokenizer can "
             "be named with --tokenizer"
         )
-    vocabulary = _Vocabulary.of(metadata)
     build, default_ids = _MODELS[model]
-    named = vocabulary.named(metadata, default_ids)
+    named = _named(metadata, default_ids)
     try:
-        backend, adds_bos = build(metadata, vocabulary, named["unk_token"])
-        _add_tokens(backend, vocabulary)
-        _add_bos_and_eos(backend, vocabulary, metadata, named, adds_bos=adds_bos)
-        if backend.normalizer is not None:
-            backend.normalizer.normalize_str(_PROBE)  # a damaged table panics at its first use
+        backend = _backend(metadata, build, named)
     except ModelLoadError:
         raise
     except BaseException as error:  # the library raises bare exceptions, and panics
@@ -104,6 +101,22 @@ def tokenizer_of(metadata: Metadata) -> Any:
         chat_template=metadata.text(template) if template in metadata else None,
         **{name: token for name, token in named.items() if token is not None},
     )
+
+
+def _backend(metadata: Metadata, build: Any, named: dict[str, str | None]) -> Tokenizer:
+    """Build the library's tokenizer.
+
+    Python's strings of a vocabulary take tens of megabytes, which are returned to the system only
+    if nothing that stays is made beside them. So they are not used elsewhere.
+    """
+    vocabulary = _Vocabulary.of(metadata)
+    backend: Tokenizer
+    backend, adds_bos = build(metadata, vocabulary, named["unk_token"])
+    _add_tokens(backend, vocabulary)
+    _add_bos_and_eos(backend, vocabulary, metadata, named, adds_bos=adds_bos)
+    if backend.normalizer is not None:
+        backend.normalizer.normalize_str(_PROBE)  # a damaged table panics at its first use
+    return backend
 
 
 def _byte_level(

@@ -20,7 +20,7 @@ from core.build import load_engine
 from core.contract.config import ModelConfig
 from core.gguf.file import GgufFile
 from core.gguf.metadata import CONTROL
-from core.gguf.reader import Strings
+from core.gguf.strings import Strings
 from core.model.gguf import load_gguf
 from core.model.gguf_export import export_gguf
 from tests.real.fetch import PACKAGES, Unavailable, fetched

@@ -11,7 +11,8 @@ import pytest
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BLOCK_TYPES, F32, Q8_0, BlockType
 from core.gguf.metadata import Metadata
-from core.gguf.reader import Header, Strings, read_header
+from core.gguf.reader import Header, read_header
+from core.gguf.strings import Strings
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, field, gguf_bytes, string
 

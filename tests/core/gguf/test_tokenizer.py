@@ -193,7 +193,7 @@ def test_unigram_takes_the_best_segmentation(tmp_path):
             byte_level(**{"tokenizer.ggml.bos_token_id": 300}),
             "bos_token_id is 300, not in 0 to 299",
         ),
-        (byte_level(**{"tokenizer.ggml.tokens": ["a", "a"]}), "has the token 'a' twice"),
+        (byte_level(**{"tokenizer.ggml.tokens": ["a", "a", "b"]}), "has the token 'a' twice"),
         (
             byte_level(**{"tokenizer.ggml.token_type": np.array([1], np.int32)}),
             "has 1 types for 300 tokens",
