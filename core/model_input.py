@@ -34,7 +34,8 @@ class ModelInput:
     window_slots: tuple[torch.Tensor, ...] = ()  # those of each window group
     window_tables: tuple[npt.NDArray[np.int64], ...] = ()
     wants_best: bool = False
-    """Whether the best tokens of the logits are used, if the forward pass finds them."""
+    """Whether the best tokens are all that is used. A forward pass that finds them may leave the
+    logits undefined."""
     layout: object | None = None
     """Steps that have it in common follow each other, and every sequence computes one token in
     each. Their tensors are the same and change in place. All tokens stay in the same blocks, so

@@ -19,7 +19,8 @@ from core.sampling.result import Tokens
 class Logits:
     """The logits of a step. The next step may overwrite them.
 
-    ``best`` is the result of ``core.sampling.greedy.greedy_tokens`` for ``values``, if known.
+    ``best`` is the result of ``core.sampling.greedy.greedy_tokens``, if known. If the step wants
+    the best tokens alone and they are known, what is in ``values`` may be undefined.
     """
 
     values: torch.Tensor  # [num_logits, vocab_size]

@@ -80,7 +80,7 @@ class ModelRunner:
         """Launch the step on the device without waiting for it."""
         scheduled = scheduler_output.scheduled
         sampling = [item.sequence for item in scheduled if item.samples]
-        is_greedy = self._sampler.prepare(sampling)
+        wants_best = self._sampler.prepare(sampling)
         self.timer.lap("masks")
         with torch.inference_mode():
             rows = LogitsRows.of(scheduler_output)
@@ -88,7 +88,7 @@ class ModelRunner:
             batch = self._inputs.of(
                 [(item.sequence, item.num_tokens) for item in scheduled],
                 rows.token_indices,
-                wants_best=is_greedy and len(sampling) == len(rows.token_indices),
+                wants_best=wants_best and len(sampling) == len(rows.token_indices),
                 rows_in_flight=None if last is None else last.rows,
             )
             self.timer.lap("inputs")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from core.contract.params import SamplingParams
 from core.sampling.batch import SamplingBatch
 from core.sampling.draw import RowDraw, takes_best
 from core.sampling.processors import default_processors
@@ -21,7 +22,7 @@ class _Plan:
 
     sequences: list[Sequence]
     prepared: list[tuple[PreparedProcessor, list[Sequence]]]
-    is_greedy: bool
+    wants_best: bool
 
     @classmethod
     def of(cls, sequences: list[Sequence], processors: tuple[LogitsProcessor, ...]) -> _Plan:
@@ -33,7 +34,7 @@ class _Plan:
         return cls(
             sequences=list(sequences),
             prepared=[(p, own) for p, own in edits if isinstance(p, PreparedProcessor)],
-            is_greedy=not edits and all(takes_best(each.params) for each in sequences),
+            wants_best=not edits and all(_wants_best(each.params) for each in sequences),
         )
 
 
@@ -67,14 +68,14 @@ class Sampler:
     def prepare(self, sequences: list[Sequence]) -> bool:
         """Start the work of logits processors that does not need the logits.
 
-        Returns whether every sequence gets the best token of its unedited logits, so that
-        ``greedy_tokens`` are of use.
+        Returns whether every sequence gets the best token of its unedited logits, and nothing
+        else is read from them: then ``greedy_tokens`` are enough.
         """
         if self._plan.sequences != sequences:
             self._plan = _Plan.of(sequences, self._processors)
         for processor, own in self._plan.prepared:
             processor.prepare(own)
-        return self._plan.is_greedy
+        return self._plan.wants_best
 
     def __call__(self, logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledTokens]:
         """Launch and collect."""
@@ -92,6 +93,7 @@ class Sampler:
         ``logits`` is [num_rows, vocab_size] of any float dtype and may be changed; the result does
         not refer to it. Device and vocabulary size must be the same in all calls.
         ``greedy_tokens`` is what ``greedy.greedy_tokens`` returns for ``logits``, if it is known.
+        Where they are enough (see ``prepare``), the values of ``logits`` are not read.
         The last token of a sequence may be in flight unless a processor that applies to the
         sequence ``reads_tokens``.
         """
@@ -118,3 +120,8 @@ class Sampler:
                 device=logits.device,
             )
         return self._batch
+
+
+def _wants_best(params: SamplingParams) -> bool:
+    """Whether the best token is all that a row wants of its unedited logits."""
+    return takes_best(params) and params.logprobs is None

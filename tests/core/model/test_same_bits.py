@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
@@ -122,6 +123,23 @@ def test_one_hash_for_all_settings(
         torch.set_num_threads(threads)
     for hashes in found.values():
         assert len(hashes) == 1, list(hashes.values())
+
+
+@each("weights", [BFLOAT16, INT8, INT4])
+def test_tokens_are_the_same_if_no_logits_are_written(
+    weights: tuple[str, str], checkpoints: dict[str, str]
+) -> None:
+    """Logits are written if a row of the step wants logprobs. Many rows, then one."""
+    made = engine(checkpoints["qwen3"], weights)
+    for count in (40, 1):
+        wanted = neighbours(count)
+        plain = run(made, wanted)
+        scored = run(
+            made, [replace(each, params=replace(each.params, logprobs=0)) for each in wanted]
+        )
+        for name, outputs in plain.items():
+            tokens = [token for output in outputs for token in output.token_ids]
+            assert tokens == [token for output in scored[name] for token in output.token_ids]
 
 
 @each("weights", [INT4, INT8])

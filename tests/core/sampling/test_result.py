@@ -53,6 +53,26 @@ def test_known_greedy_tokens_are_used():
 
 
 @pytest.mark.parametrize(
+    ("params", "is_enough"),
+    [
+        ({"temperature": 0.0}, True),
+        ({"temperature": 1.0, "top_k": 1}, True),
+        ({"temperature": 1.0}, False),
+        ({"temperature": 0.0, "logprobs": 0}, False),
+        ({"temperature": 0.0, "logit_bias": {5: 1.0}}, False),
+    ],
+)
+def test_where_greedy_tokens_are_enough_logits_are_not_read(params, is_enough):
+    rows = [make_sequence(temperature=0.0), make_sequence(**params)]
+    sampler = Sampler()
+    assert sampler.prepare(rows) == is_enough
+    if is_enough:
+        undefined = torch.full((2, 50), torch.nan)
+        pending = sampler.launch(undefined, rows, greedy_tokens=torch.tensor([7, 9]))
+        assert [result.token_ids for result in pending.collect()] == [[7], [9]]
+
+
+@pytest.mark.parametrize(
     ("params", "must_land"),
     [
         ({}, False),

@@ -7,6 +7,7 @@
 #include "block_tiles.h"
 #include "linear_groups.h"
 #include "linear_job.h"
+#include "linear_tasks.h"
 
 namespace {
 
@@ -153,9 +154,15 @@ struct BlockProduct {
     }
   }
 
+  // The first row of a task, and the end of its rows.
+  std::pair<int64_t, int64_t> rows_of(int64_t g) const {
+    int64_t row = g / groups_of_block * block;
+    return {row, std::min(row + block, job.M)};
+  }
+
   void compute(int64_t g, int64_t) const {
     static thread_local Scratch own, more;
-    int64_t row = g / groups_of_block * block, end = std::min(row + block, job.M);
+    auto [row, end] = rows_of(g);
     int64_t first = g % groups_of_block * group, last = std::min(first + group, num_panels);
     float* sums = own.take<float>((MOST_TILED_ROWS + MANY) * PANEL);
 #if defined(ROSE_AMX)
@@ -230,7 +237,7 @@ void multiply_blocks(team::Member& member, const Job& job, const Groups* groups,
   ByteRows rows = BlockRows<T>(job).at(prepared);
   if (groups) return multiply_groups<BlockProduct<T>>(member, job, *groups, rows);
   BlockProduct<T> product(job, rows, member.size);
-  member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
+  compute_tasks(member, product);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The largest values of a row.
 #pragma once
-#include "vec.h"
+#include "best.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,14 +10,6 @@ namespace {
 constexpr int64_t BLOCK = 128;  // values whose largest one is found first
 
 ROSE_INLINE int64_t num_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
-
-// The vector that starts `left` values before the end of a row; -inf after the end.
-ROSE_INLINE vf load_until(const float* p, int64_t left) {
-  if (left >= W) return load(p);
-  vf v = splat(-std::numeric_limits<float>::infinity());
-  for (int64_t lane = 0; lane < left; lane++) v[lane] = p[lane];
-  return v;
-}
 
 // What one pass over a row finds. `lowest` is the smallest value above -inf.
 struct Extent {
@@ -43,46 +35,6 @@ inline Extent block_maxima(const float* x, int64_t n, float* maxima) {
     all_high = max(all_high, high);
   }
   return {any(nan), largest(all_high), -largest(-all_low)};
-}
-
-// In place of a token; see core/sampling/greedy.py.
-constexpr int64_t FAILED = -1, MASKED = -3;
-
-// The largest of some values, and the number of the first one that is so large. Both are undefined with a NaN.
-struct Best {
-  float value;
-  bool has_nan;
-  int64_t id;
-};
-
-// The best of n values (less than 2^31), whose numbers begin with `start`.
-inline Best best_of(const float* x, int64_t n, int64_t start) {
-  vf high = splat(-std::numeric_limits<float>::infinity());
-  vi at = vi{}, nan = vi{};
-  for (int64_t i = 0; i < n; i += W) {
-    vf v = load_until(x + i, n - i);
-    nan |= v != v;
-    vi is_better = v > high;
-    high = is_better ? v : high;
-    at = is_better ? vi{} + (int32_t)i : at;
-  }
-  Best best{largest(high), any(nan), std::numeric_limits<int64_t>::max()};
-  for (int lane = 0; lane < W; lane++)
-    if (high[lane] == best.value) best.id = std::min(best.id, start + at[lane] + lane);
-  return best;
-}
-
-// The better one; `first` has lower numbers.
-inline Best better(const Best& first, const Best& second) {
-  Best best = second.value > first.value ? second : first;
-  best.has_nan = first.has_nan || second.has_nan;
-  return best;
-}
-
-// The number of the best value. FAILED if there is NaN or infinity, MASKED if there is only -inf.
-inline int64_t token_of(const Best& best) {
-  if (best.has_nan || best.value == std::numeric_limits<float>::infinity()) return FAILED;
-  return best.value == -std::numeric_limits<float>::infinity() ? MASKED : best.id;
 }
 
 // The index of `highest`, the first one on ties.

@@ -8,6 +8,7 @@
 #include "block_stages.h"
 #include "linear_amx.h"
 #include "linear_groups.h"
+#include "linear_tasks.h"
 #include "linear_vectors.h"
 
 #include <algorithm>
@@ -104,7 +105,7 @@ void product_stage(team::Member& member, const Job& job, const char* prepared) {
       T product(job, Prepared<P>(job).rows(job, prepared), member.size);
       typename T::Session session;
       (void)session;
-      member.stage(product.num_groups, [&](int64_t g, int64_t next) { product.compute(g, next); });
+      compute_tasks(member, product);
     });
   });
 }

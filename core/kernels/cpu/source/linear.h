@@ -3,6 +3,8 @@
 #include "packed.h"
 #include "team.h"
 
+struct Best;  // best.h
+
 // y = epilogue(x @ w.T * scale + bias) + residual; see rose_linear.
 struct Job {
   int format, epilogue;
@@ -16,6 +18,9 @@ struct Job {
   const float* residual;  // in the layout of y; or null
   // in place of y, or null: the result in bfloat16 as prepare_row would round it. Then N is a multiple of the panel
   uint16_t* rounded = nullptr;
+  // in place of y, or null: [M] the best columns that this thread finds; they are numbered from `first_column` on
+  Best* best = nullptr;
+  int64_t first_column = 0;
 };
 
 // Bytes for the rows of x in the form that the product multiplies; 0 if that is float32.

@@ -243,11 +243,18 @@ struct TiledProduct {
     waiting = {};
   }
 
+  // The first row of a task, and the end of its rows.
+  std::pair<int64_t, int64_t> rows_of(int64_t g) const {
+    int64_t row = g / groups_of_block * block;
+    return {row, std::min(row + block, job.M)};
+  }
+
   // Few rows take the time of reading the weights, which are prefetched a little ahead. With more rows a part of the
   // next group is prefetched with each tile, into the second-level cache.
   void compute(int64_t g, int64_t next) const {
     static thread_local Scratch some, more;
-    int64_t row = g / groups_of_block * block, end = std::min(row + block, job.M), parts = (end - row + ROWS - 1) / ROWS;
+    auto [row, end] = rows_of(g);
+    int64_t parts = (end - row + ROWS - 1) / ROWS;
     int64_t first = g % groups_of_block * group, last = std::min(first + group, num_panels);
     char* cells = some.take<char>(parts * CELLS * 4);
     float* folded = IS_SPLIT ? more.take<float>(parts * CELLS) : nullptr;

@@ -153,6 +153,12 @@ struct Product {
     for (; panel < task.last; panel++) panels<ROWS, 1>(task, i, panel);
   }
 
+  // The first row of a task, and the end of its rows.
+  std::pair<int64_t, int64_t> rows_of(int64_t g) const {
+    int64_t tile = g / groups_of_block * block;
+    return {tiles.start(tile), tiles.start(std::min(tile + block, tiles.count))};
+  }
+
   // Compute task g; task `next` follows, if there is such a task.
   void compute(int64_t g, int64_t next) const {
     int64_t tile = g / groups_of_block * block, first = g % groups_of_block * group;

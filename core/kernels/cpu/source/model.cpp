@@ -2,9 +2,9 @@
 // tokens after them.
 #include "model.h"
 
+#include "best.h"
 #include "elementwise.h"
 #include "half.h"
-#include "largest.h"
 
 #include <algorithm>
 
@@ -12,8 +12,6 @@ ROSE_EXPORT void rose_unpack_rows(int format, const char* weight, const float* s
                                   int64_t count, int64_t K, float* y);  // pack.cpp
 
 namespace {
-
-constexpr int64_t PIECE = 1 << 13;  // logits whose best one a thread finds at a time
 
 ROSE_INLINE float value_at(const Table& table, int64_t i) {
   if (table.format == FLOAT32) return ((const float*)table.data)[i];
@@ -43,12 +41,15 @@ void embed(const ModelCall& c, int64_t t) {
   std::copy_n(c.sines[run] + row, c.rotated, c.sin + t * c.rotated);
 }
 
-// f(job, where its rows are prepared) for each format of the output layer.
+// f(job, where its rows are prepared) for each format of the output layer. `best` is where this thread keeps the best
+// columns, or null if the result is logits.
 template <class F>
-void parts_of_head(const ModelCall& c, char* prepared, F f) {
+void parts_of_head(const ModelCall& c, char* prepared, Best* best, F f) {
   int64_t column = 0;
   for (const Matrix* m = &c.head; m; column += m->num_rows, m = m->more) {
-    Job job = job_of(*m, c.normed, c.num_logits, c.logits + column, c.logits_stride);
+    Job job = job_of(*m, c.normed, c.num_logits, best ? nullptr : c.logits + column, best ? 0 : c.logits_stride);
+    job.best = best;
+    job.first_column = column;
     f(job, prepared);
     prepared += (prepared_bytes(job) + 63) / 64 * 64;
   }
@@ -56,28 +57,25 @@ void parts_of_head(const ModelCall& c, char* prepared, F f) {
 
 int64_t product_bytes(const ModelCall& c) {
   int64_t bytes = 0;
-  parts_of_head(c, nullptr, [&](const Job& job, char*) { bytes += (prepared_bytes(job) + 63) / 64 * 64; });
+  parts_of_head(c, nullptr, nullptr, [&](const Job& job, char*) { bytes += (prepared_bytes(job) + 63) / 64 * 64; });
   return bytes;
 }
 
-void best_stages(team::Member& member, const ModelCall& c, Best* parts) {
-  int64_t n = width_of(c.head), count = (n + PIECE - 1) / PIECE;
-  member.stage(c.num_logits * count, [&](int64_t i, int64_t) {
-    int64_t start = i % count * PIECE;
-    parts[i] = best_of(c.logits + i / count * c.logits_stride + start, std::min(PIECE, n - start), start);
-  });
-  member.stage(c.num_logits, [&](int64_t row, int64_t) {
-    Best best = parts[row * count];
-    for (int64_t i = 1; i < count; i++) best = better(best, parts[row * count + i]);
-    c.best[row] = token_of(best);
-  });
-}
+// The best tokens of all rows that each thread has found, behind the rows of the products. Those of a thread are in cache
+// lines of their own.
+struct Found {
+  char* at;
+  int64_t bytes;  // of a thread
+
+  Found(const ModelCall& c, char* prepared)
+      : at(prepared + product_bytes(c)), bytes((c.num_logits * (int64_t)sizeof(Best) + 63) / 64 * 64) {}
+  Best* of(int thread) const { return (Best*)(at + thread * bytes); }
+};
 
 }  // namespace
 
 int64_t prepared_bytes(const ModelCall& c) {
-  int64_t pieces = (width_of(c.head) + PIECE - 1) / PIECE;
-  return product_bytes(c) + (c.best ? c.num_logits * pieces * (int64_t)sizeof(Best) : 0);
+  return product_bytes(c) + (c.best ? Found(c, nullptr).bytes * omp_get_max_threads() : 0);
 }
 
 int64_t num_multiplications(const ModelCall& c) {
@@ -93,15 +91,23 @@ void before_layers(team::Member& member, const ModelCall& c) {
 
 void after_layers(team::Member& member, const ModelCall& c, char* prepared) {
   if (!c.num_logits) return;
+  Found found(c, prepared);
   member.laps.begin(stage::LAST_NORM);
   member.stage(c.num_logits, [&](int64_t i, int64_t) {
     int64_t row = has_chosen_rows(c) ? i : c.chosen[i];
     norm_row(c.x + row * c.hidden, c.hidden, c.norm.center, (float)c.norm.eps, c.norm.weight, c.norm.bias,
              c.normed + i * c.hidden);
-    parts_of_head(c, prepared, [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
+    parts_of_head(c, prepared, nullptr, [&](const Job& job, char* rows) { prepare_row(job, i, rows); });
+    for (int thread = 0; c.best && thread < member.size; thread++) found.of(thread)[i] = Best();
   });
   member.laps.begin(stage::HEAD);
-  parts_of_head(c, prepared, [&](const Job& job, char* rows) { product_stage(member, job, rows); });
+  parts_of_head(c, prepared, c.best ? found.of(member.index) : nullptr,
+                [&](const Job& job, char* rows) { product_stage(member, job, rows); });
+  if (!c.best) return;
   member.laps.begin(stage::BEST);
-  if (c.best) best_stages(member, c, (Best*)(prepared + product_bytes(c)));
+  member.stage(c.num_logits, [&](int64_t i, int64_t) {
+    Best best;
+    for (int thread = 0; thread < member.size; thread++) best = better(best, found.of(thread)[i]);
+    c.best[i] = token_of(best);
+  });
 }

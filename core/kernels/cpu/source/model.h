@@ -27,9 +27,9 @@ struct ModelCall {
   float *cos, *sin;            // [num_tokens, rotated] for the layers
   float* x;                    // [num_tokens, hidden] for the layers, and what they give: see has_chosen_rows
   float* normed;               // [num_logits, hidden]
-  float* logits;               // [num_logits, logits_stride]
+  float* logits;               // [num_logits, logits_stride], or null
   int64_t logits_stride;
-  int64_t* best;               // [num_logits] the best tokens (see largest.h), or null
+  int64_t* best;               // in place of logits, or null: [num_logits] the best tokens (see best.h)
 };
 
 // Whether the last layer gives rows of the chosen tokens alone, one after the other. Others get no logits, and of the last
@@ -44,5 +44,5 @@ int64_t num_multiplications(const ModelCall& call);
 // x and the angles of all tokens.
 void before_layers(team::Member& member, const ModelCall& call);
 
-// Logits and best tokens. `prepared` is aligned to a cache line.
+// Logits or best tokens. `prepared` is aligned to a cache line.
 void after_layers(team::Member& member, const ModelCall& call, char* prepared);
