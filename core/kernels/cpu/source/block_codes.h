@@ -50,21 +50,24 @@ struct Codes {
     }
   }
 
-  // Write the quads of a column.
-  static void put(char* p, int column, const uint32_t quads[QUADS]) {
-    char* own = p + column / W * VECTOR + column % W * 4;
-    auto write = [&](int64_t vector, uint32_t v) { memcpy(own + vector * 2 * VECTOR, &v, 4); };
-    if constexpr (BITS == 8) {
-      for (int i = 0; i < QUADS; i++) write(i, quads[i]);
-      return;
+  // Write a chunk: quads[i][column].
+  static void put(char* p, const uint32_t (*quads)[PANEL]) {
+    for (int h = 0; h < 2; h++) {
+      vu q[QUADS];
+      for (int i = 0; i < QUADS; i++) q[i] = load_vector((const char*)(quads[i] + h * W));
+      auto write = [&](int64_t vector, vu v) { *(vu_u*)(p + (2 * vector + h) * VECTOR) = v; };
+      if constexpr (BITS == 8) {
+        for (int i = 0; i < QUADS; i++) write(i, q[i]);
+        continue;
+      }
+      for (int i = 0; i < 4; i++) write(i, (q[i] & 0x0f0f0f0fu) | (q[i + 4] & 0x0f0f0f0fu) << 4);
+      vu more[2] = {};
+      if constexpr (BITS == 5)
+        for (int i = 0; i < QUADS; i++) more[0] |= (q[i] >> 4 & 0x01010101u) << i;
+      if constexpr (BITS == 6)
+        for (int i = 0; i < QUADS; i++) more[i / 4] |= (q[i] >> 4 & 0x03030303u) << 2 * (i % 4);
+      for (int i = 4; i < BITS; i++) write(i, more[i - 4]);
     }
-    for (int i = 0; i < 4; i++) write(i, (quads[i] & 0x0f0f0f0fu) | (quads[i + 4] & 0x0f0f0f0fu) << 4);
-    uint32_t more[2] = {0, 0};
-    if constexpr (BITS == 5)
-      for (int i = 0; i < QUADS; i++) more[0] |= (quads[i] >> 4 & 0x01010101u) << i;
-    if constexpr (BITS == 6)
-      for (int i = 0; i < QUADS; i++) more[i / 4] |= (quads[i] >> 4 & 0x03030303u) << 2 * (i % 4);
-    for (int i = 4; i < BITS; i++) write(i, more[i - 4]);
   }
 
   // Read the quads of a column.

@@ -34,6 +34,23 @@ ROSE_INLINE void read_nibbles(const uint8_t* nibbles, uint32_t more, uint8_t cod
     for (int j = 0; j < CHUNK; j++) codes[j] |= (uint8_t)((more >> j & 1) << 4);
 }
 
+// BITS bits of each byte, from bit `shift` on; four bytes at a time.
+template <int BITS>
+ROSE_INLINE void read_bits(const uint8_t* from, int shift, uint8_t codes[CHUNK]) {
+  constexpr uint32_t MASK = 0x01010101u * ((1 << BITS) - 1);
+  uint32_t quads[QUADS];
+  memcpy(quads, from, CHUNK);
+  for (int i = 0; i < QUADS; i++) quads[i] = quads[i] >> shift & MASK;
+  memcpy(codes, quads, CHUNK);
+}
+// The same, as the bits above those of a nibble.
+template <int BITS>
+ROSE_INLINE void add_bits(const uint8_t* from, int shift, uint8_t codes[CHUNK]) {
+  uint8_t more[CHUNK];
+  read_bits<BITS>(from, shift, more);
+  for (int j = 0; j < CHUNK; j++) codes[j] |= more[j] << 4;
+}
+
 template <int BITS_, int OFFSET_, bool HAS_MIN_, bool IS_LOOKED_UP_ = false>
 struct Narrow {
   static constexpr bool IS_WIDE = false, HAS_MIN = HAS_MIN_, IS_LOOKED_UP = IS_LOOKED_UP_;
@@ -87,11 +104,8 @@ struct WideWithMin {
 
   static void read(const uint8_t* block, int64_t chunk, uint8_t codes[CHUNK]) {
     const uint8_t *high = block + 16, *nibbles = high + (BITS == 5 ? 32 : 0) + chunk / 2 * 32;
-    int shift = (int)(chunk % 2) * 4;
-    for (int j = 0; j < CHUNK; j++) {
-      codes[j] = nibbles[j] >> shift & 15;
-      if (BITS == 5) codes[j] |= (high[j] >> chunk & 1) << 4;
-    }
+    read_bits<4>(nibbles, (int)(chunk % 2) * 4, codes);
+    if (BITS == 5) add_bits<1>(high, (int)chunk, codes);
   }
 };
 
@@ -113,8 +127,8 @@ struct WideSymmetric {
   static void read(const uint8_t* block, int64_t chunk, uint8_t codes[CHUNK]) {
     int64_t half = chunk / 4, part = chunk % 4;
     const uint8_t *nibbles = block + half * 64 + part % 2 * 32, *high = block + 128 + half * 32;
-    for (int j = 0; j < CHUNK; j++)
-      codes[j] = (uint8_t)((nibbles[j] >> part / 2 * 4 & 15) | (high[j] >> part * 2 & 3) << 4);
+    read_bits<4>(nibbles, (int)part / 2 * 4, codes);
+    add_bits<2>(high, (int)part * 2, codes);
   }
 };
 

@@ -10,9 +10,9 @@ namespace {
 ROSE_INLINE void put_half(char* p, int column, uint16_t bits) { memcpy(p + column * 2, &bits, 2); }
 ROSE_INLINE uint16_t get_half(const char* p, int column) { return half_at((const uint8_t*)p + column * 2); }
 
-// Write a block of a column, given where its tile (wide) or block (narrow) starts in the panel.
+// Write the numbers of a block of a column, given where its tile (wide) or block (narrow) starts in the panel.
 template <class T>
-void put_block(const uint8_t* block, int column, char* to) {
+void put_head(const uint8_t* block, int column, char* to) {
   put_half(to, column, T::scale(block));
   if (T::HAS_MIN) put_half(to + HALVES, column, T::minimum(block));
   if constexpr (T::IS_WIDE) {
@@ -23,30 +23,33 @@ void put_block(const uint8_t* block, int column, char* to) {
       for (int64_t g = 0; g < T::GROUPS; g++)
         to[T::MINIMUMS + (g / 2 * PANEL + column) * 2 + g % 2] = (char)minimums[g];
   }
-  for (int64_t chunk = 0; chunk < T::BLOCK / CHUNK; chunk++) {
-    alignas(4) uint8_t codes[CHUNK];
-    uint32_t quads[QUADS];
-    T::read(block, chunk, codes);
-    memcpy(quads, codes, CHUNK);
-    Codes<T::BITS>::put(to + T::codes_at(chunk), column, quads);
-  }
 }
 
+// Write a block of each column, which starts at `offset` of its row.
 template <class T>
-ROSE_INLINE float value_of(int code) {
-  return T::IS_LOOKED_UP ? NON_LINEAR[code] : (float)(code - T::OFFSET);
+void put_blocks(const uint8_t* const* rows, int64_t offset, int columns, char* to) {
+  for (int c = 0; c < columns; c++) put_head<T>(rows[c] + offset, c, to);
+  alignas(64) uint32_t quads[QUADS][PANEL] = {};
+  for (int64_t chunk = 0; chunk < T::BLOCK / CHUNK; chunk++) {
+    for (int c = 0; c < columns; c++) {
+      alignas(32) uint8_t codes[CHUNK];
+      T::read(rows[c] + offset, chunk, codes);
+      for (int i = 0; i < QUADS; i++) memcpy(&quads[i][c], codes + 4 * i, 4);
+    }
+    Codes<T::BITS>::put(to + T::codes_at(chunk), quads);
+  }
 }
 
 // Values of a chunk with a scale (times that of the group) and a minimum (times that of the group).
 template <class T>
-ROSE_INLINE void put_values(const uint8_t codes[CHUNK], const float* scales, float minimum, float* y) {
-  constexpr int64_t RUN = T::SUM_RUN;  // values with a scale
-  for (int64_t first = 0; first < CHUNK; first += RUN) {
-    float scale = scales[first / RUN];
-    for (int64_t j = first; j < first + RUN; j++) {
-      y[j] = scale * value_of<T>(codes[j]);
-      if constexpr (T::HAS_MIN) y[j] += T::IS_WIDE ? -minimum : minimum;
-    }
+ROSE_INLINE void put_values(uint8_t codes[CHUNK], const float* scales, float minimum, float* y) {
+  if (T::IS_LOOKED_UP)
+    for (int64_t j = 0; j < CHUNK; j++) codes[j] = (uint8_t)(NON_LINEAR[codes[j]] + T::OFFSET);
+  for (int64_t j = 0; j < CHUNK; j += W) {
+    vi whole = (load_bytes((const char*)codes + j) & 0xff) - T::OFFSET;
+    vf values = __builtin_convertvector(whole, vf) * scales[j / T::SUM_RUN];
+    if constexpr (T::HAS_MIN) values += T::IS_WIDE ? -minimum : minimum;
+    store(y + j, values);
   }
 }
 
@@ -113,8 +116,7 @@ ROSE_EXPORT void rose_pack_blocks(int format, const uint8_t* const* rows, int64_
     for (int64_t p = 0; p < (N + PANEL - 1) / PANEL; p++) {
       int64_t first = p * PANEL, columns = std::min<int64_t>(PANEL, N - first);
       for (int64_t b = 0; b < count; b++)
-        for (int64_t c = 0; c < columns; c++)
-          put_block<T>(rows[first + c] + b * T::FILE_BYTES, (int)c, out + p * bytes + b * (bytes / count));
+        put_blocks<T>(rows + first, b * T::FILE_BYTES, (int)columns, out + p * bytes + b * (bytes / count));
     }
   });
 }
