@@ -1,10 +1,10 @@
 """Paged attention on CPU with the compiled kernel.
 
-A step is divided into items: some query rows against a range of blocks. Threads take (item, kv
-head) pairs in turn, so ragged batches keep all cores busy. If the keys of a row are in several
-items, their partial softmax results are folded at the end. Two cases need that: long contexts,
-which several threads share, and blocks that several sequences have in common, which are read once
-for all of them (as in FlashInfer's cascade attention).
+A step is divided into items: some query rows against a range of blocks. Threads take the
+items in turn, and the heads of the largest ones apart, so ragged batches keep all cores busy. If
+the keys of a row are in several items, their partial softmax results are folded at the end. Two
+cases need that: long contexts, which several threads share, and blocks that several sequences have
+in common, which are read once for all of them (as in FlashInfer's cascade attention).
 
 A row has the same bits for any division: keys are computed in runs, from one multiple of
 ``RUN_LENGTH`` to the next, and the runs are folded in order. The item with a row's first keys folds

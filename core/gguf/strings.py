@@ -2,7 +2,7 @@
 
 In a file a string follows its length, an integer of 8 bytes. A vocabulary has hundreds of
 thousands, so most are found and decoded many at a time: nearly all are shorter than 256 bytes, and
-what is 7 zeros is the rest of such a length. Where that is not so, they are taken one by one.
+7 zeros are the rest of such a length. Other strings are taken one by one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _WINDOW = 1 << 14
 
 _RUN = 1 << 12
 """Strings that are decoded at a time."""
+
+_MOST_BYTES = 1 << 22
+"""Most bytes of strings that are decoded at a time: three times as many are held meanwhile."""
 
 
 class Strings(Sequence[str]):
@@ -103,8 +106,10 @@ def _found(window: memoryview) -> np.ndarray:
 
 
 def _decoded(data: memoryview, starts: array[int]) -> list[str] | None:
-    """The strings between the starts; None unless they are UTF-8 without zeros."""
+    """The strings between the starts; None if they are long, or are not UTF-8 without zeros."""
     begin, count = starts[0], len(starts) - 1
+    if starts[-1] - begin > _MOST_BYTES:
+        return None
     joined = np.frombuffer(data[begin : starts[-1]], np.uint8).copy()
     lengths = np.array(starts[:-1]) - begin
     joined[lengths] = 0  # one byte of each length stays, and separates

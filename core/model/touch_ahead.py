@@ -20,7 +20,7 @@ AHEAD_PAGES = 2
 BUSY_PART = 1 / 2
 """After a step, a page is touched if less than this part of them is left ahead."""
 
-URGENT_PART = 1 / 8
+PART_BESIDE_PROMPTS = 1 / 8
 """The same after a step with prompts: the streams beside them have waited for long already."""
 
 
@@ -49,7 +49,7 @@ class TouchAhead:
 
     def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
         """Touch a page, unless enough are. Returns whether there was one to touch."""
-        part = 1.0 if is_idle else URGENT_PART if had_prompts else BUSY_PART
+        part = 1.0 if is_idle else PART_BESIDE_PROMPTS if had_prompts else BUSY_PART
         num_blocks = int(part * self._num_blocks)
         for group, num_used in zip(self._groups, self._kv.num_blocks_ever_used, strict=True):
             if group.touch(num_used, num_used + num_blocks):

@@ -22,7 +22,7 @@ class Scheduler:
 
     - Decode: every running sequence with one pending token is in every step. If there is such a
       sequence, the step computes at most as many tokens of prompts as keep its expected duration
-      below ``max_step_seconds`` (on a slow machine somewhat above it, see ``StepTime``), and at
+      below 0.9 of ``max_step_seconds`` (on a slow machine above it, see ``StepTime``), and at
       most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise
       only ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
@@ -32,7 +32,8 @@ class Scheduler:
       speed, and equal prompts finish one after the other.
     - Prefix sharing: beside other prompts, a chunk that does not finish its prompt ends at a block
       boundary. A sequence with the same prefix reuses these blocks and continues after them in the
-      same step, so no prefix is computed twice.
+      same step, so no prefix is computed twice. Chunks of the only prompt may end within a block:
+      then a prompt that arrives with the same prefix computes at most one chunk of it again.
     - Admission is in the order of ``FairQueue`` (one tenant: by priority, then first come, first
       served), within the bounds of ``Admission``. The token budget does not delay it.
     - Preemption: if blocks run out, a sequence frees its blocks and is recomputed later: of the
@@ -223,7 +224,7 @@ class Scheduler:
     def _divide(self, prefills: list[Sequence], budget: int, unit: int) -> list[ScheduledSequence]:
         """Divide the budget among prefills of a tenant, which are in order of age.
 
-        A chunk that does not finish its prompt ends at a multiple of ``unit``.
+        A chunk that does not finish its prompt and is longer than ``unit`` ends at a multiple.
 
         A sequence is skipped if its chunk would neither finish its prompt nor fill a block. Only
         the oldest always gets a chunk.

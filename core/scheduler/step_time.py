@@ -14,15 +14,15 @@ NEWEST_WEIGHT = 1 / 2
 MAX_GROWTH = 2.0
 """A step has at most this many times the tokens of the mean step with prompts: the cost is not
 linear where a processor becomes busy, so a step much larger than those measured is not predicted.
-A measured duration counts at most as this many times the expected one: one step that the system
-interrupted changes little."""
+The duration of a step after a late one counts at most as this many times the expected one."""
 
 MAX_SURPRISE = 1.25
-"""The same for a step after one that was not late: a single one that was interrupted for as long as
-it takes says nothing of the next, and the chunks would be too small for many steps."""
+"""The duration of a step after one that was not late counts at most as this many times the expected
+one. A single interrupted step says little of the next, and the chunks would be too small for many
+steps."""
 
 MAX_GROWTH_OF_DECODES = 1.25
-"""The same for the duration of a step without prompts. When a prompt comes, threads that read and
+"""MAX_GROWTH for steps without prompts. When a prompt comes, threads that read and
 tokenize it interrupt the last steps before, and none is measured until it is computed."""
 
 MAX_OVER_PROPORTION = 1.25
@@ -99,14 +99,15 @@ class StepTime:
 
         As many as are expected to fit into ``max_seconds``, or into the longer duration that
         MAX_SLOWDOWN allows, but at least one for every DECODES_PER_PROMPT_TOKEN streams, and at
-        least one at all. The first step with prompts has ``least``, and a step may have ``least``
-        more than those measured, however few fit in proportion.
+        least two: a step with one prompt token counts as one without prompts, so its duration would
+        not correct the mean that led to it. The first step with prompts has ``least``, and a step
+        may have ``least`` more than those measured, however few fit in proportion.
         """
         if not self._prefill.num_tokens:
             return least if self._decode.num_tokens else None
         seconds = max(self._max_seconds, MAX_SLOWDOWN * self._without_prompts(num_decodes))
         fitting = int(self._fitting(seconds, spare=least) - num_decodes)
-        return max(1, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting)
+        return max(2, num_decodes // DECODES_PER_PROMPT_TOKEN, fitting)
 
     def _without_prompts(self, num_decodes: int) -> float:
         """Seconds of a step of so many streams: the mean of measured ones, or what the line says.

@@ -77,3 +77,13 @@ def test_short_strings_are_found_and_decoded_together(monkeypatch):
     assert list(found)[19999] == "token 19999"
     window = memoryview(written([b"ab"] * 100))
     assert list(strings._found(window)) == list(range(0, 1000, 10))
+
+
+def test_long_strings_are_taken_one_by_one(monkeypatch):
+    """Together, their copies would take a multiple of their bytes at once."""
+    monkeypatch.setattr(strings, "_MOST_BYTES", 5000)
+    parts = [b"a" * 1000, b"b" * 2000, b"c" * 3000]
+    found = read(parts)
+    assert found is not None
+    assert strings._decoded(found._data, found._starts) is None
+    assert list(found) == [part.decode() for part in parts]

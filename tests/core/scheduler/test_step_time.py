@@ -61,6 +61,18 @@ def test_one_interrupted_step_changes_little():
     assert step_time.prompt_tokens(8, LEAST) in range(72, 87)
 
 
+def test_a_prompt_beside_one_stream_leaves_the_shortest_chunks():
+    """A chunk of one token would look like a step without prompts, and correct nothing."""
+    step_time = StepTime(0.05)
+    for _ in range(3):
+        step_time.observe(1, 1, 0.0055)
+    step_time.observe(17, 2, 0.8)  # the first one waited for the system
+    for _ in range(12):
+        num_tokens = step_time.prompt_tokens(1, LEAST) + 1
+        step_time.observe(num_tokens, 2, 0.005 + 0.0005 * num_tokens)
+    assert step_time.prompt_tokens(1, LEAST) > 40
+
+
 def test_steps_that_the_arrival_of_a_prompt_interrupts_do_not_lengthen_its_steps():
     step_time = StepTime(0.05)
     step_time.observe(53, 9, 0.034)

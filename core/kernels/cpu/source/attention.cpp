@@ -105,7 +105,7 @@ class Tasks {
   int64_t num_large_ = 0, parts_ = 1;
 
   const int32_t* item(int64_t i) const { return call_.step->items + i * 5; }
-  int64_t work(int64_t i) const { return (int64_t)item(i)[1] * (item(i)[4] - item(i)[3]); }
+  int64_t work(int64_t i) const { return work_of(item(i)); }
   bool is_large(int64_t task) const { return task < num_large_ * parts_; }
 };
 
@@ -115,13 +115,13 @@ template <class L>
 void attend_stages(team::Member& member, const AttentionCall& c) {
   Tasks tasks(c, member.size);
   int64_t count = tasks.count();
-  auto attend_part = [&](int64_t i, int64_t) {
+  auto attend_part = [&](int64_t i) {
     if (i + member.size >= count) return attend<L>(c, tasks.item_of(i), tasks.part_of(i), nullptr);
     Part then = tasks.part_of(i + member.size);  // threads take tasks in turn
     attend<L>(c, tasks.item_of(i), tasks.part_of(i), &then);
   };
-  auto timed_part = [&](int64_t i, int64_t next) {
-    attend_part(i, next);
+  auto timed_part = [&](int64_t i, int64_t) {
+    attend_part(i);
     member.laps.computed(kind_of(tasks.item_of(i)));
   };
   member.laps.begin(count ? kind_of(tasks.item_of(0)) : stage::ATTEND_ONE);

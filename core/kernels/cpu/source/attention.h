@@ -26,6 +26,9 @@ struct AttentionStep {
   int64_t run_length;          // tokens of a run; a multiple of the block size
 };
 
+// Rows times blocks of an item of a step.
+inline int64_t work_of(const int32_t* item) { return (int64_t)item[1] * (item[4] - item[3]); }
+
 struct AttentionCall {
   const AttentionStep* step;
   // constant for a layer
@@ -38,8 +41,8 @@ struct AttentionCall {
   double scale;
   double softcap;      // bound of the scores, or 0: none
   const float* sinks;  // [num_heads] one more score of each head, which has no value; null: none
-  const int32_t* places;  // [num_tokens] row of the output of a token; null: the token's number
   // set by each call
+  const int32_t* places;  // [num_tokens] row of the output of a token; null: the token's number
   const float* query;
   const float* key;
   const float* value;

@@ -1,5 +1,7 @@
 // The part of a step's attention that gives the results of chosen tokens.
 #pragma once
+#include <algorithm>
+#include <array>
 #include "attention.h"
 
 class ChosenAttention {
@@ -12,12 +14,12 @@ class ChosenAttention {
     choose_merges(step);
     choose_items(step);
     step_ = step;
-    step_.items = items_.data();
+    step_.items = items_.empty() ? nullptr : items_[0].data();
     step_.row_tokens = row_tokens_.data();
     step_.row_slots = row_slots_.data();
     step_.merge_tokens = merge_tokens_.data();
     step_.merge_starts = merge_starts_.data();
-    step_.num_items = (int64_t)items_.size() / 5;
+    step_.num_items = (int64_t)items_.size();
     step_.num_merges = (int64_t)merge_tokens_.size();
     AttentionCall call = all;
     call.step = &step_;
@@ -27,7 +29,8 @@ class ChosenAttention {
 
  private:
   AttentionStep step_;
-  std::vector<int32_t> places_, items_, row_tokens_, row_slots_, merge_tokens_, merge_starts_;
+  std::vector<std::array<int32_t, 5>> items_;
+  std::vector<int32_t> places_, row_tokens_, row_slots_, merge_tokens_, merge_starts_;
   std::vector<int32_t> slots_;  // of a partial result of the whole step: its number among those that are left
 
   bool is_chosen(int32_t token) const { return places_[token] >= 0; }
@@ -58,7 +61,8 @@ class ChosenAttention {
         row_slots_.push_back(slot < 0 ? slot : slots_[slot]);
       }
       int32_t num_rows = (int32_t)row_tokens_.size() - first;
-      if (num_rows) items_.insert(items_.end(), {first, num_rows, item[2], item[3], item[4]});
+      if (num_rows) items_.push_back({first, num_rows, item[2], item[3], item[4]});
     }
+    std::stable_sort(items_.begin(), items_.end(), [](const auto& a, const auto& b) { return work_of(a.data()) > work_of(b.data()); });
   }
 };

@@ -46,8 +46,7 @@ inline Best better(const Best& a, const Best& b) {
   return best;
 }
 
-// Let `best` be the best of what it was found in and of n more values, whose numbers begin with `start`. Mostly none of
-// them is as large.
+// Update `best` with n more values, whose columns begin with `start`. The usual case is that none of them is larger.
 inline void improve(Best& best, const float* x, int64_t n, int64_t start) {
   vi is_below = ~vi{};
   for (int64_t i = 0; i < n; i += W) is_below &= load_until(x + i, n - i) < best.value;

@@ -19,8 +19,8 @@ constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the
 constexpr int64_t PADDING = 16;            // rows behind the last one that may be read
 constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
 
-// Codes of 4 and 8 bits are multiplied as they lie. The others are expanded for more rows than these, and in fewer registers
-// always.
+// The most rows for which codes are multiplied as they lie; for more, a tile is expanded to bytes first. Codes of 4 and 8 bits
+// that are no indices of a table are never expanded where vectors have 512 bits.
 template <class T>
 constexpr int64_t unexpanded_rows() {
   if (W != 16) return 2;

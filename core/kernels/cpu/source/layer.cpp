@@ -294,7 +294,7 @@ ROSE_EXPORT void rose_layers(const LayerCall* const* calls, const AttentionCall*
   StageTimes times{parts_of_times};
   for (int64_t i = 0; times && i < num_layers; i++)
     count(times, *calls[i], attention_of(i), is_part && i + 1 == num_layers ? model->num_logits : calls[i]->step->num_tokens);
-  if (times && model) count(times, stage::HEAD, model->head, model->num_logits);
+  if (times && model && model->num_logits) count(times, stage::HEAD, model->head, model->num_logits);
   auto compute = [&](Layer layer, int64_t i) {
     AttentionCall attention = layer.attention(attention_of(i));
     layer.begin(&attention);
