@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import subprocess
 import time
 from collections import defaultdict
 from dataclasses import replace
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.probe import compiled, num_cores, probe
+from benchmarks.probe import num_cores, probe, product_rates
 from core.kernels.cpu.library import Kernels, kernels
 from core.kernels.cpu.linear import Format, PackedWeight, pack
 
@@ -35,7 +34,7 @@ ROTATED_BYTES = 256 << 20
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 512)
 
 WEIGHT_BYTES = {Format.FLOAT32: 4, Format.BFLOAT16: 2, Format.INT8: 1}
-"""Bytes of a weight in each format, in the order in which ``products.c`` prints their rates."""
+"""Bytes of a weight in each format."""
 
 
 class Model(NamedTuple):
@@ -67,15 +66,6 @@ MODELS = {
         },
     ),
 }
-
-
-def product_rates(threads: int) -> dict[Format, float]:
-    """Operations per second of products in registers, by the type of the weights."""
-    program = compiled("products.c")
-    assert program is not None, "this needs a C compiler"
-    done = subprocess.run([program, str(threads)], capture_output=True, text=True, check=True)
-    rates = [float(rate) * 1e9 for rate in done.stdout.split()]
-    return dict(zip(WEIGHT_BYTES, rates, strict=True))
 
 
 def copies_of(weight: PackedWeight) -> list[PackedWeight]:
@@ -151,14 +141,16 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     rows = tuple(map(int, options.rows.split(",")))
     rates = product_rates(options.threads)
-    print("in registers:", ", ".join(f"{f.name.lower()} {r / 1e9:.0f}" for f, r in rates.items()))
+    assert rates, "this needs a C compiler"
+    print("in registers:", ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
     for model in options.models.split(","):
         steps: dict[tuple[Format, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
         for fmt in (Format[name.upper()] for name in options.formats.split(",")):
             for name in MODELS[model].matrices:
                 times = 1 if name == "head" else MODELS[model].num_layers
                 case = Case(model, name, fmt)
-                for count, pair in measure(library, case, rows, rates[fmt], options).items():
+                rate = rates[fmt.name.lower()] * 1e9
+                for count, pair in measure(library, case, rows, rate, options).items():
                     for i, seconds in enumerate(pair):
                         steps[fmt, count][i] += times * seconds
         for (fmt, count), (seconds, limit) in steps.items():

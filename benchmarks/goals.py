@@ -4,7 +4,7 @@
 
 Prints a table, which ``benchmarks.publish`` puts into RESULTS.md. The machine is the one that was
 measured last. A goal is met if all its bars are: a share of the limit, a ratio to another server,
-or a value. Shares and ratios count as they are shown, rounded.
+or a value. All figures count as they are shown, rounded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from benchmarks.chart import DEFAULT_RESULTS, MODELS
 from benchmarks.results import (
+    DASH,
     FIGURES,
     STREAMS,
     US,
@@ -25,12 +26,13 @@ from benchmarks.results import (
     Figure,
     Line,
     Results,
+    Share,
     groups_of,
     machine_name,
     read_lines,
     rounded,
 )
-from benchmarks.table import DASH, markdown
+from benchmarks.table import markdown
 
 BEGIN = "<!-- begin: made by benchmarks/goals.py -->"
 
@@ -40,7 +42,7 @@ FILE = "gguf"
 
 @dataclass(frozen=True)
 class OfLimit:
-    """At least this share of the limit."""
+    """At least this share of the limit. More than all of it shows that the limit is wrong."""
 
     share: float
 
@@ -48,8 +50,10 @@ class OfLimit:
         return f"{100 * self.share:.0f}% of the limit"
 
     def reached(self, place: Place) -> bool | None:
-        share = place.results.share(place.us, place.figure)
-        return None if share is None else round(share.value, 2) >= self.share
+        share = place.share
+        if share is None or share.is_old or round(100 * share.value) > 100:
+            return None
+        return round(100 * share.value) >= round(100 * self.share)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Value:
         return rounded(self.value)
 
     def reached(self, place: Place) -> bool | None:
-        return place.figure.ratio(place.cell.value, self.value) >= 1
+        return place.figure.ratio(_as_shown(place.cell.value), self.value) >= 1
 
 
 Bar: TypeAlias = OfLimit | Times | Value
@@ -102,11 +106,21 @@ class Goal:
 
 
 class Other(NamedTuple):
-    """Another server's figure, and ours in relation to it; above 1 if ours is better."""
+    """Another server's figure, and ours in relation to it; above 1 if ours is better.
+
+    ``by_shares`` is the ratio of the shares of the limit, where the probes show other memory.
+    """
 
     name: str
     cell: Cell
     ratio: float
+    is_same_memory: bool
+    by_shares: float | None
+
+    def __str__(self) -> str:
+        mark = "" if self.is_same_memory else "≈"
+        by_shares = "" if self.by_shares is None else f" ({self.by_shares:.2f}x by shares)"
+        return f"{mark}{self.ratio:.2f}x{by_shares}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +133,16 @@ class Place:
     figure: Figure
     cell: Cell
 
+    @property
+    def share(self) -> Share | None:
+        """Our share of the limit."""
+        return self.results.share(self.us, self.figure)
+
+    @property
+    def is_too_low(self) -> bool:
+        """Whether ours is a time of a run that was cut."""
+        return self.cell.is_cut and not self.figure.is_rate
+
     def against(self, other: str | None) -> Other | None:
         """This server, by default the best peer with weights of as many bits."""
         if other is None:
@@ -129,7 +153,20 @@ class Place:
         cell = self.results.cell(other, self.figure)
         if cell is None or cell.value <= 0:
             return None
-        return Other(other, cell, self.figure.ratio(self.cell.value, cell.value))
+        ratio = self.figure.ratio(self.cell.value, cell.value)
+        is_same = self.results.is_same_memory(self.us, other, self.figure)
+        by_shares = None if is_same else self._by_shares(other)
+        return Other(other, cell, ratio, is_same, by_shares)
+
+    def _by_shares(self, other: str) -> float | None:
+        """Of the time per token of one stream, which reads weights, and of the same weights."""
+        results = self.results
+        if self.figure not in (S1, LONG_TPOT) or results.bits(other) != results.bits(self.us):
+            return None
+        ours, theirs = self.share, results.share(other, self.figure)
+        if ours is None or theirs is None or ours.is_old or theirs.is_old:
+            return None
+        return ours.value / theirs.value
 
 
 def _figure(scenario: str, key: str) -> Figure:
@@ -206,7 +243,10 @@ def goals(lines: Sequence[Line]) -> str:
 
 
 def place_of(goal: Goal, found: dict[tuple[str, float], Results]) -> Place | None:
-    """The first runs that were not cut, in the order of ``_figures_of``; cut ones without them."""
+    """What counts for a goal: its own scenario before the one ``instead``, the largest scale first.
+
+    Runs that were cut count only if all were.
+    """
     places = [
         Place(results=results, scale=scale, us=goal.us, figure=figure, cell=cell)
         for figure in _figures_of(goal)
@@ -227,7 +267,7 @@ def _row(goal: Goal, place: Place, sessions: dict[str, Line]) -> list[str]:
     results, figure = place.results, place.figure
     named = [bar.other for bar in goal.bars if isinstance(bar, Times)]
     others = [other for name in named or [None] if (other := place.against(name))]
-    share = results.share(place.us, figure)
+    share = place.share
     ours = results.sessions(place.us, figure)
     runs = [f"{session[:16]} {_commit(sessions[session], place.us)}" for session in ours]
     for other in others:
@@ -238,7 +278,7 @@ def _row(goal: Goal, place: Place, sessions: dict[str, Line]) -> list[str]:
         _name(goal, figure, place.scale),
         str(place.cell),
         "; ".join(f"{other.cell} {other.name}" for other in others) or DASH,
-        "; ".join(f"{other.ratio:.2f}x" for other in others) or DASH,
+        "; ".join(map(str, others)) or DASH,
         DASH if share is None else str(share),
         _bars(goal),
         verdict(goal, place, others),
@@ -247,17 +287,43 @@ def _row(goal: Goal, place: Place, sessions: dict[str, Line]) -> list[str]:
 
 
 def verdict(goal: Goal, place: Place, others: Sequence[Other]) -> str:
-    """Whether the goal is met, which bars are not, and whose runs were cut."""
-    reached = {str(bar): bar.reached(place) for bar in goal.bars}
-    missed = [bar for bar, is_reached in reached.items() if is_reached is False]
-    unknown = [bar for bar, is_reached in reached.items() if is_reached is None]
+    """Whether the goal is met, which bars are not, and what speaks against the figures."""
+    reached = {bar: bar.reached(place) for bar in goal.bars}
+    missed = [str(bar) for bar, is_reached in reached.items() if is_reached is False]
+    unknown = [bar for bar, is_reached in reached.items() if is_reached is None or place.is_too_low]
     if missed:
         said = f"**missed**: {', '.join(missed)}" if len(reached) > 1 else "**missed**"
+    elif unknown:
+        are_shares = all(isinstance(bar, OfLimit) for bar in unknown)
+        probe = " with this probe" if are_shares and not place.is_too_low else ""
+        said = f"not measured{probe}: {', '.join(map(str, unknown))}"
     else:
-        said = f"not measured: {', '.join(unknown)}" if unknown else "met"
-    cut = [place.us] if place.cell.is_cut else []
-    cut += [other.name for other in others if other.cell.is_cut]
-    return f"{said} ({', '.join(cut)} cut at the time limit)" if cut else said
+        said = "met"
+    notes = "; ".join(_notes(goal, place, others))
+    return f"{said} ({notes})" if notes else said
+
+
+def _notes(goal: Goal, place: Place, others: Sequence[Other]) -> Iterator[str]:
+    """What makes the figures of a goal uncertain. Others count only if it compares them."""
+    ratios = [bar for bar in goal.bars if isinstance(bar, Times)]
+    compared = others if ratios else []
+    cells = {place.us: place.cell} | {other.name: other.cell for other in compared}
+    if cut := [name for name, cell in cells.items() if cell.is_cut]:
+        yield f"{', '.join(cut)} cut at the time limit"
+    if disturbed := [name for name, cell in cells.items() if cell.is_disturbed]:
+        yield f"{', '.join(disturbed)} disturbed"
+    is_of_limit = any(isinstance(bar, OfLimit) for bar in goal.bars)
+    if is_of_limit and place.share and not place.share.is_steady:
+        yield "the run's probes differ"
+    if memory := [other.name for other in compared if not other.is_same_memory]:
+        yield f"{', '.join(memory)} had other memory"
+    is_best = any(bar.other is None for bar in ratios)
+    if is_best and (absent := place.results.absent(place.us, place.figure)):
+        yield f"{', '.join(absent)} not measured"
+
+
+def _as_shown(value: float) -> float:
+    return float(rounded(value).replace(",", ""))
 
 
 def _name(goal: Goal, figure: Figure, scale: float) -> str:

@@ -57,7 +57,8 @@ def _measure_all(model: Path | None, dtypes: list[str]) -> dict[str, Any]:
         found["rates"].append(asdict(rates))
         print(
             f"{threads} threads ({rates.method}): read {rates.read_gbs:.1f} GB/s, "
-            f"multiply-adds {rates.fma_gflops:.1f} GFLOP/s"
+            f"multiply-adds {rates.fma_gflops:.1f} GFLOP/s, products in registers: "
+            + (", ".join(f"{kind} {rate:.0f}" for kind, rate in rates.products.items()) or "none")
         )
     gemm = found["gemm"] = gemm_gflops()
     print("matrix product, GFLOP/s:", ", ".join(f"{k} {v:.0f}" for k, v in gemm.items()))

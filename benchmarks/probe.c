@@ -3,8 +3,9 @@
  * Prints two numbers. The first is the rate, in 10^9 bytes per second, at which THREADS threads
  * together read a buffer of MEGABYTES (10^6 bytes; use far more than the last-level cache): the
  * fastest pass within SECONDS, of three loops in turn: without prefetches, with near ones and with
- * far ones. Which one is fastest depends on the CPU and on the state of its memory. The second is their rate of float32 multiply-adds in registers, in
- * 10^9 floating point operations per second (a multiply-add is two): the fastest of five passes.
+ * far ones. Which one is fastest depends on the CPU and on the state of its memory. The second is their rate of float32
+ * multiply-adds in registers, in 10^9 floating point operations per second (a multiply-add is two): the fastest of five
+ * passes.
  *
  * Vectors are those of GCC, as wide as the compiler's target, so that one source serves AVX2,
  * AVX-512 and ARM. A pass of all threads takes as long as the slowest thread.

@@ -1,8 +1,8 @@
-"""Read bandwidth and multiply-add rate of this machine, measured in less than a second.
+"""Read bandwidth and rates of products of this machine, measured in less than a second.
 
-``probe.c`` is compiled for this machine. Without a C compiler torch measures a sum and a large
-matrix product instead, which comes close. The memory bandwidth of a shared machine changes within
-seconds, so call ``probe`` again before and after every measurement.
+``probe.c`` and ``products.c`` are compiled for this machine. Without a C compiler torch measures a
+sum and a large matrix product instead, which comes close. The memory bandwidth of a shared machine
+changes within seconds, so call ``probe`` again before and after every measurement.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.floors import Machine
 
 SOURCE = "probe.c"
+
+PRODUCTS = "products.c"
+
+KINDS = ("float32", "bfloat16", "int8")
+"""Types of numbers in the order in which ``products.c`` prints the rates of their products."""
 
 MEGABYTES = 256
 """Far more than the last-level cache of a machine with a few cores."""
@@ -33,12 +38,16 @@ TARGETS: tuple[list[str], ...] = (["-march=native"], ["-mcpu=native"], [])
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """``read_gbs`` in 10^9 bytes per second, ``fma_gflops`` in 10^9 operations per second."""
+    """``read_gbs`` in 10^9 bytes per second, the others in 10^9 operations per second.
+
+    ``products``: of products in registers, by the type of their numbers.
+    """
 
     threads: int
     read_gbs: float
     fma_gflops: float
     method: str
+    products: dict[str, float] = field(default_factory=dict)
 
 
 def probe(threads: int | None = None) -> Rates:
@@ -54,7 +63,19 @@ def probe(threads: int | None = None) -> Rates:
         check=True,
     )
     read, fma = map(float, done.stdout.split())
-    return Rates(threads=threads, read_gbs=read, fma_gflops=fma, method="compiled")
+    products = product_rates(threads)
+    return Rates(
+        threads=threads, read_gbs=read, fma_gflops=fma, method="compiled", products=products
+    )
+
+
+def product_rates(threads: int) -> dict[str, float]:
+    """10^9 operations per second of products in registers; empty without a C compiler."""
+    program = compiled(PRODUCTS)
+    if program is None:
+        return {}
+    done = subprocess.run([program, str(threads)], capture_output=True, text=True, check=True)
+    return dict(zip(KINDS, map(float, done.stdout.split()), strict=True))
 
 
 def middle_of(found: Sequence[Rates]) -> Rates:
@@ -63,16 +84,23 @@ def middle_of(found: Sequence[Rates]) -> Rates:
         found[0],
         read_gbs=statistics.median(rates.read_gbs for rates in found),
         fma_gflops=statistics.median(rates.fma_gflops for rates in found),
+        products={
+            kind: statistics.median(rates.products[kind] for rates in found)
+            for kind in found[0].products
+        },
     )
 
 
 def machine_of(rates: Rates, gemm: dict[str, float], dtype: str) -> Machine:
     """The rates that floors for weights of this type are computed from.
 
-    The operation rate is the highest of the multiply-adds in registers and the matrix products
-    ``gemm`` (see ``benchmarks.matmul``): a CPU with bfloat16 instructions exceeds its float32 rate.
+    The operation rate is the highest of the products in registers and the matrix products ``gemm``
+    (see ``benchmarks.matmul``), of this type and of bfloat16: a CPU with bfloat16 instructions
+    exceeds its float32 rate. Quantized weights count as bytes: servers multiply them so.
     """
-    operations = max(rates.fma_gflops, gemm.get(dtype, 0.0), gemm.get("bfloat16", 0.0))
+    kinds = ("bfloat16", dtype if dtype in KINDS else "int8")
+    products = [found.get(kind, 0.0) for found in (rates.products, gemm) for kind in kinds]
+    operations = max(rates.fma_gflops, *products)
     return Machine(read_rate=rates.read_gbs * 1e9, operation_rate=operations * 1e9)
 
 

@@ -19,7 +19,9 @@ US = "roseinfer"
 IN_PROCESS = "roseinfer in process"
 
 STEADY = 1.1
-"""Probes of a run that differ by a larger factor say little about its limit."""
+"""Limits of a run's probes that differ by a larger factor say little about it."""
+
+DASH = "-"
 
 BITS = {"int8": 8, "q8_0": 8, "q4_k_m": 4}
 """Bits of quantized types of weights; all others are plain."""
@@ -126,13 +128,15 @@ class Share:
 
     The limit is the median of those that a run's probes give; ``low`` and ``high`` are the shares
     of the highest and the lowest of them. They are ``value`` if there was one probe. Of several
-    runs, all three are medians. See ``share_of``.
+    runs, all three are medians. See ``share_of``. ``is_old``: the probe was one loop before the
+    server's start, which is not the fastest way to read, so the share is too high.
     """
 
     value: float
     low: float
     high: float
     is_steady: bool
+    is_old: bool
 
     def __str__(self) -> str:
         value, low, high = (f"{100 * part:.0f}" for part in (self.value, self.low, self.high))
@@ -210,7 +214,26 @@ class Results:
             low=statistics.median(share.low for share in shares),
             high=statistics.median(share.high for share in shares),
             is_steady=all(share.is_steady for share in shares),
+            is_old=any(share.is_old for share in shares),
         )
+
+    def is_same_memory(self, one: str, other: str, figure: Figure) -> bool:
+        """Whether the memory of two contenders' runs was about as fast, by their probes."""
+        reads: list[float] = [
+            statistics.median(run["probe"]["read_gbs"] for run in self._of(name, figure.scenario))
+            for name in (one, other)
+        ]
+        return max(reads) <= STEADY * min(reads)
+
+    def ratio(self, us: str, other: str, figure: Figure) -> str:
+        """Above 1 if ours is better. Marks say what it suffers from; a dash if it has no value."""
+        ours, theirs = self.cell(us, figure), self.cell(other, figure)
+        if ours is None or theirs is None or theirs.value <= 0:  # cut before its first token
+            return DASH
+        cut = "~" if ours.is_cut or theirs.is_cut else ""
+        memory = "" if self.is_same_memory(us, other, figure) else "≈"
+        star = "\\*" if ours.is_disturbed or theirs.is_disturbed else ""
+        return f"{cut}{memory}{figure.ratio(ours.value, theirs.value):.2f}x{star}"
 
     def best_peer(self, us: str, figure: Figure) -> tuple[str, float] | None:
         """The best of the peers with weights of as many bits as ours, and our ratio to it."""
@@ -224,6 +247,15 @@ class Results:
             if (cell := self.cell(peer, figure)) and cell.value > 0
         ]
         return min(ratios, key=lambda found: found[1], default=None)
+
+    def absent(self, us: str, figure: Figure) -> list[str]:
+        """Peers with weights of as many bits as ours that have other figures, but not this one."""
+        cells = {
+            peer: self.cell(peer, figure)
+            for peer in self.contenders
+            if not peer.startswith(US) and self.bits(peer) == self.bits(us)
+        }
+        return [peer for peer, cell in cells.items() if cell is None or cell.value <= 0]
 
     def bits(self, contender: str) -> int | None:
         """Bits of quantized weights; None for plain ones."""
@@ -293,7 +325,7 @@ def share_of(run: Line, figure: Figure) -> Share:
     """The share of the limit in a run that has the figure and its floor.
 
     For the time per token of one stream, that of the requests between two probes that agree, if
-    there are any: memory may change during the others.
+    these are half of them or more: memory may change during the others.
     """
     key = figure.key
     floors = [floor[key] for floor in run.get("floors_by_probe", [run["floors"]])]
@@ -301,16 +333,18 @@ def share_of(run: Line, figure: Figure) -> Share:
     if len(times) == len(floors) - 1:
         pairs = zip(times, floors, floors[1:], strict=False)
         beside = [(a + b) / 2 / time for time, a, b in pairs if max(a, b) <= STEADY * min(a, b)]
-        if beside:
+        if beside and 2 * len(beside) >= len(times):
             value = statistics.median(beside)
-            return Share(value=value, low=min(beside), high=max(beside), is_steady=True)
+            return Share(
+                value=value, low=min(beside), high=max(beside), is_steady=True, is_old=False
+            )
     shares = [figure.ratio(run[key], floor) for floor in floors]
-    reads = [probe["read_gbs"] for probe in probes_of(run)]
     return Share(
         value=figure.ratio(run[key], run["floors"][key]),
         low=min(shares),
         high=max(shares),
-        is_steady=max(reads) <= STEADY * min(reads),
+        is_steady=max(floors) <= STEADY * min(floors),
+        is_old="probes" not in run,
     )
 
 

@@ -5,7 +5,8 @@
 Prints them, or replaces the text between two marks of a document. Figures are medians of the
 undisturbed runs; a star marks figures of disturbed runs, a tilde those of runs that were cut. In
 brackets stands the share of the limit that was measured beside the run, and its range over the
-probes of the run. An exclamation mark says that these differ by more than a tenth.
+probes of the run. An exclamation mark says that their limits differ by more than a tenth, and ``≈``
+that the memory of a ratio's two servers did.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.results import (
+    DASH,
     FIGURES,
     IN_PROCESS,
     STREAMS,
     US,
-    Cell,
     Figure,
     Group,
     Line,
@@ -34,9 +35,6 @@ from benchmarks.results import (
 )
 
 BEGIN, END = "<!-- begin: made by benchmarks/table.py -->", "<!-- end -->"
-
-DASH = "-"
-
 
 _STAMP = re.compile(r"^\d\d-\d\d [\d:]+ (\[\S+:\d+\] )?")
 """Time and place at the start of a line of vLLM's log."""
@@ -101,7 +99,10 @@ def streams_table(results: Results) -> str:
             rows.append([contender, *cells])
     best = [results.best_peer(US, figure) for figure in figures]
     if any(best):
-        cells = [f"{found[1]:.2f}x ({found[0]})" if found else DASH for found in best]
+        cells = [
+            f"{results.ratio(US, found[0], figure)} ({found[0]})" if found else DASH
+            for found, figure in zip(best, figures, strict=True)
+        ]
         rows.append([f"{US} against the best", *cells])
     return markdown(rows)
 
@@ -115,7 +116,7 @@ def ratios_table(results: Results, us: str, peers: Sequence[str]) -> str:
         ours = results.cell(us, figure)
         if not figure.is_compared or ours is None or not ours.value:
             continue
-        ratios = [_ratio(figure, ours, results.cell(peer, figure)) for peer in peers]
+        ratios = [results.ratio(us, peer, figure) for peer in peers]
         if any(ratio != DASH for ratio in ratios):
             rows.append([figure.label, *ratios])
     return markdown(rows) if len(rows) > 1 else ""
@@ -157,7 +158,7 @@ def cell_with_share(results: Results, contender: str, figure: Figure) -> str:
 def _beside_peers(results: Results, us: str, figure: Figure) -> str:
     shown = cell_with_share(results, us, figure)
     best = results.best_peer(us, figure)
-    return shown if best is None else f"{shown}, {best[1]:.2f}x {best[0]}"
+    return shown if best is None else f"{shown}, {results.ratio(us, best[0], figure)} {best[0]}"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -201,7 +202,7 @@ def preface(lines: Sequence[Line]) -> str:
             gemm = ", ".join(f"{name} {rate:.0f}" for name, rate in first["gemm_gflops"].items())
             parts.append(
                 f"Probes: read bandwidth {_range(found, 'read_gbs')} GB/s, "
-                f"float32 multiply-adds {_range(found, 'fma_gflops')} GFLOP/s; "
+                f"float32 multiply-adds {_range(found, 'fma_gflops')} GFLOP/s{_products(found)}; "
                 f"torch's matrix products: {gemm} GFLOP/s.\n"
             )
         parts += [f"- {name}: {versions}" for name, versions in first["contenders"].items()]
@@ -213,6 +214,14 @@ def _range(probes: Sequence[Line], key: str) -> str:
     values = [probe[key] for probe in probes]
     middle = statistics.median(values)
     return f"{middle:.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+def _products(probes: Sequence[Line]) -> str:
+    """The rates of products in registers, which older probes do not have."""
+    found = [probe["products"] for probe in probes if probe.get("products")]
+    kinds = found[0] if found else {}
+    shown = ", ".join(f"{kind} {_range(found, kind)}" for kind in kinds)
+    return f"; products in registers: {shown} GFLOP/s" if shown else ""
 
 
 def _remarks(results: Results) -> str:
@@ -231,14 +240,6 @@ def _remarks(results: Results) -> str:
     if num_errors := results.count("num_errors"):
         found.append(f"{num_errors} requests failed; their runs do not count.")
     return "\n".join(found) + "\n" if found else ""
-
-
-def _ratio(figure: Figure, ours: Cell, theirs: Cell | None) -> str:
-    if theirs is None or theirs.value <= 0:  # a run that was cut before its first token has rate 0
-        return DASH
-    mark = "~" if ours.is_cut or theirs.is_cut else ""
-    star = "\\*" if ours.is_disturbed or theirs.is_disturbed else ""
-    return f"{mark}{figure.ratio(ours.value, theirs.value):.2f}x{star}"
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from benchmarks.floors import Cost, Machine, Work, floors
+from benchmarks.probe import Rates, machine_of
 from benchmarks.scenarios import scenarios
 from benchmarks.shapes import Shape, shape_of
 
@@ -60,6 +61,19 @@ def test_the_slower_of_memory_and_arithmetic_decides():
     assert work.seconds(Machine(read_rate=10, operation_rate=1000)) == 10
     assert work.seconds(Machine(read_rate=100, operation_rate=100)) == 10
     assert (work + work * 2) == Work(300, 3000)
+
+
+@pytest.mark.parametrize(
+    ("weights", "rate"),
+    [("float32", 470), ("bfloat16", 470), ("int8", 940), ("q8_0", 940), ("q4_k_m", 940)],
+)
+def test_arithmetic_is_that_of_the_fastest_products_with_such_weights(weights, rate):
+    products = {"float32": 236.0, "bfloat16": 470.0, "int8": 940.0}
+    rates = Rates(threads=2, read_gbs=37, fma_gflops=235, method="compiled", products=products)
+    slower = {"float32": 150.0, "bfloat16": 410.0, "int8": 590.0}
+    assert machine_of(rates, slower, weights).operation_rate == rate * 1e9
+    rates = Rates(threads=2, read_gbs=37, fma_gflops=235, method="torch")
+    assert machine_of(rates, products, weights).operation_rate == rate * 1e9
 
 
 def test_a_decode_step_reads_shared_keys_once():

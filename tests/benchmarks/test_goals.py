@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.goals import GOALS, goals
-from tests.benchmarks.test_table import SESSION, line, rows
+from tests.benchmarks.test_table import PROBE, SESSION, line, rows
 
 HEAD = ["ours", "other", "ratio", "share of the limit", "goal", "result", "runs"]
 
@@ -54,7 +54,33 @@ def test_every_bar_must_be_reached(floor, theirs, said):
     assert row("GPT-2 S1 TPOT, ms", *runs)["result"] == said
 
 
-@pytest.mark.parametrize(("ttft", "said"), [(300, "met"), (301, "**missed**")])
+@pytest.mark.parametrize(("floor", "said"), [(8.449, "**missed**"), (8.451, "met"), (10.04, "met")])
+def test_a_share_counts_as_it_is_shown(floor, said):
+    run = s1(10, "roseinfer int8", weights="int8", floors={"tpot_p50_ms": floor})
+    assert row("GPT-2 S1 TPOT, ms, int8", run)["result"] == said
+
+
+@pytest.mark.parametrize("floor", [9.5, 10.1])
+def test_an_old_probe_and_a_limit_that_is_exceeded_decide_no_share(floor):
+    run = s1(10, "roseinfer int8", weights="int8", floors={"tpot_p50_ms": floor})
+    if floor < 10:
+        del run["probes"]
+    said = row("GPT-2 S1 TPOT, ms, int8", run)["result"]
+    assert said == "not measured with this probe: 85% of the limit"
+
+
+def test_a_share_of_probes_that_differ_says_so():
+    run = s1(
+        10,
+        "roseinfer int8",
+        weights="int8",
+        floors={"tpot_p50_ms": 9},
+        floors_by_probe=[{"tpot_p50_ms": floor} for floor in (8, 9, 9.5)],
+    )
+    assert row("GPT-2 S1 TPOT, ms, int8", run)["result"] == "met (the run's probes differ)"
+
+
+@pytest.mark.parametrize(("ttft", "said"), [(300.4, "met"), (300.6, "**missed**")])
 def test_a_time_is_at_most_its_goal(ttft, said):
     found = row("GPT-2 S4 TTFT p99, ms", line("roseinfer", "s4", ttft_p99_ms=ttft))
     assert found["result"] == said
@@ -87,6 +113,51 @@ def test_a_goal_with_two_others_names_both():
     assert found["other"] == "100 llama.cpp q4_k_m; 400 roseinfer int8"
     assert found["ratio"] == "3.00x; 0.75x"
     assert found["result"] == "**missed**: 1.00x roseinfer int8"
+
+
+def test_peers_that_were_not_measured_beside_the_best_are_named():
+    runs = [
+        line("roseinfer", "s3", tok_s=300),
+        line("x", "s3", tok_s=200),
+        line("vLLM", "s1", tpot_p50_ms=7),
+        line("cut", "s3", tok_s=0, is_cut=True),
+        line("llama.cpp q8_0", "s1", tpot_p50_ms=7, weights="q8_0"),
+    ]
+    assert row("GPT-2 S3 tok/s", *runs)["result"] == "met (vLLM, cut not measured)"
+
+
+def test_a_ratio_of_turns_with_other_memory_stands_beside_that_of_the_shares():
+    slow = {"probe": PROBE | {"read_gbs": 15}, "floors": {"tpot_p50_ms": 18}}
+    runs = [s1(10, floors={"tpot_p50_ms": 9}), s1(20, "vLLM", **slow)]
+    found = row("GPT-2 S1 TPOT, ms", *runs)
+    assert (found["ratio"], found["result"]) == (
+        "≈2.00x (1.00x by shares)",
+        "met (vLLM had other memory)",
+    )
+    del runs[1]["probes"]
+    assert row("GPT-2 S1 TPOT, ms", *runs)["ratio"] == "≈2.00x"
+
+
+@pytest.mark.parametrize(
+    ("ttft", "said"),
+    [(200, "not measured: 300 (roseinfer cut at the time limit)"), (400, "**missed** (roseinfer")],
+)
+def test_a_time_of_our_own_cut_run_meets_no_goal(ttft, said):
+    run = line("roseinfer", "s4", ttft_p99_ms=ttft, is_cut=True)
+    assert row("GPT-2 S4 TTFT p99, ms", run)["result"].startswith(said)
+
+
+def test_a_cut_peer_has_no_part_in_a_goal_without_ratio():
+    runs = [
+        line("roseinfer", "s4", ttft_p99_ms=200),
+        line("x", "s4", ttft_p99_ms=900, is_cut=True, is_disturbed=True),
+    ]
+    assert row("GPT-2 S4 TTFT p99, ms", *runs)["result"] == "met"
+
+
+def test_disturbed_runs_are_named():
+    runs = [line("roseinfer", "s3", tok_s=300), line("x", "s3", tok_s=200, is_disturbed=True)]
+    assert row("GPT-2 S3 tok/s", *runs)["result"] == "met (x disturbed)"
 
 
 def test_a_cut_peer_is_named():

@@ -121,7 +121,7 @@ def test_one_stream_pauses_between_requests_and_its_clock_stands():
     pauses = []
 
     async def pause():
-        end = time.perf_counter() + 0.05
+        end = time.perf_counter() + 0.4
         while time.perf_counter() < end:
             pass
         await asyncio.sleep(0)  # a timer would end the run here
@@ -129,12 +129,12 @@ def test_one_stream_pauses_between_requests_and_its_clock_stands():
 
     scenario = scenarios(1024)["s1"]
     client = Answering()
-    found = asyncio.run(run_scenario(client, scenario, seed="0", limit=0.12, pause=pause))
+    found = asyncio.run(run_scenario(client, scenario, seed="0", limit=1, pause=pause))
     assert (found["num_ended"], len(pauses), client.most) == (4, 3, 1)
     assert not found["is_cut"]  # three pauses are longer than the limit
-    assert found["paused_s"] >= 0.15
+    assert found["paused_s"] >= 1.2
     assert len(found["tpot_each_ms"]) == 4
-    assert found["wall_s"] < 0.12
+    assert found["wall_s"] < 1
     assert found["tok_s"] == found["num_tokens"] / found["wall_s"]
     asyncio.run(run_scenario(Answering(), scenarios(1024)["s3"], seed="0", limit=60, pause=pause))
     assert len(pauses) == 3  # other streams would go on

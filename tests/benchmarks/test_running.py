@@ -135,6 +135,11 @@ def test_the_probe_compiles_and_prints_two_rates():
     assert read > 0
     assert fma > 0
     assert subprocess.call([program, "0", "8", "1"]) == 2  # noqa: S603
+    rates = probe.probe(1)
+    assert rates.products.keys() == {"float32", "bfloat16", "int8"}
+    assert min(rates.products.values()) > 0
+    other = replace(rates, products=dict.fromkeys(rates.products, 0.0))
+    assert probe.middle_of([rates, other, rates]) == rates
 
 
 def test_the_description_of_the_machine_is_json():

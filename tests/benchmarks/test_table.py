@@ -35,6 +35,9 @@ SESSION = {
 }
 
 
+PROBE = {"read_gbs": 30.0, "fma_gflops": 200.0}
+
+
 def line(contender, scenario, **values):
     return {
         "kind": "run",
@@ -49,7 +52,8 @@ def line(contender, scenario, **values):
         "is_cut": False,
         "num_errors": 0,
         "start_s": 4.0,
-        "probe": {"read_gbs": 30.0, "fma_gflops": 200.0},
+        "probe": PROBE,
+        "probes": [PROBE],
         "floors": {},
     } | values
 
@@ -124,6 +128,18 @@ def test_a_share_has_the_range_of_the_probes_beside_the_run():
     assert "read bandwidth 30 (25 to 40) GB/s" in tables([SESSION, steady, unsteady])
 
 
+def test_memory_that_does_not_matter_makes_no_share_unsteady():
+    run = line(
+        "x",
+        "s2",
+        tok_s=80,
+        floors={"tok_s": 100},
+        floors_by_probe=[{"tok_s": 100}, {"tok_s": 100}],
+        probes=[PROBE, PROBE | {"read_gbs": 60}],
+    )
+    assert column(figures_table(Results([run])), "x")["S2 tok/s"] == "80.0 (80%)"
+
+
 def test_one_stream_counts_where_the_probes_around_a_request_agree():
     floors = [8, 8.2, 4.1, 4, 8]
     run = line(
@@ -137,6 +153,8 @@ def test_one_stream_counts_where_the_probes_around_a_request_agree():
     )
     # 8.1 of 9 and 4.05 of 5; the memory changed in the second and in the last request
     assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "9.00 (86%, 81-90)"
+    one_of_three = run | {"tpot_each_ms": [9, 8, 5], "floors_by_probe": run["floors_by_probe"][1:]}
+    assert column(figures_table(Results([one_of_three])), "x")["S1 TPOT"] == "9.00 (89%!, 44-91)"
     run["floors_by_probe"] = run["floors_by_probe"][:4]  # there is none after a cut run
     assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "9.00 (89%!, 44-91)"
 
@@ -146,6 +164,31 @@ def test_a_ratio_above_one_is_better_for_rates_times_and_memory():
     assert found["S2 tok/s"] == ["2.00x"]
     assert found["S1 TPOT"] == ["1.50x"]
     assert found["S2 resident MB"] == ["3.00x"]
+
+
+def test_a_ratio_of_turns_with_other_memory_is_marked():
+    def ours_beside(read, **values):
+        peer = line("x", "s2", tok_s=400, probe=PROBE | {"read_gbs": read}, **values)
+        return rows(ratios_table(Results([*LINES, peer]), "roseinfer", ["x"]))["S2 tok/s"]
+
+    assert ours_beside(27.5) == ["2.00x"]
+    assert ours_beside(27) == ["≈2.00x"]
+    assert ours_beside(34) == ["≈2.00x"]
+    assert ours_beside(34, is_cut=True) == ["~≈2.00x"]
+    many = [
+        line("roseinfer", "streams-8", tok_s=90),
+        line("x", "streams-8", tok_s=60, probe=PROBE | {"read_gbs": 40}),
+    ]
+    found = rows(streams_table(Results(many)))
+    assert found["roseinfer against the best"] == ["≈1.50x (x)"]
+
+
+def test_rates_of_products_in_registers_are_those_of_the_probes_that_have_them():
+    newer = [PROBE | {"products": {"bfloat16": rate, "int8": 2 * rate}} for rate in (470, 460, 465)]
+    runs = [line("x", "s2", tok_s=1), line("x", "s2", tok_s=1, probes=newer)]
+    shown = "; products in registers: bfloat16 465 (460 to 470), int8 930 (920 to 940) GFLOP/s; "
+    assert shown in tables([SESSION, *runs])
+    assert "registers" not in tables([SESSION, runs[0]])
 
 
 def test_a_peer_without_tokens_has_no_ratio():
