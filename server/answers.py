@@ -137,7 +137,8 @@ class StreamAnswer(OwningAnswer):
         self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False
         self._is_cut = False
-        self._num_writes = 0
+        self._num_writes = self._num_writes_seen = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._writer: BodyWriter | None = None
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
@@ -241,22 +242,22 @@ class StreamAnswer(OwningAnswer):
         if not self._keep_alive_interval:
             yield
             return
-        loop, interval = asyncio.get_running_loop(), self._keep_alive_interval
-        timer: asyncio.TimerHandle
-        num_seen = 0
-
-        def look() -> None:
-            nonlocal timer, num_seen
-            if num_seen == self._num_writes:
-                self._stream.nudge()  # only the sending task may send
-            num_seen = self._num_writes
-            timer = loop.call_later(interval, look)
-
-        timer = loop.call_later(interval, look)
+        self._look_later()
         try:
             yield
         finally:
-            timer.cancel()
+            assert self._timer is not None
+            self._timer.cancel()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._keep_alive_interval, self._look)
+
+    def _look(self) -> None:
+        if self._num_writes_seen == self._num_writes:
+            self._stream.nudge()  # only the sending task may send
+        self._num_writes_seen = self._num_writes
+        self._look_later()
 
 
 async def _in_thread(render: Callable[[list[T]], bytes], outputs: list[T]) -> bytes:

@@ -32,6 +32,10 @@ class ChoiceEnd(NamedTuple):
     work: Work | None = None
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class ResponseStream:
     """Receives the outputs of all choices of a response. One reader; event loop only.
 
@@ -43,7 +47,7 @@ class ResponseStream:
         requests: Sequence[EngineRequest],
         *,
         on_close: Callable[[ResponseStream], None],
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = _nothing,
         is_engine_ready: Callable[[], bool],
         work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
@@ -108,11 +112,13 @@ class ResponseStream:
         self.close()
 
     def close(self) -> None:
-        """Abort the unfinished requests. Idempotent."""
+        """Abort the unfinished requests, and drop what refers back to their owners. Idempotent."""
         for index, end in enumerate(self._ends):
             if end is None:  # before the engine forgets it
                 self._ends[index] = ChoiceEnd(work=self._live_work(index))
-        self._on_close(self)
+        self._on_close(self)  # nothing is pushed from now on
+        self._relay, self._on_end = None, _nothing
+        self.cause = None  # once raised, it has its frames
         self._send.close()
         self._receive.close()
 

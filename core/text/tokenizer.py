@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import InvalidRequest, first_line
-from core.text.bytes_per_token import max_bytes_per_token
+from core.text.bytes_per_token import max_bytes_per_token, takes_blanks
 from core.text.chat_templates import TEMPLATE_NAMES, TURN_ENDS
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.pairs import FirstOfPairs, joins_encodings
@@ -98,7 +98,12 @@ class Tokenizer:
     @cached_property
     def max_bytes_per_token(self) -> int | None:
         """The most bytes of a text that become one token; None if there is no bound."""
-        return max_bytes_per_token(self._backend, self.vocabulary)
+        return max_bytes_per_token(self._backend)
+
+    @cached_property
+    def takes_blanks(self) -> bool:
+        """Whether a token takes all blanks beside it, however many."""
+        return takes_blanks(self._backend)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Turn text into ids; the text of a special token becomes that token.

@@ -49,15 +49,10 @@ class Vocabulary:
         """The tokenizer's own ``decode``, with special tokens."""
         self.token_bytes: Callable[[int], bytes] = _Table(token_bytes).__getitem__
         """The bytes of one token; empty for an id without a token, such as a padding row."""
-        self._compute = token_bytes
         self._size = size
 
     def __len__(self) -> int:
         return self._size
-
-    def longest(self) -> int:
-        """The most bytes of a token. Computes all tokens, and keeps none of them."""
-        return max((len(self._compute(token_id)) for token_id in range(self._size)), default=0)
 
     @classmethod
     def of(cls, tokenizer: Any, *, size: int | None = None) -> Vocabulary:
@@ -164,7 +159,7 @@ def _rule_of(decoder: dict[str, Any]) -> _Rule | None:
 def _reader(token_of: Callable[[int], str | None], rule: _Rule) -> Callable[[int], bytes]:
     """Make the function from an id to its bytes."""
     if rule.is_byte_level:
-        alphabet = _byte_alphabet()
+        alphabet = byte_alphabet()
 
         def read_byte_level(token_id: int) -> bytes:
             token = token_of(token_id) or ""
@@ -187,7 +182,7 @@ def _reader(token_of: Callable[[int], str | None], rule: _Rule) -> Callable[[int
     return read_text
 
 
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """Return GPT-2's byte alphabet: printable Latin-1 is itself, the rest starts at U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}

@@ -53,7 +53,7 @@ def size_check(request: SamplingFields, model: ServedModel, *, param: str) -> Ch
 
     It raises ContextLengthExceeded for a text that has too many bytes or whose beginning has too
     many tokens, and is a checkpoint. A text whose prompt is to be cut to the context is cut to so
-    many characters that the rest has enough tokens.
+    many characters that they have enough tokens.
     """
     most, tokenizer = model.info.max_model_len, model.tokenizer
     if request.truncate_prompt_tokens is not None:
@@ -90,11 +90,14 @@ def _long_part(
 ) -> tuple[int, int] | None:
     """The characters and tokens of a beginning, or an end, with many more tokens than fit.
 
-    None if there is none that is much shorter than the text.
+    None if there is none that is much shorter than the text. Blanks where the text goes on are
+    not counted if a token that follows may take them all.
     """
     size = CHARACTERS_PER_TOKEN * most
     while size < len(text):
         part = text[:size] if keeps_start else text[-size:]
+        if tokenizer.takes_blanks:
+            part = part.rstrip() if keeps_start else part.lstrip()
         count = len(tokenizer.encode(part, add_special_tokens=False))
         checkpoint()
         if count > SURPLUS * most:
@@ -104,15 +107,11 @@ def _long_part(
 
 
 def _cut(text: str, tokenizer: Tokenizer, most: int, *, keeps_start: bool) -> slice:
-    """The part with twice as many characters as the longest tokens of the context have bytes.
+    """The beginning, or the end, of a long text that has many more tokens than fit.
 
-    If no token is the longest, the part is found by tokenizing.
+    It is found by tokenizing: the bound on the bytes of a token is far above what tokens have.
     """
     checkpoint()
-    longest = tokenizer.max_bytes_per_token
-    if longest is not None:
-        size = SURPLUS * most * longest
-    else:
-        found = _long_part(text, tokenizer, most, keeps_start=keeps_start)
-        size = len(text) if found is None else found[0]
-    return slice(0, size) if keeps_start else slice(max(len(text) - size, 0), len(text))
+    found = _long_part(text, tokenizer, most, keeps_start=keeps_start)
+    size = len(text) if found is None else found[0]
+    return slice(0, size) if keeps_start else slice(len(text) - size, len(text))

@@ -1,19 +1,39 @@
-"""A refused request is freed when it ends: a storm of them leaves nothing to the collector."""
+"""A request is freed when it ends: many of them leave nothing to the collector."""
 
 import contextlib
 import gc
 import weakref
+from collections import Counter
 
+import msgspec
 import pytest
 
+from core.contract.errors import DeadlineExceeded
+from server.admission.ticket import Ticket
+from server.answers import StreamAnswer, WholeAnswer
 from server.connections.answering import extensions_of
 from server.errors import APIError
 from server.request_id import with_request_id
+from server.response_stream import ResponseStream
 from server.tenants.keys import Keys
 from server.tenants.middleware import with_tenant
-from tests.support.asgi import ask
+from tests.support.asgi import Exchange
+from tests.support.engines import GatedEngine, settle
 
 pytestmark = pytest.mark.anyio
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+KINDS = {APIError, DeadlineExceeded, ResponseStream, StreamAnswer, Ticket, WholeAnswer}
+
+
+class Ending(Exchange):
+    """A client that has left after the last byte, as uvicorn says of every one."""
+
+    async def send(self, message):
+        await super().send(message)
+        if self.has_ended:
+            self.disconnect()
 
 
 @contextlib.contextmanager
@@ -26,12 +46,62 @@ def without_collections():
         gc.enable()
 
 
+@contextlib.contextmanager
+def frees_all():
+    """Check that what is made of a request is freed without a collection."""
+    with without_collections():
+        before = alive()
+        yield
+        assert alive() <= before
+
+
+def alive():
+    """How many objects of requests there are.
+
+    ``isinstance`` would ask the objects for their class, which dead proxies answer with an error.
+    """
+    return Counter(type(found) for found in gc.get_objects() if type(found) in KINDS)
+
+
+def test_dead_proxies_are_passed_over():
+    proxy = weakref.proxy(Cycle({}))
+    assert type(proxy) in map(type, gc.get_objects())
+    error = APIError(400, "")
+    assert alive()[type(error)]
+
+
 async def test_the_error_of_a_refused_request_is_freed(start_app):
     app = await start_app()
-    with without_collections():
-        response = await ask(app, "POST", "/v1/chat/completions", {"messages": 5})
-        assert response.status == 400
-        assert [error for error in gc.get_objects() if isinstance(error, APIError)] == []
+    with frees_all():
+        assert await status_of(app, messages=5) == 400
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_answer_is_freed(start_app, is_streamed):
+    app = await start_app()
+    with frees_all():
+        assert await status_of(app, is_streamed=is_streamed) == 200
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_answer_whose_time_is_over_is_freed(start_app, is_streamed):
+    app = await start_app(GatedEngine())
+    with frees_all():
+        assert await status_of(app, is_streamed=is_streamed, seconds="0.01") == 504
+
+
+async def status_of(app, *, messages=MESSAGES, is_streamed=False, seconds="100"):
+    """Ask for an answer, to which outputs may be written directly."""
+    body = {"messages": messages, "stream": is_streamed}
+    headers = {"content-type": "application/json", "x-request-timeout": seconds}
+    chunks = [msgspec.json.encode(body)]
+    exchange = Ending("POST", "/v1/chat/completions", chunks=chunks, headers=headers)
+    exchange.give_writer()
+    await exchange.run(app)
+    assert exchange.failure is None
+    assert exchange.has_ended
+    await settle()
+    return exchange.status
 
 
 class Cycle:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from pathlib import Path
+import random
 
 from core.contract.config import GrammarLimits
 from core.grammar.compiler import GrammarCompiler
@@ -15,7 +13,8 @@ END_ID = 256
 
 NUM_PIECES = 32_768
 
-_ROOT = Path(__file__).parents[2]
+_SYLLABLES = [f"{first}{second}" for first in "bcdfghklmnprstvw" for second in "aeiou"]
+_MARKS = "(){}[]<>=+-*/\"':;,._ \n"
 
 
 def byte_compiler(**limits) -> GrammarCompiler:
@@ -25,16 +24,29 @@ def byte_compiler(**limits) -> GrammarCompiler:
 
 def piece_compiler(**limits) -> GrammarCompiler:
     """The same with ``NUM_PIECES`` tokens more, which begin words, as those of BPE do."""
-    text = b"".join(path.read_bytes() for path in sorted(_ROOT.glob("docs/*.md")))
-    text += b"".join(path.read_bytes() for path in sorted(_ROOT.glob("core/**/*.py")))
-    words = Counter(re.findall(rb"[A-Za-z]+|\d{1,3}|[^\w\s]+|\s+", text))
-    pieces: Counter[bytes] = Counter()
-    for word, count in words.items():
-        for piece in (word, b" " + word):
-            pieces.update({piece[:end]: count for end in range(2, len(piece) + 1)})
-    common = [piece for piece, _ in pieces.most_common(NUM_PIECES)]
-    assert len(common) == NUM_PIECES
-    return _compiler(common, limits)
+    return _compiler(_pieces(), limits)
+
+
+def _pieces() -> list[bytes]:
+    """Beginnings of words, numbers and marks, with and without a blank. Always the same ones."""
+    draw = random.Random(0)
+    pieces: dict[bytes, None] = {}
+    while len(pieces) < NUM_PIECES:
+        word = _word(draw)
+        for piece in (word, f" {word}"):
+            pieces |= {piece[:end].encode(): None for end in range(2, len(piece) + 1)}
+    return list(pieces)[:NUM_PIECES]
+
+
+def _word(draw: random.Random) -> str:
+    match draw.randrange(10):
+        case 0:
+            return str(draw.randrange(1000))
+        case 1:
+            return "".join(draw.choices(_MARKS, k=draw.randint(1, 4)))
+        case kind:
+            word = "".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4)))
+            return word.title() if kind == 2 else word
 
 
 def _compiler(pieces: list[bytes], limits: dict[str, float]) -> GrammarCompiler:

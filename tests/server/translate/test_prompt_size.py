@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from copy import deepcopy
 
 import msgspec
 import pytest
+from tokenizers import AddedToken
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest, RequestCancelled
 from core.text.tokenizer import Tokenizer
@@ -17,7 +19,7 @@ from server.settings import Settings
 from server.translate.chat import translate_chat
 from server.translate.completions import translate_completion
 from tests.support.engines import loaded
-from tests.support.tokenizers import word_piece
+from tests.support.tokenizers import byte_level, word_piece
 
 CONTEXT = 512
 DIGITS = "".join(f"{i:05}" for i in range(10_000))
@@ -78,6 +80,8 @@ def test_the_vocabulary_is_not_read_for_a_text_of_ordinary_length():
     """Reading it takes as long as several steps, and the first long prompt would wait for it."""
     model = ServedModel.of(Settings(), loaded(object()))
     assert complete(model, DIGITS[: CONTEXT - 1])
+    assert complete(model, DIGITS[: CONTEXT - 1], truncate_prompt_tokens=5)
+    assert complete(model, DIGITS, truncate_prompt_tokens=5)
     assert "max_bytes_per_token" not in vars(model.tokenizer)
 
 
@@ -138,8 +142,7 @@ def test_a_client_that_has_left_ends_the_work_between_prompts_with_a_suffix(mode
 def test_a_prompt_that_is_to_be_cut_is_cut_before_it_is_tokenized(model, encoded, ask, side):
     options = {"truncate_prompt_tokens": 5, "truncation_side": side}
     found = ask(model, DIGITS, **options)
-    most = 2 * CONTEXT * model.tokenizer.max_bytes_per_token
-    assert max(map(len, encoded)) <= most < len(DIGITS)
+    assert max(map(len, encoded)) == 8 * CONTEXT < len(DIGITS)
     short = DIGITS[:1000] if side == "right" else DIGITS[-1000:]
     assert found == ask(model, short, **options)
 
@@ -159,6 +162,24 @@ def test_a_prompt_is_cut_before_it_is_tokenized_without_a_longest_token(model, e
             slice(5) if side == "right" else slice(-5, None)
         ]
     )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_blanks_that_a_token_takes_are_no_tokens(model, side):
+    """Many blanks are many tokens, until the token beside them is seen."""
+    tokenizer = deepcopy(byte_level())
+    strips = {"lstrip": True} if side == "right" else {"rstrip": True}
+    tokenizer.add_tokens([AddedToken("<mask>", normalized=False, **strips)])
+    info = msgspec.structs.replace(model.info, num_token_ids=len(tokenizer))
+    taking = dataclasses.replace(model, tokenizer=Tokenizer(tokenizer), info=info)
+    blanks = " " * 16 * CONTEXT
+    assert len(taking.tokenizer.encode(blanks, add_special_tokens=False)) > 2 * CONTEXT
+    [mask] = taking.tokenizer.ids_of("<mask>")
+    if side == "right":
+        assert complete(taking, blanks + "<mask>") == [mask]
+    text, options = "a", {"truncate_prompt_tokens": 5, "truncation_side": side}
+    whole = blanks + "<mask>" + text if side == "right" else text + "<mask>" + blanks
+    assert mask in complete(taking, whole, **options)
 
 
 def test_blanks_are_no_tokens(model, encoded):
