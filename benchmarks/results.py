@@ -332,7 +332,9 @@ def share_of(run: Line, figure: Figure) -> Share:
     times = run.get("tpot_each_ms", []) if key == "tpot_p50_ms" else []
     if len(times) == len(floors) - 1:
         pairs = zip(times, floors, floors[1:], strict=False)
-        beside = [(a + b) / 2 / time for time, a, b in pairs if max(a, b) <= STEADY * min(a, b)]
+        beside = [
+            (a + b) / 2 / time for time, a, b in pairs if time and max(a, b) <= STEADY * min(a, b)
+        ]
         if beside and 2 * len(beside) >= len(times):
             value = statistics.median(beside)
             return Share(

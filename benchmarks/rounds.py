@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -197,7 +196,7 @@ def _printed(line: dict[str, Any]) -> str:
     reads = [probe["read_gbs"] for probe in line["probes"]]
     shown = []
     for figure in PRINTED.get(line["scenario"].partition("-")[0], ("tok_s",)):
-        value, floor = line.get(figure, math.nan), line["floors"].get(figure)
+        value, floor = line.get(figure, float("nan")), line["floors"].get(figure)
         limit = f" (floor {floor:.4g})" if floor else ""
         shown.append(f"{figure} {value:.4g}{limit}")
     return (

@@ -7,6 +7,7 @@ with its ``seed``, so that everything between the socket and the runner is the r
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -23,6 +24,7 @@ from compat_tests.support.faults import (
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.model.forward import Logits
+from core.model_input import ModelInput
 from core.pipeline import InFlight, Runner
 from core.scheduler import SchedulerOutput
 
@@ -61,8 +63,9 @@ class FaultyRunner:
                     self._rows_without_numbers.append(row)
         return self._runner.launch(scheduler_output)
 
-    def forward(self, batch: object) -> Logits:
-        logits: torch.Tensor = self._forward(batch).values.clone()
+    def forward(self, batch: ModelInput) -> Logits:
+        wanting = replace(batch, wants_best=False, layout=None)  # best tokens alone have no logits
+        logits: torch.Tensor = self._forward(wanting).values.clone()
         logits[:, NEVER_ID] = -torch.inf
         for row in self._rows_without_numbers:
             logits[row] = torch.nan
