@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from core.contract.errors import ModelLoadError
+from core.gguf.splits import Splits, joined
 
 _MAX_LENGTH = 256
 """Characters of a token; SentencePiece trains with 16."""
@@ -61,13 +62,29 @@ def _pair(merge: str) -> tuple[str, str]:
     return merge[:at], merge[at + 1 :]
 
 
-def merges_of(tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray) -> Merges:
-    """All pairs of tokens that are together a token, the lowest ``ranks`` first.
+def merges_of(
+    tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray, units: Sequence[int] = ()
+) -> Merges:
+    """The pairs of tokens that are together a token, the lowest ``ranks`` first.
 
     ``ranks`` belong to the joint tokens. Among equal ones the pair with the longer left part is
-    first, as in transformers' conversion. Raises ModelLoadError for a token that is too long, and
-    for more pairs than a vocabulary of this size has.
+    first, as in transformers' conversion. Pairs that ``joined`` finds needless are left out;
+    ``units`` are the tokens of several characters that a text can begin with. Raises ModelLoadError
+    for a token that is too long, and for more pairs than a vocabulary of this size has.
     """
+    ranks = np.asarray(ranks)
+    splits = joined(_splits(tokens, ids), _sizes(tokens), ranks, units)
+    order = np.lexsort((-splits.lengths, ranks[splits.owners]))
+    columns = (side[order].data for side in (splits.lefts, splits.rights))  # as Python's numbers
+    return Merges(lambda left, right: (tokens[left], tokens[right]), *columns)
+
+
+def _sizes(tokens: Sequence[str]) -> np.ndarray:
+    return np.fromiter(map(len, tokens), np.int16, len(tokens))
+
+
+def _splits(tokens: Sequence[str], ids: Mapping[str, int]) -> Splits:
+    """All pairs of tokens that are together a token."""
     most = _MAX_PAIRS * len(tokens) + _MIN_PAIRS
     found = array("i")  # of each pair: the joint token, the length of the left one, both
     id_of = ids.get
@@ -83,7 +100,4 @@ def merges_of(tokens: Sequence[str], ids: Mapping[str, int], ranks: np.ndarray) 
                 found.extend((index, at, left, right))
         if len(found) > 4 * most:
             raise ModelLoadError(f"its vocabulary has more than {most} pairs that are a token")
-    owners, lengths, left_ids, right_ids = np.array(found, np.int32).reshape(-1, 4).T
-    order = np.lexsort((-lengths, np.asarray(ranks)[owners]))
-    columns = (side[order].data for side in (left_ids, right_ids))  # read as Python's numbers
-    return Merges(lambda left, right: (tokens[left], tokens[right]), *columns)
+    return Splits(*np.array(found, np.int32).reshape(-1, 4).T)

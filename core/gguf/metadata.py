@@ -24,7 +24,7 @@ class Metadata:
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = values
-        self._read: set[str] = set()
+        self._unread = set(values)
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -92,9 +92,8 @@ class Metadata:
         """Refuse keys that begin with ``prefix``, are not ``harmless``, and were never read."""
         unread = sorted(
             key
-            for key in self._values
-            if key.startswith(prefix) and key not in self._read
-            if key.removeprefix(prefix) not in harmless
+            for key in self._unread
+            if key.startswith(prefix) and key.removeprefix(prefix) not in harmless
         )
         if unread:
             raise ModelLoadError(
@@ -103,7 +102,7 @@ class Metadata:
             )
 
     def _get(self, key: str, default: Value | None) -> Value:
-        self._read.add(key)
+        self._unread.discard(key)
         value = self._values.get(key, default)
         if value is None:
             raise ModelLoadError(f"its metadata lacks {key}")

@@ -166,7 +166,7 @@ def _sentencepiece(
     if is_gemma:
         # runs of spaces are written as such, and scores do not follow the order of merges
         tokens = [_SPACE * len(t) if " " in t and not t.strip() else t for t in tokens]
-        ids = {token: i for i, token in enumerate(tokens)}
+        ids = dict(zip(tokens, vocabulary.ids.values(), strict=True))  # which makes no numbers
         ranks = np.arange(len(tokens))
     else:
         ranks = -metadata.numbers(f"{_KEY}scores")
@@ -175,7 +175,7 @@ def _sentencepiece(
     backend = Tokenizer(
         models.BPE(
             vocab=ids,
-            merges=merges_of(tokens, ids, ranks),
+            merges=merges_of(tokens, ids, ranks, _units(ids, unknown)),
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=True,
@@ -196,6 +196,12 @@ def _sentencepiece(
         ]
     )
     return backend, True
+
+
+def _units(ids: dict[str, int], unknown: str | None) -> list[int]:
+    """The tokens that stand for characters outside the vocabulary."""
+    names = [*(f"<0x{byte:02X}>" for byte in range(256)), unknown or ""]
+    return [ids[name] for name in names if name in ids]
 
 
 def _unigram(
