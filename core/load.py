@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core import memory_ahead
+from core import heap_end, memory_ahead
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.gguf.file import opened_once
@@ -22,3 +22,4 @@ def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | Load
             return load_pooler(recipe, model_config, config)
     finally:
         memory_ahead.end()
+        heap_end.return_end()

@@ -68,6 +68,7 @@ CORE_LAYERS = (
         "core.contract.config",
         "core.huge_pages",
         "core.memory_ahead",
+        "core.heap_end",
         "core.pieces",
         "core.layer_spec",
         "core.builtin_model",
