@@ -78,7 +78,7 @@ def _release(scope: Scope, trace: Trace) -> None:
     Tracebacks of errors have frames that have the scope and the body. A body writer has the cycle.
     Under a storm of refused requests, full collections of such circles took 20 ms each.
     """
-    trace.error = None
+    trace.error = trace.stream = None  # a handler of logs may keep the trace
     for key in (CUT_KEY, ERROR_KEY):
         scope["state"].pop(key, None)
     scope.pop("extensions", None)  # type: ignore[misc]
