@@ -243,9 +243,10 @@ def goals(lines: Sequence[Line]) -> str:
 
 
 def place_of(goal: Goal, found: dict[tuple[str, float], Results]) -> Place | None:
-    """What counts for a goal: its own scenario before the one ``instead``, the largest scale first.
+    """Return the runs that count for a goal, None if there are none.
 
-    Runs that were cut count only if all were.
+    Its own scenario comes before the one ``instead``, a larger scale before a smaller one, and a
+    run that was not cut before one that was.
     """
     places = [
         Place(results=results, scale=scale, us=goal.us, figure=figure, cell=cell)
@@ -304,7 +305,7 @@ def verdict(goal: Goal, place: Place, others: Sequence[Other]) -> str:
 
 
 def _notes(goal: Goal, place: Place, others: Sequence[Other]) -> Iterator[str]:
-    """What makes the figures of a goal uncertain. Others count only if it compares them."""
+    """What makes the figures of a goal uncertain; of peers, only if the goal compares with them."""
     ratios = [bar for bar in goal.bars if isinstance(bar, Times)]
     compared = others if ratios else []
     cells = {place.us: place.cell} | {other.name: other.cell for other in compared}

@@ -20,13 +20,15 @@ _MODELS = {"BPE", "Unigram"}
 _WORD_MARKS = ("continuing_subword_prefix", "end_of_word_suffix")
 """Options of models whose characters have other tokens within a word, or at its end."""
 
-
 _UTF8 = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 0x100)}
 """The bytes that a text may have."""
 
 
 def takes_blanks(backend: Any) -> bool:
-    """Whether a token takes all blanks beside it, however many. ``backend`` is as below."""
+    """Whether an added token takes all blanks beside it (lstrip, rstrip).
+
+    ``backend`` is a ``tokenizers.Tokenizer``, or None.
+    """
     return backend is not None and any(token.lstrip or token.rstrip for token in _added(backend))
 
 

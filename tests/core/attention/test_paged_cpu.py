@@ -1,7 +1,5 @@
 """Compiled attention equals the oracle: shared prefixes, split contexts, all group sizes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +15,7 @@ from core.layer_spec import LayerSpec
 from core.model_input import ModelInput
 from tests.support.builds import BUILDS, build
 from tests.support.sdpa_attention import SDPABackend
+from tests.support.threads import num_threads
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
 
@@ -72,17 +71,6 @@ def compare(
 
 CPU = torch.device("cpu")
 GROUPED = LayerSpec(6, 2, 16, 16, 0.25, None)
-
-
-@contextmanager
-def num_threads(count: int) -> Iterator[None]:
-    """Compute with so many of torch's threads, which are the kernels' too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def with_all(layer: LayerSpec) -> LayerSpec:

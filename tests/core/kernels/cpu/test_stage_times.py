@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from core.model_input import ModelInput
 from tests.support.checkpoints import tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, mixture
+from tests.support.threads import num_threads
 from tests.support.tiny_engine import build_engine, request, run
 
 pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
@@ -44,16 +43,6 @@ OF_ALL_MODELS = {
 }
 OF_MIXTURES = {"rounding", "router", "shared expert", "sum of experts"}
 PRODUCTS = ("queries, keys and values", "output projection", "gate, up, activation", "down")
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Clocked:
@@ -122,7 +111,7 @@ class Clocked:
 @each("count", [1, 2])
 def test_every_stage_of_a_model_is_named(family: str, count: int) -> None:
     """Steps of a prompt, of a prompt beside a stream, and of streams."""
-    with threads(count):
+    with num_threads(count):
         clocked = Clocked(family, is_measured=True)
         clocked.run(90, 60)
     assert clocked.sizes[0][0] == 90
@@ -132,7 +121,7 @@ def test_every_stage_of_a_model_is_named(family: str, count: int) -> None:
 
 @each("count", [1, 2])
 def test_the_stages_of_each_thread_add_up_to_the_calls(count: int) -> None:
-    with threads(count):
+    with num_threads(count):
         clocked = Clocked("qwen3", is_measured=True)
         clocked.run(90, 60)
     of_threads = clocked.stages.sums[1:].sum((1, 2)).tolist()
@@ -145,7 +134,7 @@ def test_the_stages_of_each_thread_add_up_to_the_calls(count: int) -> None:
 @each("family", ["gpt2", "qwen2_moe"])
 def test_steps_that_are_measured_have_the_same_bits(family: str) -> None:
     found = []
-    with threads(2):
+    with num_threads(2):
         for is_measured in (False, True):
             clocked = Clocked(family, is_measured=is_measured)
             clocked.run(90, 60, 5)
