@@ -130,7 +130,7 @@ class Replica:
             seconds = self._times.of_step(num_streams, num_tokens, self._context, pairs)
             self.due = now + seconds
         elif num_streams:
-            self._steps_due = self._streams[0][0] - self.num_steps
+            self._steps_due = 1 if self._prefills else self._streams[0][0] - self.num_steps
             self.due = now + self._times.of_run(self._steps_due, num_streams, self._context)
         else:
             self.due = None
@@ -153,8 +153,10 @@ class Replica:
         if not prefills:
             return chunks
         size = self._machine.block_size
-        budget = self._budget(len(self._streams) + len(chunks), len(prefills))
-        budget = min(budget, sum(map(_num_pending, prefills)))
+        wanted = sum(map(_num_pending, prefills))
+        budget = min(self._budget(len(self._streams) + len(chunks), len(prefills), wanted), wanted)
+        if not budget:
+            return chunks
         oldest = prefills[0]
         reserved = min(-(-budget // 2), oldest.num_pending)
         for request in sorted(prefills, key=_num_pending):  # stable: equal ones by age
@@ -172,8 +174,11 @@ class Replica:
             budget -= end - request.num_computed
         return chunks
 
-    def _budget(self, num_streams: int, num_prefills: int) -> int:
-        """Tokens of so many prompts in the next step, beside sequences that compute one token."""
+    def _budget(self, num_streams: int, num_prefills: int, wanted: int) -> int:
+        """Tokens of so many prompts in the next step, beside sequences that compute one token.
+
+        The prompts have ``wanted`` tokens left.
+        """
         machine = self._machine
         budget = machine.max_num_batched_tokens - num_streams
         if not num_streams:
@@ -185,6 +190,9 @@ class Replica:
             if limit is not None:
                 if num_prefills > 1:
                     limit = whole_blocks(limit, machine.block_size)
+                num_pending = wanted if limit < budget else 0
+                if self._policy.must_measure(num_streams, num_pending / limit):
+                    return 0
                 budget = min(budget, limit)
         return budget
 

@@ -23,8 +23,9 @@ class Scheduler:
     - Decode: every running sequence with one pending token is in every step. If there is such a
       sequence, the step computes at most as many tokens of prompts as keep its expected duration
       below 0.9 of ``max_step_seconds`` (on a slow machine above it, see ``StepTime``), and at
-      most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. Otherwise
-      only ``max_num_batched_tokens`` limits the step.
+      most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. A few steps
+      leave waiting prompts out, to measure what the streams take alone. Otherwise only
+      ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
       to the others. Half of a tenant's share is reserved for its oldest unfinished prompt,
       so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
@@ -146,8 +147,9 @@ class Scheduler:
         if prefills:
             budget = self._max_num_batched_tokens - len(scheduled)
             if scheduled:
-                budget = min(budget, self._prefill_chunk(len(scheduled), len(prefills)))
-            scheduled += self._schedule_prefills(prefills, budget)
+                budget = self._budget_beside(len(scheduled), prefills, budget)
+            if budget:
+                scheduled += self._schedule_prefills(prefills, budget)
         if scheduled:
             self._steps.count(len(scheduled))
         return SchedulerOutput(scheduled)
@@ -179,16 +181,23 @@ class Scheduler:
         sequence.history.start(miss, self._steps)
         self._running.append(sequence)
 
-    def _prefill_chunk(self, num_decodes: int, num_prefills: int) -> int:
-        """Tokens of so many prompts in a step with ``num_decodes`` running streams."""
-        limit, size = None, self._kv.block_size
-        if self._step_time is not None:
-            limit = self._step_time.prompt_tokens(num_decodes, size)
+    def _budget_beside(self, num_decodes: int, prefills: list[Sequence], budget: int) -> int:
+        """Tokens, ``budget`` at most, of these prompts in a step with ``num_decodes`` streams.
+
+        None of them, if it has to be measured how long the streams take alone.
+        """
+        budget, size = min(budget, self._prefill_chunk_size), self._kv.block_size
+        if self._step_time is None:
+            return budget
+        limit = self._step_time.prompt_tokens(num_decodes, size)
         if limit is None:
-            return self._prefill_chunk_size
-        if num_prefills > 1:
+            return budget
+        if len(prefills) > 1:
             limit = whole_blocks(limit, size)
-        return min(self._prefill_chunk_size, limit)
+        num_pending = sum(map(_num_pending_tokens, prefills)) if limit < budget else 0
+        if self._step_time.must_measure(num_decodes, num_pending / limit):
+            return 0
+        return min(budget, limit)
 
     def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.

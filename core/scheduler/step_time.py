@@ -41,6 +41,17 @@ DECODES_PER_PROMPT_TOKEN = 4
 usually costs no more than a token of a stream, so this adds about a quarter at most; without it,
 short prompts behind many slow streams would wait for seconds."""
 
+MAX_STEPS_SINCE = 32
+"""Steps with prompts after which what the streams take alone is no longer known. To measure it
+costs a step without prompts, about one hundredth of the time of the others."""
+
+LEAST_STEPS = 8
+"""Steps with prompts that must be left, for the streams to be measured again: short prompts, which
+come one after the other, should not wait for it."""
+
+NUM_FIRST = 2
+"""Steps without prompts that are measured at first: a single one may have been interrupted."""
+
 
 @dataclass(slots=True)
 class _MeanStep:
@@ -49,18 +60,20 @@ class _MeanStep:
     max_growth: float
     num_tokens: float = 0.0
     seconds: float = 0.0
+    num_steps: int = 0
     was_late: bool = False  # the newest step took longer than expected
 
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        if not self.num_tokens:
+    def observe(self, num_tokens: int, seconds: float, weight: float = NEWEST_WEIGHT) -> None:
+        self.num_steps += 1
+        if self.num_steps == 1:
             self.num_tokens, self.seconds = num_tokens, seconds
             return
         expected = self.seconds * max(1.0, num_tokens / self.num_tokens)
         growth = self.max_growth if self.was_late else MAX_SURPRISE
         self.was_late = seconds > MAX_SURPRISE * expected
         seconds = min(seconds, growth * expected)
-        self.num_tokens += NEWEST_WEIGHT * (num_tokens - self.num_tokens)
-        self.seconds += NEWEST_WEIGHT * (seconds - self.seconds)
+        self.num_tokens += weight * (num_tokens - self.num_tokens)
+        self.seconds += weight * (seconds - self.seconds)
 
 
 def whole_blocks(num_tokens: int, block_size: int) -> int:
@@ -88,11 +101,31 @@ class StepTime:
         self._max_seconds = max_seconds
         self._decode = _MeanStep(MAX_GROWTH_OF_DECODES)
         self._prefill = _MeanStep(MAX_GROWTH)
+        self._num_since = 0  # steps with prompts since the last one without
 
     def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
         """Learn the duration of a step. Every sequence of it computed one token or more."""
-        step = self._decode if num_tokens == num_sequences else self._prefill
-        step.observe(num_tokens, seconds)
+        if num_tokens == num_sequences:
+            is_news = self._num_since > 0 or seconds < self._decode.seconds
+            self._decode.observe(num_tokens, seconds, 1.0 if is_news else NEWEST_WEIGHT)
+            self._num_since = 0
+        else:
+            self._prefill.observe(num_tokens, seconds)
+            self._num_since += 1
+
+    def must_measure(self, num_decodes: int, num_steps: float) -> bool:
+        """Whether the next step has to be one of the ``num_decodes`` streams alone.
+
+        Without it, steps with prompts may stay as short as they are: they get few tokens, of which
+        the line says that they take most of the time. ``num_steps``: so many steps of what
+        ``prompt_tokens`` allows are left of the prompts.
+        """
+        if not self._prefill.num_tokens:
+            return False
+        if self._decode.num_steps < NUM_FIRST:
+            return True
+        is_old = self._num_since >= MAX_STEPS_SINCE
+        return num_steps >= LEAST_STEPS and (is_old or num_decodes >= 2 * self._decode.num_tokens)
 
     def prompt_tokens(self, num_decodes: int, least: int) -> int | None:
         """Tokens of prompts in a step with ``num_decodes`` streams; None before the first step.

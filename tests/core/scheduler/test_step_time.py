@@ -159,7 +159,8 @@ def run(machine: Machine, length: int = 900, **limits: int) -> list[tuple[int, f
         seconds = machine(sum(plan.values()))
         steps.scheduler.observe(sum(plan.values()), len(plan), seconds)
         if long is not None:
-            found.append((plan["long"], seconds))
+            if "long" in plan:
+                found.append((plan["long"], seconds))
             if long.status is Status.FINISHED:
                 return found
         elif number == 2:
@@ -252,6 +253,68 @@ def test_a_step_without_prompts_is_not_needed_to_know_how_long_it_takes():
     for _ in range(10):
         step_time.observe(64 + LEAST, 65, 0.2)
     assert step_time.prompt_tokens(64, LEAST) > LEAST
+
+
+def test_streams_alone_are_measured_twice_before_a_second_step_with_prompts():
+    step_time = StepTime(0.05)
+    assert not step_time.must_measure(4, num_steps=8), "the first chunk is as short as can be"
+    step_time.observe(512, 2, 1.2)
+    for seconds in (0.4, 0.037):  # an interrupted one
+        assert step_time.must_measure(2, num_steps=7)
+        step_time.observe(2, 2, seconds)
+    assert not step_time.must_measure(2, num_steps=8)
+    assert step_time.prompt_tokens(2, LEAST) in range(31, 34), "111 ms are allowed"
+
+
+def measured(num_streams: int) -> StepTime:
+    """Steps of so many streams alone, and one with a prompt."""
+    step_time = StepTime(0.05)
+    for _ in range(2):
+        step_time.observe(num_streams, num_streams, 0.037)
+    step_time.observe(num_streams + 30, num_streams + 1, 0.1)
+    return step_time
+
+
+def test_streams_alone_are_measured_again_when_they_are_twice_as_many():
+    step_time = measured(1)
+    for num_streams in (2, 4, 8, 16):
+        assert not step_time.must_measure(num_streams - 1, num_steps=8)
+        assert step_time.must_measure(num_streams, num_steps=8)
+        step_time.observe(num_streams, num_streams, 0.037)
+        step_time.observe(num_streams + 30, num_streams + 1, 0.1)
+
+
+def test_streams_alone_are_measured_again_after_many_steps_with_prompts():
+    step_time, num_steps = measured(8), 1
+    while not step_time.must_measure(8, num_steps=8):
+        step_time.observe(38, 9, 0.1)
+        num_steps += 1
+    assert num_steps == 32
+    assert not step_time.must_measure(8, num_steps=7)
+
+
+def test_the_first_step_of_the_streams_alone_replaces_what_was_known_of_fewer():
+    """16 streams take 70 ms, one took 24. Steps with prompts may take 210 ms from now on."""
+    step_time = measured(1)
+    step_time.observe(46, 17, 0.13)
+    step_time.observe(16, 16, 0.07)
+    step_time.observe(46, 17, 0.13)
+    step_time.observe(46, 17, 0.13)
+    assert step_time.prompt_tokens(16, LEAST) in range(68, 73), "210 ms are allowed"
+
+
+def test_short_prompts_wait_for_no_measurement():
+    steps = streams_and()
+    steps.step()
+    for _ in range(2):
+        steps.scheduler.observe(4, 4, 0.018)
+    steps.scheduler.observe(64, 9, 0.05)
+    steps.add(range(10_000, 10_000 + 40), "short", max_tokens=1)
+    assert steps.step()["short"] == 40
+    steps.add(range(20_000, 20_000 + 1200), "long", max_tokens=1)
+    assert "long" not in steps.step()
+    steps.scheduler.observe(8, 8, 0.018)
+    assert "long" in steps.step()
 
 
 def test_beside_slow_streams_too_a_step_has_at_most_twice_the_tokens_of_the_measured_ones():
