@@ -11,14 +11,17 @@ from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.memory_ahead import HUGE_PAGE
 
-AHEAD_BYTES = 256 << 20
-"""Most memory that is touched ahead, in bytes, while the engine is idle."""
+IDLE_BYTES = 1 << 30
+"""Most memory that is touched ahead while the engine is idle, in bytes. So a burst of requests
+computes in memory that the system has already given."""
 
+AHEAD_BYTES = 256 << 20
 AHEAD_PAGES = 2
-"""Most huge pages of each tensor that are touched ahead, so that a small model stays small."""
+"""While the engine is idle, as much as the weights take is touched ahead, but at least so many
+bytes, or so many huge pages of each tensor if that is less: a small model stays small."""
 
 BUSY_PART = 1 / 2
-"""After a step, a page is touched if less than this part of them is left ahead."""
+"""After a step, a page is touched if less than this part of those bytes or pages is left ahead."""
 
 PART_BESIDE_PROMPTS = 1 / 8
 """The same after a step with prompts: the streams beside them have waited for long already."""
@@ -33,11 +36,16 @@ class TouchAhead:
     """
 
     def __init__(
-        self, storages: Sequence[KVStorage], kv: KVCacheManager, *, num_bytes: int | None = None
+        self,
+        storages: Sequence[KVStorage],
+        kv: KVCacheManager,
+        *,
+        num_bytes: int | None = None,
+        weight_nbytes: int = 0,
     ) -> None:
         """``storages`` are those of the manager's groups; ``num_bytes`` counts all of them.
 
-        Without it the constants above decide.
+        It is AHEAD_BYTES or AHEAD_PAGES if not given. ``weight_nbytes`` is what the weights take.
         """
         self._kv = kv
         self._groups = [_Pages(storage.tensors) for storage in storages]
@@ -46,11 +54,13 @@ class TouchAhead:
             num_bytes = min(AHEAD_BYTES, AHEAD_PAGES * HUGE_PAGE * num_tensors)
         block_nbytes = sum(group.block_nbytes for group in self._groups)
         self._num_blocks = num_bytes // max(block_nbytes, 1)
+        idle_bytes = max(num_bytes, min(IDLE_BYTES, weight_nbytes))
+        self._num_idle_blocks = idle_bytes // max(block_nbytes, 1)
 
     def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:
         """Touch a page, unless enough are. Returns whether there was one to touch."""
-        part = 1.0 if is_idle else PART_BESIDE_PROMPTS if had_prompts else BUSY_PART
-        num_blocks = int(part * self._num_blocks)
+        part = PART_BESIDE_PROMPTS if had_prompts else BUSY_PART
+        num_blocks = self._num_idle_blocks if is_idle else int(part * self._num_blocks)
         for group, num_used in zip(self._groups, self._kv.num_blocks_ever_used, strict=True):
             if group.touch(num_used, num_used + num_blocks):
                 return True
