@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-PIECE = 1 << 18
-"""Values of a weight that exist in float32 at a time: they stay in the second-level cache."""
+PIECE = 1 << 19
+"""Values of a weight that exist in float32 at a time: they stay in the caches of two cores."""
 
 
 def linear_in_pieces(

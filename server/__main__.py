@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from core.weights_ahead import touch_ahead
 from server import quantize
 from server.commands import (
     BenchSettings,
@@ -52,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
     set_up_server(settings)
-    import_ahead()
-    if load is None:
-        touch_ahead(settings.model)  # while torch and all others are imported
+    import_ahead(settings.model if load is None else None)
     from server import process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)

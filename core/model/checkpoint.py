@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.devices import pick_dtype
@@ -43,6 +44,7 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
             f"--quantization {config.quantization} is not supported with {source}, which is "
             f"already quantised with {method!r}"
         )
+    meta_kernels.restore()
     # on a CPU our fused modules pass float32 to the modules of the quantisation library
     is_wide = device.type == "cpu" and config.dtype == "auto"
     with _quantisation_errors(method):

@@ -20,6 +20,7 @@ from core.gguf.file import GgufFile
 from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
+from core.meta_kernels import restored_if_needed
 from core.model.devices import pick_dtype
 
 _GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
@@ -96,7 +97,7 @@ class _WithoutMemory(torch.overrides.TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _MAKERS:
             kwargs = kwargs | {"device": "meta"}
-        return func(*args, **kwargs)
+        return restored_if_needed(func, *args, **kwargs)
 
 
 def _check_vocabulary(file: GgufFile, num_rows: int) -> None:

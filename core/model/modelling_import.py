@@ -23,7 +23,9 @@ from typing import Any
 
 import torch  # noqa: F401 - stand-ins must not be there while torch itself is imported
 
+from core import meta_kernels
 from core.model.kept_listing import kept
+from core.quick_frames import quick_frames
 
 _UNUSED = (
     "is_scipy_available",
@@ -58,7 +60,7 @@ def import_modelling() -> None:
         with _listed_once():
             importlib.import_module("transformers.models")
     _put_stand_ins()
-    with _without_unused_packages():
+    with _without_unused_packages(), quick_frames():
         for name in _MODULES:
             importlib.import_module(name)
 
@@ -157,6 +159,8 @@ class _StandIn(ModuleType):
         self.__dict__.update(names)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__file__":  # asked of all modules by whoever looks for the module of a frame
+            raise AttributeError(name)
         if name == "__path__" and self.__name__ != _COMPILER:  # asked at every import
             raise AttributeError(name)
         return _original(self.__name__, name)
@@ -164,6 +168,7 @@ class _StandIn(ModuleType):
 
 def _original(module: str, name: str) -> Any:
     """What a module really has under this name; it takes the place of its stand-in."""
+    meta_kernels.restore()  # a compiler asks for the results of operations on "meta"
     if isinstance(sys.modules.get(module), _StandIn):
         del sys.modules[module]
     return getattr(importlib.import_module(module), name)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.nn import init
 
+from core.meta_kernels import restored_if_needed
+
 _OF_A_NUMBER = {
     *("div", "__truediv__", "__rdiv__", "__rtruediv__"),
     *("mul", "__mul__", "__rmul__", "pow", "__rpow__", "reciprocal"),
@@ -38,7 +40,7 @@ class QuickOnMeta(torch.overrides.TorchFunctionMode):
                 )
         elif not kwargs and getattr(func, "__name__", "") in _OF_A_NUMBER and _is_plain(args):
             return _like(args[0])
-        return func(*args, **kwargs)
+        return restored_if_needed(func, *args, **kwargs)
 
 
 def _is_plain(args: tuple[Any, ...]) -> bool:

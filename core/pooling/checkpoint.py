@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError, first_line
 from core.model.devices import pick_dtype
@@ -27,6 +28,7 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
     if model_config.quantization != "none":
         raise ModelLoadError(f"--quantization does not apply to --task {recipe.task}")
     trust = model_config.trust_remote_code
+    meta_kernels.restore()
     kind = AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
     try:
         hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)

@@ -90,13 +90,38 @@ import sys
 sys.modules["lzma"] = sys.modules["bz2"] = None
 from server import __main__, imports_ahead
 imports_ahead.import_ahead()
-print("litestar" in sys.modules)
+print("litestar" in sys.modules and "torch" in sys.modules)
 """
 
 
 def test_a_python_without_an_optional_module_will_do():
-    """Python is often built where the headers of lzma are missing; nothing here needs it.
-
-    The process ends while the library is linked, which must not crash it.
-    """
+    """Python is often built where the headers of lzma are missing; nothing here needs it."""
     assert output_of(WITHOUT_AN_OPTIONAL_MODULE) == "True\n"
+
+
+def test_a_process_that_ends_while_the_library_is_linked_does_not_crash():
+    assert output_of("from core import torch_ahead; torch_ahead.begin(); print(1)") == "1\n"
+
+
+NO_SEARCH_AND_NO_META_KERNELS = """
+import sys
+from server import __main__, imports_ahead
+imports_ahead.import_ahead()
+import server.process
+from core.model.modelling_import import import_modelling
+import_modelling()
+import inspect
+names = {"torch._decomp", "torch._dynamo.utils", "sympy", "pydantic"}
+print(sorted(names & set(sys.modules)), len(inspect.modulesbyfile))
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="torch is imported whole elsewhere"
+)
+def test_a_start_imports_no_meta_kernels_and_no_compiler_and_searches_no_module():
+    import torch  # noqa: PLC0415 - only to know whether it is built with CUDA
+
+    if torch.version.cuda:
+        pytest.skip("torch with CUDA is imported whole")
+    assert output_of(NO_SEARCH_AND_NO_META_KERNELS) == "[] 0\n"
