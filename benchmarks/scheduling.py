@@ -11,6 +11,7 @@ before.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 from collections import deque
 from collections.abc import Iterable
@@ -53,6 +54,7 @@ class Machine:
     max_step_seconds: float | None = None
     step_seconds: float = 0.0114
     token_seconds: float = 0.0014
+    keys_per_row: float = math.inf
 
     @property
     def limits(self) -> Limits:
@@ -63,6 +65,7 @@ class Machine:
             prefill_chunk_size=self.prefill_chunk_size,
             max_step_seconds=self.max_step_seconds,
             block_size=BLOCK_SIZE,
+            keys_per_row=self.keys_per_row,
         )
 
 
@@ -145,7 +148,8 @@ def _step(
     outcome.seconds = end
     if any(item.num_tokens == 1 for item in plan.scheduled):
         outcome.longest_gap = max(outcome.longest_gap, seconds)
-    scheduler.observe(plan.num_tokens, len(plan.scheduled), seconds)
+    num_pairs = sum(item.num_pairs for item in plan.scheduled if item.num_tokens > 1)
+    scheduler.observe(plan.num_tokens, len(plan.scheduled), seconds, num_pairs)
 
 
 def _sequence(index: int, request: Request) -> Sequence:

@@ -216,7 +216,11 @@ class Engine:
             output = failed_output(request_id, step.error, is_blameless=step.is_blameless)
             self._fail(self._generations[request_id], output)
         self.timer.lap("commit")
-        self._scheduler.observe(num_tokens, len(step.scheduled), self.timer.step_seconds)
+        num_pairs = 0.0
+        if self._had_prompts:
+            num_pairs = sum(item.num_pairs for item in step.scheduled if item.num_tokens > 1)
+        seconds = self.timer.step_seconds
+        self._scheduler.observe(num_tokens, len(step.scheduled), seconds, num_pairs)
 
     def _advance(self, step: CollectedStep) -> None:
         """Append what a step sampled, and gather the outputs."""

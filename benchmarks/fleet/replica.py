@@ -10,6 +10,7 @@ tenant.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from heapq import heappop, heappush
 
@@ -17,7 +18,11 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.prefix_cache import PrefixCache
 from benchmarks.fleet.request import Request
 from benchmarks.fleet.step_times import StepTimes, pairs_of
+from core.scheduler.prompt_rows import PromptRows
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
+
+_TOKENS = PromptRows()
+"""Every token counts the same: without streams no duration limits a step."""
 
 _MAX_OBSERVED = 8
 """Steps of a run that the chunk policy learns from: each halves the weight of those before."""
@@ -38,6 +43,8 @@ class Replica:
         self._times = times
         seconds = machine.max_step_ms
         self._policy = None if seconds is None else StepTime(AIM * seconds / 1e3)
+        keys_per_row = machine.keys_per_row if seconds is not None else None
+        self._rows = PromptRows(keys_per_row or math.inf)
         self._waiting: deque[Request] = deque()
         self._prefills: list[Request] = []  # in order of admission
         self._streams: list[tuple[int, int, Request]] = []  # heap: step of its end, tie, request
@@ -152,49 +159,54 @@ class Replica:
         prefills = [request for request in self._prefills if request.num_pending > 1]
         if not prefills:
             return chunks
-        size = self._machine.block_size
-        wanted = sum(map(_num_pending, prefills))
-        budget = min(self._budget(len(self._streams) + len(chunks), len(prefills), wanted), wanted)
+        num_streams, size = len(self._streams) + len(chunks), self._machine.block_size
+        rows = self._rows if num_streams else _TOKENS
+        budget = self._budget(num_streams, prefills, rows)
         if not budget:
             return chunks
         oldest = prefills[0]
-        reserved = min(-(-budget // 2), oldest.num_pending)
+        budget = min(budget, sum(_rows_of(request, rows) for request in prefills))
+        reserved = min(-(-budget // 2), _rows_of(oldest, rows))
         for request in sorted(prefills, key=_num_pending):  # stable: equal ones by age
             if request is oldest:
                 reserved = 0
-            elif budget - reserved < min(size, request.num_pending):
-                continue
+            else:
+                fitting = rows.fitting(request.num_computed, budget - reserved)
+                if fitting < min(size, request.num_pending):
+                    continue
             self.cache.reuse(request)  # also what earlier chunks of this step compute
-            num_tokens = min(budget - reserved, request.num_pending)
-            end = request.num_computed + num_tokens
+            start = request.num_computed
+            most = max(1, min(2, budget - reserved), rows.fitting(start, budget - reserved))
+            num_tokens = min(most, request.num_pending)
+            end = start + num_tokens
             if len(prefills) > 1 and size <= num_tokens < request.num_pending:
                 end -= end % size
             self.cache.computed(request, end)
             chunks.append((request, end))
-            budget -= end - request.num_computed
+            budget -= rows.of(start, end - start)
         return chunks
 
-    def _budget(self, num_streams: int, num_prefills: int, wanted: int) -> int:
-        """Tokens of so many prompts in the next step, beside sequences that compute one token.
-
-        The prompts have ``wanted`` tokens left.
-        """
+    def _budget(self, num_streams: int, prefills: list[Request], rows: PromptRows) -> int:
+        """Rows of these prompts in the next step, beside sequences that compute one token."""
         machine = self._machine
         budget = machine.max_num_batched_tokens - num_streams
         if not num_streams:
             return budget
         if machine.prefill_chunk_size is not None:
             budget = min(budget, machine.prefill_chunk_size)
-        if self._policy is not None:
-            limit = self._policy.prompt_tokens(num_streams, machine.block_size)
-            if limit is not None:
-                if num_prefills > 1:
-                    limit = whole_blocks(limit, machine.block_size)
-                num_pending = wanted if limit < budget else 0
-                if self._policy.must_measure(num_streams, num_pending / limit):
-                    return 0
-                budget = min(budget, limit)
-        return budget
+        if self._policy is None:
+            return budget
+        limit = self._policy.prompt_tokens(num_streams, machine.block_size)
+        if limit is None:
+            return budget
+        if len(prefills) > 1:
+            start = prefills[0].num_computed
+            num_tokens = whole_blocks(rows.fitting(start, limit), machine.block_size)
+            limit = max(limit, rows.of(start, num_tokens))
+        num_pending = sum(_rows_of(request, rows) for request in prefills) if limit < budget else 0
+        if self._policy.must_measure(num_streams, num_pending / limit):
+            return 0
+        return min(budget, limit)
 
     def _enter(self, request: Request) -> None:
         kind = request.conversation.kind
@@ -215,9 +227,19 @@ class Replica:
             return
         num_streams = len(self._streams)
         num_tokens = num_streams + sum(end - request.num_computed for request, end in self._chunks)
+        num_sequences = num_streams + len(self._chunks)
         seconds = (now - self._start) / self._steps_due
+        attention = sum(
+            self._rows.of_pairs((end - request.num_computed) * (request.num_computed + end) / 2)
+            for request, end in self._chunks
+            if end - request.num_computed > 1
+        )
         for _ in range(min(self._steps_due, _MAX_OBSERVED)):
-            self._policy.observe(num_tokens, num_streams + len(self._chunks), seconds)
+            self._policy.observe(num_tokens, num_sequences, seconds, attention)
+
+
+def _rows_of(request: Request, rows: PromptRows) -> int:
+    return rows.of(request.num_computed, request.num_pending)
 
 
 def _num_pending(request: Request) -> int:

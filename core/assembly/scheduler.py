@@ -35,6 +35,7 @@ def build_scheduler(
         max_num_batched_tokens=limits.max_num_batched_tokens,
         prefill_chunk_size=limits.prefill_chunk_size,
         max_step_seconds=limits.max_step_seconds,
+        keys_per_row=limits.keys_per_row,
     )
     return scheduler, kv
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
+from core.model.keys_per_row import keys_per_row
 from core.model.loaded_model import LoadedModel
 
 DEFAULT_MAX_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
@@ -19,7 +22,10 @@ many times as long as one without prompts. Beside slow streams it is longer: see
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """See EngineConfig, whose defaults are resolved here. Lengths and sizes are in tokens."""
+    """See EngineConfig, whose defaults are resolved here. Lengths and sizes are in tokens.
+
+    ``keys_per_row`` is that of the scheduler's PromptRows.
+    """
 
     max_num_seqs: int
     max_model_len: int
@@ -27,11 +33,13 @@ class Limits:
     prefill_chunk_size: int | None
     max_step_seconds: float | None
     block_size: int
+    keys_per_row: float = math.inf
 
     @classmethod
     def of(cls, model: LoadedModel, config: EngineConfig) -> Limits:
         """Resolve the limits. Raises ModelLoadError, naming the flag, if they conflict."""
         device = model.device.type
+        module: Any = model.module
         return cls(
             max_num_seqs=config.max_num_seqs,
             max_model_len=_max_model_len(model, config.max_model_len),
@@ -39,6 +47,7 @@ class Limits:
             prefill_chunk_size=config.prefill_chunk_size,
             max_step_seconds=max_step_seconds(device, config),
             block_size=config.block_size,
+            keys_per_row=keys_per_row(module.config.get_text_config()),
         )
 
 

@@ -44,6 +44,11 @@ class ScheduledSequence:
         """Computed tokens of the sequence after the step."""
         return self.num_computed_tokens + self.num_tokens
 
+    @property
+    def num_pairs(self) -> float:
+        """Pairs of a token that is computed and one that it attends to, about."""
+        return self.num_tokens * (self.num_computed_tokens + self.end) / 2
+
     def launch(self) -> None:
         """Count the step's tokens as computed, and the token it samples as in flight."""
         self.sequence.num_computed_tokens += self.num_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
@@ -11,10 +12,14 @@ from core.kv.manager import KVCacheManager
 from core.scheduler.admission import Admission
 from core.scheduler.demand import Demand
 from core.scheduler.output import ScheduledSequence, SchedulerOutput
+from core.scheduler.prompt_rows import PromptRows
 from core.scheduler.shares import equal_shares
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
 from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
+
+_TOKENS = PromptRows()
+"""Every token counts the same: where no duration limits the step."""
 
 
 class Scheduler:
@@ -23,9 +28,9 @@ class Scheduler:
     - Decode: every running sequence with one pending token is in every step. If there is such a
       sequence, the step computes at most as many tokens of prompts as keep its expected duration
       below 0.9 of ``max_step_seconds`` (on a slow machine above it, see ``StepTime``), and at
-      most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. A few steps
-      leave waiting prompts out, to measure what the streams take alone. Otherwise only
-      ``max_num_batched_tokens`` limits the step.
+      most ``prefill_chunk_size``. This bounds the time between two tokens of a stream. A token late
+      in a prompt counts more: see ``PromptRows``. A few steps leave waiting prompts out, to measure
+      what the streams take alone. Otherwise only ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
       to the others. Half of a tenant's share is reserved for its oldest unfinished prompt,
       so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
@@ -52,12 +57,14 @@ class Scheduler:
         prefill_chunk_size: int | None = None,
         max_step_seconds: float | None = None,
         max_scored_tokens: int = 256,
+        keys_per_row: float = math.inf,
         demand: Demand | None = None,
     ) -> None:
         """``max_scored_tokens`` limits a chunk with prompt log-probabilities.
 
         ``prefill_chunk_size`` defaults to ``max_num_batched_tokens``. Without ``max_step_seconds``
-        the duration of a step is not limited. ``demand`` is what admission expects of sequences.
+        the duration of a step is not limited; with it, ``keys_per_row`` is that of PromptRows.
+        ``demand`` is what admission expects of sequences.
         """
         assert max_num_batched_tokens >= max_num_seqs
         self._kv = kv
@@ -66,6 +73,7 @@ class Scheduler:
         self._prefill_chunk_size = prefill_chunk_size or max_num_batched_tokens
         self._max_scored_tokens = max_scored_tokens
         self._step_time = None if max_step_seconds is None else StepTime(AIM * max_step_seconds)
+        self._rows = _TOKENS if max_step_seconds is None else PromptRows(keys_per_row)
         self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
         self._running: list[Sequence] = []  # in order of admission
         self._num_prefill_steps = 0
@@ -89,13 +97,17 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         self._admission.add(sequence)
 
-    def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
+    def observe(
+        self, num_tokens: int, num_sequences: int, seconds: float, num_pairs: float = 0.0
+    ) -> None:
         """Learn the duration of a step, which decides the size of later chunks of prompts.
 
-        ``num_tokens`` is not 0: an empty step is never run.
+        ``num_tokens`` is not 0: an empty step is never run. ``num_pairs`` are those of tokens of
+        prompts, each with one that it attends to.
         """
         if self._step_time is not None:
-            self._step_time.observe(num_tokens, num_sequences, seconds)
+            attention = self._rows.of_pairs(num_pairs)
+            self._step_time.observe(num_tokens, num_sequences, seconds, attention)
 
     def finish(self, sequence: Sequence) -> None:
         """Remove a sequence and free its blocks."""
@@ -145,11 +157,11 @@ class Scheduler:
         self._kv.cache_decoded_blocks(decodes)
         scheduled = [ScheduledSequence(sequence, 1, samples=True) for sequence in decodes]
         if prefills:
-            budget = self._max_num_batched_tokens - len(scheduled)
+            budget, rows = self._max_num_batched_tokens - len(scheduled), _TOKENS
             if scheduled:
-                budget = self._budget_beside(len(scheduled), prefills, budget)
+                budget, rows = self._budget_beside(len(scheduled), prefills, budget), self._rows
             if budget:
-                scheduled += self._schedule_prefills(prefills, budget)
+                scheduled += self._schedule_prefills(prefills, budget, rows)
         if scheduled:
             self._steps.count(len(scheduled))
         return SchedulerOutput(scheduled)
@@ -182,7 +194,7 @@ class Scheduler:
         self._running.append(sequence)
 
     def _budget_beside(self, num_decodes: int, prefills: list[Sequence], budget: int) -> int:
-        """Tokens, ``budget`` at most, of these prompts in a step with ``num_decodes`` streams.
+        """Rows, ``budget`` at most, of these prompts in a step with ``num_decodes`` streams.
 
         None of them, if it has to be measured how long the streams take alone.
         """
@@ -193,18 +205,26 @@ class Scheduler:
         if limit is None:
             return budget
         if len(prefills) > 1:
-            limit = whole_blocks(limit, size)
-        num_pending = sum(map(_num_pending_tokens, prefills)) if limit < budget else 0
+            start = prefills[0].num_computed_tokens
+            num_tokens = whole_blocks(self._rows.fitting(start, limit), size)
+            limit = max(limit, self._rows.of(start, num_tokens))
+        num_pending = 0
+        if limit < budget:
+            num_pending = sum(
+                self._rows.of(s.num_computed_tokens, s.num_pending_tokens) for s in prefills
+            )
         if self._step_time.must_measure(num_decodes, num_pending / limit):
             return 0
         return min(budget, limit)
 
-    def _schedule_prefills(self, prefills: list[Sequence], budget: int) -> list[ScheduledSequence]:
+    def _schedule_prefills(
+        self, prefills: list[Sequence], budget: int, rows: PromptRows
+    ) -> list[ScheduledSequence]:
         """Divide the budget among the tenants of prefills, which are in order of age.
 
-        Each tenant gets at least a block's tokens. If there are too many tenants for that, they
-        take turns: those that have waited for the most steps are in this one. A new tenant counts
-        as one of the step before.
+        ``rows`` counts what tokens cost. Each tenant gets at least a block's rows. If there are too
+        many tenants for that, they take turns: those that have waited for the most steps are in
+        this one. A new tenant counts as one of the step before.
         """
         by_tenant: dict[str, list[Sequence]] = {}
         for sequence in prefills:
@@ -218,19 +238,22 @@ class Scheduler:
         for name in names[: max(budget // self._kv.block_size, 1)]:
             self._prefill_turns[name] = self._num_prefill_steps
             group = by_tenant[name]
-            chosen.append((sum(map(self._longest_chunk, group)), group))
+            chosen.append((sum(self._rows_of(sequence, rows) for sequence in group), group))
         chosen.sort(key=itemgetter(0))
         shares = equal_shares([demand for demand, _ in chosen], budget)
         unit = self._kv.block_size if len(prefills) > 1 else 1
         scheduled: list[ScheduledSequence] = []
         left = 0  # cached blocks need no share
         for (_, group), share in zip(chosen, shares, strict=True):
-            items = self._divide(group, share + left, unit)
-            left += share - sum(item.num_tokens for item in items)
+            items = self._divide(group, share + left, unit, rows)
+            costs = (rows.of(item.num_computed_tokens, item.num_tokens) for item in items)
+            left += share - sum(costs)
             scheduled += items
         return scheduled
 
-    def _divide(self, prefills: list[Sequence], budget: int, unit: int) -> list[ScheduledSequence]:
+    def _divide(
+        self, prefills: list[Sequence], budget: int, unit: int, rows: PromptRows
+    ) -> list[ScheduledSequence]:
         """Divide the budget among prefills of a tenant, which are in order of age.
 
         A chunk that does not finish its prompt and is longer than ``unit`` ends at a multiple.
@@ -240,24 +263,34 @@ class Scheduler:
         """
         scheduled: list[ScheduledSequence] = []
         oldest = prefills[0]
-        reserved = min(-(-budget // 2), self._longest_chunk(oldest))
+        reserved = min(-(-budget // 2), self._rows_of(oldest, rows))
         for sequence in sorted(prefills, key=_num_pending_tokens):  # stable: equal ones by age
             if sequence is oldest:
                 reserved = 0
-            elif budget - reserved < min(self._kv.block_size, self._longest_chunk(sequence)):
-                continue
-            scheduled.append(self._schedule_chunk(sequence, budget - reserved, unit))
-            budget -= scheduled[-1].num_tokens
+            else:
+                fitting = rows.fitting(sequence.num_computed_tokens, budget - reserved)
+                if fitting < min(self._kv.block_size, self._longest_chunk(sequence)):
+                    continue
+            item = self._schedule_chunk(sequence, budget - reserved, unit, rows)
+            scheduled.append(item)
+            budget -= rows.of(item.num_computed_tokens, item.num_tokens)
         return scheduled
 
-    def _schedule_chunk(self, sequence: Sequence, budget: int, unit: int) -> ScheduledSequence:
+    def _schedule_chunk(
+        self, sequence: Sequence, budget: int, unit: int, rows: PromptRows
+    ) -> ScheduledSequence:
+        """A chunk of at least a token, and of two if the budget is: one counts as a stream."""
         self._reuse_cached(sequence)  # also blocks that earlier chunks of this step compute
         start, num_pending_tokens = sequence.num_computed_tokens, sequence.num_pending_tokens
-        end = start + min(budget, self._longest_chunk(sequence))
+        num_tokens = max(1, min(2, budget), rows.fitting(start, budget))
+        end = start + min(num_tokens, self._longest_chunk(sequence))
         if unit <= end - start < num_pending_tokens:
             end -= end % unit
         self._kv.cache_blocks(sequence, end)
         return ScheduledSequence(sequence, end - start, samples=end - start == num_pending_tokens)
+
+    def _rows_of(self, sequence: Sequence, rows: PromptRows) -> int:
+        return rows.of(sequence.num_computed_tokens, self._longest_chunk(sequence))
 
     def _longest_chunk(self, sequence: Sequence) -> int:
         if sequence.params.prompt_logprobs is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 AIM = 0.9
 """Part of the limit that a step should have as its ``max_seconds``. Something interrupts one step
-in ten, and a token of a prompt costs more the more tokens are before it."""
+in ten."""
 
 NEWEST_WEIGHT = 1 / 2
 """Weight of the newest step in the means."""
@@ -63,7 +63,7 @@ class _MeanStep:
     num_steps: int = 0
     was_late: bool = False  # the newest step took longer than expected
 
-    def observe(self, num_tokens: int, seconds: float, weight: float = NEWEST_WEIGHT) -> None:
+    def observe(self, num_tokens: float, seconds: float, weight: float = NEWEST_WEIGHT) -> None:
         self.num_steps += 1
         if self.num_steps == 1:
             self.num_tokens, self.seconds = num_tokens, seconds
@@ -103,14 +103,19 @@ class StepTime:
         self._prefill = _MeanStep(MAX_GROWTH)
         self._num_since = 0  # steps with prompts since the last one without
 
-    def observe(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
-        """Learn the duration of a step. Every sequence of it computed one token or more."""
+    def observe(
+        self, num_tokens: int, num_sequences: int, seconds: float, attention: float = 0.0
+    ) -> None:
+        """Learn the duration of a step. Every sequence of it computed one token or more.
+
+        ``attention`` is what the attention of its prompts costs, in tokens.
+        """
         if num_tokens == num_sequences:
             is_news = self._num_since > 0 or seconds < self._decode.seconds
             self._decode.observe(num_tokens, seconds, 1.0 if is_news else NEWEST_WEIGHT)
             self._num_since = 0
         else:
-            self._prefill.observe(num_tokens, seconds)
+            self._prefill.observe(num_tokens + attention, seconds)
             self._num_since += 1
 
     def must_measure(self, num_decodes: int, num_steps: float) -> bool:

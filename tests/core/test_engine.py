@@ -38,6 +38,16 @@ def test_a_request_in_a_batch_gets_the_same_text_as_alone():
     assert rig.num_used_blocks == 0
 
 
+def test_the_scheduler_learns_what_attention_of_prompts_cost():
+    rig = Rig(max_step_seconds=0.1, keys_per_row=10)
+    rig.add("r", prompt=[5] * 20, max_tokens=3)
+    rig.run()
+    step_time = rig.scheduler._step_time
+    assert step_time is not None
+    assert step_time._prefill.num_tokens == 20 + 20 * 20 / 2 / 10
+    assert step_time._decode.num_tokens == 1
+
+
 @pytest.mark.parametrize("enable_prefix_caching", [True, False])
 def test_preemption_does_not_change_the_text(enable_prefix_caching):
     def texts(num_blocks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -72,6 +73,7 @@ def make_scheduler(
     prefill_chunk_size: int | None = None,
     max_step_seconds: float | None = None,
     max_scored_tokens: int = 256,
+    keys_per_row: float = math.inf,
     demand: Demand | None = None,
 ) -> Scheduler:
     return Scheduler(
@@ -81,6 +83,7 @@ def make_scheduler(
         prefill_chunk_size=prefill_chunk_size,
         max_step_seconds=max_step_seconds,
         max_scored_tokens=max_scored_tokens,
+        keys_per_row=keys_per_row,
         demand=demand or NoDemand(),
     )
 

@@ -5,6 +5,7 @@ Token ids below 256 are bytes of text, so ``list(b"hello")`` is a prompt and a s
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as AnySequence
@@ -286,6 +287,7 @@ class Rig:
         max_num_batched_tokens: int = 64,
         enable_prefix_caching: bool = True,
         max_step_seconds: float | None = None,
+        keys_per_row: float = math.inf,
         async_scheduling: bool = False,
         windows: AnySequence[WindowSize] = (),
     ) -> None:
@@ -297,6 +299,7 @@ class Rig:
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             max_step_seconds=max_step_seconds,
+            keys_per_row=keys_per_row,
         )
         self.runner = ScriptedRunner(block_size, [size.window for size in windows])
         self.runner.bases = self.kv._bases

@@ -25,6 +25,7 @@ def replica_of(clock, **changes):
         "max_num_seqs": clock.max_num_seqs,
         "max_num_batched_tokens": clock.max_num_batched_tokens,
         "prefill_chunk_size": clock.prefill_chunk_size,
+        "keys_per_row": clock.keys_per_row,
         "max_step_ms": None if seconds_limit is None else 1e3 * seconds_limit,
     } | changes
     names = {"name": "", "source": "", "steps": (), "stream_knots": (1,), "prompt_knots": (1,)}
@@ -84,6 +85,7 @@ LOADS = {
     "S5 in chunks": late(*long_prompt(GPT2)),
     "mixed": (replace(QWEN3_AMX, **BOUNDED), list(mixed(shared=False))),
     "shared": (replace(QWEN3_AMX, **BOUNDED), list(mixed(shared=True))),
+    "attention": (replace(QWEN3_AMX, **BOUNDED, keys_per_row=300), list(mixed(shared=True))),
     "no bound": (replace(GPT2, prefill_chunk_size=None), list(mixed(shared=True))),
     "few seats": (replace(GPT2, max_num_seqs=9), list(mixed(shared=True))),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers import BertConfig, MambaConfig, WhisperConfig
 
 from core.contract.config import EngineConfig
 from core.contract.errors import ModelLoadError
+from core.model.keys_per_row import keys_per_row
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel, context_length, describe
 from tests.support.checkpoints import tiny_model
@@ -37,6 +40,12 @@ def test_the_operator_says_what_the_configuration_does_not() -> None:
     assert Limits.of(loaded(None), EngineConfig(max_model_len=99)).max_model_len == 99
     with pytest.raises(ModelLoadError, match=r"LlamaConfig does not say.*give --max-model-len"):
         Limits.of(loaded(None), EngineConfig())
+
+
+def test_the_sizes_say_what_attention_of_prompts_costs() -> None:
+    model = loaded(100)
+    config: Any = model.module.config
+    assert Limits.of(model, EngineConfig()).keys_per_row == keys_per_row(config) < math.inf
 
 
 def test_the_operator_may_only_shorten_what_is_known() -> None:
