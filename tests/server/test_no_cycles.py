@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections import Counter
 
+import anyio
 import msgspec
 import pytest
 
@@ -18,7 +19,7 @@ from server.response_stream import ResponseStream
 from server.tenants.keys import Keys
 from server.tenants.middleware import with_tenant
 from tests.support.asgi import Exchange
-from tests.support.engines import GatedEngine, settle
+from tests.support.engines import GatedEngine, out, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -90,18 +91,51 @@ async def test_an_answer_whose_time_is_over_is_freed(start_app, is_streamed):
         assert await status_of(app, is_streamed=is_streamed, seconds="0.01") == 504
 
 
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_answer_whose_client_leaves_is_freed(start_app, is_streamed):
+    engine = GatedEngine()
+    app = await start_app(engine)
+    with frees_all():
+        await leave(app, engine, is_streamed=is_streamed)
+
+
+async def leave(app, engine, *, is_streamed):
+    """Leave in the middle of an answer, to which outputs are written directly."""
+    exchange = asking(is_streamed=is_streamed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(exchange.run, app)
+        await engine.admit(1)
+        (request,) = engine.added
+        for text in ("Once", " upon", " a"):
+            await engine.say(out(request.request_id, text, num_output_tokens=1))
+        assert len(exchange.messages) == (4 if is_streamed else 0)
+        exchange.disconnect()
+        await exchange.done()
+    assert exchange.failure is None
+    assert not exchange.has_ended
+    engine.step_with()
+    await engine.until(lambda engine: engine.aborted)
+    await settle()
+
+
 async def status_of(app, *, messages=MESSAGES, is_streamed=False, seconds="100"):
-    """Ask for an answer, to which outputs may be written directly."""
-    body = {"messages": messages, "stream": is_streamed}
-    headers = {"content-type": "application/json", "x-request-timeout": seconds}
-    chunks = [msgspec.json.encode(body)]
-    exchange = Ending("POST", "/v1/chat/completions", chunks=chunks, headers=headers)
-    exchange.give_writer()
+    """Ask for an answer, and read it."""
+    exchange = asking(messages=messages, is_streamed=is_streamed, seconds=seconds)
     await exchange.run(app)
     assert exchange.failure is None
     assert exchange.has_ended
     await settle()
     return exchange.status
+
+
+def asking(*, messages=MESSAGES, is_streamed=False, seconds="100"):
+    """A client that asks for an answer, to which outputs may be written directly."""
+    body = {"messages": messages, "stream": is_streamed}
+    headers = {"content-type": "application/json", "x-request-timeout": seconds}
+    chunks = [msgspec.json.encode(body)]
+    exchange = Ending("POST", "/v1/chat/completions", chunks=chunks, headers=headers)
+    exchange.give_writer()
+    return exchange
 
 
 class Cycle:

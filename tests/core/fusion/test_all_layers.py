@@ -18,6 +18,7 @@ from core.model.hook import AttentionHook
 from tests.support.checkpoints import tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, mixture, shared_mixture
+from tests.support.threads import num_threads
 from tests.support.tiny_engine import build_engine, request, run
 
 FAMILIES = ("gpt2", "qwen3", "mistral", *sorted(MIXTURES))
@@ -57,12 +58,8 @@ def outputs(engine: Engine) -> dict[str, list[StepOutput]]:
 
 @each("family, fmt", [(f, fmt) for f in FAMILIES for fmt in FORMATS])
 def test_the_same_bits_as_layer_by_layer(family: str, fmt: Format) -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with num_threads(2):
         together = outputs(fused_engine(family, fmt, PagedCPUBackend))
-    finally:
-        torch.set_num_threads(threads)
     assert together == outputs(fused_engine(family, fmt, Timed))
 
 
@@ -93,15 +90,11 @@ def test_threads_that_come_late_pass_the_same_stages() -> None:
     """They would otherwise read how many rows an expert of a later layer has."""
     sizes = {"hidden_size": 128, "num_experts": 16, "moe_intermediate_size": 64}
     model = mixture("qwen3_moe", num_hidden_layers=8, **sizes)
-    threads = torch.get_num_threads()
     found = []
-    try:
-        for count in (1, 12):
-            torch.set_num_threads(count)
+    for count in (1, 12):
+        with num_threads(count):
             engine = fused_engine("qwen3_moe", Format.FLOAT32, PagedCPUBackend, model=model)
             found.append(outputs(engine))
-    finally:
-        torch.set_num_threads(threads)
     assert found[0] == found[1]
 
 

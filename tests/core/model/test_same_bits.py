@@ -5,7 +5,6 @@ import itertools
 from pathlib import Path
 
 import pytest
-import torch
 from msgspec.structs import replace
 
 from core.build import load_engine
@@ -16,6 +15,7 @@ from core.kernels.cpu.library import kernels
 from tests.support.checkpoints import CONFIGS, VOCAB_SIZE, random_model, tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, shared_mixture
+from tests.support.threads import num_threads
 from tests.support.tiny_engine import request, run
 from tests.support.tokenizers import byte_level
 
@@ -101,9 +101,8 @@ def test_one_hash_for_all_settings(
     """Two requests, alone and beside many; the second time on cached prefixes."""
     found: dict[str, dict[str, list[str]]] = {"greedy": {}, "seeded": {}}
     greedy, seeded = subject("greedy", seed=None), subject("seeded", seed=5)
-    threads = torch.get_num_threads()
-    try:
-        for chunk, count, is_caching in SETTINGS:
+    for chunk, count, is_caching in SETTINGS:
+        with num_threads(count):
             made = engine(
                 checkpoints.get(name or ""),
                 weights,
@@ -113,14 +112,11 @@ def test_one_hash_for_all_settings(
                 threads=count,
                 kv_cache_dtype=cache,
             )
-            torch.set_num_threads(count)
             for requests in ([greedy], [seeded], [*neighbours(24), greedy, seeded]):
                 outputs = run(made, list(requests))
                 for label in found.keys() & outputs.keys():
                     setting = f"{chunk=} {count=} {is_caching=} beside {len(requests) - 1}"
                     found[label].setdefault(digest(outputs[label]), []).append(setting)
-    finally:
-        torch.set_num_threads(threads)
     for hashes in found.values():
         assert len(hashes) == 1, list(hashes.values())
 
@@ -149,12 +145,9 @@ def test_threads_that_share_the_work_on_a_row(weights: tuple[str, str], tmp_path
     config.hidden_size, config.intermediate_size = 256, 768
     random_model(config).save_pretrained(tmp_path)
     byte_level(VOCAB_SIZE).save_pretrained(tmp_path)
-    threads, hashes = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 5):
+    hashes = set()
+    for count in (1, 2, 5):
+        with num_threads(count):
             made = engine(str(tmp_path), weights, threads=count)
-            torch.set_num_threads(count)
-            hashes.append(digest(run(made, [subject("subject", seed=None)])["subject"]))
-    finally:
-        torch.set_num_threads(threads)
-    assert len(set(hashes)) == 1
+            hashes.add(digest(run(made, [subject("subject", seed=None)])["subject"]))
+    assert len(hashes) == 1

@@ -18,7 +18,7 @@ from core.kernels.cpu.stage_times import StageTimes
 from core.model.forward import EagerForward, ForwardPass, Logits
 from core.model.hook import AttentionHook
 from core.model_input import ModelInput
-from tests.support.checkpoints import tiny_model
+from tests.support.checkpoints import VOCAB_SIZE, tiny_model
 from tests.support.each import each
 from tests.support.mixtures import MIXTURES, mixture
 from tests.support.threads import num_threads
@@ -48,7 +48,7 @@ PRODUCTS = ("queries, keys and values", "output projection", "gate, up, activati
 class Clocked:
     """A forward pass that keeps its logits, and surrounds the call of all layers with a clock."""
 
-    def __init__(self, family: str, *, is_measured: bool) -> None:
+    def __init__(self, family: str, *, is_measured: bool, max_num_tokens: int = 256) -> None:
         library = kernels()
         assert library is not None
         self.logits: list[torch.Tensor] = []
@@ -63,7 +63,7 @@ class Clocked:
             prepare=self._prepare,
             backend=PagedCPUBackend,
             wrap=self._wrap,
-            max_num_batched_tokens=256,
+            max_num_batched_tokens=max_num_tokens,
         )
 
     def run(self, *lengths: int) -> None:
@@ -161,6 +161,19 @@ def test_products_count_their_work() -> None:
         assert num_multiplications == rows * columns * ((layers - 1) * num_tokens + num_last)
         padded = padded_rows(clocked.library, rows)
         assert num_bytes == 4 * padded * columns * layers * len(clocked.sizes)
+
+
+def test_the_output_layer_counts_its_work() -> None:
+    """It is read in steps with logits alone, and multiplied with the tokens that get some."""
+    clocked = Clocked("gpt2", is_measured=True, max_num_tokens=64)
+    clocked.run(150, 5)
+    num_logits = [count for _, count, _ in clocked.sizes]
+    assert min(num_logits) == 0
+    assert max(num_logits) == 2
+    size = VOCAB_SIZE * tiny_model("gpt2").config.hidden_size
+    padded = padded_rows(clocked.library, VOCAB_SIZE)
+    num_bytes = 4 * padded * size // VOCAB_SIZE * sum(map(bool, num_logits))
+    assert clocked.work("output layer") == [size * sum(num_logits), num_bytes]
 
 
 def test_attention_counts_its_work() -> None:
