@@ -2,9 +2,9 @@
 
     python -m benchmarks.goals [results.jsonl ...]
 
-Prints a table, which ``benchmarks.publish`` puts into RESULTS.md. The machine is the one that was
-measured last. A goal is met if all its bars are: a share of the limit, a ratio to another server,
-or a value. All figures count as they are shown, rounded.
+Prints a table, which ``benchmarks.publish`` puts into RESULTS.md. The machine is the one with two
+cores on which a load of a goal was measured last. A goal is met if all its bars are: a share of the
+limit, a ratio to another server, or a value. All figures count as they are shown, rounded.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.results import (
     Line,
     Results,
     Share,
+    failures_of,
     groups_of,
     machine_name,
     read_lines,
@@ -38,6 +39,9 @@ BEGIN = "<!-- begin: made by benchmarks/goals.py -->"
 
 FILE = "gguf"
 """The weights of a model that is a GGUF file itself."""
+
+CORES = 2
+"""Of the machines that the goals are for."""
 
 
 @dataclass(frozen=True)
@@ -219,18 +223,20 @@ GOALS = (
 def goals(lines: Sequence[Line]) -> str:
     """The table of the machine that was measured last; empty without results."""
     sessions = {line["session"]: line for line in lines if line["kind"] == "session"}
-    if not sessions:
+    last = _last_session(lines, sessions)
+    if last is None:
         return ""
-    machine = machine_name(sessions[max(sessions)]["machine"])
+    machine = machine_name(sessions[last]["machine"])
+    failures = failures_of(lines)
     found = {
-        (group.model, group.scale): Results(runs)
+        (group.model, group.scale): Results(runs, failures.get((machine, group.model), ()))
         for group, runs in groups_of(lines).items()
         if group.machine == machine
     }
     head = ["", "ours", "other", "ratio", "share of the limit", "goal", "result", "runs"]
     rows, dates = [head], dict[str, set[str]]()
     for goal in GOALS:
-        place = place_of(goal, found)
+        place = place_of(goal, found, sessions)
         if place is None:
             name = _name(goal, goal.figure, 1.0)
             rows.append([name, *[DASH] * 4, _bars(goal), "not measured", DASH])
@@ -242,11 +248,29 @@ def goals(lines: Sequence[Line]) -> str:
     return f"{_rounds(machine, dates)}\n\n{markdown(rows)}"
 
 
-def place_of(goal: Goal, found: dict[tuple[str, float], Results]) -> Place | None:
+def _last_session(lines: Sequence[Line], sessions: dict[str, Line]) -> str | None:
+    """The last one that has a run of ours for a goal, on a machine of its size."""
+    loads = {
+        (goal.model, goal.us, figure.scenario) for goal in GOALS for figure in _figures_of(goal)
+    }
+    found = {
+        line["session"]
+        for line in lines
+        if line["kind"] == "run"
+        and (line["model"], line["contender"], line["scenario"]) in loads
+        and sessions[line["session"]]["machine"]["cores"] == CORES
+    }
+    return max(found, default=None)
+
+
+def place_of(
+    goal: Goal, found: dict[tuple[str, float], Results], sessions: dict[str, Line]
+) -> Place | None:
     """Return the runs that count for a goal, None if there are none.
 
-    Its own scenario comes before the one ``instead``, a larger scale before a smaller one, and a
-    run that was not cut before one that was.
+    Only those of the commit of ours that ran last. Its own scenario comes before the one
+    ``instead``, a larger scale before a smaller one, and a run that was not cut before one that
+    was.
     """
     places = [
         Place(results=results, scale=scale, us=goal.us, figure=figure, cell=cell)
@@ -254,8 +278,11 @@ def place_of(goal: Goal, found: dict[tuple[str, float], Results]) -> Place | Non
         for (model, scale), results in sorted(found.items(), key=lambda item: -item[0][1])
         if model == goal.model and (cell := results.cell(goal.us, figure)) and cell.value > 0
     ]
-    finished = [place for place in places if not place.cell.is_cut]
-    return next(iter(finished or places), None)
+    last = {place: place.results.sessions(place.us, place.figure)[-1] for place in places}
+    commit = _commit(sessions[max(last.values())], goal.us) if places else ""
+    newest = [place for place in places if _commit(sessions[last[place]], goal.us) == commit]
+    finished = [place for place in newest if not place.cell.is_cut]
+    return next(iter(finished or newest), None)
 
 
 def _figures_of(goal: Goal) -> Iterator[Figure]:
@@ -273,7 +300,7 @@ def _row(goal: Goal, place: Place, sessions: dict[str, Line]) -> list[str]:
     runs = [f"{session[:16]} {_commit(sessions[session], place.us)}" for session in ours]
     for other in others:
         theirs = results.sessions(other.name, figure)
-        if not set(theirs) & set(ours):
+        if theirs != ours:
             runs.append(f"{other.name}: {', '.join(session[:16] for session in theirs)}")
     return [
         _name(goal, figure, place.scale),

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,23 +85,23 @@ def usage(pid: int) -> Usage:
     )
 
 
-def between(before: Usage, after: Usage, paused: float = 0.0) -> dict[str, float]:
-    """The CPU use between two snapshots, in percent of one core.
+def between(
+    before: Usage, after: Usage, pauses: Sequence[tuple[Usage, Usage]] = ()
+) -> dict[str, float]:
+    """The CPU use between two snapshots, in percent of one core, without that in ``pauses``."""
 
-    ``paused``: seconds between them in which only children of this process worked.
-    """
-    span = after.at - before.at
+    def spent(seconds: Callable[[Usage], float]) -> float:
+        whole = seconds(after) - seconds(before)
+        return whole - sum(seconds(end) - seconds(start) for start, end in pauses)
 
-    def percent(seconds: float, span: float = span) -> float:
-        return 100 * seconds / span
+    def percent(seconds: Callable[[Usage], float]) -> float:
+        return 100 * spent(seconds) / spent(lambda usage: usage.at)
 
-    tree, own = after.tree - before.tree, after.own - before.own
-    known = tree + own + after.children - before.children
     return {
-        "server_cpu_pct": percent(tree, span - paused),
-        "client_cpu_pct": percent(own, span - paused),
-        "other_cpu_pct": percent(after.busy - before.busy - known),
-        "steal_pct": percent(after.stolen - before.stolen),
+        "server_cpu_pct": percent(lambda usage: usage.tree),
+        "client_cpu_pct": percent(lambda usage: usage.own),
+        "other_cpu_pct": percent(lambda u: u.busy - u.tree - u.own - u.children),
+        "steal_pct": percent(lambda usage: usage.stolen),
         "rss_mb": after.resident_mb,
     }
 

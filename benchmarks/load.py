@@ -165,6 +165,8 @@ async def run_scenario(
 
     async def stop_the_clock() -> None:
         nonlocal paused
+        if timer.expired():
+            await asyncio.Event().wait()  # this turn of the loop cancels all requests
         clock = asyncio.get_running_loop().time
         start, end = clock(), timer.when()
         assert end is not None

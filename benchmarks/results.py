@@ -7,10 +7,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from benchmarks import scenarios
+
+T = TypeVar("T")
 
 Line: TypeAlias = dict[str, Any]
 
@@ -167,10 +170,11 @@ class Group:
 
 
 class Results:
-    """The runs of one group."""
+    """The runs of one group. ``failures``: of servers that did not start, or died in a run."""
 
-    def __init__(self, runs: Sequence[Line]) -> None:
+    def __init__(self, runs: Sequence[Line], failures: Sequence[Line] = ()) -> None:
         self.runs = runs
+        self.failures = failures
         self.contenders = list(dict.fromkeys(run["contender"] for run in _in_order(runs)))
         ran = {run["scenario"] for run in runs}
         self.figures = [figure for figure in FIGURES if figure.scenario in {ANY, *ran}]
@@ -249,10 +253,14 @@ class Results:
         return min(ratios, key=lambda found: found[1], default=None)
 
     def absent(self, us: str, figure: Figure) -> list[str]:
-        """Peers with weights of as many bits as ours that have other figures, but not this one."""
+        """Peers with weights of as many bits as ours that do not have this figure.
+
+        They have others, or they failed.
+        """
+        failed = [line["contender"] for line in self.failures if "weights" in line]
         cells = {
             peer: self.cell(peer, figure)
-            for peer in self.contenders
+            for peer in dict.fromkeys([*self.contenders, *failed])
             if not peer.startswith(US) and self.bits(peer) == self.bits(us)
         }
         return [peer for peer, cell in cells.items() if cell is None or cell.value <= 0]
@@ -263,8 +271,8 @@ class Results:
 
     def weights(self, contender: str) -> str:
         """The type of a contender's weights."""
-        runs = (run for run in self.runs if run["contender"] == contender)
-        return str(next(runs)["weights"])
+        lines = (line for line in (*self.runs, *self.failures) if line["contender"] == contender)
+        return next(str(line["weights"]) for line in lines if "weights" in line)
 
     def peers(self, *, is_quantized: bool) -> list[str]:
         """The other servers with quantized weights, or with plain ones."""
@@ -315,31 +323,52 @@ def groups_of(lines: Sequence[Line]) -> dict[Group, list[Line]]:
     return found
 
 
+def failures_of(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
+    """The failures by machine and model. Older ones do not say their weights."""
+    machines = machine_names(lines)
+    found: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line["kind"] == "failure":
+            found.setdefault((machines.get(line["session"], ""), line["model"]), []).append(line)
+    return found
+
+
 def probes_of(run: Line) -> list[Line]:
     """The probes beside a run; older runs have only the one before their server."""
     probes: list[Line] = run.get("probes", [run["probe"]])
     return probes
 
 
+def idle_of(values: Sequence[T], is_busy: Sequence[bool]) -> list[T]:
+    """Those of probes during which the server was idle; all of them if there are none."""
+    idle = [value for value, busy in zip(values, is_busy, strict=True) if not busy]
+    return idle or list(values)
+
+
 def share_of(run: Line, figure: Figure) -> Share:
     """The share of the limit in a run that has the figure and its floor.
 
     For the time per token of one stream, that of the requests between two probes that agree, if
-    these are half of them or more: memory may change during the others.
+    these are half of them or more: memory may change during the others. A probe during which the
+    server was busy finds too low limits.
     """
     key = figure.key
     floors = [floor[key] for floor in run.get("floors_by_probe", [run["floors"]])]
+    is_busy = run.get("is_busy_by_probe", [False] * len(floors))
     times = run.get("tpot_each_ms", []) if key == "tpot_p50_ms" else []
     if len(times) == len(floors) - 1:
-        pairs = zip(times, floors, floors[1:], strict=False)
+        pairs = zip(times, pairwise(floors), pairwise(is_busy), strict=True)
         beside = [
-            (a + b) / 2 / time for time, a, b in pairs if time and max(a, b) <= STEADY * min(a, b)
+            (a + b) / 2 / time
+            for time, (a, b), are_busy in pairs
+            if time and not any(are_busy) and max(a, b) <= STEADY * min(a, b)
         ]
         if beside and 2 * len(beside) >= len(times):
             value = statistics.median(beside)
             return Share(
                 value=value, low=min(beside), high=max(beside), is_steady=True, is_old=False
             )
+    floors = idle_of(floors, is_busy)
     shares = [figure.ratio(run[key], floor) for floor in floors]
     return Share(
         value=figure.ratio(run[key], run["floors"][key]),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,13 @@ from benchmarks.floors import floors
 from benchmarks.peers import BenchModel, Contender, cost_of
 from benchmarks.probe import Rates, machine_of, middle_of, probe
 from benchmarks.process import DidNotStart
+from benchmarks.results import idle_of
 from benchmarks.running import Running, running
 from benchmarks.scenarios import WARM_UP, Scenario, scenarios
 from benchmarks.session import START_SECONDS, Session, strip_paths
+
+BUSY = 0.1
+"""Cores. If a server uses more while the machine is probed, the probe finds too low limits."""
 
 ABORT_TIMEOUT = 5.0
 """Seconds a server gets to notice that its clients have disconnected."""
@@ -60,7 +63,11 @@ def run_rounds(
                 print(f"{model.name}: {contender.name}: {error}", flush=True)
                 message = strip_paths(str(error))
                 session.write(
-                    "failure", contender=contender.name, model=model.name, message=message
+                    "failure",
+                    contender=contender.name,
+                    model=model.name,
+                    weights=contender.weights,
+                    message=message,
                 )
                 active.remove(contender)
 
@@ -115,37 +122,73 @@ def _wanted(session: Session, contender: Contender, model: BenchModel) -> list[S
     return [found[name] for name in options.scenarios if name in wanted and name in found]
 
 
+@dataclass(frozen=True)
+class Probed:
+    """A probe of the machine, and the use of its processors from its start to its end."""
+
+    rates: Rates
+    before: host.Usage
+    after: host.Usage
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the server worked meanwhile."""
+        seconds = self.after.at - self.before.at
+        return self.after.tree - self.before.tree > BUSY * seconds
+
+
+@dataclass
+class Probes:
+    """The probes beside a run of the server ``pid``, in order."""
+
+    pid: int
+    taken: list[Probed] = field(default_factory=list)
+
+    def take(self) -> None:
+        before = host.usage(self.pid)
+        self.taken.append(Probed(probe(), before, host.usage(self.pid)))
+
+    @property
+    def pauses(self) -> list[tuple[host.Usage, host.Usage]]:
+        """The parts of the run in which the machine was probed: all probes but the first."""
+        return [(probed.before, probed.after) for probed in self.taken[1:]]
+
+
 def measure(session: Session, server: Running, scenario: Scenario, known: dict[str, Any]) -> bool:
     """Run a scenario, and repeat it while other processes disturb it. Lines include ``known``.
 
     The machine is probed before a run, between its requests if it is one of one stream, and after
-    it. Its limits are the medians of those that the probes give. Returns whether the server has
-    become idle.
+    it. Its limits are the medians of those that the probes give, without probes during which the
+    server was busy if there are others. Returns whether the server has become idle.
     """
     options, contender, model = session.options, server.contender, server.model
     for attempt in range(options.retries + 1):
         is_quiet = host.wait_quiet(options.wait_quiet)
-        probes = [probe()]
+        probes = Probes(server.pid)
+        probes.take()
         before = host.usage(server.pid)
         found = server.run(
             scenario.name,
             scale=options.scale,
             seed=_new_seed(),
             limit=options.limit,
-            pause=partial(_probe_again, probes),
+            pause=probes.take,
         )
-        cpu = host.between(before, host.usage(server.pid), found["paused_s"])
+        cpu = host.between(before, host.usage(server.pid), probes.pauses)
         is_idle = not found["is_cut"] or host.wait_quiet(ABORT_TIMEOUT)
         if is_idle:
-            _probe_again(probes)
+            probes.take()
         limits = [
             floors(
                 scenario,
                 cost_of(contender, model),
-                machine_of(rates, session.gemm, contender.weights),
+                machine_of(probed.rates, session.gemm, contender.weights),
             )
-            for rates in probes
+            for probed in probes.taken
         ]
+        is_busy = [probed.is_busy for probed in probes.taken]
+        counted = idle_of(limits, is_busy)
+        rates = idle_of([probed.rates for probed in probes.taken], is_busy)
         is_disturbed = cpu["other_cpu_pct"] + cpu["steal_pct"] > options.max_other
         line = {
             "contender": contender.name,
@@ -157,10 +200,13 @@ def measure(session: Session, server: Running, scenario: Scenario, known: dict[s
             "is_disturbed": is_disturbed,
             "is_variant": contender.is_variant,
             "weights": contender.weights,
-            "floors": {key: statistics.median(limit[key] for limit in limits) for key in limits[0]},
+            "floors": {
+                key: statistics.median(limit[key] for limit in counted) for key in limits[0]
+            },
             "floors_by_probe": limits,
-            "probe": asdict(middle_of(probes)),
-            "probes": [asdict(rates) for rates in probes],
+            "probe": asdict(middle_of(rates)),
+            "probes": [asdict(probed.rates) for probed in probes.taken],
+            "is_busy_by_probe": is_busy,
             **known,
             **found,
             **cpu,
@@ -170,10 +216,6 @@ def measure(session: Session, server: Running, scenario: Scenario, known: dict[s
         if not is_disturbed or found["is_cut"]:
             break
     return is_idle
-
-
-def _probe_again(found: list[Rates]) -> None:
-    found.append(probe())
 
 
 def _report_warnings(session: Session, server: Running) -> None:
@@ -191,6 +233,8 @@ def _new_seed() -> str:
 def _printed(line: dict[str, Any]) -> str:
     """A run in one line."""
     marks = [name for name in ("disturbed", "cut") if line[f"is_{name}"]]
+    if any(line["is_busy_by_probe"]):
+        marks.append(f"busy in {sum(line['is_busy_by_probe'])} probes")
     if line["num_errors"]:
         marks.append(f"{line['num_errors']} ERRORS: {line['first_error']}")
     reads = [probe["read_gbs"] for probe in line["probes"]]

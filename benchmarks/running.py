@@ -27,7 +27,7 @@ def nothing() -> None:
 
 
 class Running(ServerProcess):
-    """A contender's server. It is idle in a ``pause``, between two requests of one stream."""
+    """A contender's server. It has no request in a ``pause``, between two of one stream."""
 
     def __init__(self, contender: Contender, model: BenchModel, log: Path) -> None:
         super().__init__(

@@ -147,6 +147,19 @@ def test_a_time_of_our_own_cut_run_meets_no_goal(ttft, said):
     assert row("GPT-2 S4 TTFT p99, ms", run)["result"].startswith(said)
 
 
+def test_a_peer_that_failed_is_named_unless_it_was_measured():
+    def failure(contender, weights="bfloat16", **values):
+        names = {"kind": "failure", "contender": contender, "model": "gpt2", "weights": weights}
+        return names | {"session": SESSION["session"], "message": "exited with 1"} | values
+
+    runs = [line("roseinfer", "s3", tok_s=300), line("x", "s3", tok_s=200)]
+    runs += [failure("vLLM"), failure("x"), failure("llama.cpp q8_0", "q8_0")]
+    runs += [failure("other", model="qwen3-0.6b"), failure("OpenVINO bf16", session="elsewhere")]
+    old = failure("old")
+    del old["weights"]  # as before 2026-11-23 11:00
+    assert row("GPT-2 S3 tok/s", *runs, old)["result"] == "met (vLLM not measured)"
+
+
 def test_a_cut_peer_has_no_part_in_a_goal_without_ratio():
     runs = [
         line("roseinfer", "s4", ttft_p99_ms=200),
@@ -185,6 +198,65 @@ def test_only_the_machine_that_was_measured_last_counts():
     assert text.startswith("On avx512f; 2 cores. All of one commit: abc")
     assert "7.00" in text
     assert "5.00" not in text
+
+
+def elsewhere(time, *, commit="abc", **machine):
+    return SESSION | {
+        "session": f"2026-11-22T{time}:00Z",
+        "machine": SESSION["machine"] | machine,
+        "contenders": {"roseinfer": f"commit {commit}, torch 2"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "run"),
+    [
+        (elsewhere("08:00", cores=16), s1(7)),
+        (elsewhere("08:00", features=["amx_int8"]), s1(7, "vLLM")),
+        (elsewhere("08:00", features=["amx_int8"]), s1(7, model="llama-1b")),
+        (elsewhere("08:00", features=["amx_int8"]), line("roseinfer", "context-8k", tok_s=7)),
+    ],
+)
+def test_a_session_without_a_run_for_a_goal_on_two_cores_hides_none(other, run):
+    text = goals([SESSION, other, s1(5), run | {"session": other["session"]}])
+    assert text.startswith("On avx2, fma; 2 cores.")
+    assert rows(text.partition("\n\n")[2])["GPT-2 S1 TPOT, ms"][0] == "5.00"
+
+
+def test_without_a_run_for_a_goal_there_is_no_table():
+    assert goals([elsewhere("08:00", cores=16), s1(5, session="2026-11-22T08:00:00Z")]) == ""
+
+
+@pytest.mark.parametrize(("commit", "said"), [("abc", "80.0"), ("def", "~60.0")])
+def test_a_finished_run_of_less_work_counts_only_if_it_is_of_the_commit_that_ran_last(commit, said):
+    """It would otherwise hide what is published after it."""
+    later = elsewhere("08:00", commit=commit)
+    qwen = {"model": "qwen3-0.6b"}
+    cut = line("roseinfer", "s3", tok_s=60, is_cut=True, session=later["session"], **qwen)
+    small = line("roseinfer", "s3-16", tok_s=80, **qwen)
+    found = rows(goals([SESSION, later, small, cut]).partition("\n\n")[2])
+    assert [cells[0] for name, cells in found.items() if "S3" in name] == ["-", said]
+
+
+def test_peers_whose_runs_are_not_those_of_our_sessions_are_said():
+    """Else a median over two sessions stands beside the figure of one."""
+    later = elsewhere("08:00")
+    runs = [s1(5), s1(6, session=later["session"]), s1(9, "x"), s1(8, "y")]
+    runs.append(s1(8, "y", session=later["session"]))
+    text = goals([SESSION, later, *runs[:3]])
+    found = dict(zip(HEAD, rows(text.partition("\n\n")[2])["GPT-2 S1 TPOT, ms"], strict=True))
+    assert found["runs"] == "2026-11-21T12:00 abc; 2026-11-22T08:00 abc; x: 2026-11-21T12:00"
+    text = goals([SESSION, later, *runs])
+    found = dict(zip(HEAD, rows(text.partition("\n\n")[2])["GPT-2 S1 TPOT, ms"], strict=True))
+    assert found["runs"] == "2026-11-21T12:00 abc; 2026-11-22T08:00 abc"
+
+
+def test_sessions_of_one_commit_are_said_with_their_first_and_last_time():
+    """One commit is no claim of one round: the reader sees how far the runs are apart."""
+    later = elsewhere("08:00")
+    other = line("roseinfer", "s2", tok_s=1, session=later["session"])
+    text = goals([SESSION, later, s1(5), other])
+    assert "All of one commit: abc (2026-11-21T12:00 to 2026-11-22T08:00)." in text
 
 
 def test_runs_of_several_commits_and_sessions_are_said():

@@ -140,6 +140,27 @@ def test_one_stream_pauses_between_requests_and_its_clock_stands():
     assert len(pauses) == 3  # other streams would go on
 
 
+def test_a_request_that_ends_in_the_turn_of_the_limit_is_the_last():
+    """The next one is neither sent nor is its pause begun."""
+
+    class Late(Answering):
+        async def run(self, prompt, max_tokens, on_token=None):
+            def seen(record):
+                """Take until after the limit, two turns of the loop before the end."""
+                on_token(record)
+                start = time.perf_counter()
+                while len(record.token_times) == max_tokens - 2:
+                    if time.perf_counter() > start + limit:
+                        return
+
+            return await super().run(prompt, max_tokens, seen)
+
+    client, limit = Late(), 0.1
+    found = run(client, scenarios(1024)["s1"], limit=limit)
+    assert found["is_cut"]
+    assert (found["num_sent"], found["num_ended"], len(client.asked)) == (1, 1, 1)
+
+
 def test_failed_requests_are_counted_and_give_no_figures():
     found = run(Answering(error="no"), scenarios(1024)["s1"])
     assert found["num_errors"] == 4

@@ -15,7 +15,7 @@ from benchmarks.compare import make_parser
 from benchmarks.peers import BenchModel
 from benchmarks.process import DidNotStart
 from benchmarks.results import read_lines
-from benchmarks.rounds import run_rounds
+from benchmarks.rounds import Probes, run_rounds
 from benchmarks.running import running
 from benchmarks.session import Session
 from benchmarks.table import tables
@@ -92,7 +92,9 @@ def test_rounds_write_lines_that_become_a_table(model, tmp_path, capsys):
     # Before and after each run, and between the two requests of S1.
     assert [len(run["probes"]) for run in runs] == [3, 2, 3, 2]
     assert [len(run["floors_by_probe"]) for run in runs] == [3, 2, 3, 2]
-    assert [line["contender"] for line in lines if line["kind"] == "failure"] == ["broken"]
+    assert [len(run["is_busy_by_probe"]) for run in runs] == [3, 2, 3, 2]
+    failures = [line for line in lines if line["kind"] == "failure"]
+    assert [(line["contender"], line["weights"]) for line in failures] == [("broken", "bfloat16")]
     assert "| stub |" in tables(lines)
     assert "NaN" not in out.read_text()
     assert "tiny 2 stub s2: tok_s" in capsys.readouterr().out
@@ -156,8 +158,27 @@ def test_cpu_and_memory_of_a_process_tree():
 
 
 def test_what_ended_children_and_pauses_took_counts_for_nobody():
+    """A pause of 1 s, in which a child used 2 s, and others and the server a quarter each."""
     before = host.Usage(at=10, busy=50, stolen=0, tree=20, own=5, children=1, resident_mb=9)
-    after = replace(before, at=13, busy=54, tree=21, own=5.5, children=3)
-    found = host.between(before, after, paused=1)
+    start = replace(before, at=11, busy=51, tree=20.5, own=5.25)
+    end = replace(start, at=12, busy=53.5, tree=20.75, children=3)
+    after = replace(end, at=13, busy=54.5, tree=21.25, own=5.5)
+    found = host.between(before, after, [(start, end)])
     assert (found["server_cpu_pct"], found["client_cpu_pct"]) == (50, 25)
-    assert found["other_cpu_pct"] == pytest.approx(100 * 0.5 / 3)
+    assert found["other_cpu_pct"] == 25
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_probe_says_whether_the_server_works(is_busy):
+    program = f"print(flush=True)\n{'while True: pass' if is_busy else 'input()'}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as server:  # noqa: S603
+        server.stdout.readline()  # it has started
+        probes = Probes(server.pid)
+        probes.take()
+        assert probes.pauses == []
+        probes.take()
+        server.kill()
+    assert [probed.is_busy for probed in probes.taken] == [is_busy, is_busy]
+    assert all(probed.rates.read_gbs > 0 for probed in probes.taken)
+    assert probes.pauses == [(probes.taken[1].before, probes.taken[1].after)]

@@ -128,6 +128,23 @@ def test_a_share_has_the_range_of_the_probes_beside_the_run():
     assert "read bandwidth 30 (25 to 40) GB/s" in tables([SESSION, steady, unsteady])
 
 
+def test_a_probe_during_which_the_server_was_busy_does_not_count():
+    run = line(
+        "x",
+        "s1",
+        tpot_p50_ms=10,
+        tpot_each_ms=[10, 10, 10, 10],
+        floors={"tpot_p50_ms": 8},
+        floors_by_probe=[{"tpot_p50_ms": floor} for floor in (8, 9.5, 8, 8.2, 8)],
+        is_busy_by_probe=[False, True, False, False, False],
+    )
+    assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "10.0 (81%)"
+    run["is_busy_by_probe"] = [False, True, True, True, False]
+    assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "10.0 (80%)"
+    run["is_busy_by_probe"] = [True] * 5
+    assert column(figures_table(Results([run])), "x")["S1 TPOT"] == "10.0 (80%!, 80-95)"
+
+
 def test_memory_that_does_not_matter_makes_no_share_unsteady():
     run = line(
         "x",
