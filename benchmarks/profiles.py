@@ -60,14 +60,14 @@ class Load:
         model, _, rest = name.partition(":")
         scenario, _, quantization = rest.partition(":")
         is_file = model.endswith(SUFFIX)
-        flags = ("--model", model) if is_file else ("--random-model", model)
+        flags = ["--model" if is_file else "--random-model", model]
         if quantization:
-            flags += ("--quantization", quantization)
+            flags += ["--quantization", quantization]
         found = scenarios(_max_model_len(model), scale).get(scenario)
         if found is None or found.kind not in ("closed", "open") or found.is_sampled:
             raise ValueError(f"{name} is no load of equal greedy requests")
         weights = quantization or ("gguf" if is_file else "bfloat16")
-        return cls(name.rpartition("/")[2], found, flags, weights)
+        return cls(name.rpartition("/")[2], found, tuple(flags), weights)
 
     @property
     def command(self) -> list[str]:

@@ -38,7 +38,7 @@ def check_serves(command: list[str], folder: Path) -> None:
             )
         )
         stack.callback(process.kill)
-        timer = threading.Timer(START_TIMEOUT, process.kill)
+        timer = threading.Timer(4 * START_TIMEOUT, process.kill)  # kernels are compiled first
         timer.start()
         stack.callback(timer.cancel)
         assert process.stdout is not None
