@@ -17,7 +17,9 @@ LAUNCH = (
 )
 """Tests run as root in containers. Without the flags of the network, Chromium asks its maker."""
 
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 120_000
+"""Of a wait: as much as a start may take, because the machine may be busy."""
+
 SCRIPTED = ("-m", "tests.browser.scripted_server")
 KEY = "sk-of-the-tests"
 

@@ -41,7 +41,7 @@ def pieces_of(text: str, size: int = 7) -> list[str]:
 
 ANSWERS: dict[int | None, Callable[[EngineRequest], Iterable[StepOutput]]] = {
     HOSTILE: words(*pieces_of(HOSTILE_TEXT)),
-    ENDLESS: words(*["word "] * 3000),
+    ENDLESS: words(*["word "] * 8000),  # longer than any wait of a test
     RICH: words(*pieces_of(RICH_TEXT)),
 }
 

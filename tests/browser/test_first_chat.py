@@ -96,7 +96,7 @@ def test_one_command_and_a_minute(checkout, browser, tmp_path, capsys):
     command = [*block.commands[0].split(), "ARGS=--port 0"]
     with served(command, checkout, tmp_path / "home") as (url, start, process):
         tab = browser.new_page()
-        tab.set_default_timeout(4 * TIMEOUT_MS)
+        tab.set_default_timeout(TIMEOUT_MS)
         tab.goto(url)
         tab.wait_for_selector(".dot.ok")
         loaded = time.monotonic()
