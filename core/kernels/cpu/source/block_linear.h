@@ -3,6 +3,7 @@
 // Rows read the codes where they lie. For many, a tile of a panel may be expanded once, in the L1 cache, for all of them: to
 // bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
 #pragma once
+#include "block_outliers.h"
 #include "block_stages.h"
 #include "block_tiles.h"
 #include "linear_groups.h"
@@ -119,6 +120,7 @@ struct BlockProduct {
       int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
       if (count <= (is_read_in_order<T>() ? FEW : 2)) multiply_few(tile, own, t, x, count, sums);
       else multiply_many(tile, own, t, x, count, sums, bytes);
+      if constexpr (has_outliers<T>()) add_outliers<T>(tile, t, x, count, sums);
     }
   }
 
@@ -184,7 +186,8 @@ struct BlockProduct {
 // Where the rows of x are in prepared memory.
 template <class T>
 struct BlockRows {
-  int64_t ldx, num_factors, num_sums, num_digits, num_shares, factors, sums, digits, shares, size;
+  int64_t ldx, num_factors, num_sums, num_digits, num_shares, num_outliers, num_flags;
+  int64_t factors, sums, digits, shares, outliers, flags, size;
   explicit BlockRows(const Job& job) {
     int64_t capacity = job.M + PADDING;
     auto after = [&](int64_t start, int64_t bytes_of_row) { return (start + capacity * bytes_of_row + 63) / 64 * 64; };
@@ -193,16 +196,21 @@ struct BlockRows {
     num_sums = job.K / T::SUM_RUN + 1;
     num_digits = has_digits<T>() ? job.K / TILE * SUM_DIGITS : 0;
     num_shares = has_shares<T>() ? job.K / CHUNK : 0;
+    num_outliers = has_outliers<T>() ? job.K / CHUNK : 0;
+    num_flags = has_outliers<T>() ? (job.K + TILE - 1) / TILE : 0;
     factors = after(0, ldx);
     sums = after(factors, num_factors * 4);
     digits = after(sums, num_sums * 2);
     shares = after(digits, num_digits * 2);
-    size = after(shares, num_shares * 4);
+    outliers = after(shares, num_shares * 4);
+    flags = after(outliers, num_outliers * (int64_t)sizeof(Outlier));
+    size = after(flags, num_flags);
   }
   int64_t bytes() const { return size; }
   ByteRows at(const char* p) const {
     return {(const int8_t*)p, (const float*)(p + factors), (const int16_t*)(p + sums), (const uint16_t*)(p + digits),
-            (const int32_t*)(p + shares), ldx, num_factors, num_sums, num_digits, num_shares};
+            (const int32_t*)(p + shares), (const Outlier*)(p + outliers), (const uint8_t*)(p + flags),
+            ldx, num_factors, num_sums, num_digits, num_shares, num_outliers, num_flags};
   }
 };
 
@@ -225,6 +233,12 @@ void prepare_bytes(const Job& job, int64_t row, char* prepared, int64_t part, in
   if constexpr (has_shares<T>()) {
     round_to_shares<T>(from, last - first, codes, factors, sums, (int32_t*)x.shares + first / CHUNK);
     if (row + 1 == job.M && row >= 2) clear_padding(factors, (last - first + T::X_RUN - 1) / T::X_RUN, x.num_factors);
+  } else if constexpr (has_outliers<T>()) {
+    Outlier* outliers = (Outlier*)x.outliers + first / CHUNK;
+    uint8_t* flags = (uint8_t*)x.flags + first / TILE;
+    for (int64_t k = 0; k < last - first; k += TILE)
+      *flags++ = round_with_outliers<T>(from + k, std::min(TILE, last - first - k), codes + k, factors + k / CHUNK * 2,
+                                        sums + k / CHUNK, outliers + k / CHUNK);
   } else {
     round_to_bytes<T>(from, last - first, codes, factors, sums);
   }

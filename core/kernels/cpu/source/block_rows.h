@@ -33,19 +33,47 @@ constexpr bool has_shares() {
 #endif
 }
 
+// A chunk of a narrow type may have a value that is far above the others. It is an outlier if it is worth it: then its byte is 0,
+// the others have a smaller scale, and the value itself is multiplied in float32 (block_outliers.h). Files have types of more
+// than 4 bits where precision matters; others have no outliers. With AMX there are none: its tiles would wait for them.
+struct Outlier {
+  float value;
+  int32_t column;  // of its chunk
+};
+constexpr float OUTLIER_WORTH = 2;  // of the mean square of the largest values of a tile's chunks
+
+template <class T>
+constexpr bool has_outliers() {
+#if defined(ROSE_AMX)
+  return false;
+#else
+  return !T::IS_WIDE && T::BITS > 4;
+#endif
+}
+
 // Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times the sum of
 // its bytes. With shares, these are the scale of one share, and 1 or 0: whether some have less than all. Each T::SUM_RUN
-// bytes have a sum, which is times their share if it is for minimums.
+// bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its chunk i
+// has an outlier.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
   const int16_t* sums;
   const uint16_t* digits;
   const int32_t* shares;
-  int64_t ldx, num_factors, num_sums, num_digits, num_shares;
+  const Outlier* outliers;  // of each chunk
+  const uint8_t* flags;
+  int64_t ldx, num_factors, num_sums, num_digits, num_shares, num_outliers, num_flags;
   ByteRows from(int64_t row) const {
-    return {codes + row * ldx, factors + row * num_factors, sums + row * num_sums, digits + row * num_digits,
-            shares + row * num_shares, ldx, num_factors, num_sums, num_digits, num_shares};
+    ByteRows x = *this;
+    x.codes += row * ldx;
+    x.factors += row * num_factors;
+    x.sums += row * num_sums;
+    x.digits += row * num_digits;
+    x.shares += row * num_shares;
+    x.outliers += row * num_outliers;
+    x.flags += row * num_flags;
+    return x;
   }
   // Whether a share of run t of the first rows is not all of its scale.
   template <int ROWS>
@@ -96,6 +124,46 @@ void round_to_bytes(const float* x, int64_t K, int8_t* codes, float* factors, in
   for (; k + T::X_RUN <= K; k += T::X_RUN, factors += 2, sums += T::X_RUN / T::SUM_RUN)
     round_run<T>(x + k, T::X_RUN, codes + k, factors, sums);
   if (k < K) round_run<T>(x + k, K - k, codes + k, factors, sums);
+}
+
+// The column of the value of a chunk with the largest magnitude, and that of the others.
+ROSE_INLINE std::pair<int, float> outlier_of(const float* x) {
+  int column = 0;
+  float highest = 0, next = 0;
+  for (int k = 0; k < CHUNK; k++) {
+    float own = std::fabs(x[k]);
+    if (own > highest) next = highest, highest = own, column = k;
+    else if (own > next) next = own;
+  }
+  return {column, next};
+}
+
+// The same with outliers; K is at most a tile. Returns flags of the chunks that have one.
+template <class T>
+uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, Outlier* outliers) {
+  float squares[CHUNKS], total = 0;
+  int64_t chunks = K / CHUNK;
+  for (int64_t i = 0; i < chunks; i++) {
+    Range range(x, i * CHUNK, (i + 1) * CHUNK);
+    total += squares[i] = range.highest * range.highest + range.odd;
+  }
+  uint8_t flags = 0;
+  for (int64_t i = 0; i < chunks; i++, x += CHUNK, codes += CHUNK, factors += 2, sums += CHUNK / T::SUM_RUN) {
+    float limit = OUTLIER_WORTH * total / (float)chunks, others[CHUNK];
+    if (squares[i] > limit) {
+      auto [column, next] = outlier_of(x);
+      if (squares[i] - next * next > limit) {
+        memcpy(others, x, sizeof(others));
+        others[column] = 0;
+        outliers[i] = {x[column], column};
+        flags |= (uint8_t)(1 << i);
+        round_run<T>(others, CHUNK, codes, factors, sums);
+        continue;
+      }
+    }
+    round_run<T>(x, CHUNK, codes, factors, sums);
+  }
+  return flags;
 }
 
 // The same with shares: x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK]. K is a multiple of
