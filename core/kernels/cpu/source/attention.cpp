@@ -9,31 +9,33 @@
 namespace {
 
 constexpr int FEW = 8;    // maximum rows of an item that is limited by memory bandwidth
-constexpr int MANY = 64;  // rows that are computed at once without tiles: they stay in the CPU cache
+constexpr int MANY = 96;  // rows that are computed at once without tiles: they stay in the CPU cache
 
 // Tasks of equal items per thread; with several, all threads finish at about the same time. Tasks limited by memory are
 // few, since memory is read fastest if the heads of a block are read together.
 constexpr int READING_TASKS = 2, COMPUTING_TASKS = 8;
 
-// Head by head: the lines of 16 tokens of a block and a head stay in the first-level cache.
+// Tokens that follow each other in a vector of lanes, or in a block, are written together.
 template <class L>
 void write_lanes(const AttentionCall& c, int64_t first, int64_t last) {
   using T = typename L::Stored;
   Layout<L> layout(c.block_size, c.head_dim, c.value_dim);
-  for (int64_t h = 0; h < c.num_kv_heads; h++)
-    for (int64_t t = first; t < last; t++) {
-      int64_t block = c.step->slots[t] / c.block_size, offset = c.step->slots[t] % c.block_size;
+  const int64_t *slots = c.step->slots, together = layout.is_by_lane ? W : c.block_size;
+  for (int64_t t = first, count; t < last; t += count) {
+    int64_t block = slots[t] / c.block_size, offset = slots[t] % c.block_size;
+    for (count = 1; t + count < last && slots[t + count] == slots[t] + count && (offset + count) % together;) count++;
+    for (int64_t h = 0; h < c.num_kv_heads; h++) {
       int64_t line = (block * c.num_kv_heads + h) * c.block_size;
-      const float *key = c.key + t * c.key_token + h * c.key_head, *value = c.value + t * c.value_token + h * c.value_head;
+      States from{c.key + t * c.key_token + h * c.key_head, c.value + t * c.value_token + h * c.value_head, c.key_token,
+                  c.value_token};
       T *keys = (T*)c.keys + line * c.head_dim, *values = (T*)c.values + line * c.value_dim;
       if constexpr (std::is_same_v<L, Int8Lanes>) {
-        c.key_scales[line + offset] = write_int8(key, c.head_dim, keys, [&](int64_t d) { return layout.key(offset, d); });
-        c.value_scales[line + offset] =
-            write_int8(value, c.value_dim, values, [&](int64_t d) { return layout.value(offset, d); });
+        write_tokens(layout, offset, count, from, keys, values, c.key_scales + line, c.value_scales + line);
       } else {
-        write_token(layout, offset, key, value, keys, values);
+        write_tokens(layout, offset, count, from, keys, values);
       }
     }
+  }
 }
 
 #if defined(ROSE_TILES)
@@ -55,12 +57,12 @@ template <class L>
 void attend(const AttentionCall& c, const int32_t* of, const Part& part, const Part* then) {
   static thread_local Scratch scratch;
   if (uses_tiles(c)) return attend_in_tiles(part, scratch);
-  if (part.item.num_rows <= FEW) return rows::attend<L>(part, then, scratch);
+  if (part.item.num_rows <= FEW) return rows::attend<L, true>(part, then, scratch);
   int32_t most = (int32_t)std::max<int64_t>(1, MANY / part.item.group);
   for (int64_t h = part.first_head; h < part.last_head; h++)
     for (int32_t row = 0; row < of[1]; row += most) {
       int32_t some[] = {of[0] + row, std::min(most, of[1] - row), of[2], of[3], of[4]};
-      rows::attend<L>({Item(c, some), h, h + 1}, nullptr, scratch);
+      rows::attend<L, false>({Item(c, some), h, h + 1}, nullptr, scratch);
     }
 }
 
@@ -88,7 +90,9 @@ class Tasks {
     bool is_reading = most_rows * (c.num_heads / c.num_kv_heads) <= FEW;
     int64_t wanted = (is_reading ? READING_TASKS : COMPUTING_TASKS) * num_threads;
     while (num_large_ < c.step->num_items && work(num_large_) * wanted > total) num_large_++;
-    if (num_large_) parts_ = std::min(c.num_kv_heads, (largest * wanted + total - 1) / total);
+    if (!num_large_) return;
+    int64_t heads = std::max<int64_t>(1, c.num_kv_heads * total / (largest * wanted));  // of a task
+    parts_ = (c.num_kv_heads + heads - 1) / heads;
   }
 
   int64_t count() const { return num_large_ * parts_ + call_.step->num_items - num_large_; }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity(), LOG2_E = 1.44269504f;
 
 // The types of keys and values in the cache.
 enum class CacheType : int64_t { FLOAT32, BFLOAT16, INT8 };
@@ -53,34 +53,62 @@ struct AttentionCall {
 
 ROSE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// A result of some keys is [largest score, sum of weights, weighted sum of values...]. Without any visible
-// key the sum of weights is 0.
+// A result of some keys is [base, sum of weights, weighted sum of values...]. The weight of a score is 2^(score * LOG2_E - base).
+// Without any visible key the sum of weights is 0.
 
-// acc = the result of the keys of both. Not inlined, and always called in the order of the runs: the result
-// has the same bits whether one item computed all runs of a row or several did.
-__attribute__((noinline)) inline void fold(float* acc, const float* part, int64_t value_dim) {
-  if (part[1] == 0) return;
-  if (acc[1] == 0) {
-    std::copy_n(part, value_dim + 2, acc);
-    return;
-  }
-  float best = std::max(acc[0], part[0]), a = std::exp(acc[0] - best), b = std::exp(part[0] - best);
-  acc[0] = best;
-  for (int64_t i = 1; i < value_dim + 2; i++) acc[i] = acc[i] * a + part[i] * b;
+// 2^n of an integer n <= 0; 0 below -126, and of NaN.
+ROSE_INLINE float power_of_two(float n) {
+  if (!(n >= -126)) return 0;
+  int32_t bits = ((int32_t)n + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, 4);
+  return power;
+}
+
+// How two results with integers as bases become one: the values of each are multiplied by its share, a power of two or 0.
+struct Shares {
+  float acc = 1, part = 0;
+};
+ROSE_INLINE vf folded(vf acc, vf part, const Shares& shares) {
+#if defined(__AVX512F__) && ROSE_WIDTH == 16
+  return (vf)_mm512_fmadd_ps((__m512)acc, (__m512)splat(shares.acc), (__m512)(part * shares.part));
+#else
+  return acc * shares.acc + part * shares.part;
+#endif
+}
+
+// Fold base and sum of weights of `part` into those of `acc`.
+inline Shares fold_weights(float* acc, const float* part) {
+  if (part[1] == 0) return {};
+  float base = std::max(acc[0], part[0]);
+  Shares shares{power_of_two(acc[0] - base), power_of_two(part[0] - base)};
+  acc[0] = base;
+  acc[1] = acc[1] * shares.acc + part[1] * shares.part;
+  return shares;
+}
+
+// acc = the result of the keys of both. Always called in the order of the runs: the result has the same bits whether one item
+// computed all runs of a row or several did.
+inline void fold(float* acc, const float* part, int64_t value_dim) {
+  Shares shares = fold_weights(acc, part);
+  int64_t d = 2, end = value_dim + 2;
+  for (; d + W <= end; d += W) store(acc + d, folded(load(acc + d), load(part + d), shares));
+  for (; d < end; d++) acc[d] = acc[d] * shares.acc + part[d] * shares.part;
 }
 
 // y = the weighted mean of the values. A sink takes its share of the weights.
 __attribute__((noinline)) inline void finish(const AttentionCall& c, int64_t token, int64_t head, const float* result) {
   float total = result[1];
-  if (c.sinks) total += std::exp(c.sinks[head] - result[0]);
+  if (c.sinks) total += std::exp2(c.sinks[head] * LOG2_E - result[0]);
   if (c.places) token = c.places[token];
+  float share = 1 / total;
   if (c.rounded) {
     uint16_t* y = c.rounded + token * c.rounded_token + head * c.value_dim;
-    for (int64_t d = 0; d < c.value_dim; d += W) store_rounded(y + d, load(result + 2 + d) / total);
+    for (int64_t d = 0; d < c.value_dim; d += W) store_rounded(y + d, load(result + 2 + d) * share);
     return;
   }
   float* y = c.output + (token * c.num_heads + head) * c.value_dim;
-  for (int64_t d = 0; d < c.value_dim; d++) y[d] = result[2 + d] / total;
+  for (int64_t d = 0; d < c.value_dim; d++) y[d] = result[2 + d] * share;
 }
 
 // Some query rows and some blocks of keys. For a kv head, row r is query head r % group of token r / group.

@@ -5,7 +5,7 @@
 
 namespace rows {
 
-constexpr int CHUNK = 64;  // keys; chunks begin at multiples of CHUNK in a run
+constexpr int CHUNK = 128;  // keys; chunks begin at multiples of CHUNK in a run
 constexpr int VECTORS = CHUNK / W;
 
 // The keys and values of a chunk for one kv head, in lanes.
@@ -15,14 +15,12 @@ struct Chunk {
   int64_t key_stride = 0, value_stride = 0;   // lanes of a step
   const uint32_t* keys[VECTORS] = {};         // step 0 of each vector of keys
   const float *key_scales[VECTORS] = {}, *value_scales[VECTORS] = {};  // of each vector of keys; int8 only
-  // The lines of each vector of keys and of the values of its tokens, from the first one on: read in place only. Those of a
-  // block with several vectors of keys are divided among them.
-  const uint32_t *key_lines[VECTORS] = {}, *value_lines[VECTORS] = {};
-  int num_pieces = 0;
-  struct {
-    const uint32_t* values;  // first of `steps` steps
-    int steps;
-  } pieces[VECTORS];  // of W tokens, if they are read in place
+  // Step 0 of the values of each piece of `piece_keys` tokens: W, a vector of keys, if they are read in place, else CHUNK.
+  const uint32_t* values[VECTORS] = {};
+  int piece_keys = CHUNK;
+  // The lines of each vector of keys, from the first one on: read in place only. Those of a block with several vectors of
+  // keys are divided among them.
+  const uint32_t* key_lines[VECTORS] = {};
 
   int first_vector() const { return from / W; }
   int last_vector() const { return (to + W - 1) / W; }
@@ -68,12 +66,11 @@ class Reader {
     for (int v = chunk.first_vector(); v < chunk.last_vector(); v++) {
       chunk.keys[v] += key_head_;
       chunk.key_lines[v] += key_head_;
-      chunk.value_lines[v] += value_head_;
+      chunk.values[v] += value_head_;
       if (!HAS_SCALES) continue;
       chunk.key_scales[v] += item_.call.block_size;
       chunk.value_scales[v] += item_.call.block_size;
     }
-    for (int i = 0; i < chunk.num_pieces; i++) chunk.pieces[i].values += value_head_;
   }
 
  private:
@@ -102,15 +99,13 @@ class Reader {
     constexpr int N = L::PER_LANE;
     chunk.key_stride = c.block_size;
     chunk.value_stride = c.value_dim;
-    chunk.num_pieces = 0;
+    chunk.piece_keys = W;
     for (int v = chunk.first_vector(); v < chunk.last_vector(); v++) {
       int64_t key = chunk.first + v * W, offset = key % c.block_size;
       const uint32_t* keys = (const uint32_t*)keys_of(key / c.block_size, head);
-      const uint32_t* values = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
       chunk.keys[v] = keys + offset;
       chunk.key_lines[v] = keys + offset * key_steps;
-      chunk.value_lines[v] = values;
-      chunk.pieces[chunk.num_pieces++] = {values, (std::min(chunk.to - v * W, W) + N - 1) / N};
+      chunk.values[v] = (const uint32_t*)values_of(key / c.block_size, head) + offset / N * c.value_dim;
       if (!HAS_SCALES) continue;
       chunk.key_scales[v] = c.key_scales + place_of(key, head);
       chunk.value_scales[v] = c.value_scales + place_of(key, head);
@@ -141,9 +136,8 @@ class Reader {
       chunk.key_scales[v] = key_scales + v * W;
       chunk.value_scales[v] = value_scales + v * W;
     }
-    chunk.num_pieces = 1;
-    chunk.pieces[0] = {(const uint32_t*)values.data() + chunk.from / N * value_size,
-                       (chunk.to + N - 1) / N - chunk.from / N};
+    chunk.piece_keys = CHUNK;
+    chunk.values[0] = (const uint32_t*)values.data();
   }
 };
 

@@ -33,6 +33,16 @@ inline float write_int8(const float* x, int64_t n, int8_t* to, At at) {
   return scale;
 }
 
+// Write tokens `t` to `t` + `count` of a block and kv head, and their scales.
+inline void write_tokens(const Layout<Int8Lanes>& layout, int64_t t, int64_t count, const States& from, int8_t* keys,
+                         int8_t* values, float* key_scales, float* value_scales) {
+  for (int64_t i = 0; i < count; i++, t++) {
+    const float *key = from.key + i * from.key_token, *value = from.value + i * from.value_token;
+    key_scales[t] = write_int8(key, layout.key_size, keys, [&](int64_t d) { return layout.key(t, d); });
+    value_scales[t] = write_int8(value, layout.value_size, values, [&](int64_t d) { return layout.value(t, d); });
+  }
+}
+
 // Exchange the middle two of every four lanes: their order in a factor of Int8Lanes.
 ROSE_INLINE vi swap_middle(vi v) {
 #if ROSE_WIDTH == 16

@@ -30,11 +30,11 @@ class Ahead {
 
   // What goes with the keys or the values of a vector; `own`, which is there, in place of nothing.
   Lines with_keys(int vector, const uint32_t* own) const {
-    return {is_next(vector) ? next_->key_lines[vector + distance_] : own, chunk_ ? chunk_->value_lines[vector] : own};
+    return {is_next(vector) ? next_->key_lines[vector + distance_] : own, chunk_ ? chunk_->values[vector] : own};
   }
   Lines with_values(int vector, const uint32_t* own) const {
     if (!is_next(vector)) return {own, own};
-    return {next_->value_lines[vector + distance_], next_->key_lines[vector + distance_]};
+    return {next_->values[vector + distance_], next_->key_lines[vector + distance_]};
   }
 
  private:
@@ -45,8 +45,8 @@ class Ahead {
 };
 
 // out[r][v] = sum over steps of x[r][s] * lanes[v][s], for R rows and V vectors, which are those from `first` on
-// of the chunk.
-template <class L, int R, int V>
+// of the chunk. FETCHES: whether `ahead` is prefetched.
+template <class L, int R, int V, bool FETCHES>
 ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint32_t* const* lanes, int64_t stride,
                             int64_t steps, const Ahead& ahead, int first, float* out) {
   typename L::Sum a[R][V];
@@ -65,8 +65,10 @@ ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) {
       vu w = *(const vu_u*)(at[v] + s * stride);
-      __builtin_prefetch(fetch[v].first + s * W, 0, 2);
-      __builtin_prefetch(fetch[v].second + s * W, 0, 2);
+      if constexpr (FETCHES) {
+        __builtin_prefetch(fetch[v].first + s * W, 0, 2);
+        __builtin_prefetch(fetch[v].second + s * W, 0, 2);
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * ldx + s], w);
     }
@@ -77,39 +79,48 @@ ROSE_INLINE void score_tile(const typename L::Factor* x, int64_t ldx, const uint
     for (int v = 0; v < V; v++) store(out + r * CHUNK + v * W, L::value(a[r][v]));
 }
 
-// Scores of R rows and the visible vectors of a chunk. The sum of a score runs over the dimensions in order.
-template <class L, int R>
-ROSE_INLINE void score(const Chunk& c, const Ahead& ahead, const typename L::Factor* q, int64_t ldq, int64_t steps,
-                       float* scores) {
+// Scores of R rows and the vectors `v` to `last` of a chunk. The sum of a score runs over the dimensions in order.
+template <class L, int R, bool FETCHES>
+ROSE_INLINE void score(const Chunk& c, const Ahead& ahead, int v, int last, const typename L::Factor* q, int64_t ldq,
+                       int64_t steps, float* scores) {
   constexpr int MANY = vectors_for(R);
-  int v = c.from / W, last = (c.to + W - 1) / W;
   for (; v + MANY <= last; v += MANY)
-    score_tile<L, R, MANY>(q, ldq, c.keys + v, c.key_stride, steps, ahead, v, scores + v * W);
-  for (; v < last; v++) score_tile<L, R, 1>(q, ldq, c.keys + v, c.key_stride, steps, ahead, v, scores + v * W);
+    score_tile<L, R, MANY, FETCHES>(q, ldq, c.keys + v, c.key_stride, steps, ahead, v, scores + v * W);
+  for (; v < last; v++) score_tile<L, R, 1, FETCHES>(q, ldq, c.keys + v, c.key_stride, steps, ahead, v, scores + v * W);
 }
 
-// out[r][d] += sum over tokens of weights[r][t] * values[t][d], for R rows and V vectors of d. Integers are multiplied by
-// units[r] too.
-template <class L, int R, int V>
-ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, const float* units, int64_t d,
-                          float* out, int64_t ldo) {
+// Keys of a chunk, from a multiple of W on.
+struct Keys {
+  int start, end;
+  bool is_empty() const { return start >= end; }
+  int first_vector() const { return start / W; }
+  int last_vector() const { return (end + W - 1) / W; }
+};
+
+// Fold sum over tokens of weights[r][t] * values[t][d] into out[r][d], for R rows and V vectors of d.
+template <class L, int R, int V, bool FETCHES>
+ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const Keys& seen, const typename L::Factor* weights,
+                          const Shares* shares, int64_t d, float* out, int64_t ldo) {
   constexpr int N = L::PER_LANE, LDW = CHUNK / N;
   typename L::Sum a[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) a[r][v] = L::begin(out + r * ldo + d + v * W);
-  const typename L::Factor* x = weights + c.from / N;
-  for (int i = 0; i < c.num_pieces; i++) {
-    const uint32_t* lanes = c.pieces[i].values + d;
-    Ahead::Lines fetch = ahead.with_values(c.first_vector() + i, c.pieces[i].values);
+    for (int v = 0; v < V; v++) a[r][v] = typename L::Sum{};
+  const typename L::Factor* x = weights + seen.start / N;
+  for (int key = seen.start; key < seen.end;) {
+    int piece = key / c.piece_keys, start = piece * c.piece_keys, end = std::min(start + c.piece_keys, seen.end);
+    const uint32_t* lanes = c.values[piece] + (key - start) / N * c.value_stride + d;
+    Ahead::Lines fetch = ahead.with_values(piece, lanes - d);
     fetch = {fetch.first + d, fetch.second + d};
     auto step = [&](uint32_t visible) __attribute__((always_inline)) {
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         vu w = *(const vu_u*)(lanes + v * W) & visible;
-        __builtin_prefetch(fetch.first + v * W, 0, 2);
-        __builtin_prefetch(fetch.second + v * W, 0, 2);
+        if constexpr (FETCHES) {
+          __builtin_prefetch(fetch.first + v * W, 0, 2);
+          __builtin_prefetch(fetch.second + v * W, 0, 2);
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) a[r][v] = L::add(a[r][v], x[r * LDW], w);
       }
@@ -118,23 +129,27 @@ ROSE_INLINE void add_tile(const Chunk& c, const Ahead& ahead, const typename L::
       x++;
     };
     // the last lane may hold a token that is not visible, whose weight is 0 but whose value may be NaN
-    bool is_cut = N == 2 && c.to % N && i + 1 == c.num_pieces;
-    for (int s = c.pieces[i].steps - is_cut; s > 0; s--) step(~0u);
+    bool is_cut = N == 2 && end % N;
+    for (int s = (end - key + N - 1) / N - is_cut; s > 0; s--) step(~0u);
     if (is_cut) step(0xffffu);
+    key = end;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < V; v++) L::end(out + r * ldo + d + v * W, a[r][v], units[r]);
+    for (int v = 0; v < V; v++) {
+      float* to = out + r * ldo + d + v * W;
+      store(to, folded(load(to), L::value(a[r][v]), shares[r]));
+    }
 }
 
-template <class L, int R>
-ROSE_INLINE void add(const Chunk& c, const Ahead& ahead, const typename L::Factor* weights, const float* units, int64_t size,
-                     float* out, int64_t ldo) {
+// The same for the dimensions from `d` to `end`.
+template <class L, int R, bool FETCHES>
+ROSE_INLINE void add(const Chunk& c, const Ahead& ahead, const Keys& seen, const typename L::Factor* weights,
+                     const Shares* shares, int64_t d, int64_t end, float* out, int64_t ldo) {
   constexpr int MANY = vectors_for(R);
-  int64_t d = 0;
-  for (; d + MANY * W <= size; d += MANY * W) add_tile<L, R, MANY>(c, ahead, weights, units, d, out, ldo);
-  for (; d < size; d += W) add_tile<L, R, 1>(c, ahead, weights, units, d, out, ldo);
+  for (; d + MANY * W <= end; d += MANY * W) add_tile<L, R, MANY, FETCHES>(c, ahead, seen, weights, shares, d, out, ldo);
+  for (; d < end; d += W) add_tile<L, R, 1, FETCHES>(c, ahead, seen, weights, shares, d, out, ldo);
 }
 
 // tanh(x) with a relative error below 3e-7: Cephes' tanhf, whose polynomial serves small x.
@@ -157,78 +172,103 @@ __attribute__((noinline)) inline void cap(float* scores, int first, int last, fl
   }
 }
 
-// exp(x) for x <= 0. Below -87, where it is 1e-38 of the largest weight, it is 0. NaN stays NaN.
-ROSE_INLINE vf exp_of_score(vf x) {
-  vf power, p = exp_in_range(x, power);
-#if ROSE_WIDTH == 16 && defined(__AVX512F__)
-  __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);
-  return (vf)_mm512_maskz_mul_ps(counts, (__m512)p, (__m512)power);
+// 2^x for x <= 1 with a relative error below 2e-7. Below -126, where it is 1e-38 of the largest weight, it is 0. NaN stays NaN.
+// Minimax polynomial of 2^r over r in [-1/2, 1/2].
+ROSE_INLINE vf power_of_score(vf x) {
+  vf n = x + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
+  vf r = x - (n - 12582912.0f), p = splat(1.32647238e-3f);
+  p = p * r + 9.67151299e-3f;
+  p = p * r + 5.55073359e-2f;
+  p = p * r + 2.40222424e-1f;
+  p = p * r + 6.93147004e-1f;
+  p = p * r + 1.0f;
+  vf power = (vf)((vi)p + ((vi)n << 23));
+  return x < splat(-126.0f) ? vf{} : power;
+}
+
+// Write the weights of two vectors of keys. Returns the sums of their lanes, in some order: of rounded weights if they are rounded.
+ROSE_INLINE vf put_weights(float* to, vf a, vf b) {
+  store(to, a);
+  store(to + W, b);
+  return a + b;
+}
+ROSE_INLINE vf put_weights(uint16_t* to, vf a, vf b) {
+#if ROSE_WIDTH == 16 && defined(__AVX512BF16__)
+  vu both = (vu)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+  _mm512_storeu_si512(to, (__m512i)both);
+  return (vf)(both << 16) + (vf)(both & 0xffff0000u);
 #else
-  return x < splat(-87.0f) ? vf{} : p * power;
+  store_rounded(to, a);
+  store_rounded(to + W, b);
+  return load(to) + load(to + W);
 #endif
 }
 
-ROSE_INLINE vf put_weights(float* to, vf w) {
-  store(to, w);
-  return w;
-}
-ROSE_INLINE vf put_weights(uint16_t* to, vf w) {  // the sum is that of the rounded weights
-  store_rounded(to, w);
-  return load(to);
-}
-
-// The running softmax of a row in the current run. `result` is [largest score, sum of weights, values...]. `unit` is what the
-// integers of an int8 query are multiplied by.
+// A row and its result of the keys so far; see attention.h. `unit` is what the integers of an int8 query are multiplied by.
 struct Row {
   int64_t position;
   float* result;
   float unit;
 };
 
-// Hide the scores of a chunk that a row does not see. Returns the largest score of the row so far.
-// This and `weigh` are not inlined, so that tiles of every size run the same instructions.
-__attribute__((noinline)) inline float hide(const Chunk& c, const Row& row, int64_t window, float* s) {
+// The keys of a chunk that a row sees.
+inline Keys seen_by(const Row& row, const Chunk& c, int64_t window) {
   int end = (int)std::max<int64_t>(0, std::min<int64_t>(c.to, row.position + 1 - c.first));
   int start = c.from;
   if (window > 0) start = (int)std::min<int64_t>(end, std::max<int64_t>(start, row.position - window + 1 - c.first));
-  int first = c.from / W, last = (c.to + W - 1) / W;
-  for (int t = first * W; t < start; t++) s[t] = MINUS_INFINITY;
-  for (int t = end; t < last * W; t++) s[t] = MINUS_INFINITY;
-  vf high = splat(row.result[0]);
-  for (int v = first; v < last; v++) high = max(high, load(s + v * W));
+  return {start, end};
+}
+
+// Minus infinity in place of lanes before `start` and from `end` on.
+ROSE_INLINE vf hide(vf scores, int start, int end) {
+  vi lanes;
+#pragma GCC unroll 16
+  for (int lane = 0; lane < W; lane++) lanes[lane] = lane;
+  return (lanes >= start) & (lanes < end) ? scores : splat(MINUS_INFINITY);
+}
+
+// The largest of the scores of vectors `first` to `last`, of the keys that are seen. The others become minus infinity.
+// This and the next functions are not inlined, so that tiles of every size run the same instructions.
+__attribute__((noinline)) inline float hide_and_find(const Keys& seen, int first, int last, float* s) {
+  vf high = splat(MINUS_INFINITY);
+  if (seen.start <= first * W && seen.end >= last * W) {
+    for (int v = first; v < last; v++) high = max(high, load(s + v * W));
+  } else {
+    for (int v = first; v < last; v++) {
+      vf x = hide(load(s + v * W), seen.start - v * W, seen.end - v * W);
+      store(s + v * W, x);
+      high = max(high, x);
+    }
+  }
   return largest(high);
 }
 
-// Turn the scores of a chunk into weights, of which the largest of all is `best`, and update the row's softmax.
+// Turn scores into weights, for pairs of vectors. `sums` are their sums by lane.
 template <class V>
-__attribute__((noinline)) void weigh(const Chunk& c, const Row& row, float best, int64_t value_size, const float* s, V* weights) {
-  float before = row.result[0], base = best == MINUS_INFINITY ? 0 : best;  // or there is no visible key
+__attribute__((noinline)) void weigh(int first, int last, float best, float base, float* s, V* weights, float* sums) {
+  float rest = __builtin_fmaf(best, LOG2_E, -base);
   vf all = vf{};
-  for (int v = c.from / W; v * W < c.to; v++) all += put_weights(weights + v * W, exp_of_score(load(s + v * W) - base));
-  if (best > before) {
-    if (before > MINUS_INFINITY) {
-      float shrink = std::exp(before - best);
-      row.result[1] *= shrink;
-      for (int64_t d = 0; d < value_size; d += W) store(row.result + 2 + d, load(row.result + 2 + d) * shrink);
-    }
-    row.result[0] = best;
+  for (int v = first; v < last; v += 2) {
+    vf a = power_of_score((load(s + v * W) - best) * LOG2_E + rest);
+    vf b = power_of_score((load(s + v * W + W) - best) * LOG2_E + rest);
+    all += put_weights(weights + v * W, a, b);
   }
-  row.result[1] += sum(all);
+  store(sums, all);
 }
 
 // Turn the integer sums of a row into scores. Not inlined, as `weigh`.
-__attribute__((noinline)) inline void scale_scores(const Chunk& c, float unit, float* s) {
-  for (int v = c.from / W; v * W < c.to; v++) store(s + v * W, load(s + v * W) * (load(c.key_scales[v]) * unit));
+__attribute__((noinline)) inline void scale_scores(const Chunk& c, int first, int last, float unit, float* s) {
+  for (int v = first; v < last; v++) store(s + v * W, load(s + v * W) * (load(c.key_scales[v]) * unit));
 }
 
 // Multiply the weights of a row by the scales of the values, and round them to integers. Returns what these are multiplied
 // by: NaN if one is NaN. A token that is not visible may have any scale, and so may one whose weight is 0.
 //
 // With m, the largest weight times scale, rounding a value to its byte errs by up to m / 2. Rounding the weights of a chunk of
-// 64 errs by at most 64 * 127 * m / 65534, or m / 8.
-__attribute__((noinline)) inline float round_weights(const Chunk& c, float* weights, int16_t* to) {
+// 128 errs by at most 128 * 127 * m / 65534, or m / 4.
+__attribute__((noinline)) inline float round_weights(const Chunk& c, int first, int last, float* weights, int16_t* to) {
   vf most = vf{}, none = vf{};
-  for (int v = c.from / W; v * W < c.to; v++) {
+  for (int v = first; v < last; v++) {
     vf w = load(weights + v * W), scaled = w * load(c.value_scales[v]);
     scaled = w == vf{} ? vf{} : scaled;
     most = max(most, scaled);
@@ -236,7 +276,7 @@ __attribute__((noinline)) inline float round_weights(const Chunk& c, float* weig
     store(weights + v * W, scaled);
   }
   float unit = largest(most) / 32767.0f, inverse = unit > 1e-30f ? 1.0f / unit : 0.0f;
-  for (int v = c.from / W; v * W < c.to; v++) put_factors(to + v * W, nearest(load(weights + v * W) * inverse));
+  for (int v = first; v < last; v++) put_factors(to + v * W, nearest(load(weights + v * W) * inverse));
   return unit + sum(none);
 }
 
@@ -255,6 +295,40 @@ ROSE_INLINE void fetch_scales(const Chunk& c) {
   }
 }
 
+// Rows that are computed at once. `seen` are the keys that at least one of them sees, from a multiple of W on.
+struct Tile {
+  int64_t row, count;
+  Keys seen;
+};
+
+// Turn the scores of a tile into weights, and fold their bases and sums into the results of its rows. Each step is for all rows:
+// its operations depend on each other, and the CPU begins those of the next rows meanwhile.
+template <class L>
+__attribute__((noinline)) void weigh_tile(const Unit& u, const Tile& tile, const Keys* seen, const Row* rows, float* scores,
+                                          typename L::Value* weights, Shares* shares) {
+  int first = tile.seen.first_vector(), last = tile.seen.last_vector(), first_pair = first / 2 * 2, last_pair = (last + 1) / 2 * 2;
+  float best[MAX_ROWS], base[MAX_ROWS], sums[MAX_ROWS * W];
+  for (int64_t r = 0; r < tile.count; r++) {
+    float* s = scores + r * CHUNK;
+    if constexpr (IS_INT8<L>) scale_scores(u.chunk, first, last, rows[r].unit, s);
+    if (u.softcap > 0) cap(s, first, last, u.softcap);
+    float high = hide_and_find(seen[r], first_pair, last_pair, s);
+    best[r] = high == MINUS_INFINITY ? 0 : high;  // there is no visible key
+    base[r] = std::ceil(best[r] * LOG2_E);
+  }
+  for (int64_t r = 0; r < tile.count; r++) {
+    float* s = scores + r * CHUNK;
+    if constexpr (IS_INT8<L>) weigh(first_pair, last_pair, best[r], base[r], s, s, sums + r * W);
+    else weigh(first_pair, last_pair, best[r], base[r], s, weights + r * CHUNK, sums + r * W);
+  }
+  for (int64_t r = 0; r < tile.count; r++) {
+    float part[] = {base[r], sum(load(sums + r * W))};
+    shares[r] = fold_weights(rows[r].result, part);
+    if constexpr (IS_INT8<L>)
+      shares[r].part *= round_weights(u.chunk, first, last, scores + r * CHUNK, weights + r * CHUNK);
+  }
+}
+
 // f(std::integral_constant<int, count>()).
 template <class F>
 ROSE_INLINE void with_rows(int64_t count, F f) {
@@ -268,70 +342,80 @@ ROSE_INLINE void with_rows(int64_t count, F f) {
   }
 }
 
-// All rows of one kv head, in tiles of nearly equal size. The keys of a chunk are used by all tiles before its values are: the
-// first-level cache holds only one of them.
-template <class L>
+// Lanes of a chunk that the first-level cache keeps while all tiles use them: so many keys times their steps, or dimensions of
+// values times theirs.
+constexpr int64_t KEPT = 4096;
+
+// All rows of one kv head, in tiles of nearly equal size. The keys of a chunk are used by all tiles before its values are.
+template <class L, bool FETCHES>
 void all_rows(const Unit& u, const typename L::Factor* q, const Row* rows, int64_t count) {
   static thread_local Scratch scratch;
   using Value = typename L::Value;
-  float* scores = scratch.take<float>(2 * count * CHUNK + 2 * count);
+  const Chunk& c = u.chunk;
+  int64_t num_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
+  float* scores = scratch.take<float>(2 * count * CHUNK + count * 4 + num_tiles * (int64_t)(sizeof(Tile) / sizeof(float)));
   Value* weights = (Value*)(scores + count * CHUNK);
-  float *best = scores + 2 * count * CHUNK, *units = best + count;
-  int64_t tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
+  Tile* tiles = (Tile*)(scores + 2 * count * CHUNK);
+  Keys* seen = (Keys*)(tiles + num_tiles);
+  Shares* shares = (Shares*)(seen + count);
+  for (int64_t i = 0, r = 0; i < num_tiles; i++) {
+    Tile tile{r, count / num_tiles + (i < count % num_tiles), {CHUNK, 0}};
+    for (; r < tile.row + tile.count; r++) {
+      seen[r] = seen_by(rows[r], c, u.window);
+      if (seen[r].is_empty()) continue;
+      tile.seen = {std::min(tile.seen.start, seen[r].start / W * W), std::max(tile.seen.end, seen[r].end)};
+    }
+    tiles[i] = tile;
+  }
   Ahead all_ahead;
-  if (u.next) all_ahead = Ahead(u.chunk, *u.next);
-  if constexpr (IS_INT8<L>)
+  if (FETCHES && u.next) all_ahead = Ahead(c, *u.next);
+  if constexpr (FETCHES && IS_INT8<L>)
     if (u.next) fetch_scales(*u.next);
   auto each_tile = [&](auto f) __attribute__((always_inline)) {
     Ahead ahead = all_ahead;
-    for (int64_t i = 0, r = 0; i < tiles; i++) {
-      int64_t n = count / tiles + (i < count % tiles);
-      with_rows(n, [&](auto R) __attribute__((always_inline)) { f(R, r, ahead); });
+    for (int64_t i = 0; i < num_tiles; i++) {
+      const Tile& tile = tiles[i];
+      if (tile.seen.is_empty()) continue;
+      with_rows(tile.count, [&](auto R) __attribute__((always_inline)) { f(R, tile, ahead); });
       ahead = {};  // prefetch only once
-      r += n;
     }
   };
-  each_tile([&](auto R, int64_t r, const Ahead& ahead) __attribute__((always_inline)) {
-    score<L, R()>(u.chunk, ahead, q + r * u.ldq, u.ldq, u.key_steps, scores + r * CHUNK);
-  });
-  for (int64_t r = 0; r < count; r++) {
-    float* s = scores + r * CHUNK;
-    if constexpr (IS_INT8<L>) scale_scores(u.chunk, rows[r].unit, s);
-    if (u.softcap > 0) cap(s, u.chunk.from / W, (u.chunk.to + W - 1) / W, u.softcap);
-    best[r] = hide(u.chunk, rows[r], u.window, s);
-  }
-  for (int64_t r = 0; r < count; r++) {
-    float* s = scores + r * CHUNK;
-    if constexpr (IS_INT8<L>) {
-      weigh(u.chunk, rows[r], best[r], u.value_size, s, s);
-      units[r] = round_weights(u.chunk, s, weights + r * CHUNK);
-    } else {
-      weigh(u.chunk, rows[r], best[r], u.value_size, s, weights + r * CHUNK);
-    }
-  }
-  each_tile([&](auto R, int64_t r, const Ahead& ahead) __attribute__((always_inline)) {
-    add<L, R()>(u.chunk, ahead, (const typename L::Factor*)(weights + r * CHUNK), units + r, u.value_size,
-                rows[r].result + 2, u.ldo);
-  });
+  int kept = (int)std::max<int64_t>(1, KEPT / (u.key_steps * 4 * W)) * 4;  // vectors of keys
+  for (int v = c.first_vector(); v < c.last_vector(); v += kept)
+    each_tile([&](auto R, const Tile& tile, const Ahead& ahead) __attribute__((always_inline)) {
+      int first = std::max(v, tile.seen.first_vector()), last = std::min(v + kept, tile.seen.last_vector());
+      float* s = scores + tile.row * CHUNK;
+      score<L, R(), FETCHES>(c, ahead, first, last, q + tile.row * u.ldq, u.ldq, u.key_steps, s);
+      if (v + kept >= c.last_vector())
+        weigh_tile<L>(u, tile, seen + tile.row, rows + tile.row, s, weights + tile.row * CHUNK, shares + tile.row);
+    });
+  constexpr int64_t SIZE = std::max(KEPT / (CHUNK / L::PER_LANE), (int64_t)4 * W);
+  for (int64_t d = 0; d < u.value_size; d += SIZE)
+    each_tile([&](auto R, const Tile& tile, const Ahead& ahead) __attribute__((always_inline)) {
+      add<L, R(), FETCHES>(c, ahead, tile.seen, (const typename L::Factor*)(weights + tile.row * CHUNK), shares + tile.row, d,
+                           std::min(d + SIZE, u.value_size), rows[tile.row].result + 2, u.ldo);
+    });
 }
 
-// The rows of an item for some kv heads: their queries, the softmax of the current run, and the folded results.
+// The rows of an item for some kv heads: their queries, the results of the current run if it has several chunks, and the folded
+// results.
 template <class L>
 class RowStates {
  public:
   using Factor = typename L::Factor;
 
   RowStates(const Item& item, const Reader<L>& reader, int64_t first_head, int64_t last_head, Scratch& scratch)
-      : item_(item), first_head_(first_head), count_((last_head - first_head) * item.num_rows) {
+      : item_(item), first_head_(first_head), count_((last_head - first_head) * item.num_rows),
+        has_parts_(item.call.step->run_length > CHUNK) {
     ldq = reader.key_steps;
     ldo = round_up(reader.value_size + 2, W);
     int64_t q_floats = round_up(count_ * ldq * (int64_t)(sizeof(Factor) / sizeof(float)), W);
-    int64_t size = q_floats + W + 2 * count_ * ldo;
+    int64_t size = q_floats + W + (has_parts_ ? 2 : 1) * count_ * ldo;
     float* memory = scratch.take<float>(size);
     std::fill_n(memory, size, 0.0f);
     q_ = (Factor*)memory;
-    results_ = memory + q_floats + W - 2;  // so that the values of a result are aligned
-    totals_ = results_ + count_ * ldo;
+    totals_ = memory + q_floats + W - 2;  // so that the values of a result are aligned
+    results_ = has_parts_ ? totals_ + count_ * ldo : totals_;
     for (int64_t i = 0; i < count_; i++) totals_[i * ldo] = MINUS_INFINITY;
     read_queries();
   }
@@ -343,19 +427,23 @@ class RowStates {
   const Row* rows(int64_t head) const { return rows_.data() + at(head); }
 
   void begin_run() {
+    if (!has_parts_) return;
     std::fill_n(results_, count_ * ldo, 0.0f);
     for (int64_t i = 0; i < count_; i++) results_[i * ldo] = MINUS_INFINITY;
   }
   void end_run() {
+    if (!has_parts_) return;
     for (int64_t i = 0; i < count_; i++) fold(totals_ + i * ldo, results_ + i * ldo, item_.call.value_dim);
   }
   void put() const {
-    for (int64_t i = 0; i < count_; i++) item_.put(i % item_.num_rows, first_head_ + i / item_.num_rows, totals_ + i * ldo);
+    for (int64_t i = 0, h = first_head_; i < count_; h++)
+      for (int64_t r = 0; r < item_.num_rows; r++, i++) item_.put(r, h, totals_ + i * ldo);
   }
 
  private:
   const Item& item_;
   int64_t first_head_, count_;
+  bool has_parts_;
   Factor* q_;
   float *results_, *totals_;
   static thread_local std::vector<Row> rows_;
@@ -396,8 +484,8 @@ bool find_first(const Part& part, Chunk& chunk) {
 }
 
 // Compute a part. All kv heads of a block are adjacent in memory, so each chunk is processed head by head. `then` is
-// probably computed next by this thread, or null.
-template <class L>
+// probably computed next by this thread, or null. FETCHES: whether what is read next is prefetched.
+template <class L, bool FETCHES>
 void attend(const Part& part, const Part* then, Scratch& scratch) {
   const Item& item = part.item;
   Reader<L> reader(item);
@@ -418,7 +506,7 @@ void attend(const Part& part, const Part* then, Scratch& scratch) {
       else has_next = then && find_first<L>(*then, next);
       Unit unit{chunk,      has_next ? &next : nullptr, reader.key_steps,  reader.value_size,
                 states.ldq, states.ldo,                 item.call.window, (float)item.call.softcap};
-      all_rows<L>(unit, states.queries(h), states.rows(h), item.num_rows);
+      all_rows<L, FETCHES>(unit, states.queries(h), states.rows(h), item.num_rows);
       if (has_next) chunk = next;
     }
     if (after.is_empty() || after.from % run_length == 0) states.end_run();

@@ -13,7 +13,7 @@ constexpr int RUN = 128;              // most keys of a run
 constexpr int PIECE = 16, UNIT = 32;  // keys of a tile of keys, and of a tile of values
 constexpr int PIECES = RUN / PIECE;
 
-constexpr float LOG2_E = 1.44269504f, LOWEST = -200;  // 2^-200 is 0 in float32
+constexpr float LOWEST = -200;  // 2^-200 is 0 in float32
 
 // 2^x for x <= 0 with a relative error below 1e-4, a twentieth of bfloat16's rounding. NaN stays NaN. Minimax
 // polynomial of 2^r - 1 over r in [0, 1].
@@ -30,10 +30,9 @@ ROSE_INLINE __m512 power(__m512 x) {
 // acc = the result of the keys of both; see attention.h. Always called in the order of the runs.
 __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_t value_dim) {
   if (part[1] == 0) return;
-  float best = std::max(acc[0], part[0]);
+  float base = std::max(acc[0], part[0]);
   // 2^x with a relative error below 1e-7, of both factors
-  __m128 x = _mm_mul_ps(_mm_set_ps(0, 0, part[0] - best, acc[0] - best), _mm_set1_ps(LOG2_E));
-  x = _mm_max_ps(_mm_set1_ps(LOWEST), x);
+  __m128 x = _mm_max_ps(_mm_set1_ps(LOWEST), _mm_set_ps(0, 0, part[0] - base, acc[0] - base));
   __m128 r = _mm_reduce_ps(x, 9), p = _mm_set1_ps(1.86713e-3f);
   p = _mm_fmadd_ps(p, r, _mm_set1_ps(9.01703e-3f));
   p = _mm_fmadd_ps(p, r, _mm_set1_ps(5.579991e-2f));
@@ -43,7 +42,7 @@ __attribute__((noinline)) inline void fold(float* acc, const float* part, int64_
   p = _mm_scalef_ps(p, x);
   float a = p[0], b = p[1];
   __m512 va = _mm512_set1_ps(a), vb = _mm512_set1_ps(b);
-  acc[0] = best;
+  acc[0] = base;
   acc[1] = acc[1] * a + part[1] * b;
   for (int64_t d = 2; d < value_dim + 2; d += 16)
     _mm512_storeu_ps(acc + d, _mm512_fmadd_ps(_mm512_loadu_ps(acc + d), va, _mm512_mul_ps(_mm512_loadu_ps(part + d), vb)));
@@ -68,8 +67,8 @@ ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start
     }
     high = _mm512_max_ps(high, s[i]);
   }
-  float best = _mm512_reduce_max_ps(high);
-  __m512 shift = _mm512_set1_ps(-best * LOG2_E);
+  float base = _mm512_reduce_max_ps(high) * LOG2_E;
+  __m512 shift = _mm512_set1_ps(-base);
 #pragma GCC unroll 8
   for (int i = first; i < last; i += 2) {
     __m512 a = power(_mm512_fmadd_ps(s[i], _mm512_set1_ps(LOG2_E), shift));
@@ -81,7 +80,7 @@ ROSE_INLINE void weigh_some(const float* scores, const float* factors, int start
     }
     _mm512_store_si512(weights + i * PIECE, (__m512i)_mm512_cvtne2ps_pbh(b, a));
   }
-  result[0] = best;
+  result[0] = base;
   result[1] = _mm512_reduce_add_ps(sum);
 }
 

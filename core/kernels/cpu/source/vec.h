@@ -224,11 +224,14 @@ ROSE_INLINE float largest(vf v) {
   return v[0];
 }
 
-// exp(x) is the product of the result and `power`, for x in [-87, 88]; relative error below 2e-7. Cody and Waite's
-// reduction to [-ln 2 / 2, ln 2 / 2] and the polynomial of Cephes' expf.
-ROSE_INLINE vf exp_in_range(vf x, vf& power) {
+// exp(x), with x clamped to [-87, 88]; relative error below 2e-7. Cody and Waite's reduction to [-ln 2 / 2, ln 2 / 2] and the
+// polynomial of Cephes' expf.
+ROSE_INLINE vf exp(vf x) {
+  vf lo = splat(-87.0f), hi = splat(88.0f);
+  x = x < lo ? lo : x;
+  x = x > hi ? hi : x;
   vf n = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer
-  power = (vf)(((vi)n << 23) + 0x3f800000);
+  vf power = (vf)(((vi)n << 23) + 0x3f800000);
   n -= 12582912.0f;
   vf r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
@@ -238,14 +241,6 @@ ROSE_INLINE vf exp_in_range(vf x, vf& power) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  return p * (r * r) + r + 1.0f;
-}
-
-// exp(x), with x clamped to [-87, 88].
-ROSE_INLINE vf exp(vf x) {
-  vf lo = splat(-87.0f), hi = splat(88.0f), power;
-  x = x < lo ? lo : x;
-  x = x > hi ? hi : x;
-  vf p = exp_in_range(x, power);
+  p = p * (r * r) + r + 1.0f;
   return p * power;
 }
