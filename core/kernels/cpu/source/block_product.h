@@ -12,7 +12,7 @@ namespace {
 // reads Q4_K at 12 GB/s if the products ask for a group's scales between its codes, and at 27 GB/s in order
 // (benchmarks/cpu_blocks.py).
 ROSE_INLINE void fetch_in_order(const char* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+  for (int64_t i = 0; i < bytes; i += 64) fetch_once(p + i);
 }
 
 // Codes as they lie in a tile: for few rows.

@@ -25,6 +25,12 @@ constexpr int max_rows() {
   return W == 16 && P::K_PER_STEP == 2 && P::STEPS == 1 && P::SUMMED == ALL ? 2 * MAX_ROWS : MAX_ROWS;
 }
 
+// Whether so few rows are all there are: then no other tile reads the same weights. See Tiles.
+template <class P, int ROWS>
+constexpr bool is_only_tile() {
+  return 2 * ROWS < max_rows<P>();
+}
+
 constexpr int panels_for(int rows) {
   int p = MAX_VECTORS / (2 * rows);
   return p >= 4 ? 4 : p >= 2 ? 2 : 1;
@@ -53,7 +59,10 @@ ROSE_INLINE void tile(const Rows<P>& rows, int64_t steps, const char* w, int64_t
 #pragma GCC unroll 4
       for (int p = 0; p < PANELS; p++) {
         typename P::Vector w0, w1;
-        P::read(w + p * panel_bytes + s * P::BYTES, w0, w1);
+        const char* own = w + p * panel_bytes + s * P::BYTES;
+        if constexpr (is_only_tile<P, ROWS>() && READS_PAST_L2)  // the next step's
+          for (int64_t i = 0; i < P::BYTES; i += 64) fetch_once(own + P::BYTES + i);
+        P::read(own, w0, w1);
 #pragma GCC unroll 12
         for (int r = 0; r < ROWS; r++) {
           auto xv = P::activation(x + r * ldx, s);

@@ -63,6 +63,16 @@ ROSE_INLINE vf load(const uint16_t* p) {
 #define ROSE_PAIRS
 #define ROSE_DOT
 #endif
+
+// Prefetch a cache line of weights that a step reads once. AMD's CPUs with AVX512-BF16 can be told so: then the line goes
+// past the second-level cache, whose old lines are not moved to the next one, and which keeps what the step before left there.
+#if defined(ROSE_DOT) && !defined(ROSE_EMULATE_DOT)
+constexpr bool READS_PAST_L2 = true;
+#else
+constexpr bool READS_PAST_L2 = false;
+#endif
+ROSE_INLINE void fetch_once(const char* line) { __builtin_prefetch(line, 0, READS_PAST_L2 ? 0 : 3); }
+
 #if defined(ROSE_PAIRS)
 // Per lane: acc + a.low * b.low + a.high * b.high, with two bfloat16 in a lane.
 ROSE_INLINE vf dot_pairs(vf acc, vu a, vu b) {
