@@ -27,26 +27,15 @@ struct Codes {
   static constexpr int64_t BYTES = PANEL * CHUNK * BITS / 8;
   static constexpr int64_t MORE = 4 * 2 * VECTOR;  // where the bits above the nibbles start
 
-  // Codes of quads I and I + 4: w[0], w[1] and w[2], w[3] for both vectors of columns.
+  // Codes of quad I in both vectors of columns.
   template <int I>
-  ROSE_INLINE void pair(const char* p, vu w[4]) {
+  ROSE_INLINE void quad(const char* p, vu w[2]) {
     for (int h = 0; h < 2; h++) {
-      if constexpr (BITS == 8) {
-        w[h] = load_vector(p + (2 * I + h) * VECTOR);
-        w[2 + h] = load_vector(p + (2 * (I + 4) + h) * VECTOR);
-      } else {
-        vu nibbles = load_vector(p + (2 * I + h) * VECTOR);
-        w[h] = nibbles & 0x0f0f0f0fu;
-        w[2 + h] = (nibbles >> 4) & 0x0f0f0f0fu;
-      }
-      if constexpr (BITS == 5) {
-        vu bits = load_vector(p + MORE + h * VECTOR);
-        w[h] |= shifted<4 - I>(bits) & 0x10101010u;
-        w[2 + h] |= shifted<-I>(bits) & 0x10101010u;
-      } else if constexpr (BITS == 6) {
-        w[h] |= shifted<4 - 2 * I>(load_vector(p + MORE + h * VECTOR)) & 0x30303030u;
-        w[2 + h] |= shifted<4 - 2 * I>(load_vector(p + MORE + (2 + h) * VECTOR)) & 0x30303030u;
-      }
+      if constexpr (BITS == 8) w[h] = load_vector(p + (2 * I + h) * VECTOR);
+      else w[h] = shifted<-(I / 4 * 4)>(load_vector(p + (2 * (I % 4) + h) * VECTOR)) & 0x0f0f0f0fu;
+      if constexpr (BITS == 5) w[h] |= shifted<4 - I>(load_vector(p + MORE + h * VECTOR)) & 0x10101010u;
+      if constexpr (BITS == 6)
+        w[h] |= shifted<4 - 2 * (I % 4)>(load_vector(p + MORE + (2 * (I / 4) + h) * VECTOR)) & 0x30303030u;
     }
   }
 

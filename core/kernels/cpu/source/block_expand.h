@@ -54,11 +54,12 @@ struct Digits {
 
 template <class T, int I>
 ROSE_INLINE void expand_wide_pair(const char* codes, const Digits<T>& first, const Digits<T>& second, char* out) {
-  vu w[4];
-  read_pair<T, I>(codes, w);
+  vu low[2], high[2];
+  read_quad<T, I>(codes, low);
+  read_quad<T, I + 4>(codes, high);
   for (int h = 0; h < 2; h++) {
-    first.put(h, w[h], out + (2 * I + h) * VECTOR, out + PLANE + (2 * I + h) * VECTOR);
-    second.put(h, w[2 + h], out + (2 * (I + 4) + h) * VECTOR, out + PLANE + (2 * (I + 4) + h) * VECTOR);
+    first.put(h, low[h], out + (2 * I + h) * VECTOR, out + PLANE + (2 * I + h) * VECTOR);
+    second.put(h, high[h], out + (2 * (I + 4) + h) * VECTOR, out + PLANE + (2 * (I + 4) + h) * VECTOR);
   }
 }
 

@@ -132,12 +132,12 @@ struct WideSymmetric {
   }
 };
 
-// Codes of quads I and I + 4 as they are multiplied.
+// Codes of quad I as they are multiplied.
 template <class T, int I>
-ROSE_INLINE void read_pair(const char* codes, vu w[4]) {
-  Codes<T::BITS>::template pair<I>(codes, w);
+ROSE_INLINE void read_quad(const char* codes, vu w[2]) {
+  Codes<T::BITS>::template quad<I>(codes, w);
   if constexpr (T::IS_LOOKED_UP)
-    for (int i = 0; i < 4; i++) w[i] = look_up(w[i]);
+    for (int h = 0; h < 2; h++) w[h] = look_up(w[h]);
 }
 
 // Bytes of a panel with so many chunks of k.

@@ -25,7 +25,7 @@ constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
 template <class T>
 constexpr int64_t unexpanded_rows() {
   if (W != 16) return 2;
-  return (T::BITS == 4 && !T::IS_LOOKED_UP) || T::BITS == 8 ? MOST_ROWS : 16;
+  return (T::BITS == 4 && !T::IS_LOOKED_UP) || T::BITS == 8 ? MOST_ROWS : T::IS_WIDE ? 8 : 16;
 }
 
 // Whether FEW rows ask for the codes in ascending order, so that the CPU fetches memory ahead of them. More rows prefetch.
@@ -34,21 +34,14 @@ constexpr bool is_read_in_order() {
   return W == 16 && T::BITS != 5;
 }
 
-// Types with two groups in a chunk have no registers for MANY rows.
-template <class T>
-constexpr bool is_by_few() {
-  if constexpr (T::IS_WIDE) return T::GROUP < CHUNK;
-  else return false;
-}
-
-// Rows as tiles of MANY ones, and at most two of FEW ones, so that less than two of them are padding; or all by FEW.
+// Rows as tiles of MANY ones, and at most two of FEW ones, so that less than two of them are padding.
 struct Split {
   int64_t large, small;
-  Split(int64_t count, bool is_by_few) {
+  explicit Split(int64_t count) {
     constexpr int64_t STEP = FEW / 2;  // MANY are three steps
     int64_t steps = (count + STEP - 1) / STEP;
-    small = is_by_few ? (steps + 1) / 2 : (3 - steps % 3) % 3;
-    large = is_by_few ? 0 : (steps - 2 * small) / 3;
+    small = (3 - steps % 3) % 3;
+    large = (steps - 2 * small) / 3;
   }
 };
 
@@ -86,48 +79,66 @@ struct BlockProduct {
     if constexpr (is_read_in_order<T>()) multiply_tile<T, FEW>(tile, from, own, t, x, sums);
   }
 
+  // Where the sums of the last tile go: those of so many rows from `first` on.
+  struct End {
+    const PanelEnd& results;
+    int64_t first, count;
+    __attribute__((noinline)) void finish(int64_t row, int64_t end, const float* sums) const {
+      for (end = std::min(end, count); row < end; row++)
+        results.finish(first + row, load(sums + row * PANEL), load(sums + row * PANEL + W));
+    }
+  };
+
+  // Rows are finished beside the products of others: a burst of results would wait for their cache lines.
   template <class From>
   static void multiply_rows(const char* tile, const From& from, int64_t own, int64_t t, const ByteRows& x, Split rows,
-                            float* sums) {
+                            float* sums, const End* end) {
     int64_t row = 0;
-    if constexpr (!is_by_few<T>())
-      for (int64_t i = 0; i < rows.large; i++, row += MANY)
-        multiply_tile<T, MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
-    for (int64_t i = 0; i < rows.small; i++, row += FEW)
+    for (int64_t i = 0; i < rows.large; i++, row += MANY) {
+      multiply_tile<T, MANY>(tile, from, own, t, x.from(row), sums + row * PANEL);
+      if (end) end->finish(row, row + MANY, sums);
+    }
+    for (int64_t i = 0; i < rows.small; i++, row += FEW) {
       multiply_tile<T, FEW>(tile, from, own, t, x.from(row), sums + row * PANEL);
+      if (end) end->finish(row, row + FEW, sums);
+    }
   }
 
   // The same for many; the next tile is prefetched meanwhile. `bytes` has room for an expanded tile.
   __attribute__((noinline)) void multiply_many(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count,
-                                               float* sums, char* bytes) const {
-    Split rows(count, is_by_few<T>());
+                                               float* sums, char* bytes, const End* end) const {
+    Split rows(count);
     const char* next = tile + block_panel_bytes<T>(own);
     int64_t fetches = (rows.large + rows.small) * own;
     Ahead ahead{next, next + T::TILE_BYTES, 1, (T::TILE_BYTES / 64 + fetches - 1) / fetches};
     if constexpr (unexpanded_rows<T>() < MOST_ROWS) {
       if (count > unexpanded_rows<T>()) {
         expand<T>(tile, own, bytes);
-        return multiply_rows(tile, Bytes{bytes, &ahead}, own, t, x, rows, sums);
+        return multiply_rows(tile, Bytes{bytes, &ahead}, own, t, x, rows, sums, end);
       }
     }
-    if constexpr (unexpanded_rows<T>() > 2) multiply_rows(tile, Near<T>{tile, &ahead}, own, t, x, rows, sums);
+    if constexpr (unexpanded_rows<T>() > 2) multiply_rows(tile, Near<T>{tile, &ahead}, own, t, x, rows, sums, end);
   }
 
-  // sums[r] = x[r] . the panel at `weight` for `count` rows. `bytes` has room for an expanded tile.
-  void multiply_vectors(const char* weight, const ByteRows& x, int64_t count, float* sums, char* bytes) const {
+  // y[r] = x[r] . the panel at `weight` for the rows of `end`. `bytes` has room for an expanded tile.
+  void multiply_vectors(const char* weight, const ByteRows& x, const End& end, float* sums, char* bytes) const {
+    bool is_few = end.count <= (is_read_in_order<T>() ? FEW : 2);
     for (int64_t t = 0; t * CHUNKS < chunks; t++) {
       const char* tile = weight + t * T::TILE_BYTES;
       int64_t own = std::min(CHUNKS, chunks - t * CHUNKS);
-      if (count <= (is_read_in_order<T>() ? FEW : 2)) multiply_few(tile, own, t, x, count, sums);
-      else multiply_many(tile, own, t, x, count, sums, bytes);
-      if constexpr (has_outliers<T>()) add_outliers<T>(tile, t, x, count, sums);
+      const End* finishes = !has_outliers<T>() && (t + 1) * CHUNKS >= chunks ? &end : nullptr;
+      if (is_few) multiply_few(tile, own, t, x, end.count, sums);
+      else multiply_many(tile, own, t, x, end.count, sums, bytes, finishes);
+      if constexpr (has_outliers<T>()) add_outliers<T>(tile, t, x, end.count, sums);
     }
+    if (is_few || has_outliers<T>()) end.finish(0, end.count, sums);
   }
 
 #if defined(ROSE_AMX)
   // While rows are multiplied by a tile, the next one is prefetched.
-  void multiply_tiled(const char* weight, const ByteRows& x, int64_t count, float* sums, char* bytes) const {
+  void multiply_tiled(const char* weight, const ByteRows& x, const End& end, float* sums, char* bytes) const {
     constexpr int64_t FETCHES = 4;  // of a multiplication
+    int64_t count = end.count;
     int64_t lines = (T::TILE_BYTES / 64 + 1) / ((count + amx::ROWS - 1) / amx::ROWS * FETCHES) + 1;
     BlockTiles<T> tiles(bytes);
     for (int64_t t = 0; t * CHUNKS < chunks; t++) {
@@ -138,6 +149,7 @@ struct BlockProduct {
       for (int64_t r = 0; r < count; r += amx::ROWS)
         tiles.multiply(x.from(r), own, t, std::min<int64_t>(amx::ROWS, count - r), sums + r * PANEL, ahead);
     }
+    end.finish(0, count, sums);
   }
 #endif
 
@@ -149,9 +161,7 @@ struct BlockProduct {
       for (int64_t from = row; from < end; from += most) {
         int64_t count = std::min(most, end - from);
         std::fill_n(sums, (count + MANY) * PANEL, 0.0f);
-        multiply(job.weight + panel * panel_bytes, rows.from(from), count);
-        for (int64_t r = 0; r < count; r++)
-          results.finish(from + r, load(sums + r * PANEL), load(sums + r * PANEL + W));
+        multiply(job.weight + panel * panel_bytes, rows.from(from), End{results, from, count});
       }
     }
   }
@@ -171,14 +181,14 @@ struct BlockProduct {
     if (is_tiled) {
       char* bytes = more.take<char>(BlockTiles<T>::BYTES);
       auto configured = BlockTiles<T>::configure((int)std::min<int64_t>(end - row, amx::ROWS));
-      return panels(first, last, row, end, MOST_TILED_ROWS, sums, [&](const char* w, const ByteRows& x, int64_t count) {
-        multiply_tiled(w, x, count, sums, bytes);
+      return panels(first, last, row, end, MOST_TILED_ROWS, sums, [&](const char* w, const ByteRows& x, const End& end) {
+        multiply_tiled(w, x, end, sums, bytes);
       });
     }
 #endif
     char* bytes = more.take<char>(CHUNKS * EXPANDED);
-    panels(first, last, row, end, MOST_ROWS, sums, [&](const char* w, const ByteRows& x, int64_t count) {
-      multiply_vectors(w, x, count, sums, bytes);
+    panels(first, last, row, end, MOST_ROWS, sums, [&](const char* w, const ByteRows& x, const End& end) {
+      multiply_vectors(w, x, end, sums, bytes);
     });
   }
 };

@@ -8,18 +8,21 @@ namespace {
 template <class T>
 ROSE_INLINE void read_values(const char* block, int k, vf values[2]) {
   const char* codes = block + T::HEAD;
-  vu w[4];
-  switch (k / 4 % 4) {
-    case 0: read_pair<T, 0>(codes, w); break;
-    case 1: read_pair<T, 1>(codes, w); break;
-    case 2: read_pair<T, 2>(codes, w); break;
-    default: read_pair<T, 3>(codes, w);
+  vu w[2];
+  switch (k / 4) {
+    case 0: read_quad<T, 0>(codes, w); break;
+    case 1: read_quad<T, 1>(codes, w); break;
+    case 2: read_quad<T, 2>(codes, w); break;
+    case 3: read_quad<T, 3>(codes, w); break;
+    case 4: read_quad<T, 4>(codes, w); break;
+    case 5: read_quad<T, 5>(codes, w); break;
+    case 6: read_quad<T, 6>(codes, w); break;
+    default: read_quad<T, 7>(codes, w);
   }
   vf d[2], m[2];
   load_scales<T>(block, d, m);
   for (int h = 0; h < 2; h++) {
-    vu own = k / 16 ? w[2 + h] : w[h];
-    values[h] = to_float((vi)(own >> 8 * (k % 4) & 0xff) - T::OFFSET) * d[h];
+    values[h] = to_float((vi)(w[h] >> 8 * (k % 4) & 0xff) - T::OFFSET) * d[h];
     if constexpr (T::HAS_MIN) values[h] += m[h];
   }
 }

@@ -29,8 +29,8 @@ struct Packed {
     if constexpr (T::BITS != 4) fetch_in_order(tile + T::codes_at(chunk) - OWN_HEAD, OWN_HEAD + Codes<T::BITS>::BYTES);
   }
   template <int I>
-  ROSE_INLINE void pair(const Packed& from, int64_t chunk, vu w[4]) {
-    read_pair<T, I>(from.tile + T::codes_at(chunk), w);
+  ROSE_INLINE void quad(const Packed& from, int64_t chunk, vu w[2]) {
+    read_quad<T, I>(from.tile + T::codes_at(chunk), w);
   }
 };
 
@@ -43,8 +43,8 @@ struct Near {
   ROSE_INLINE_MEMBER void fetch_head() const {}
   ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const { ahead->fetch(); }
   template <int I>
-  ROSE_INLINE void pair(const Near& from, int64_t chunk, vu w[4]) {
-    read_pair<T, I>(from.tile + T::codes_at(chunk), w);
+  ROSE_INLINE void quad(const Near& from, int64_t chunk, vu w[2]) {
+    read_quad<T, I>(from.tile + T::codes_at(chunk), w);
   }
 };
 
@@ -56,8 +56,8 @@ struct Bytes {
   ROSE_INLINE_MEMBER void fetch_head() const {}
   ROSE_INLINE_MEMBER void fetch_chunk(int64_t) const { ahead->fetch(); }
   template <int I>
-  ROSE_INLINE void pair(const Bytes& from, int64_t chunk, vu w[4]) {
-    Codes<8>::template pair<I>(from.codes + chunk * EXPANDED, w);
+  ROSE_INLINE void quad(const Bytes& from, int64_t chunk, vu w[2]) {
+    Codes<8>::template quad<I>(from.codes + chunk * EXPANDED, w);
   }
 };
 
@@ -66,11 +66,12 @@ void expand(const char* tile, int64_t chunks, char* out) {
   for (int64_t chunk = 0; chunk < chunks; chunk++, out += EXPANDED) {
     auto one = [&](auto index) __attribute__((always_inline)) {
       constexpr int I = decltype(index)::value;
-      vu w[4];
-      read_pair<T, I>(tile + T::codes_at(chunk), w);
+      vu low[2], high[2];
+      read_quad<T, I>(tile + T::codes_at(chunk), low);
+      read_quad<T, I + 4>(tile + T::codes_at(chunk), high);
       for (int h = 0; h < 2; h++) {
-        *(vu_u*)(out + (2 * I + h) * VECTOR) = w[h];
-        *(vu_u*)(out + (2 * (I + 4) + h) * VECTOR) = w[2 + h];
+        *(vu_u*)(out + (2 * I + h) * VECTOR) = low[h];
+        *(vu_u*)(out + (2 * (I + 4) + h) * VECTOR) = high[h];
       }
     };
     one(std::integral_constant<int, 0>());
@@ -80,27 +81,40 @@ void expand(const char* tile, int64_t chunks, char* out) {
   }
 }
 
-// low[r] += quads I of a chunk, high[r] += quads I + 4.
+// The loops over rows are unrolled by request: GCC unrolls them too late otherwise, and keeps sums in memory.
+
+// sums[r] += quad I of a chunk, which starts with quad `quad` of x.
 template <class T, int I, int ROWS, class From>
-ROSE_INLINE void add_pair(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*low)[2], vi (*high)[2]) {
-  vu w[4];
-  From::template pair<I>(from, chunk, w);
+ROSE_INLINE void add_quad(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+  vu w[2];
+  From::template quad<I>(from, chunk, w);
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++) {
-    uint32_t first = ByteRows::quad(x, r, quad + I), second = ByteRows::quad(x, r, quad + I + 4);
-    low[r][0] = dot_bytes<T::PRODUCT_BITS>(low[r][0], w[0], first);
-    low[r][1] = dot_bytes<T::PRODUCT_BITS>(low[r][1], w[1], first);
-    high[r][0] = dot_bytes<T::PRODUCT_BITS>(high[r][0], w[2], second);
-    high[r][1] = dot_bytes<T::PRODUCT_BITS>(high[r][1], w[3], second);
+    uint32_t values = ByteRows::quad(x, r, quad + I);
+    for (int h = 0; h < 2; h++) sums[r][h] = dot_bytes<T::PRODUCT_BITS>(sums[r][h], w[h], values);
   }
 }
 
+// The same with the quads of half a chunk: the low ones, or the high ones.
+template <class T, int HALF, int ROWS, class From>
+ROSE_INLINE void add_half(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+  add_quad<T, 4 * HALF, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 4 * HALF + 1, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 4 * HALF + 2, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 4 * HALF + 3, ROWS>(from, chunk, x, quad, sums);
+}
+
+// The same with all quads. Quads I and I + 4 have the same nibbles.
 template <class T, int ROWS, class From>
-ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*low)[2], vi (*high)[2]) {
-  add_pair<T, 0, ROWS>(from, chunk, x, quad, low, high);
-  add_pair<T, 1, ROWS>(from, chunk, x, quad, low, high);
-  add_pair<T, 2, ROWS>(from, chunk, x, quad, low, high);
-  add_pair<T, 3, ROWS>(from, chunk, x, quad, low, high);
+ROSE_INLINE void add_chunk(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
+  add_quad<T, 0, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 4, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 1, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 5, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 2, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 6, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 3, ROWS>(from, chunk, x, quad, sums);
+  add_quad<T, 7, ROWS>(from, chunk, x, quad, sums);
 }
 
 ROSE_INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
@@ -139,17 +153,21 @@ template <class T, int ROWS, class From>
 ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
                                  float* sums) {
   vf kept[ROWS][2];
-  if constexpr (From::IS_NEAR)
+  if constexpr (From::IS_NEAR) {
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
       for (int h = 0; h < 2; h++) kept[r][h] = load(sums + r * PANEL + h * W);
+  }
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
     int64_t block = t * CHUNKS + chunk;
     from.fetch_chunk(chunk);
     vi dots[ROWS][2];
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{} - T::OFFSET * x.sums[r * x.num_sums + block];
-    add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots, dots);
+    add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots);
     vf d[2], m[2];
     load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
       if constexpr (From::IS_NEAR) {
         add_narrow<T>(d, m, x.factors + r * x.num_factors + block * 2, dots[r], kept[r]);
@@ -161,80 +179,157 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
       store(sums + r * PANEL + W, own[1]);
     }
   }
-  if constexpr (From::IS_NEAR)
+  if constexpr (From::IS_NEAR) {
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
       for (int h = 0; h < 2; h++) store(sums + r * PANEL + h * W, kept[r][h]);
+  }
 }
 
-// Products of the minimums of a tile and the sums of x.
-template <class T>
-ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, vf minimums[2]) {
-  vi totals[2] = {};
+// Products of the minimums of a tile and the sums of x of each row.
+template <class T, int ROWS>
+ROSE_INLINE void multiply_minimums(const char* tile, const int16_t* x_sums, int64_t num_sums, vi (*totals)[2]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) totals[r][0] = totals[r][1] = vi{};
+#pragma GCC unroll 8
   for (int pair = 0; pair < T::GROUPS / 2; pair++) {
-    uint32_t both;
-    memcpy(&both, x_sums + pair * 2, 4);
-    for (int h = 0; h < 2; h++) {
-      vs values = widen_bytes(tile + T::MINIMUMS + (pair * PANEL + h * W) * 2);
-      totals[h] = dot_int16(totals[h], (vs)(vu{} + both), values);
+    const char* minimums = tile + T::MINIMUMS + pair * 2 * PANEL;
+    vs values[2] = {widen_bytes(minimums), widen_bytes(minimums + 2 * W)};
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+      uint32_t both;
+      memcpy(&both, x_sums + r * num_sums + pair * 2, 4);
+      for (int h = 0; h < 2; h++) totals[r][h] = dot_int16(totals[r][h], (vs)(vu{} + both), values[h]);
     }
   }
-  for (int h = 0; h < 2; h++) minimums[h] = to_float(totals[h]);
 }
 
-// sums[r] += x[r] . tile t of a wide type. Rows whose shares are all of the scale need no shares: the bits are the same.
-template <class T, int ROWS, bool USES_SHARES, class From>
-ROSE_INLINE void multiply_wide(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
-  constexpr bool IS_SPLIT = T::GROUP == 16;  // the low quads of a chunk are one group, the high ones the next
-  const int16_t* x_sums = x.sums + t * (TILE / T::SUM_RUN);
-  vi dots[ROWS][2] = {};
+// What the sums of the groups of a tile start at, if codes have an offset: in memory, from which a vector is filled at no cost.
+template <class T, int ROWS>
+ROSE_INLINE void write_starts(const int16_t* x_sums, int64_t num_sums, int32_t (*starts)[T::GROUPS]) {
+  for (int r = 0; r < ROWS; r++)
+    for (int group = 0; group < T::GROUPS; group++) starts[r][group] = -T::OFFSET * x_sums[r * num_sums + group];
+}
+
+// Add the products of a group of a wide tile t. Group 2 * i + SECOND is half of a chunk, or a chunk.
+template <class T, int SECOND, int ROWS, class From>
+ROSE_INLINE void add_group(const From& from, int64_t i, const ByteRows& x, int64_t t, vi (*sums)[2]) {
+  constexpr bool IS_HALF = T::GROUP < CHUNK;
+  int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = (t * CHUNKS + chunk) * QUADS;
+  if (!IS_HALF || !SECOND) from.fetch_chunk(chunk);
+  if constexpr (IS_HALF) add_half<T, SECOND, ROWS>(from, chunk, x, quad, sums);
+  else add_chunk<T, ROWS>(from, chunk, x, quad, sums);
+}
+
+// Add to `sums` what a tile of a wide type adds, given the products with the integer scales.
+template <class T, int ROWS>
+ROSE_INLINE void fold_rows(const char* tile, int64_t t, const ByteRows& x, const vi (*dots)[2], float* sums) {
+  vf d[2], m[2];
+  vi minimums[ROWS][2];
+  load_scales<T>(tile, d, m);
+  if constexpr (T::HAS_MIN)
+    multiply_minimums<T, ROWS>(tile, x.sums + t * (TILE / T::SUM_RUN), x.num_sums, minimums);
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) {
+    vf all[2] = {to_float(dots[r][0]), to_float(dots[r][1])}, less[2];
+    if constexpr (T::HAS_MIN)
+      for (int h = 0; h < 2; h++) less[h] = to_float(minimums[r][h]);
+    fold_wide<T>(d, m, x.factors[r * x.num_factors + t * 2], all, less, sums + r * PANEL);
+  }
+}
+
+// sums[r] += x[r] . tile t of a wide type.
+template <class T, int ROWS, class From>
+ROSE_INLINE void multiply_any(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
+  alignas(64) int32_t starts[ROWS][T::GROUPS];
+  if constexpr (T::OFFSET != 0) write_starts<T, ROWS>(x.sums + t * T::GROUPS, x.num_sums, starts);
+  vi dots[ROWS][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{};
   from.fetch_head();
-  for (int64_t chunk = 0; chunk < CHUNKS; chunk++) {
-    from.fetch_chunk(chunk);
-    vi low[ROWS][2], high[ROWS][2];
-    for (int r = 0; r < ROWS; r++) {
-      const int16_t* own = x_sums + r * x.num_sums + chunk * 2;
-      low[r][0] = low[r][1] = IS_SPLIT ? vi{} - T::OFFSET * own[0] : vi{};
-      high[r][0] = high[r][1] = IS_SPLIT ? vi{} - T::OFFSET * own[1] : vi{};
-    }
-    add_chunk<T, ROWS>(from, chunk, x, t * CHUNKS * QUADS + chunk * QUADS, low, IS_SPLIT ? high : low);
-    const char* scales = tile + T::SCALES + chunk * (CHUNK / T::GROUP) * PANEL;
+  auto add = [&](auto second, int64_t i) __attribute__((always_inline)) {
+    constexpr int SECOND = decltype(second)::value;
+    int64_t group = 2 * i + SECOND, chunk = group * T::GROUP / CHUNK;
+    vi own[ROWS][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) own[r][0] = own[r][1] = T::OFFSET ? vi{} + starts[r][group] : vi{};
+    add_group<T, SECOND, ROWS>(from, i, x, t, own);
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-      vi first = load_bytes(scales + h * W), second = IS_SPLIT ? load_bytes(scales + PANEL + h * W) : vi{};
+      vi scale = load_bytes(tile + T::SCALES + group * PANEL + h * W);
+#pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
-        if constexpr (USES_SHARES) {
-          vi own = low[r][h] * first;
-          if (IS_SPLIT) own += high[r][h] * second;
-          dots[r][h] += own * x.shares[r * x.num_shares + t * CHUNKS + chunk];
-          continue;
-        }
-        dots[r][h] += low[r][h] * first;
-        if (IS_SPLIT) dots[r][h] += high[r][h] * second;
+        vi product = own[r][h] * scale;
+        if constexpr (has_shares<T>()) product *= x.shares[r * x.num_shares + t * CHUNKS + chunk];
+        dots[r][h] += product;
+      }
+    }
+  };
+  for (int64_t i = 0; i < T::GROUPS / 2; i++) {
+    add(std::integral_constant<int, 0>(), i);
+    add(std::integral_constant<int, 1>(), i);
+  }
+  fold_rows<T, ROWS>(tile, t, x, dots, sums);
+}
+
+// The same for rows without shares whose sums of a group have 16 bits: two of them share a lane, and one instruction multiplies
+// both by their scales. On Zen 4 it takes as long as a product of bytes, and so does a product of 32 bits.
+template <class T, int ROWS, class From>
+ROSE_INLINE void multiply_pairs(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
+  // With few rows, there are registers for the sums of both. With more, those of the second group are added to the low half of
+  // a lane, which has no sign meanwhile.
+  constexpr bool ARE_APART = ROWS * 6 <= (W == 16 ? 24 : 12);
+  constexpr int32_t MIDDLE = ARE_APART ? 0 : 0x8000;
+  alignas(64) int32_t starts[ROWS][T::GROUPS];
+  if constexpr (T::OFFSET != 0) write_starts<T, ROWS>(x.sums + t * T::GROUPS, x.num_sums, starts);
+  vi dots[ROWS][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{};
+  from.fetch_head();
+  for (int64_t i = 0; i < T::GROUPS / 2; i++) {
+    vi first[ROWS][2], second[ROWS][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) first[r][0] = first[r][1] = T::OFFSET ? vi{} + starts[r][2 * i] : vi{};
+    add_group<T, 0, ROWS>(from, i, x, t, first);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+      for (int h = 0; h < 2; h++) {
+        second[r][h] = vi{} + (T::OFFSET ? starts[r][2 * i + 1] + MIDDLE : MIDDLE);
+        if (!ARE_APART) second[r][h] += first[r][h] << 16;
+      }
+    add_group<T, 1, ROWS>(from, i, x, t, second);
+    const char* scales = tile + T::SCALES + 2 * i * PANEL;
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+      vs pair = (vs)(load_bytes(scales + h * W) << 16 | (load_bytes(scales + PANEL + h * W) & 0xffff));
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; r++) {
+        vi both = ARE_APART ? first[r][h] << 16 | (second[r][h] & 0xffff) : second[r][h] ^ MIDDLE;
+        dots[r][h] = dot_int16(dots[r][h], (vs)both, pair);
       }
     }
   }
-  vf d[2], m[2];
-  load_scales<T>(tile, d, m);
-  for (int r = 0; r < ROWS; r++) {
-    constexpr int TIMES = has_shares<T>() && !USES_SHARES ? SHARES : 1;
-    vf all[2] = {to_float(dots[r][0] * TIMES), to_float(dots[r][1] * TIMES)}, minimums[2];
-    if constexpr (T::HAS_MIN) multiply_minimums<T>(tile, x_sums + r * x.num_sums, minimums);
-    fold_wide<T>(d, m, x.factors[r * x.num_factors + t * 2], all, minimums, sums + r * PANEL);
-  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+    for (int h = 0; h < 2; h++) dots[r][h] *= SHARES;
+  fold_rows<T, ROWS>(tile, t, x, dots, sums);
 }
 
 // A function of its own and with copies, so that registers of the common case are not kept for it.
 template <class T, int ROWS, class From>
-__attribute__((noinline)) void multiply_shares(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
-  multiply_wide<T, ROWS, true>(tile, from, t, x, sums);
+__attribute__((noinline)) void multiply_apart(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
+  multiply_any<T, ROWS>(tile, from, t, x, sums);
 }
 
 // sums[r][c] += x[r] . column c, over tile t of a panel, which has `chunks` chunks.
 template <class T, int ROWS, class From>
 ROSE_INLINE void multiply_tile(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
                                float* sums) {
-  if constexpr (has_shares<T>())
-    if (x.template has_parts<ROWS>(t)) return multiply_shares<T, ROWS>(tile, from, t, x, sums);
-  if constexpr (T::IS_WIDE) multiply_wide<T, ROWS, false>(tile, from, t, x, sums);
+  if constexpr (has_shares<T>()) {
+    if (x.template are_plain<ROWS>(t)) return multiply_pairs<T, ROWS>(tile, from, t, x, sums);
+    return multiply_apart<T, ROWS>(tile, from, t, x, sums);
+  }
+  if constexpr (T::IS_WIDE) multiply_any<T, ROWS>(tile, from, t, x, sums);
   else multiply_narrow<T, ROWS>(tile, from, chunks, t, x, sums);
 }
 

@@ -52,9 +52,9 @@ constexpr bool has_outliers() {
 }
 
 // Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times the sum of
-// its bytes. With shares, these are the scale of one share, and 1 or 0: whether some have less than all. Each T::SUM_RUN
-// bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its chunk i
-// has an outlier.
+// its bytes. With shares, these are the scale of one share, and 0 if all have all of it and sums of a group's products have
+// 16 bits; else 1. Each T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's
+// flags says that its chunk i has an outlier.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
@@ -75,12 +75,12 @@ struct ByteRows {
     x.flags += row * num_flags;
     return x;
   }
-  // Whether a share of run t of the first rows is not all of its scale.
+  // Whether run t of the first rows needs neither shares nor more than 16 bits for sums of products.
   template <int ROWS>
-  bool has_parts(int64_t t) const {
-    float some = 0;
-    for (int r = 0; r < ROWS; r++) some += factors[r * num_factors + t * 2 + 1];
-    return some != 0;
+  bool are_plain(int64_t t) const {
+    float others = 0;
+    for (int r = 0; r < ROWS; r++) others += factors[r * num_factors + t * 2 + 1];
+    return others == 0;
   }
   ROSE_INLINE uint32_t quad(const ByteRows& x, int64_t row, int64_t quad) {
     uint32_t v;
@@ -89,31 +89,36 @@ struct ByteRows {
   }
 };
 
-// Round `count` values, a multiple of T::SUM_RUN. Each sum is times `times`. The result is that of all bytes.
+struct Totals {
+  int32_t sum, most;  // of all bytes, and the largest sum of the magnitudes of T::SUM_RUN
+};
+
+// Round `count` values, a multiple of T::SUM_RUN. Each sum is times `times`.
 template <class T>
-ROSE_INLINE int32_t round_values(const float* x, int64_t count, float factor, int32_t times, int8_t* codes, int16_t* sums) {
-  int32_t total = 0;
+ROSE_INLINE Totals round_values(const float* x, int64_t count, float factor, int32_t times, int8_t* codes, int16_t* sums) {
+  Totals totals{0, 0};
   for (int64_t k = 0; k < count;) {
-    vi own = vi{};
+    vi own = vi{};  // sums, and above their 16 bits those of magnitudes
     for (int64_t end = k + T::SUM_RUN; k < end; k += W) {
       vi values = nearest(load(x + k) * factor) << 24 >> 24;  // NaN is no byte
       *(vb_w_u*)(codes + k) = __builtin_convertvector(values, vb_w_u);
-      own += values;
+      own += values + ((values < 0 ? -values : values) << 16);
     }
-    int32_t part = (int32_t)sum(__builtin_convertvector(own, vf));  // exact: the numbers are small
+    int32_t both = sum(own), part = (int16_t)both;
     *sums++ = (int16_t)(part * times);
-    total += part;
+    totals.sum += part;
+    totals.most = std::max(totals.most, (both - part) >> 16);
   }
-  return total;
+  return totals;
 }
 
 // Round a run of `length` values, a multiple of T::SUM_RUN.
 template <class T>
 ROSE_INLINE void round_run(const float* x, int64_t length, int8_t* codes, float* factors, int16_t* sums) {
   Range range(x, 0, length);
-  int32_t total = round_values<T>(x, length, range.template factor<127>(), 1, codes, sums);
+  Totals totals = round_values<T>(x, length, range.template factor<127>(), 1, codes, sums);
   factors[0] = range.template scale<127>();
-  factors[1] = factors[0] * (float)total;
+  factors[1] = factors[0] * (float)totals.sum;
 }
 
 // Round a row: x[k] is close to codes[k] * factors[k / T::X_RUN * 2], with codes[k] from -127 to 127. K is a multiple of
@@ -171,6 +176,7 @@ uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* fac
 template <class T>
 void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, int32_t* shares) {
   constexpr int64_t PARTS = T::X_RUN / CHUNK;
+  constexpr int MOST_CODE = T::OFFSET ? T::OFFSET : (1 << T::BITS) - 1;  // the largest magnitude of a code, less its offset
   for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2, shares += PARTS) {
     float own[PARTS];
     Range range{0, 0};
@@ -190,10 +196,11 @@ void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, i
     // errors of a chunk are in proportion to its share: products with shares take longer, and have to be worth it
     bool has_parts = range.highest > 0 && squares * 3 < PARTS * SHARES * SHARES;
     factors[0] = range.template scale<127>() / SHARES;
-    factors[1] = has_parts;
+    factors[1] = 1;
     if (!has_parts) {
       std::fill_n(shares, PARTS, SHARES);
-      round_values<T>(x + first, T::X_RUN, factor, T::HAS_MIN ? SHARES : 1, codes + first, sums);
+      Totals totals = round_values<T>(x + first, T::X_RUN, factor, T::HAS_MIN ? SHARES : 1, codes + first, sums);
+      factors[1] = totals.most * MOST_CODE > INT16_MAX;
       sums += T::X_RUN / T::SUM_RUN;
       continue;
     }

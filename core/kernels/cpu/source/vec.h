@@ -222,6 +222,17 @@ ROSE_INLINE float sum(vf v) {
   v += rotate<1>(v);
   return v[0];
 }
+ROSE_INLINE int32_t sum(vi v) {
+#if ROSE_WIDTH == 16
+  v += (vi)rotate<8>((vf)v);
+#endif
+#if ROSE_WIDTH >= 8
+  v += (vi)rotate<4>((vf)v);
+#endif
+  v += (vi)rotate<2>((vf)v);
+  v += (vi)rotate<1>((vf)v);
+  return v[0];
+}
 ROSE_INLINE float largest(vf v) {
 #if ROSE_WIDTH == 16
   v = max(v, rotate<8>(v));

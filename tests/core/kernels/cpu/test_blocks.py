@@ -151,6 +151,23 @@ def test_a_large_value_takes_no_precision_from_its_chunk(library: Kernels, kind:
     assert error < 0.015
 
 
+@each("kind", [kind for kind in TYPES if kind.size == 256])
+def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType) -> None:
+    """The largest codes, and more and more of the largest activations in each group."""
+    matrix = random_matrix(kind, 40, 512)
+    codes = matrix.data.reshape(-1, kind.nbytes)
+    codes[:, : 192 if kind.name == "Q6_K" else kind.nbytes] = 0
+    if kind.name != "Q6_K":
+        codes[:, 4:] = 0xFF
+        codes[:, :4] = np.array([0x3C00, 0], "<u2").view(np.uint8)
+    weight, expected = packed(library, matrix), values_of(matrix).double()
+    x = torch.tensor([[float(k % 32 < n) for k in range(512)] for n in range(1, 33)])
+    x = torch.cat([x, -x])
+    found = weight.multiply(x)
+    close(found, linear(x.double(), expected).float(), 1e-5)
+    assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
+
+
 @each("kind", TYPES)
 def test_the_largest_sums_fit(library: Kernels, kind: BlockType) -> None:
     """All codes, group scales and activations at their largest."""
