@@ -122,7 +122,7 @@ def _kind(layer: LayerSpec) -> _Kind:
 
 
 def _partial_nbytes(layer: LayerSpec) -> int:
-    """Bytes of a token's partial result: values, maximum and sum of each head."""
+    """Bytes of a token's partial result: values, base and sum of weights of each head."""
     return layer.num_heads * (layer.value_dim + 2) * 4
 
 

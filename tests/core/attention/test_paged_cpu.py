@@ -129,6 +129,14 @@ def test_scores_far_apart(dtype: torch.dtype) -> None:
             compare(spec, [list(range(120))], shapes, dtype=dtype)
 
 
+@pytest.mark.parametrize("scale", [1e8, 1e12, 1e30])
+def test_scores_whose_powers_of_two_are_no_exact_numbers(scale: float) -> None:
+    """The best key gets all of the softmax."""
+    layer = LayerSpec(2, 1, 16, 16, scale, None)
+    for shapes in ([(1900, 1)], [(1890, 20)], [(0, 90)]):
+        compare(layer, [list(range(120))], shapes)
+
+
 @pytest.mark.parametrize("sink", [-200.0, 200.0])
 def test_a_sink_far_above_or_below_every_score(sink: float) -> None:
     """It gets none or all of the softmax."""

@@ -65,7 +65,8 @@ ROSE_INLINE float power_of_two(float n) {
   return power;
 }
 
-// How two results with integers as bases become one: the values of each are multiplied by its share, a power of two or 0.
+// How two results with integers as bases become one: the values of each are multiplied by its share, a power of two or 0
+// (times the unit of the weights of an int8 cache).
 struct Shares {
   float acc = 1, part = 0;
 };
@@ -91,6 +92,7 @@ inline Shares fold_weights(float* acc, const float* part) {
 // computed all runs of a row or several did.
 inline void fold(float* acc, const float* part, int64_t value_dim) {
   Shares shares = fold_weights(acc, part);
+  if (shares.acc == 1 && shares.part == 0) return;  // values of keys that the row does not see may be NaN
   int64_t d = 2, end = value_dim + 2;
   for (; d + W <= end; d += W) store(acc + d, folded(load(acc + d), load(part + d), shares));
   for (; d < end; d++) acc[d] = acc[d] * shares.acc + part[d] * shares.part;

@@ -137,7 +137,7 @@ ROSE_INLINE void transpose(__m512i (&rows)[16]) {
   }
 }
 
-// The same of `count` keys, `key_token` values apart, to lanes from `first` on of a vector of lanes.
+// Write pairs of values of `count` keys, `key_token` values apart, to lanes from `first` on of a vector of lanes.
 inline void put_keys(const float* keys, int64_t key_token, int first, int count, int64_t size, uint32_t* to, int64_t stride) {
   __mmask16 lanes = (__mmask16)(((1u << count) - 1) << first);
   for (int64_t d = 0; d < size; d += 32, to += 16 * stride) {

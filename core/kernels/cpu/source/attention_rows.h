@@ -182,7 +182,7 @@ ROSE_INLINE vf power_of_score(vf x) {
   p = p * r + 2.40222424e-1f;
   p = p * r + 6.93147004e-1f;
   p = p * r + 1.0f;
-  vf power = (vf)((vi)p + ((vi)n << 23));
+  vf power = p * (vf)(((vi)n << 23) + 0x3f800000);
   return x < splat(-126.0f) ? vf{} : power;
 }
 
@@ -243,10 +243,11 @@ __attribute__((noinline)) inline float hide_and_find(const Keys& seen, int first
   return largest(high);
 }
 
-// Turn scores into weights, for pairs of vectors. `sums` are their sums by lane.
+// Turn scores into weights, for pairs of vectors. `sums` are their sums by lane. The largest weight is between 1/2 and 1, also
+// where scores are so large that `base` is no longer within 1 of the best one.
 template <class V>
 __attribute__((noinline)) void weigh(int first, int last, float best, float base, float* s, V* weights, float* sums) {
-  float rest = __builtin_fmaf(best, LOG2_E, -base);
+  float rest = std::min(std::max(__builtin_fmaf(best, LOG2_E, -base), -1.0f), 0.0f);
   vf all = vf{};
   for (int v = first; v < last; v += 2) {
     vf a = power_of_score((load(s + v * W) - best) * LOG2_E + rest);

@@ -64,8 +64,8 @@ ROSE_INLINE vf load(const uint16_t* p) {
 #define ROSE_DOT
 #endif
 
-// Prefetch a cache line of weights that a step reads once. AMD's CPUs with AVX512-BF16 can be told so: then the line goes
-// past the second-level cache, whose old lines are not moved to the next one, and which keeps what the step before left there.
+// Prefetch a cache line of weights that a step reads once. CPUs whose AVX512-BF16 is used (AMD's) can be told so: then the line
+// goes past the second-level cache, whose old lines are not moved to the next one, and which keeps what the step before left there.
 #if defined(ROSE_DOT) && !defined(ROSE_EMULATE_DOT)
 constexpr bool READS_PAST_L2 = true;
 #else

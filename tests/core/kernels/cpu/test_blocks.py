@@ -51,7 +51,7 @@ def packed(library: Kernels, matrix: BlockMatrix, bias: torch.Tensor | None = No
 def rounded(x: torch.Tensor, kind: BlockType) -> torch.Tensor:
     """``x`` as the kernel multiplies it: bytes with a scale for each run of a block's size.
 
-    These are no rows whose runs have shares of their scale, or rests.
+    These are no rows whose runs have shares of their scale, or outliers.
     """
     runs = x.double().split(kind.size, dim=-1)
     scales = [run.abs().amax(-1, keepdim=True).clamp_min(1e-30) / 127 for run in runs]
@@ -137,7 +137,7 @@ def test_a_large_value_takes_no_precision_from_other_chunks(
     assert error < 0.015
 
 
-@pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have no rests")
+@pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have no outliers")
 @each("kind", [kind for kind in TYPES if kind.name in ("Q5_0", "Q5_1", "Q8_0")])
 def test_a_large_value_takes_no_precision_from_its_chunk(library: Kernels, kind: BlockType) -> None:
     matrix = random_matrix(kind, 40, 640)
