@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -19,6 +20,9 @@ _NAME = "torch._meta_registrations"
 
 _BESIDE = ("_decomp", "_prims", "_refs")
 """Parts of torch that the module imports, and that others reach as attributes of torch."""
+
+_LOCK = threading.RLock()
+"""Held while the module is imported: a second thread finds all of it, or none."""
 
 T = TypeVar("T")
 
@@ -64,11 +68,12 @@ def leave_out() -> None:
 
 def restore() -> bool:
     """Import what was left out. Returns whether anything was."""
-    if not isinstance(sys.modules.get(_NAME), _StandIn):
-        return False
-    del sys.modules[_NAME]
-    importlib.import_module(_NAME)
-    return True
+    with _LOCK:
+        if not isinstance(sys.modules.get(_NAME), _StandIn):
+            return False
+        del sys.modules[_NAME]
+        importlib.import_module(_NAME)
+        return True
 
 
 def restored_if_needed(func: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -18,12 +18,12 @@ def quick_frames() -> Iterator[None]:
     """
     original = inspect.getmodule
 
-    def of(found: object, _filename: str | None = None) -> ModuleType | None:
-        if isinstance(found, FrameType):
-            module = sys.modules.get(found.f_globals.get("__name__", ""))
+    def of(object: object, _filename: str | None = None) -> ModuleType | None:  # noqa: A002
+        if isinstance(object, FrameType):
+            module = sys.modules.get(object.f_globals.get("__name__", ""))
             if module is not None:
                 return module
-        return original(found, _filename)
+        return original(object, _filename)
 
     inspect.getmodule = of  # type: ignore[assignment]
     try:

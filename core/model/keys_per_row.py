@@ -17,12 +17,12 @@ def keys_per_row(config: Any) -> float:
     costs a late token no more than others. Without the usual sizes attention counts nothing.
     """
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    if not hidden or not heads:
+    if not hidden or not heads or hidden < heads:
         return math.inf
     head_dim = _number(config, "head_dim") or hidden // heads
     key_heads = _number(config, "num_key_value_heads") or heads
-    experts = _number(config, "num_experts_per_tok") * _number(config, "moe_intermediate_size")
-    inner = experts or _number(config, "intermediate_size")
+    inner = _number(config, "moe_intermediate_size") or _number(config, "intermediate_size")
+    inner *= _number(config, "num_experts_per_tok") or 1
     matrices = 3 * inner if inner else 2 * 4 * hidden  # gated, or as GPT-2's
     elements = hidden * (2 * (heads + key_heads) * head_dim + matrices)
     full = _part_of_full_attention(config)
@@ -32,8 +32,10 @@ def keys_per_row(config: Any) -> float:
 
 
 def _part_of_full_attention(config: Any) -> float:
-    kinds = getattr(config, "layer_types", None)
-    return kinds.count("full_attention") / len(kinds) if kinds else 1.0
+    if kinds := getattr(config, "layer_types", None):
+        return float(kinds.count("full_attention") / len(kinds))
+    has_window = _number(config, "sliding_window") and getattr(config, "use_sliding_window", True)
+    return 0.0 if has_window else 1.0
 
 
 def _number(config: Any, name: str) -> int:

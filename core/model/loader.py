@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from core import load_progress
+from core import load_progress, meta_kernels
 from core.contract.config import ModelConfig
 from core.model.checkpoint import load_pretrained, load_state_dict
 from core.model.devices import pick_device
@@ -39,6 +39,8 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 def _load(config: ModelConfig, device: torch.device) -> Any:
     gguf = find_gguf(config)
+    if config.trust_remote_code:
+        meta_kernels.restore()  # that code may use the device anywhere
     if device.type == "cpu":
         check_room(config, gguf)
     if gguf is not None:

@@ -17,8 +17,8 @@ computes in memory that the system has already given."""
 
 AHEAD_BYTES = 256 << 20
 AHEAD_PAGES = 2
-"""While the engine is idle, as much as the weights take is touched ahead, but at least so many
-bytes, or so many huge pages of each tensor if that is less: a small model stays small."""
+"""While the engine is idle, as much as the checkpoint's weights take is touched ahead, but at least
+so many bytes, or so many huge pages of each tensor if that is less: a small model stays small."""
 
 BUSY_PART = 1 / 2
 """After a step, a page is touched if less than this part of those bytes or pages is left ahead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from transformers import GPT2Config, Qwen3Config, Qwen3MoeConfig
+from transformers import GPT2Config, MistralConfig, MixtralConfig, Qwen3Config, Qwen3MoeConfig
 
 from core.model.keys_per_row import keys_per_row
 
@@ -37,6 +37,17 @@ def test_only_layers_that_attend_to_everything_count():
     kinds = ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]
     assert keys_per_row(qwen3(layer_types=kinds)) == pytest.approx(4 * keys_per_row(qwen3()))
     assert keys_per_row(qwen3(layer_types=["sliding_attention"] * 4)) == math.inf
+
+
+def test_a_window_of_all_layers_is_found_without_their_kinds():
+    assert keys_per_row(MistralConfig(sliding_window=4096)) == math.inf
+    assert keys_per_row(MistralConfig(sliding_window=None)) < math.inf
+
+
+def test_experts_of_the_usual_size_count_as_often_as_a_token_uses_them():
+    one = keys_per_row(MixtralConfig(num_experts_per_tok=1, sliding_window=None))
+    two = keys_per_row(MixtralConfig(num_experts_per_tok=2, sliding_window=None))
+    assert 1.5 * one < two < 2 * one
 
 
 def test_of_experts_those_of_a_token_count():
