@@ -25,7 +25,7 @@ def quick_frames() -> Iterator[None]:
                 return module
         return original(object, _filename)
 
-    inspect.getmodule = of  # type: ignore[assignment]
+    inspect.getmodule = of
     try:
         yield
     finally:
