@@ -17,17 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.drawing import svg
-from benchmarks.results import (
-    US,
-    Cell,
-    Figure,
-    Line,
-    Results,
-    groups_of,
-    machine_name,
-    read_lines,
-    rounded,
-)
+from benchmarks.lines import Line, machine_name, read_lines
+from benchmarks.results import US, Cell, Figure, Results, groups_of, rounded
 
 DEFAULT_RESULTS = Path("benchmarks/results.jsonl")
 DEFAULT_OUT = Path("docs/images/benchmarks.svg")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from benchmarks.chart import DEFAULT_RESULTS, MODELS
+from benchmarks.lines import Line, machine_name, read_lines
 from benchmarks.results import (
     DASH,
     FIGURES,
@@ -24,13 +25,10 @@ from benchmarks.results import (
     US,
     Cell,
     Figure,
-    Line,
     Results,
     Share,
     failures_of,
     groups_of,
-    machine_name,
-    read_lines,
     rounded,
 )
 from benchmarks.table import markdown

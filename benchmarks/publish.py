@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.chart import DEFAULT_OUT, DEFAULT_RESULTS, chart
 from benchmarks.goals import BEGIN as GOALS
 from benchmarks.goals import goals
-from benchmarks.results import Line, machine_name, read_lines
+from benchmarks.lines import Line, machine_name, read_lines
 from benchmarks.table import put_into, tables
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from benchmarks import scenarios
+from benchmarks.lines import Line, machine_names
 
 T = TypeVar("T")
 
-Line: TypeAlias = dict[str, Any]
 
 US = "roseinfer"
 
@@ -377,27 +375,6 @@ def share_of(run: Line, figure: Figure) -> Share:
         is_steady=max(floors) <= STEADY * min(floors),
         is_old="probes" not in run,
     )
-
-
-def machine_names(lines: Sequence[Line]) -> dict[str, str]:
-    """The machine of each session, by the session's id."""
-    return {
-        line["session"]: machine_name(line["machine"])
-        for line in lines
-        if line["kind"] == "session"
-    }
-
-
-def machine_name(machine: Line) -> str:
-    """The properties of a machine by which results are grouped."""
-    features = ", ".join(machine["features"]) or "features unknown"
-    return f"{features}; {machine['cores']} cores"
-
-
-def read_lines(paths: Iterable[Path]) -> list[Line]:
-    return [
-        json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines() if line
-    ]
 
 
 def rounded(value: float) -> str:

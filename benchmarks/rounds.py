@@ -187,7 +187,6 @@ def measure(session: Session, server: Running, scenario: Scenario, known: dict[s
             for probed in probes.taken
         ]
         is_busy = [probed.is_busy for probed in probes.taken]
-        counted = idle_of(limits, is_busy)
         rates = idle_of([probed.rates for probed in probes.taken], is_busy)
         is_disturbed = cpu["other_cpu_pct"] + cpu["steal_pct"] > options.max_other
         line = {
@@ -200,9 +199,7 @@ def measure(session: Session, server: Running, scenario: Scenario, known: dict[s
             "is_disturbed": is_disturbed,
             "is_variant": contender.is_variant,
             "weights": contender.weights,
-            "floors": {
-                key: statistics.median(limit[key] for limit in counted) for key in limits[0]
-            },
+            "floors": _medians(idle_of(limits, is_busy)),
             "floors_by_probe": limits,
             "probe": asdict(middle_of(rates)),
             "probes": [asdict(probed.rates) for probed in probes.taken],
@@ -216,6 +213,10 @@ def measure(session: Session, server: Running, scenario: Scenario, known: dict[s
         if not is_disturbed or found["is_cut"]:
             break
     return is_idle
+
+
+def _medians(limits: list[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(limit[key] for limit in limits) for key in limits[0]}
 
 
 def _report_warnings(session: Session, server: Running) -> None:

@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.lines import Line, read_lines
 from benchmarks.results import (
     DASH,
     FIGURES,
@@ -26,11 +27,9 @@ from benchmarks.results import (
     US,
     Figure,
     Group,
-    Line,
     Results,
     groups_of,
     probes_of,
-    read_lines,
     rounded,
 )
 

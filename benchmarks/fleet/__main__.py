@@ -25,7 +25,8 @@ from benchmarks.fleet.conversations import Load
 from benchmarks.fleet.machine import Machine, errors, read_machine
 from benchmarks.fleet.simulate import Goal, Span
 from benchmarks.fleet.validate import validate
-from benchmarks.results import machine_names, read_lines, rounded
+from benchmarks.lines import machine_names, read_lines
+from benchmarks.results import rounded
 
 MACHINES = Path(__file__).parent / "machines"
 DEFAULT_MACHINE = MACHINES / "h100-qwen3-8b.json"

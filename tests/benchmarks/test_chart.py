@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import chart as script
 from benchmarks.chart import chart
-from benchmarks.results import read_lines
+from benchmarks.lines import read_lines
 from tests.benchmarks.test_table import LINES, SESSION, line
 
 ROOT = Path(__file__).parents[2]

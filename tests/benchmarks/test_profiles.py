@@ -10,7 +10,9 @@ import pytest
 from bench.profile_report import KindReport, PartTime, StageTime
 from bench.settings import EngineTarget
 from benchmarks.probe import Rates
-from benchmarks.profiles import HEAD, Load, Profile, main, profile_of
+from benchmarks.profile_load import Load
+from benchmarks.profile_rows import HEAD, Profile
+from benchmarks.profiles import main, profile_of
 from server.__main__ import parse_command
 
 RATES = Rates(

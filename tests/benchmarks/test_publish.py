@@ -5,8 +5,8 @@ import sys
 
 from benchmarks import publish
 from benchmarks.goals import BEGIN as GOALS
+from benchmarks.lines import read_lines
 from benchmarks.publish import merged
-from benchmarks.results import read_lines
 from benchmarks.table import BEGIN, END
 from tests.benchmarks.test_table import LINES, SESSION, line
 

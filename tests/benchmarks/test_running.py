@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks import host, probe
 from benchmarks.compare import make_parser
+from benchmarks.lines import read_lines
 from benchmarks.peers import BenchModel
 from benchmarks.process import DidNotStart
-from benchmarks.results import read_lines
 from benchmarks.rounds import Probes, run_rounds
 from benchmarks.running import running
 from benchmarks.session import Session

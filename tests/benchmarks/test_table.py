@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.goals import BEGIN as GOALS
 from benchmarks.goals import goals
-from benchmarks.results import Results, read_lines, rounded
+from benchmarks.lines import read_lines
+from benchmarks.results import Results, rounded
 from benchmarks.table import (
     BEGIN,
     END,
