@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _StandIn(ModuleType):
-    """An empty module. Whoever wants a name of the original gets it, and the original is there."""
+    """An empty module. The first use of one of its names imports the original."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked at imports

@@ -133,7 +133,9 @@ class StepTime:
         return num_steps >= LEAST_STEPS and (is_old or num_decodes >= 2 * self._decode.num_tokens)
 
     def prompt_tokens(self, num_decodes: int, least: int) -> int | None:
-        """Tokens of prompts in a step with ``num_decodes`` streams; None before the first step.
+        """Rows of prompts in a step with ``num_decodes`` streams; None before the first step.
+
+        A row is a token of a prompt, and more late in a prompt: see PromptRows.
 
         As many as are expected to fit into ``max_seconds``, or into the longer duration that
         MAX_SLOWDOWN allows, but at least one for every DECODES_PER_PROMPT_TOKEN streams, and at
