@@ -101,7 +101,8 @@ class StepTime:
         self._max_seconds = max_seconds
         self._decode = _MeanStep(MAX_GROWTH_OF_DECODES)
         self._prefill = _MeanStep(MAX_GROWTH)
-        self._num_since = 0  # steps with prompts since the last one without
+        self._num_since = 0  # steps with prompts since the last one without that was believed
+        self._doubted: float | None = None  # seconds of a step without prompts since then
 
     def observe(
         self, num_tokens: int, num_sequences: int, seconds: float, attention: float = 0.0
@@ -111,12 +112,31 @@ class StepTime:
         ``attention`` is what the attention of its prompts costs, in tokens.
         """
         if num_tokens == num_sequences:
-            is_news = self._num_since > 0 or seconds < self._decode.seconds
-            self._decode.observe(num_tokens, seconds, 1.0 if is_news else NEWEST_WEIGHT)
-            self._num_since = 0
+            self._observe_decodes(num_tokens, seconds)
         else:
             self._prefill.observe(num_tokens + attention, seconds)
             self._num_since += 1
+
+    def _observe_decodes(self, num_tokens: int, seconds: float) -> None:
+        """Learn the duration of a step without prompts.
+
+        The first one after steps with prompts decides how long the next of those may take. If it
+        is late it may have been interrupted, so it is doubted: the shorter one of it and of the
+        next counts.
+        """
+        if self._doubted is not None:
+            seconds, self._doubted = min(seconds, self._doubted), None
+        elif self._num_since and self._is_late(num_tokens, seconds):
+            self._doubted = seconds
+            return
+        is_news = self._num_since > 0 or seconds < self._decode.seconds
+        self._decode.observe(num_tokens, seconds, 1.0 if is_news else NEWEST_WEIGHT)
+        self._num_since = 0
+
+    def _is_late(self, num_tokens: int, seconds: float) -> bool:
+        """Whether a step without prompts took longer than what is known lets expect."""
+        is_known = self._decode.num_steps > 0
+        return is_known and seconds > MAX_SURPRISE * self._without_prompts(num_tokens)
 
     def must_measure(self, num_decodes: int, num_steps: float) -> bool:
         """Whether the next step has to be one of the ``num_decodes`` streams alone.

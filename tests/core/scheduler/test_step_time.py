@@ -303,6 +303,42 @@ def test_the_first_step_of_the_streams_alone_replaces_what_was_known_of_fewer():
     assert step_time.prompt_tokens(16, LEAST) in range(68, 73), "210 ms are allowed"
 
 
+def test_a_measurement_that_was_interrupted_is_repeated_before_it_is_believed():
+    """16 streams take 67 ms by the line through steps of one stream and with a prompt."""
+    step_time = measured(1)
+    step_time.observe(46, 17, 0.13)
+    allowed = step_time.prompt_tokens(16, LEAST)
+    step_time.observe(16, 16, 0.5)
+    assert step_time.prompt_tokens(16, LEAST) == allowed, "not 1.5 s"
+    assert step_time.must_measure(16, num_steps=8)
+    step_time.observe(16, 16, 0.07)
+    assert not step_time.must_measure(16, num_steps=8)
+    step_time.observe(46, 17, 0.13)
+    step_time.observe(46, 17, 0.13)
+    assert step_time.prompt_tokens(16, LEAST) in range(68, 73), "210 ms are allowed"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_shorter_of_two_late_measurements_is_believed(order):
+    """The line says that 16 streams take 67 ms. They take 110, but for an interrupted step."""
+    step_time = measured(1)
+    step_time.observe(46, 17, 0.13)
+    for seconds in (0.11, 0.5)[::order]:
+        step_time.observe(16, 16, seconds)
+    for _ in range(10):
+        num_tokens = step_time.prompt_tokens(16, LEAST)
+        step_time.observe(16 + num_tokens, 17, 0.11 + 0.002 * num_tokens)
+    assert num_tokens in range(108, 112), "330 ms are allowed"
+
+
+def test_what_single_steps_between_short_prompts_took_is_believed_too():
+    step_time = measured(8)
+    for _ in range(2):
+        step_time.observe(8, 8, 0.06)
+        step_time.observe(38, 9, 0.12)
+    assert step_time.prompt_tokens(8, LEAST) > 1.1 * measured(8).prompt_tokens(8, LEAST)
+
+
 def test_short_prompts_wait_for_no_measurement():
     steps = streams_and()
     steps.step()
