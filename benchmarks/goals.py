@@ -10,7 +10,6 @@ limit, a ratio to another server, or a value. All figures count as they are show
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from benchmarks.chart import DEFAULT_RESULTS, MODELS
 from benchmarks.lines import Line, machine_name, read_lines
+from benchmarks.newest import commit_of, newest
 from benchmarks.results import (
     DASH,
     FIGURES,
@@ -227,7 +227,9 @@ def goals(lines: Sequence[Line]) -> str:
     machine = machine_name(sessions[last]["machine"])
     failures = failures_of(lines)
     found = {
-        (group.model, group.scale): Results(runs, failures.get((machine, group.model), ()))
+        (group.model, group.scale): Results(
+            newest(runs, sessions), failures.get((machine, group.model), ())
+        )
         for group, runs in groups_of(lines).items()
         if group.machine == machine
     }
@@ -241,7 +243,7 @@ def goals(lines: Sequence[Line]) -> str:
             continue
         ours = place.results.sessions(place.us, place.figure)
         for session in ours:
-            dates.setdefault(_commit(sessions[session], place.us), set()).add(session)
+            dates.setdefault(commit_of(sessions[session], place.us), set()).add(session)
         rows.append(_row(goal, place, sessions))
     return f"{_rounds(machine, dates)}\n\n{markdown(rows)}"
 
@@ -277,10 +279,10 @@ def place_of(
         if model == goal.model and (cell := results.cell(goal.us, figure)) and cell.value > 0
     ]
     last = {place: place.results.sessions(place.us, place.figure)[-1] for place in places}
-    commit = _commit(sessions[max(last.values())], goal.us) if places else ""
-    newest = [place for place in places if _commit(sessions[last[place]], goal.us) == commit]
-    finished = [place for place in newest if not place.cell.is_cut]
-    return next(iter(finished or newest), None)
+    commit = commit_of(sessions[max(last.values())], goal.us) if places else ""
+    latest = [place for place in places if commit_of(sessions[last[place]], goal.us) == commit]
+    finished = [place for place in latest if not place.cell.is_cut]
+    return next(iter(finished or latest), None)
 
 
 def _figures_of(goal: Goal) -> Iterator[Figure]:
@@ -295,7 +297,7 @@ def _row(goal: Goal, place: Place, sessions: dict[str, Line]) -> list[str]:
     others = [other for name in named or [None] if (other := place.against(name))]
     share = place.share
     ours = results.sessions(place.us, figure)
-    runs = [f"{session[:16]} {_commit(sessions[session], place.us)}" for session in ours]
+    runs = [f"{session[:16]} {commit_of(sessions[session], place.us)}" for session in ours]
     for other in others:
         theirs = results.sessions(other.name, figure)
         if theirs != ours:
@@ -362,11 +364,6 @@ def _name(goal: Goal, figure: Figure, scale: float) -> str:
 
 def _bars(goal: Goal) -> str:
     return "; ".join(str(bar) for bar in goal.bars)
-
-
-def _commit(session: Line, contender: str) -> str:
-    found = re.search(r"commit ([^\s,]+)", session["contenders"].get(contender, ""))
-    return found[1] if found else "unknown"
 
 
 def _rounds(machine: str, dates: dict[str, set[str]]) -> str:

@@ -272,6 +272,24 @@ def test_runs_of_several_commits_and_sessions_are_said():
     assert found["runs"] == "2026-11-21T12:00 abc; x: 2026-11-22T08:00"
 
 
+def test_of_several_commits_of_a_load_the_last_one_counts_beside_its_own_peers():
+    later = elsewhere("08:00", commit="def")
+    last = {"session": later["session"]}
+    runs = [s1(5), s1(9, **last), s1(10, "x"), s1(20, "x", **last), s1(30, "y")]
+    text = goals([SESSION, later, *runs[2:], *runs[:2]])
+    assert "All of one commit: def" in text
+    found = dict(zip(HEAD, rows(text.partition("\n\n")[2])["GPT-2 S1 TPOT, ms"], strict=True))
+    assert (found["ours"], found["other"], found["ratio"]) == ("9.00", "20.0 x", "2.22x")
+    assert found["runs"] == "2026-11-22T08:00 def"
+
+
+def test_a_run_with_errors_makes_no_commit_the_last_one():
+    later = elsewhere("08:00", commit="def")
+    failed = s1(9, session=later["session"], num_errors=1)
+    found = rows(goals([SESSION, later, s1(5), failed]).partition("\n\n")[2])
+    assert found["GPT-2 S1 TPOT, ms"][0] == "5.00"
+
+
 def test_goals_without_runs_are_listed():
     assert len(table(s1(5))) == len(GOALS) + 2  # the head, and the line below it
     assert table(s1(5))["GPT-2 S2 tok/s"][-2] == "not measured"
