@@ -50,11 +50,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A replica.
 
     ``kv_tokens`` is the room of the KV cache. ``max_step_ms`` is what the server had whose figures
-    these are: its default has changed. ``keys_per_row`` is that of ``core.model.keys_per_row``;
-    None: attention counts nothing. ``request_ms`` is what a request costs before the scheduler has
-    it and after its first token was sampled: parsing, tokenizing, HTTP. With ``reads_shared_once``
-    streams that begin alike attend to their common beginning at the cost of one: processor caches
-    keep it from one to the next.
+    these are: its default has changed. ``keys_per_row`` is what ``core.model.keys_per_row`` says of
+    its model; None: attention counts nothing. ``request_ms`` is what a request costs before the
+    scheduler has it and after its first token was sampled: parsing, tokenizing, HTTP. With
+    ``reads_shared_once`` streams that begin alike attend to their common beginning at the cost of
+    one: processor caches keep it from one to the next.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_step_ms: float | None
+    keys_per_row: float | None
     prefill_chunk_size: int | None = None
-    keys_per_row: float | None = None
     block_size: int = 16
     request_ms: float = 0.0
     reads_shared_once: bool = False

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from bench.random_model import cached_random_model
+from benchmarks.fleet.keys import keys_of
 from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.meter import Meter
 from benchmarks.gpu.drive import drive
@@ -33,10 +34,11 @@ from core.model.limits import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_STEP_M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a file says about itself."""
+    """What a file says about itself, and ``keys_per_row`` of its model."""
 
     name: str
     source: str
+    keys_per_row: float | None
 
 
 def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machine:
@@ -56,6 +58,7 @@ def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machi
         max_num_seqs=info.max_num_seqs,
         max_num_batched_tokens=most,
         max_step_ms=config.max_step_ms or DEFAULT_MAX_STEP_MS[device],
+        keys_per_row=origin.keys_per_row,
         prefill_chunk_size=config.prefill_chunk_size,
         block_size=config.block_size,
     )
@@ -98,18 +101,22 @@ def _beside(out: Path, ending: str) -> Path:
 def main() -> None:
     options = _options()
     model = options.random_model
+    path = cached_random_model(model)
     config = EngineConfig(
         max_num_seqs=options.max_num_seqs,
         kv_cache_memory=options.kv_cache_memory,
         threads=options.threads,
     )
-    where = ModelConfig(
-        model=str(cached_random_model(model)), device=options.device, dtype=options.dtype
-    )
+    where = ModelConfig(model=str(path), device=options.device, dtype=options.dtype)
     loaded = load_engine(where, config)
     name = options.name or f"{model} in {options.dtype}, {options.device}"
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    machine = measure(loaded, config, Origin(name=name, source=f"benchmarks.fleet.measure, {day}"))
+    origin = Origin(
+        name=name,
+        source=f"benchmarks.fleet.measure, {day}",
+        keys_per_row=keys_of(path),
+    )
+    machine = measure(loaded, config, origin)
     text = msgspec.json.format(msgspec.json.encode(machine), indent=1)
     _beside(options.out, ".json").write_bytes(text + b"\n")
     for step in machine.steps:

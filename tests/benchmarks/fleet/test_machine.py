@@ -90,6 +90,7 @@ def test_an_unknown_field_of_a_file_is_refused(tmp_path):
         kv_tokens=64,
         max_model_len=64,
         max_step_ms=50,
+        keys_per_row=None,
     )
     path = tmp_path / "m.json"
     path.write_bytes(msgspec.json.encode(machine))
@@ -99,12 +100,13 @@ def test_an_unknown_field_of_a_file_is_refused(tmp_path):
         read_machine(path)
 
 
+@pytest.mark.parametrize("name", ["max_step_ms", "keys_per_row"])
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
-def test_a_file_says_how_long_steps_could_be(path, tmp_path):
+def test_a_file_says_how_long_steps_could_be_and_what_attention_counts(path, name, tmp_path):
     """A default would change what was measured when the server's changes."""
     content = msgspec.json.decode(path.read_bytes())
-    del content["max_step_ms"]
+    del content[name]
     other = tmp_path / "m.json"
     other.write_bytes(msgspec.json.encode(content))
-    with pytest.raises(msgspec.ValidationError, match="max_step_ms"):
+    with pytest.raises(msgspec.ValidationError, match=name):
         read_machine(other)
