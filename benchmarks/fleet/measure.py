@@ -14,31 +14,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from bench.random_model import cached_random_model
-from benchmarks.fleet.keys import keys_of
 from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.meter import Meter
+from benchmarks.fleet.origin import Origin, origin_of
 from benchmarks.gpu.drive import drive
 from benchmarks.scenarios import scenarios
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.model.limits import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_STEP_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What a file says about itself, and ``keys_per_row`` of its model."""
-
-    name: str
-    source: str
-    keys_per_row: float | None
 
 
 def measure(loaded: LoadedEngine, config: EngineConfig, origin: Origin) -> Machine:
@@ -110,13 +99,7 @@ def main() -> None:
     where = ModelConfig(model=str(path), device=options.device, dtype=options.dtype)
     loaded = load_engine(where, config)
     name = options.name or f"{model} in {options.dtype}, {options.device}"
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    origin = Origin(
-        name=name,
-        source=f"benchmarks.fleet.measure, {day}",
-        keys_per_row=keys_of(path),
-    )
-    machine = measure(loaded, config, origin)
+    machine = measure(loaded, config, origin_of(name, path))
     text = msgspec.json.format(msgspec.json.encode(machine), indent=1)
     _beside(options.out, ".json").write_bytes(text + b"\n")
     for step in machine.steps:

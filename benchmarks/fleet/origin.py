@@ -1,0 +1,32 @@
+"""Origin: what the file of a measured machine says of where it comes from."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoConfig
+
+from core.model.keys_per_row import keys_per_row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a file says about itself, and ``keys_per_row`` of its model."""
+
+    name: str
+    source: str
+    keys_per_row: float | None
+
+
+def origin_of(name: str, model: Path) -> Origin:
+    """Of figures that ``benchmarks.fleet.measure`` finds today for the model in a folder."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    keys = keys_per_row(AutoConfig.from_pretrained(model).get_text_config())
+    return Origin(
+        name=name,
+        source=f"benchmarks.fleet.measure, {day}",
+        keys_per_row=keys if math.isfinite(keys) else None,
+    )
