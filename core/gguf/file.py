@@ -100,6 +100,9 @@ def _other_parts(path: Path, metadata: Metadata) -> list[Path]:
         )
     if metadata.integer("split.no", 0) != 0 or path.name != names[0]:
         raise ModelLoadError(f"{path} is not the first part; name {names[0]}")
+    missing = [name for name in names if not path.with_name(name).is_file()]
+    if missing:
+        raise ModelLoadError(f"{path} is one of {count} parts; not beside it: {', '.join(missing)}")
     return [path.with_name(name) for name in names[1:]]
 
 
@@ -109,7 +112,9 @@ def _mapped(path: Path) -> tuple[Header, Bytes]:
         data: Bytes = np.memmap(path, dtype=np.uint8, mode="c").view(np.ndarray)
     except FileNotFoundError as error:
         raise ModelLoadError(f"there is no file {path}") from error
-    except (OSError, ValueError) as error:  # numpy refuses to map an empty file
+    except ValueError as error:  # numpy refuses to map it
+        raise ModelLoadError(f"{path} is empty") from error
+    except OSError as error:
         raise ModelLoadError(f"{path} cannot be read: {error}") from error
     try:
         return read_header(data), data

@@ -1,4 +1,4 @@
-"""Names of GGUF files, and of the parts of split ones."""
+"""Names of GGUF files, and of the parts of split ones; how a file begins."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 SUFFIX = ".gguf"
+
+MAGIC = b"GGUF"
+"""The first bytes of a file."""
 
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BLOCK_TYPES, OTHER_TYPES, BlockType, Bytes
+from core.gguf.names import MAGIC
 from core.gguf.strings import Strings, starts_of
 
-_MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
@@ -68,7 +68,7 @@ class Header:
 def read_header(data: Bytes) -> Header:
     """Read the header of a whole file. Raises ModelLoadError that says what is wrong."""
     cursor = _Cursor(data)
-    if cursor.take(4) != _MAGIC:
+    if cursor.take(4) != MAGIC:
         raise ModelLoadError("it does not begin with GGUF")
     version = cursor.integer("<I", 4)
     if version & 0xFFFF == 0 and version:

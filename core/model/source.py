@@ -7,7 +7,7 @@ from pathlib import Path
 from core import builtin_model
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.gguf.names import SUFFIX, models_in, part_names
+from core.gguf.names import MAGIC, SUFFIX, models_in, part_names
 from core.model.checkpoint import STATE_DICT_SUFFIXES
 
 
@@ -22,15 +22,15 @@ def find_gguf(config: ModelConfig) -> Path | None:
             raise ModelLoadError("--gguf-file needs the directory or hub id that has the file")
         return None
     path = Path(config.model).expanduser()
+    if path.is_file():
+        return _itself(config, path)
     if config.gguf_file is not None:
         if not config.gguf_file.endswith(SUFFIX):
             raise ModelLoadError(f"--gguf-file {config.gguf_file} does not end in {SUFFIX}")
         return path / config.gguf_file if path.is_dir() else _fetched(config, config.gguf_file)
-    if config.model.endswith(SUFFIX):
-        return path
-    if path.is_dir() and not (path / "config.json").exists():
-        return _only_file(path)
-    return None
+    if path.is_dir():
+        return None if (path / "config.json").exists() else _only_file(config, path)
+    return path if config.model.endswith(SUFFIX) else None
 
 
 def source_of(config: ModelConfig) -> str:
@@ -57,13 +57,38 @@ def is_state_dict(config: ModelConfig) -> bool:
     return config.model is not None and config.model.endswith(STATE_DICT_SUFFIXES)
 
 
-def _only_file(folder: Path) -> Path | None:
-    """The GGUF file in a folder, or the first part of the split one; None if there is none."""
+def _itself(config: ModelConfig, path: Path) -> Path | None:
+    """The file that the operator names as the model, None if it is a state dict."""
+    if config.gguf_file is not None:
+        raise ModelLoadError(
+            f"--gguf-file names a file in a directory or at the hub, and {path} is a file: serve "
+            f"{path} alone, or {path.parent} with --gguf-file"
+        )
+    if path.name.endswith(SUFFIX):
+        return path
+    if is_state_dict(config):
+        return None
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            raise ModelLoadError(
+                f"{path} is a GGUF file whose name does not end in {SUFFIX}: rename it, or name a "
+                "link to it"
+            )
+    raise ModelLoadError(
+        f"{path} is neither a GGUF file nor a state dict ({', '.join(STATE_DICT_SUFFIXES)}): name "
+        "the directory of the model"
+    )
+
+
+def _only_file(config: ModelConfig, folder: Path) -> Path | None:
+    """The GGUF file in a folder, or the first part of the split one; None with a --config."""
     firsts = models_in(folder)
     if len(firsts) > 1:
         raise ModelLoadError(
             f"{folder} has several GGUF files: name one of {', '.join(firsts)} with --gguf-file"
         )
+    if not firsts and config.config is None:
+        raise ModelLoadError(f"{folder} has neither a config.json nor a GGUF file")
     return next((folder / name for name in firsts), None)
 
 

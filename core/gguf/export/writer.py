@@ -14,13 +14,14 @@ from typing import TypeAlias
 import numpy as np
 
 from core.gguf.blocks import BlockType, Bytes
+from core.gguf.names import MAGIC
 
 Writable: TypeAlias = "bool | int | float | str | np.ndarray | list[str]"
 """A value of the metadata. An integer is unsigned if it is not negative, of 32 bits if it fits."""
 
 ALIGNMENT = 32
 
-_MAGIC, _VERSION = b"GGUF", 3
+_VERSION = 3
 _BOOL, _STRING, _ARRAY, _FLOAT32 = 7, 8, 9, 6
 _INTEGERS = ((4, "<I"), (10, "<Q"), (5, "<i"), (11, "<q"))
 """Codes and forms of the types of integers, the first that fits is taken."""
@@ -67,7 +68,7 @@ def write_gguf(path: Path, metadata: Mapping[str, Writable], tensors: Sequence[N
 
 def header(metadata: Mapping[str, Writable], tensors: Sequence[NewTensor]) -> bytes:
     """Return what comes before the tensors' bytes, padded to where those begin."""
-    parts = [_MAGIC, struct.pack("<IQQ", _VERSION, len(tensors), len(metadata))]
+    parts = [MAGIC, struct.pack("<IQQ", _VERSION, len(tensors), len(metadata))]
     parts += [_string(key) + _value(value) for key, value in metadata.items()]
     offset = 0
     for tensor in tensors:

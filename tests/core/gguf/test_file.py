@@ -60,7 +60,7 @@ def test_what_is_wrong_with_parts_is_named(tmp_path):
         first.with_name("m-00002-of-00003.gguf")
     )
     first.with_name("m-00003-of-00003.gguf").unlink()
-    assert "there is no file" in refused(first)
+    assert refused(first).endswith("one of 3 parts; not beside it: m-00003-of-00003.gguf")
     (tmp_path / "n").mkdir()
     assert "hold 3 of 4 tensors" in refused(
         write_parts(tmp_path / "n", **{"split.tensors.count": 4})
@@ -80,7 +80,8 @@ def test_files_that_are_none_are_refused(tmp_path):
     assert "there is no file" in refused(tmp_path / "missing.gguf")
     empty = tmp_path / "empty.gguf"
     empty.write_bytes(b"")
-    assert "cannot be read" in refused(empty)
+    assert refused(empty) == f"{empty} is empty"
+    assert "cannot be read: [Errno 21] Is a directory" in refused(tmp_path)
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK\x03\x04 something else")
     assert "is not a GGUF file that can be served: it does not begin with GGUF" in refused(other)

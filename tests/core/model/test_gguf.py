@@ -51,12 +51,18 @@ def test_a_file_is_found_by_its_path_or_in_its_directory(tmp_path):
     assert found("some/model.gguf") == Path("some/model.gguf")
     assert found("org/repository") is None
     assert found(None) is None
-    assert found(tmp_path) is None
     touch(tmp_path, "m.gguf", "mmproj-m.gguf")
     assert found(tmp_path) == tmp_path / "m.gguf"
     assert found(tmp_path, "other.gguf") == tmp_path / "other.gguf"
     touch(tmp_path, "config.json")
     assert found(tmp_path) is None
+
+
+def test_a_directory_is_one_whatever_its_name(tmp_path):
+    folder = tmp_path / "m.gguf"
+    folder.mkdir()
+    touch(folder, "n.gguf")
+    assert found(folder) == folder / "n.gguf"
 
 
 def test_the_parts_of_a_split_file_are_one_file_of_a_directory(tmp_path):
@@ -72,6 +78,24 @@ def test_a_choice_between_files_is_the_operators(tmp_path):
         found(None, "a.gguf")
     with pytest.raises(ModelLoadError, match=r"does not end in \.gguf"):
         found(tmp_path, "a.bin")
+
+
+def test_a_path_that_is_no_model_is_named_with_what_to_do(tmp_path):
+    def refused(name: str, gguf_file: str | None = None) -> str:
+        with pytest.raises(ModelLoadError) as raised:
+            found(tmp_path / name, gguf_file)
+        return str(raised.value)
+
+    (tmp_path / "sha256-0").write_bytes(b"GGUF\x03\x00")
+    assert "a GGUF file whose name does not end in .gguf: rename it" in refused("sha256-0")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert refused("model.safetensors").endswith("name the directory of the model")
+    (tmp_path / "empty").mkdir()
+    assert refused("empty").endswith("has neither a config.json nor a GGUF file")
+    touch(tmp_path, "m.gguf")
+    assert refused("m.gguf", "m.gguf").endswith(f"or {tmp_path} with --gguf-file")
+    touch(tmp_path, "state.pt")
+    assert found(tmp_path / "state.pt") is None
 
 
 def test_a_file_is_served_with_its_own_tokenizer(tmp_path):
