@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from core.contract.config import ModelConfig, Task
@@ -56,7 +57,7 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
     source = config.model
     if config.task == "generate" or source is None:
         return None
-    if config.gguf_file is not None or source.endswith(_FILES):
+    if config.gguf_file is not None or _is_file(source):
         if config.task == "auto":
             return None
         raise ModelLoadError(f"--task {config.task} needs a checkpoint in Hugging Face format")
@@ -67,6 +68,11 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
     if task == "score":
         return Recipe(task=task, source=source, activation=_activation(source))
     return _embedding(source, modules)
+
+
+def _is_file(source: str) -> bool:
+    path = Path(source).expanduser()
+    return path.is_file() or (source.endswith(_FILES) and not path.is_dir())
 
 
 def _task_of(source: str, modules: Any) -> Task:

@@ -3,7 +3,10 @@
 import pytest
 from transformers import BertConfig, RobertaConfig
 
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
 from core.pooling.checkpoint import context_of
+from core.pooling.recipe import read_recipe
 
 
 @pytest.mark.parametrize(
@@ -16,3 +19,11 @@ from core.pooling.checkpoint import context_of
 )
 def test_positions_of_roberta_begin_behind_that_of_its_padding(config, expected):
     assert context_of(config) == expected
+
+
+def test_a_file_makes_no_vectors_whatever_its_name(tmp_path):
+    file = tmp_path / "sha256-0"
+    file.touch()
+    assert read_recipe(ModelConfig(model=str(file))) is None
+    with pytest.raises(ModelLoadError, match="--task embed needs a checkpoint in Hugging Face"):
+        read_recipe(ModelConfig(model=str(file), task="embed"))
