@@ -81,10 +81,7 @@ def tokenizer_of(metadata: Metadata) -> Any:
     """Build transformers' tokenizer of a file. Raises ModelLoadError."""
     model = metadata.text(f"{_KEY}model")
     if model not in _MODELS:
-        raise ModelLoadError(
-            f"its tokenizer {model!r} is not supported; {', '.join(_MODELS)} are. A tokenizer can "
-            "be named with --tokenizer"
-        )
+        raise ModelLoadError(f"its tokenizer {model!r} is not supported; {', '.join(_MODELS)} are")
     build, default_ids = _MODELS[model]
     named = _named(metadata, default_ids)
     try:
@@ -149,12 +146,9 @@ def splitter(kind: PreTokenizer) -> pre.Sequence:
 
 
 def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
-    name = metadata.text(f"{_KEY}pre", "default")
+    name = metadata.text(f"{_KEY}pre")
     if name not in PRE_TOKENIZERS:
-        raise ModelLoadError(
-            f"its pre-tokenizer {name!r} is not known; name the model's own tokenizer with "
-            "--tokenizer"
-        )
+        raise ModelLoadError(f"its pre-tokenizer {name!r} is not known")
     return PRE_TOKENIZERS[name]
 
 

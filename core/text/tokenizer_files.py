@@ -35,10 +35,14 @@ def load_tokenizer(
 def _from_gguf(path: str | Path) -> Any:
     from core.gguf.tokenizer import tokenizer_of  # noqa: PLC0415 - imports the tokenizers library
 
+    metadata = GgufFile.open(path).metadata
     try:
-        return tokenizer_of(GgufFile.open(path).metadata)
+        return tokenizer_of(metadata)
     except ModelLoadError as error:
-        raise ModelLoadError(f"The tokenizer of {path} cannot be loaded: {error}") from error
+        raise ModelLoadError(
+            f"The tokenizer of {path} cannot be loaded: {error}; name the model's own with "
+            "--tokenizer"
+        ) from error
 
 
 def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
