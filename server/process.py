@@ -36,7 +36,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
             case Ready():
                 heap.freeze()
                 server.announce_ready()
-                start_up.ready(front, app.state.serving.model.info)
+                start_up.ready(front, app.state.serving.model)
             case Died(message, is_load_error):
                 start_up.end()
                 print(f"roseinfer: {_line(message)}", file=sys.stderr, flush=True)

@@ -44,6 +44,11 @@ class ServedModel:
         """The model id on the wire."""
         return self.settings.model_name
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether there is a chat template, without which requests must bring their own."""
+        return self.families.chat_template is not None
+
     def check_generates(self) -> None:
         """Raise InvalidRequest for a model that makes vectors or scores instead of text."""
         if self.info.pooling is not None:

@@ -9,7 +9,9 @@ from server.connections.front import Front
 from server.settings import Settings
 
 
-def announce(settings: Settings, front: Front, info: EngineInfo) -> None:
+def announce(
+    settings: Settings, front: Front, info: EngineInfo, *, takes_messages: bool = True
+) -> None:
     """Print what is served, where, and an example."""
     if sys.stdout.isatty():
         _print_table(facts_of(settings, front.url, info))
@@ -19,7 +21,7 @@ def announce(settings: Settings, front: Front, info: EngineInfo) -> None:
             f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
             f"context {info.max_model_len} tokens{room}."
         )
-    path, body = _example(info)
+    path, body = _example(info, takes_messages)
     print(
         f"Try:  curl {front.curl}{path} -H 'Content-Type: application/json' -d '{body}'",
         flush=True,
@@ -67,8 +69,10 @@ def _print_table(facts: list[tuple[str, str]]) -> None:
     console.print()
 
 
-def _example(info: EngineInfo) -> tuple[str, str]:
+def _example(info: EngineInfo, takes_messages: bool) -> tuple[str, str]:
     """A path and a body that the model answers."""
+    if info.pooling is None and not takes_messages:
+        return "/v1/completions", '{"prompt": "Once upon a time"}'
     if info.pooling is None:
         body = '{"messages": [{"role": "user", "content": "Hello!"}]}'
         return "/v1/chat/completions", body

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.contract.info import EngineInfo
 from core.load_progress import LoadProgress
 from server.connections.front import Front
 from server.loaded import Loaded
+from server.served_model import ServedModel
 from server.settings import Settings
 from server.start_up.announcement import announce
 from server.start_up.reported import reported
@@ -29,10 +29,10 @@ class StartUp:
         print(f"Listening on {front.url}, loading {self._settings.model_name} ...", flush=True)
         self._screen.start()
 
-    def ready(self, front: Front, info: EngineInfo) -> None:
+    def ready(self, front: Front, model: ServedModel) -> None:
         """Say what is served."""
         self.end()
-        announce(self._settings, front, info)
+        announce(self._settings, front, model.info, takes_messages=model.takes_messages)
 
     def end(self) -> None:
         """Stop showing the load. Idempotent."""

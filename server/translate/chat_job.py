@@ -41,7 +41,10 @@ def chat_job(
     tools, text_format = select_tools(request), output_format(request)
     families = model.families
     if tools.shown and not (
-        families.template_shows_tools or families.writes_tools or request.chat_template
+        families.template_shows_tools
+        or families.writes_tools
+        or families.chat_template is None  # rendering says so
+        or request.chat_template
     ):
         raise InvalidRequest(
             "This model's chat template shows no tools. The operator can serve them with "

@@ -110,12 +110,12 @@ class Stream(io.StringIO):
 def announced(monkeypatch):
     """What is printed for a server on a free port, without styles; the port becomes 8000."""
 
-    def print_it(info, *, is_terminal, **settings):
+    def print_it(info, *, is_terminal, takes_messages=True, **settings):
         stream = Stream(is_terminal=is_terminal)
         given = Settings(port=0, **settings)
         with contextlib.closing(open_front(given)) as front, monkeypatch.context() as patch:
             patch.setattr("sys.stdout", stream)
-            announce(given, front, info)
+            announce(given, front, info, takes_messages=takes_messages)
             port = front.url.rpartition(":")[2]
         return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).replace(port, "8000")
 
@@ -172,3 +172,9 @@ def test_the_example_is_one_that_the_model_answers(announced, task, path, body):
     assert first.endswith("context 40960 tokens.")
     assert last.startswith(f"{CURL}{path} -H ")
     assert json.loads(shlex.split(last)[-1]) == body
+
+
+def test_the_example_of_a_model_without_a_chat_template_is_a_completion(announced):
+    last = announced(INFO, is_terminal=False, takes_messages=False).splitlines()[-1]
+    assert last.startswith(f"{CURL}/v1/completions -H ")
+    assert json.loads(shlex.split(last)[-1]) == {"prompt": "Once upon a time"}

@@ -129,6 +129,11 @@ class TestTools:
         job = model.translate(tools=[TOOL], chat_template=HERMES, allow_template=True)
         assert "ping" in model.tokenizer.decode(job.prompt)
 
+    def test_tools_do_not_hide_that_there_is_no_template(self):
+        model = Model(None)
+        assert not model.served.takes_messages
+        assert "--chat-template" in model.refused("messages", tools=[TOOL])
+
     @pytest.mark.parametrize("choice", [None, "auto", "required", NAMED])
     def test_a_template_without_tools_gets_them_as_text(self, choice):
         model = Model(PLAIN)
