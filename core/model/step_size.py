@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.model.layer_configs import layer_configs, number
 from core.model.limits import Limits
 from core.model.loaded_model import LoadedModel
 
@@ -39,14 +40,12 @@ def step_nbytes(model: LoadedModel, limits: Limits) -> int:
 def layer_nbytes(model: LoadedModel, num_tokens: int) -> int:
     """Return the most bytes of one layer, without weights, KV cache and attention."""
     config = model.module.config.get_text_config()  # type: ignore[union-attr, operator]
-    hidden = _number(config, "hidden_size")
-    num_experts = _number(config, "num_experts_per_tok")
-    experts = num_experts * _number(config, "moe_intermediate_size")
-    inner = max(_number(config, "intermediate_size") or 4 * hidden, experts)
-    num_rows = _HIDDEN_COPIES + _EXPERT_ROWS * num_experts
-    return num_tokens * (num_rows * hidden + _INNER_COPIES * inner) * _WIDE
+    return num_tokens * max(map(_values_of_token, layer_configs(config))) * _WIDE
 
 
-def _number(config: object, name: str) -> int:
-    value = getattr(config, name, None)
-    return value if isinstance(value, int) else 0
+def _values_of_token(layer: object) -> int:
+    hidden = number(layer, "hidden_size")
+    num_experts = number(layer, "num_experts_per_tok")
+    experts = num_experts * number(layer, "moe_intermediate_size")
+    inner = max(number(layer, "intermediate_size") or 4 * hidden, experts)
+    return (_HIDDEN_COPIES + _EXPERT_ROWS * num_experts) * hidden + _INNER_COPIES * inner

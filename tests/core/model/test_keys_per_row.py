@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from transformers import GPT2Config, MistralConfig, MixtralConfig, Qwen3Config, Qwen3MoeConfig
+from transformers import (
+    Gemma4TextConfig,
+    GPT2Config,
+    MistralConfig,
+    MixtralConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from core.model.keys_per_row import keys_per_row
 
@@ -37,6 +44,22 @@ def test_only_layers_that_attend_to_everything_count():
     kinds = ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]
     assert keys_per_row(qwen3(layer_types=kinds)) == pytest.approx(4 * keys_per_row(qwen3()))
     assert keys_per_row(qwen3(layer_types=["sliding_attention"] * 4)) == math.inf
+
+
+def test_layers_of_other_sizes_count_with_their_own():
+    """Gemma 4's layers that attend to everything have wider heads."""
+    config = Gemma4TextConfig(
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        global_head_dim=256,
+        num_hidden_layers=4,
+        layer_types=["sliding_attention"] * 3 + ["full_attention"],
+    )
+    elements = [1024 * (2 * (16 + 8) * size + 3 * 3072) for size in (128, 128, 128, 256)]
+    assert keys_per_row(config) == pytest.approx(2 / 3 * 2 * sum(elements) / (4 * 16 * 256))
 
 
 def test_a_window_of_all_layers_is_found_without_their_kinds():
