@@ -29,6 +29,7 @@ MACHINE = Machine(
     kv_tokens=40_000,
     max_model_len=8192,
     max_step_ms=100,
+    keys_per_row=None,
     request_ms=5,
 )
 LOAD = Load(rate=0.4, system=640, kinds=5, max_model_len=8192)
