@@ -18,6 +18,7 @@ from core.gguf.names import SUFFIX
 from core.model.export_check import check_config
 from core.model.loader import LoadedModel, load_model
 from core.model.prequantised import is_quantised
+from core.model.source import find_gguf
 from core.model.tokenizer import tokenizer_of
 
 _QUANTIZATION_VERSION = 2
@@ -55,7 +56,7 @@ def _check(config: ModelConfig, path: Path) -> None:
         raise ModelLoadError(f"{path} does not end in {SUFFIX}")
     if not path.parent.is_dir():
         raise ModelLoadError(f"there is no directory {path.parent}")
-    if config.model.endswith(SUFFIX) or config.gguf_file is not None:
+    if config.gguf_file is not None or find_gguf(config) is not None:
         raise ModelLoadError("a GGUF file cannot be quantised; name the model that it was made of")
 
 

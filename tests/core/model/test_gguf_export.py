@@ -231,11 +231,14 @@ def test_weights_that_are_not_finite_or_too_large_are_refused(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_before_loading(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.gguf").touch()
     for model, path, message in (
         (None, tmp_path / "m.gguf", "name the model and the file to write"),
         ("nowhere", tmp_path / "m.bin", "does not end in .gguf"),
         ("nowhere", tmp_path / "no" / "m.gguf", f"there is no directory {tmp_path / 'no'}"),
         ("a.gguf", tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
+        (str(tmp_path / "folder"), tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
     ):
         with pytest.raises(ModelLoadError, match=message):
             export_gguf(ModelConfig(model=model), path, "q4_k_m")
