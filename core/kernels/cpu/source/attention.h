@@ -71,11 +71,7 @@ struct Shares {
   float acc = 1, part = 0;
 };
 ROSE_INLINE vf folded(vf acc, vf part, const Shares& shares) {
-#if defined(__AVX512F__) && ROSE_WIDTH == 16
-  return (vf)_mm512_fmadd_ps((__m512)acc, (__m512)splat(shares.acc), (__m512)(part * shares.part));
-#else
-  return acc * shares.acc + part * shares.part;
-#endif
+  return multiply_add(acc, splat(shares.acc), part * shares.part);
 }
 
 // Fold base and sum of weights of `part` into those of `acc`.

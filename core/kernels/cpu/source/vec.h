@@ -186,6 +186,23 @@ ROSE_INLINE void store_rounded(uint16_t* to, vf v) {
 
 ROSE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 
+// a * b + c, rounded once on any CPU with an instruction for that. What a compiler makes of the operators may differ from place to
+// place: of a * b + c * d it rounds one of the products, or both.
+ROSE_INLINE vf multiply_add(vf a, vf b, vf c) {
+#if defined(__AVX512F__) && ROSE_WIDTH == 16
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__) && ROSE_WIDTH == 8
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FMA__) && ROSE_WIDTH == 4
+  return (vf)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
+#elif defined(__FMA__) || defined(__aarch64__)
+  for (int lane = 0; lane < W; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  return c;
+#else
+  return a * b + c;
+#endif
+}
+
 // Whether a lane of a comparison is true.
 ROSE_INLINE bool any(vi is_true) {
 #if defined(__AVX512F__) && ROSE_WIDTH == 16
