@@ -24,6 +24,9 @@ _BESIDE = ("_decomp", "_prims", "_refs")
 _LOCK = threading.RLock()
 """Held while the module is imported: a second thread finds all of it, or none."""
 
+_is_left_out = False
+"""Until all of the module is imported. Any thread reads it."""
+
 T = TypeVar("T")
 
 
@@ -50,6 +53,8 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, _module: ModuleType) -> None:
         """Do what torch needs of what is left out: without it there is no random generator."""
+        global _is_left_out  # noqa: PLW0603 - there is one torch in a process
+        _is_left_out = True
         sys.meta_path.remove(self)
         torch: Any = sys.modules["torch"]
         for name in _BESIDE:
@@ -68,19 +73,26 @@ def leave_out() -> None:
 
 def restore() -> bool:
     """Import what was left out. Returns whether anything was."""
+    global _is_left_out  # noqa: PLW0603 - there is one torch in a process
     with _LOCK:
         if not isinstance(sys.modules.get(_NAME), _StandIn):
             return False
         del sys.modules[_NAME]
         importlib.import_module(_NAME)
+        _is_left_out = False
         return True
 
 
 def restored_if_needed(func: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call a function of torch; again, with what was left out, if the device does not know it."""
+    """Call a function of torch; again, with what was left out, if the device does not know it.
+
+    Another thread may import that meanwhile.
+    """
+    was_left_out = _is_left_out
     try:
         return func(*args, **kwargs)
     except NotImplementedError:
-        if not restore():
+        if not was_left_out:
             raise
+    restore()
     return func(*args, **kwargs)

@@ -68,6 +68,55 @@ def test_what_was_left_out_is_there_when_it_is_asked_for(ask: str) -> None:
     assert run(ASKS[ask] + 'print("torch._decomp" in sys.modules)') == [*"13441344", "True"]
 
 
+THREADS = """
+import threading
+failed = [threading.Event(), threading.Event()]
+def sample(number):
+    x, grid = torch.empty(1, 3, 8, 8, device="meta"), torch.empty(1, 4, 4, 2, device="meta")
+    try:
+        return torch.nn.functional.grid_sample(x, grid)
+    except NotImplementedError:
+        failed[number].set()
+        wait(number)
+        raise
+def ask(number):
+    found.extend(meta_kernels.restored_if_needed(sample, number).shape)
+found = []
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+"""
+
+
+def test_two_threads_that_need_it_at_once_both_get_it() -> None:
+    program = """
+def wait(number):
+    failed[1 - number].wait()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(*found)
+"""
+    assert run(THREADS + program) == ["1", "3", "4", "4"] * 2
+
+
+def test_a_thread_that_needs_it_while_another_imports_it_waits() -> None:
+    program = """
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "torch._meta_registrations" and not failed[1].is_set():
+            threads[1].start()
+            failed[1].wait()
+def wait(number):
+    pass
+sys.meta_path.insert(0, Finder())
+threads[0].start()
+for thread in threads:
+    thread.join()
+print(*found)
+"""
+    assert run(THREADS + program) == ["1", "3", "4", "4"] * 2
+
+
 def test_an_operation_that_torch_does_not_know_is_still_refused() -> None:
     program = """
 with QuickOnMeta():
