@@ -127,3 +127,14 @@ def test_drain_second_signal_leaves_at_once(start_server) -> None:
         except (ConnectionEnded, ConnectionError, AssertionError):
             return  # cut off: at once means at once
         assert finish_reasons(chunks) == []
+
+
+def test_drain_sigint_ends_a_server_that_a_shell_started_in_its_background(start_server) -> None:
+    """A shell without job control lets such processes ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server = start_server()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    server.wait_ready().signal(signal.SIGINT)
+    check_end(server)
