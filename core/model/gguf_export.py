@@ -14,11 +14,10 @@ from core.gguf.export.tensors import log_size, new_tensors
 from core.gguf.export.vocabulary import describe_tokenizer
 from core.gguf.export.writer import Writable, write_gguf
 from core.gguf.mixes import MIXES, Mix
-from core.gguf.names import SUFFIX
 from core.model.export_check import check_config
+from core.model.export_request import check_request
 from core.model.loader import LoadedModel, load_model
 from core.model.prequantised import is_quantised
-from core.model.source import find_gguf
 from core.model.tokenizer import tokenizer_of
 
 _QUANTIZATION_VERSION = 2
@@ -31,7 +30,7 @@ def export_gguf(config: ModelConfig, path: Path, mix_name: GgufMix) -> None:
 
     ``path`` appears when it is complete. Raises ModelLoadError.
     """
-    _check(config, path)
+    check_request(config, path)
     mix = MIXES[mix_name]
     loaded = load_model(config)
     model: Any = loaded.module
@@ -46,18 +45,6 @@ def export_gguf(config: ModelConfig, path: Path, mix_name: GgufMix) -> None:
     except OSError as error:
         raise ModelLoadError(f"{path} cannot be written: {error}") from error
     log_size(path, tensors)
-
-
-def _check(config: ModelConfig, path: Path) -> None:
-    """Refuse what would fail after the model has been loaded."""
-    if config.model is None:
-        raise ModelLoadError("name the model and the file to write: roseinfer quantize MODEL OUT")
-    if path.suffix != SUFFIX:
-        raise ModelLoadError(f"{path} does not end in {SUFFIX}")
-    if not path.parent.is_dir():
-        raise ModelLoadError(f"there is no directory {path.parent}")
-    if config.gguf_file is not None or find_gguf(config) is not None:
-        raise ModelLoadError("a GGUF file cannot be quantised; name the model that it was made of")
 
 
 def _metadata(

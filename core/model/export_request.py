@@ -1,0 +1,22 @@
+"""check_request: whether a model can be asked for as a GGUF file of this name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.names import SUFFIX
+from core.model.source import find_gguf
+
+
+def check_request(config: ModelConfig, path: Path) -> None:
+    """Raise ModelLoadError for what would fail after the model has been loaded."""
+    if config.model is None:
+        raise ModelLoadError("name the model and the file to write: roseinfer quantize MODEL OUT")
+    if path.suffix != SUFFIX:
+        raise ModelLoadError(f"{path} does not end in {SUFFIX}")
+    if not path.parent.is_dir():
+        raise ModelLoadError(f"there is no directory {path.parent}")
+    if config.gguf_file is not None or find_gguf(config) is not None:
+        raise ModelLoadError("a GGUF file cannot be quantised; name the model that it was made of")
