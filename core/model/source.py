@@ -88,7 +88,7 @@ def _only_file(config: ModelConfig, folder: Path) -> Path | None:
             f"{folder} has several GGUF files: name one of {', '.join(firsts)} with --gguf-file"
         )
     if not firsts and config.config is None:
-        raise ModelLoadError(f"{folder} has neither a config.json nor a GGUF file")
+        raise ModelLoadError(f"{folder} has neither a config.json nor a model's GGUF file")
     return next((folder / name for name in firsts), None)
 
 
