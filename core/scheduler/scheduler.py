@@ -10,10 +10,10 @@ from operator import itemgetter
 from core.history import StepCounts
 from core.kv.manager import KVCacheManager
 from core.scheduler.admission import Admission
+from core.scheduler.debts import Debts
 from core.scheduler.demand import Demand
 from core.scheduler.output import ScheduledSequence, SchedulerOutput
 from core.scheduler.prompt_rows import PromptRows
-from core.scheduler.shares import equal_shares
 from core.scheduler.step_time import AIM, StepTime, whole_blocks
 from core.scheduler.victims import victim_of
 from core.sequence import Sequence, Status
@@ -32,10 +32,10 @@ class Scheduler:
       in a prompt counts more: see ``PromptRows``. A few steps leave waiting prompts out, to measure
       what the streams take alone. Otherwise only ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
-      to the others. Half of a tenant's share is reserved for its oldest unfinished prompt,
-      so that none starves. The rest goes to all its prompts, the shortest remainder first and equal
-      ones by age. So a short prompt overtakes long ones at the cost of at most half of their
-      speed, and equal prompts finish one after the other.
+      to the others, and one that took more waits: see ``Debts``. Half of a tenant's share is
+      reserved for its oldest unfinished prompt, so that none starves. The rest goes to all its
+      prompts, the shortest remainder first and equal ones by age. So a short prompt overtakes long
+      ones at the cost of at most half of their speed, and equal prompts finish one after the other.
     - Prefix sharing: beside other prompts, a chunk that does not finish its prompt ends at a block
       boundary. A sequence with the same prefix reuses these blocks and continues after them in the
       same step, so no prefix is computed twice. Chunks of the only prompt may end within a block:
@@ -78,6 +78,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # in order of admission
         self._num_prefill_steps = 0
         self._prefill_turns: dict[str, int] = {}  # of tenants with prefills: their last such step
+        self._debts = Debts()
         self._steps = StepCounts()
         self.num_preemptions = 0
 
@@ -224,7 +225,7 @@ class Scheduler:
 
         ``rows`` counts what tokens cost. Each tenant gets at least a block's rows. If there are too
         many tenants for that, they take turns: those that have waited for the most steps are in
-        this one. A new tenant counts as one of the step before.
+        this one. A new tenant counts as one of the step before. See Debts too.
         """
         by_tenant: dict[str, list[Sequence]] = {}
         for sequence in prefills:
@@ -233,21 +234,23 @@ class Scheduler:
         self._prefill_turns = {
             name: self._prefill_turns.get(name, self._num_prefill_steps - 1) for name in by_tenant
         }
+        self._debts.keep(by_tenant)
         names = sorted(by_tenant, key=self._prefill_turns.__getitem__)  # stable: then by age
-        chosen: list[tuple[int, list[Sequence]]] = []
+        chosen: list[tuple[int, str]] = []
         for name in names[: max(budget // self._kv.block_size, 1)]:
             self._prefill_turns[name] = self._num_prefill_steps
-            group = by_tenant[name]
-            chosen.append((sum(self._rows_of(sequence, rows) for sequence in group), group))
+            demand = sum(self._rows_of(sequence, rows) for sequence in by_tenant[name])
+            chosen.append((demand, name))
         chosen.sort(key=itemgetter(0))
-        shares = equal_shares([demand for demand, _ in chosen], budget)
+        shares = self._debts.shares({name: demand for demand, name in chosen}, budget)
         unit = self._kv.block_size if len(prefills) > 1 else 1
         scheduled: list[ScheduledSequence] = []
         left = 0  # cached blocks need no share
-        for (_, group), share in zip(chosen, shares, strict=True):
-            items = self._divide(group, share + left, unit, rows)
-            costs = (rows.of(item.num_computed_tokens, item.num_tokens) for item in items)
-            left += share - sum(costs)
+        for name, share in shares.items():
+            items = self._divide(by_tenant[name], share + left, unit, rows)
+            cost = sum(rows.of(item.num_computed_tokens, item.num_tokens) for item in items)
+            self._debts.count(name, cost, share + max(left, 0))
+            left += share - cost
             scheduled += items
         return scheduled
 
