@@ -19,9 +19,9 @@ constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is read once: x a
 constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the L2 cache
 constexpr int64_t PADDING = 16;            // rows behind the last one that may be read
 constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
-// The same for few rows. Between two tasks memory is idle: the first loads of one wait for its claim, and that for the loads
-// before it. On Zen 4, a step of one stream takes 5 % longer with tasks of 64 KiB.
-constexpr int64_t FEW_GROUP_BYTES = 256 << 10;
+// The same for few rows, whose step takes 6 % longer with tasks of 64 KiB (one stream on Zen 4): a claim delays the
+// reading of weights.
+constexpr int64_t FEW_GROUP_BYTES = 512 << 10;
 
 // The most rows for which codes are multiplied as they lie; for more, a tile is expanded to bytes first. Codes of 4 and 8 bits
 // that are no indices of a table are never expanded where vectors have 512 bits.
