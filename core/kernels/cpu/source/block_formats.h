@@ -132,6 +132,31 @@ struct WideSymmetric {
   }
 };
 
+// Where the rows of x have their quads. With wide types, those of two groups take turns, so that a load reads both (block_pairs.h);
+// tiles of AMX multiply them in order.
+#if defined(ROSE_AMX)
+constexpr bool TAKES_TURNS = false;
+#else
+constexpr bool TAKES_TURNS = true;
+#endif
+
+// Quads of a group whose quads take turns with those of the next one; 1 where none do.
+template <class T>
+constexpr int64_t group_quads() {
+  if constexpr (T::IS_WIDE && TAKES_TURNS) return T::GROUP / 4;
+  else return 1;
+}
+// Quad I of a chunk is at first_quad(chunk) + quad_of<I>().
+template <class T>
+ROSE_INLINE int64_t first_quad(int64_t chunk) {
+  return group_quads<T>() == QUADS ? chunk / 2 * 2 * QUADS + chunk % 2 : chunk * QUADS;
+}
+template <class T, int I>
+constexpr int64_t quad_of() {
+  constexpr int64_t G = group_quads<T>();
+  return G == QUADS ? 2 * I : G == 1 ? I : I % G * 2 + I / G;
+}
+
 // Codes of quad I as they are multiplied.
 template <class T, int I>
 ROSE_INLINE void read_quad(const char* codes, vu w[2]) {

@@ -4,6 +4,8 @@
 // bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
 #pragma once
 #include "block_outliers.h"
+#include "block_pairs.h"
+#include "block_shares.h"
 #include "block_stages.h"
 #include "block_tiles.h"
 #include "linear_groups.h"
@@ -17,6 +19,7 @@ namespace {
 constexpr int FEW = W == 16 ? 4 : 2, MANY = W == 16 ? 6 : 3;
 constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is read once: x and sums stay in the L1 cache
 constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the L2 cache
+constexpr int64_t EXPANDED_BYTES = CHUNKS * EXPANDED + TILE / 16 * VECTOR;  // of a tile, with scales of pairs of groups
 constexpr int64_t PADDING = 16;            // rows behind the last one that may be read
 constexpr int64_t BLOCK_GROUP_BYTES = 64 << 10, BLOCK_X_BYTES = 1 << 20;
 // The same for few rows, whose step takes 6 % longer with tasks of 64 KiB (one stream on Zen 4): a claim delays the
@@ -108,6 +111,17 @@ struct BlockProduct {
     }
   }
 
+#if defined(ROSE_PACKED_PAIRS)
+  static void multiply_expanded_rows(const Pairs<T>& from, int64_t t, const ByteRows& x, int64_t count, float* sums, const End* end) {
+    for (int64_t row = 0; row < count; row += PAIR_ROWS) {
+      float* own = sums + row * PANEL;
+      if (count - row > PAIR_ROWS / 2) multiply_expanded<T, PAIR_ROWS>(from, t, x.from(row), own);
+      else multiply_expanded<T, PAIR_ROWS / 2>(from, t, x.from(row), own);
+      if (end) end->finish(row, row + PAIR_ROWS, sums);
+    }
+  }
+#endif
+
   // The same for many; the next tile is prefetched meanwhile. `bytes` has room for an expanded tile.
   __attribute__((noinline)) void multiply_many(const char* tile, int64_t own, int64_t t, const ByteRows& x, int64_t count,
                                                float* sums, char* bytes, const End* end) const {
@@ -117,6 +131,12 @@ struct BlockProduct {
     Ahead ahead{next, next + T::TILE_BYTES, 1, (T::TILE_BYTES / 64 + fetches - 1) / fetches};
     if constexpr (unexpanded_rows<T>() < MOST_ROWS) {
       if (count > unexpanded_rows<T>()) {
+#if defined(ROSE_PACKED_PAIRS)
+        if constexpr (T::IS_WIDE) {
+          expand_pairs<T>(tile, bytes);
+          return multiply_expanded_rows({bytes, tile, &ahead}, t, x, count, sums, end);
+        }
+#endif
         expand<T>(tile, own, bytes);
         return multiply_rows(tile, Bytes{bytes, &ahead}, own, t, x, rows, sums, end);
       }
@@ -190,7 +210,7 @@ struct BlockProduct {
       });
     }
 #endif
-    char* bytes = more.take<char>(CHUNKS * EXPANDED);
+    char* bytes = more.take<char>(EXPANDED_BYTES);
     panels(first, last, row, end, MOST_ROWS, sums, [&](const char* w, const ByteRows& x, const End& end) {
       multiply_vectors(w, x, end, sums, bytes);
     });

@@ -83,14 +83,14 @@ void expand(const char* tile, int64_t chunks, char* out) {
 
 // The loops over rows are unrolled by request: GCC unrolls them too late otherwise, and keeps sums in memory.
 
-// sums[r] += quad I of a chunk, which starts with quad `quad` of x.
+// sums[r] += quad I of a chunk, whose quads start at quad `quad` of x.
 template <class T, int I, int ROWS, class From>
 ROSE_INLINE void add_quad(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*sums)[2]) {
   vu w[2];
   From::template quad<I>(from, chunk, w);
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++) {
-    uint32_t values = ByteRows::quad(x, r, quad + I);
+    uint32_t values = ByteRows::quad(x, r, quad + quad_of<T, I>());
     for (int h = 0; h < 2; h++) sums[r][h] = dot_bytes<T::PRODUCT_BITS>(sums[r][h], w[h], values);
   }
 }
@@ -132,10 +132,9 @@ ROSE_INLINE void add_narrow(const vf d[2], const vf m[2], const float* factors, 
 template <class T>
 ROSE_INLINE void fold_wide(const vf d[2], const vf m[2], float factor, const vf dots[2], const vf minimums[2], float* sums) {
   for (int h = 0; h < 2; h++) {
-    vf s = load(sums + h * W);
-    s += (dots[h] * d[h]) * factor;
-    if constexpr (T::HAS_MIN) s -= (minimums[h] * m[h]) * factor;
-    store(sums + h * W, s);
+    vf own = dots[h] * d[h];
+    if constexpr (T::HAS_MIN) own = multiply_add(minimums[h], -m[h], own);
+    store(sums + h * W, multiply_add(own, splat(factor), load(sums + h * W)));
   }
 }
 
@@ -215,7 +214,7 @@ ROSE_INLINE void write_starts(const int16_t* x_sums, int64_t num_sums, int32_t (
 template <class T, int SECOND, int ROWS, class From>
 ROSE_INLINE void add_group(const From& from, int64_t i, const ByteRows& x, int64_t t, vi (*sums)[2]) {
   constexpr bool IS_HALF = T::GROUP < CHUNK;
-  int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = (t * CHUNKS + chunk) * QUADS;
+  int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = first_quad<T>(t * CHUNKS + chunk);
   if (!IS_HALF || !SECOND) from.fetch_chunk(chunk);
   if constexpr (IS_HALF) add_half<T, SECOND, ROWS>(from, chunk, x, quad, sums);
   else add_chunk<T, ROWS>(from, chunk, x, quad, sums);
@@ -272,9 +271,24 @@ ROSE_INLINE void multiply_any(const char* tile, const From& from, int64_t t, con
   fold_rows<T, ROWS>(tile, t, x, dots, sums);
 }
 
-// The same for rows without shares whose sums of a group have 16 bits: two of them share a lane, and one instruction multiplies
+// Without shares, all values have all of the scale.
+template <int ROWS>
+ROSE_INLINE void take_all_shares(vi (*dots)[2]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+    for (int h = 0; h < 2; h++) dots[r][h] *= SHARES;
+}
+
+// Shares of two groups of tile t of a row, in the lower and upper halves of lanes. Times scales they have 16 bits.
+template <class T>
+ROSE_INLINE vs shares_of(const ByteRows& x, int64_t row, int64_t t, int64_t lower, int64_t upper) {
+  const int32_t* own = x.shares + row * x.num_shares + t * CHUNKS;
+  return (vs)(vi{} + (own[lower * T::GROUP / CHUNK] | own[upper * T::GROUP / CHUNK] << 16));
+}
+
+// The same for rows whose sums of a group have 16 bits: two of them share a lane, and one instruction multiplies
 // both by their scales. On Zen 4 it takes as long as a product of bytes, and so does a product of 32 bits.
-template <class T, int ROWS, class From>
+template <class T, int ROWS, bool HAVE_SHARES, class From>
 ROSE_INLINE void multiply_pairs(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
   // With few rows, there are registers for the sums of both. With more, those of the second group are added to the low half of
   // a lane, which has no sign meanwhile.
@@ -305,20 +319,23 @@ ROSE_INLINE void multiply_pairs(const char* tile, const From& from, int64_t t, c
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
         vi both = ARE_APART ? first[r][h] << 16 | (second[r][h] & 0xffff) : second[r][h] ^ MIDDLE;
-        dots[r][h] = dot_int16(dots[r][h], (vs)both, pair);
+        dots[r][h] = dot_int16(dots[r][h], (vs)both, HAVE_SHARES ? pair * shares_of<T>(x, r, t, 2 * i + 1, 2 * i) : pair);
       }
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; r++)
-    for (int h = 0; h < 2; h++) dots[r][h] *= SHARES;
+  if constexpr (!HAVE_SHARES) take_all_shares<ROWS>(dots);
   fold_rows<T, ROWS>(tile, t, x, dots, sums);
 }
 
-// A function of its own and with copies, so that registers of the common case are not kept for it.
+// Functions of their own and with copies, so that registers of the common case are not kept for it.
 template <class T, int ROWS, class From>
 __attribute__((noinline)) void multiply_apart(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
   multiply_any<T, ROWS>(tile, from, t, x, sums);
+}
+
+template <class T, int ROWS, class From>
+__attribute__((noinline)) void multiply_shared(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
+  multiply_pairs<T, ROWS, true>(tile, from, t, x, sums);
 }
 
 // sums[r][c] += x[r] . column c, over tile t of a panel, which has `chunks` chunks.
@@ -326,7 +343,9 @@ template <class T, int ROWS, class From>
 ROSE_INLINE void multiply_tile(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
                                float* sums) {
   if constexpr (has_shares<T>()) {
-    if (x.template are_plain<ROWS>(t)) return multiply_pairs<T, ROWS>(tile, from, t, x, sums);
+    float needs = x.template needs<ROWS>(t);
+    if (needs == Needs::NOTHING) return multiply_pairs<T, ROWS, false>(tile, from, t, x, sums);
+    if (needs == Needs::SHARES) return multiply_shared<T, ROWS>(tile, from, t, x, sums);
     return multiply_apart<T, ROWS>(tile, from, t, x, sums);
   }
   if constexpr (T::IS_WIDE) multiply_any<T, ROWS>(tile, from, t, x, sums);

@@ -51,10 +51,16 @@ constexpr bool has_outliers() {
 #endif
 }
 
-// Rows of bytes with row stride `ldx`. A run of T::X_RUN values has two factors: its scale, and the scale times the sum of
-// its bytes. With shares, these are the scale of one share, and 0 if all have all of it and sums of a group's products have
-// 16 bits; else 1. Each T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's
-// flags says that its chunk i has an outlier.
+// What the products of a run with shares need: shares, if not all have all of the scale, or more than 16 bits for the sum of a
+// group's products, and maybe shares.
+namespace Needs {
+constexpr float NOTHING = 0, SHARES = 1, BITS = 2;
+}
+
+// Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run of T::X_RUN values has two factors:
+// its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products need. Each
+// T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its chunk i has
+// an outlier.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
@@ -75,12 +81,12 @@ struct ByteRows {
     x.flags += row * num_flags;
     return x;
   }
-  // Whether run t of the first rows needs neither shares nor more than 16 bits for sums of products.
+  // What products of run t of the first rows need: the most that one of them does.
   template <int ROWS>
-  bool are_plain(int64_t t) const {
-    float others = 0;
-    for (int r = 0; r < ROWS; r++) others += factors[r * num_factors + t * 2 + 1];
-    return others == 0;
+  float needs(int64_t t) const {
+    float most = 0;
+    for (int r = 0; r < ROWS; r++) most = std::max(most, factors[r * num_factors + t * 2 + 1]);
+    return most;
   }
   ROSE_INLINE uint32_t quad(const ByteRows& x, int64_t row, int64_t quad) {
     uint32_t v;
@@ -90,8 +96,22 @@ struct ByteRows {
 };
 
 struct Totals {
-  int32_t sum, most;  // of all bytes, and the largest sum of the magnitudes of T::SUM_RUN
+  int32_t sum, most;  // of all bytes, and the largest magnitude that products of a code with T::SUM_RUN of them can add up to
 };
+
+// Whether sums of products need more than 16 bits.
+template <class T>
+ROSE_INLINE bool is_large(int32_t most) {
+  constexpr int MOST_CODE = T::OFFSET ? T::OFFSET : (1 << T::BITS) - 1;  // the largest magnitude of a code, less its offset
+  return most * MOST_CODE > INT16_MAX;
+}
+
+// What products of a code can add up to, of bytes with this sum and sum of magnitudes. Codes without an offset have no sign, so that
+// the bytes of one sign count.
+template <class T>
+ROSE_INLINE int32_t limit_of(int32_t sum, int32_t magnitudes) {
+  return T::OFFSET ? magnitudes : (magnitudes + std::abs(sum)) / 2;
+}
 
 // Round `count` values, a multiple of T::SUM_RUN. Each sum is times `times`.
 template <class T>
@@ -107,7 +127,7 @@ ROSE_INLINE Totals round_values(const float* x, int64_t count, float factor, int
     int32_t both = sum(own), part = (int16_t)both;
     *sums++ = (int16_t)(part * times);
     totals.sum += part;
-    totals.most = std::max(totals.most, (both - part) >> 16);
+    totals.most = std::max(totals.most, limit_of<T>(part, (both - part) >> 16));
   }
   return totals;
 }
@@ -169,46 +189,6 @@ uint8_t round_with_outliers(const float* x, int64_t K, int8_t* codes, float* fac
     round_run<T>(x, CHUNK, codes, factors, sums);
   }
   return flags;
-}
-
-// The same with shares: x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK]. K is a multiple of
-// T::X_RUN.
-template <class T>
-void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, int32_t* shares) {
-  constexpr int64_t PARTS = T::X_RUN / CHUNK;
-  constexpr int MOST_CODE = T::OFFSET ? T::OFFSET : (1 << T::BITS) - 1;  // the largest magnitude of a code, less its offset
-  for (int64_t first = 0; first < K; first += T::X_RUN, factors += 2, shares += PARTS) {
-    float own[PARTS];
-    Range range{0, 0};
-    for (int64_t i = 0; i < PARTS; i++) {
-      Range part(x, first + i * CHUNK, first + (i + 1) * CHUNK);
-      own[i] = part.highest;
-      range.highest = std::max(range.highest, part.highest);
-      range.odd += part.odd;
-    }
-    float factor = range.template factor<127>(), shares_of_one = SHARES / range.highest;
-    int squares = 0;
-    for (int64_t i = 0; i < PARTS; i++) {  // the least share with room for all
-      float share = std::ceil(own[i] * shares_of_one);
-      shares[i] = share > 1 ? (int)std::min(share, (float)SHARES) : 1;
-      squares += shares[i] * shares[i];
-    }
-    // errors of a chunk are in proportion to its share: products with shares take longer, and have to be worth it
-    bool has_parts = range.highest > 0 && squares * 3 < PARTS * SHARES * SHARES;
-    factors[0] = range.template scale<127>() / SHARES;
-    factors[1] = 1;
-    if (!has_parts) {
-      std::fill_n(shares, PARTS, SHARES);
-      Totals totals = round_values<T>(x + first, T::X_RUN, factor, T::HAS_MIN ? SHARES : 1, codes + first, sums);
-      factors[1] = totals.most * MOST_CODE > INT16_MAX;
-      sums += T::X_RUN / T::SUM_RUN;
-      continue;
-    }
-    for (int64_t i = 0; i < PARTS; i++, sums += CHUNK / T::SUM_RUN) {
-      int64_t k = first + i * CHUNK;
-      round_values<T>(x + k, CHUNK, factor * ((float)SHARES / (float)shares[i]), T::HAS_MIN ? shares[i] : 1, codes + k, sums);
-    }
-  }
 }
 
 // Write the digits of `count` sums, a multiple of 8.

@@ -168,6 +168,24 @@ def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType)
     assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
 
 
+@pytest.mark.skipif(" amx_int8" in CPU, reason="tiles of AMX have one scale for 256 columns")
+@each("kind", [kind for kind in TYPES if kind.size == 256])
+def test_large_sums_of_chunks_below_a_large_value(library: Kernels, kind: BlockType) -> None:
+    """Chunks of equal values, whose sums would need more than 16 bits with the least share."""
+    matrix = random_matrix(kind, 40, 512)
+    codes = matrix.data.reshape(-1, kind.nbytes)
+    codes[:, : 192 if kind.name == "Q6_K" else kind.nbytes] = 0
+    if kind.name != "Q6_K":
+        codes[:, 4:] = 0xFF
+        codes[:, :4] = np.array([0x3C00, 0], "<u2").view(np.uint8)
+    weight, expected = packed(library, matrix), values_of(matrix).double()
+    x = torch.ones(20, 512)
+    x[:, 32:64], x[:, 5::256] = torch.randn(20, 32), torch.arange(2.0, 22).unsqueeze(1)
+    found = weight.multiply(x)
+    close(found, linear(x.double(), expected).float(), 0.03)
+    assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
+
+
 @each("kind", TYPES)
 def test_the_largest_sums_fit(library: Kernels, kind: BlockType) -> None:
     """All codes, group scales and activations at their largest."""
@@ -227,14 +245,15 @@ def test_the_layer_kernel_gets_no_more_parts_than_it_has_room_for(library: Kerne
         Matrix.of(replace(part, more=part), Epilogue.SILU_GATE)
 
 
-def test_what_is_not_finite_stays_in_its_row(library: Kernels) -> None:
-    matrix = random_matrix(BLOCK_TYPES[12], 40, 512)
-    weight, x = packed(library, matrix), torch.randn(6, 512)
+@each("code, num_rows", [(12, 6), (12, 20), (14, 20)])
+def test_what_is_not_finite_stays_in_its_row(library: Kernels, code: int, num_rows: int) -> None:
+    matrix = random_matrix(BLOCK_TYPES[code], 40, 512)
+    weight, x = packed(library, matrix), torch.randn(num_rows, 512)
     expected = weight.multiply(x)
     x[2, 300], x[4, 7] = torch.nan, torch.inf
     found = weight.multiply(x)
     assert found[[2, 4]].isnan().all()
-    kept = [0, 1, 3, 5]
+    kept = [row for row in range(num_rows) if row not in (2, 4)]
     assert torch.equal(found[kept], expected[kept])
 
 
