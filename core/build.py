@@ -65,8 +65,7 @@ def assemble(
     """Build the engine of a loaded model, which it changes. Raises ModelLoadError."""
     model = replace(model, eos_token_ids=model.eos_token_ids | tokenizer.turn_end_ids)
     limits = Limits.of(model, config)
-    # before its modules are replaced
-    num_token_ids, weight_nbytes = model.num_token_ids, model.weight_nbytes
+    num_token_ids = model.num_token_ids  # before its modules are replaced
     compiler = GrammarCompiler(
         tokenizer.vocabulary,
         tuple(sorted(model.eos_token_ids)),
@@ -91,9 +90,7 @@ def assemble(
         seed=config.seed,
         async_scheduling=config.async_scheduling and model.device.type == "cuda",
         timer=built.runner.timer,
-        memory_ahead=build_memory_ahead(
-            built.cache.storages, kv, model.device.type, weight_nbytes=weight_nbytes
-        ),
+        memory_ahead=build_memory_ahead(built.cache.storages, kv, model.device.type),
     )
     info = _info(model, built, num_token_ids)
     logger.info(

@@ -41,13 +41,13 @@ def build_scheduler(
 
 
 def build_memory_ahead(
-    storages: Sequence[KVStorage], kv: KVCacheManager, device: str, *, weight_nbytes: int
+    storages: Sequence[KVStorage], kv: KVCacheManager, device: str
 ) -> TouchAhead | None:
-    """Return the TouchAhead of a cache on a CPU, of a model whose weights take so many bytes.
+    """Return the TouchAhead of a cache on a CPU.
 
     None on other devices, which allocate all of it at the start, and with several NUMA nodes, where
     the thread that uses a page has to touch it first.
     """
     if device != "cpu" or threads_by_node(torch.get_num_threads()):
         return None
-    return TouchAhead(storages, kv, weight_nbytes=weight_nbytes)
+    return TouchAhead(storages, kv)

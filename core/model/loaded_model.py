@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from core.gguf.modules import weights_in_blocks
 from core.model.layout import store_conv1d_by_column
 from core.model.plain import activation_dtype
 
@@ -43,12 +42,6 @@ class LoadedModel:
         embedding: Any = self.module.get_input_embeddings()  # type: ignore[operator]
         rows = getattr(embedding, "num_embeddings", None)
         return min(self.vocab_size, rows) if isinstance(rows, int) else self.vocab_size
-
-    @property
-    def weight_nbytes(self) -> int:
-        """Bytes of the parameters, and of matrices in a GGUF file's blocks."""
-        parameters = sum(parameter.nbytes for parameter in self.module.parameters())
-        return parameters + sum(weight.nbytes for weight in weights_in_blocks(self.module))
 
 
 def describe(module: Any, device: torch.device) -> LoadedModel:

@@ -11,14 +11,15 @@ from core.kv.manager import KVCacheManager
 from core.kv.storage import KVStorage
 from core.memory_ahead import HUGE_PAGE
 
+IDLE_TOKENS = 10_240
 IDLE_BYTES = 1 << 30
-"""Most memory that is touched ahead while the engine is idle, in bytes. So a burst of requests
-computes in memory that the system has already given."""
+"""While the engine is idle, memory for so many tokens is touched ahead, 64 streams of 160, but no
+more than so many bytes. So a burst of requests computes in memory that the system has given."""
 
 AHEAD_BYTES = 256 << 20
 AHEAD_PAGES = 2
-"""While the engine is idle, as much as the checkpoint's weights take is touched ahead, but at least
-so many bytes, or so many huge pages of each tensor if that is less: a small model stays small."""
+"""Beside work, so many bytes are touched ahead, or so many huge pages of each tensor if that is
+less: a small model stays small. An idle engine touches no less."""
 
 BUSY_PART = 1 / 2
 """After a step, a page is touched if less than this part of those bytes or pages is left ahead."""
@@ -41,11 +42,11 @@ class TouchAhead:
         kv: KVCacheManager,
         *,
         num_bytes: int | None = None,
-        weight_nbytes: int = 0,
+        idle_tokens: int = IDLE_TOKENS,
     ) -> None:
         """``storages`` are those of the manager's groups; ``num_bytes`` counts all of them.
 
-        It is AHEAD_BYTES or AHEAD_PAGES if not given. ``weight_nbytes`` is what the weights take.
+        It is AHEAD_BYTES or AHEAD_PAGES if not given.
         """
         self._kv = kv
         self._groups = [_Pages(storage.tensors) for storage in storages]
@@ -54,7 +55,8 @@ class TouchAhead:
             num_bytes = min(AHEAD_BYTES, AHEAD_PAGES * HUGE_PAGE * num_tensors)
         block_nbytes = sum(group.block_nbytes for group in self._groups)
         self._num_blocks = num_bytes // max(block_nbytes, 1)
-        idle_bytes = max(num_bytes, min(IDLE_BYTES, weight_nbytes))
+        idle_bytes = idle_tokens // kv.block_size * block_nbytes
+        idle_bytes = max(num_bytes, min(IDLE_BYTES, idle_bytes))
         self._num_idle_blocks = idle_bytes // max(block_nbytes, 1)
 
     def advance(self, *, is_idle: bool, had_prompts: bool) -> bool:

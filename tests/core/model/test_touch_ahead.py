@@ -33,14 +33,14 @@ pytestmark = pytest.mark.skipif(
 class Cache:
     """32 blocks have a huge page of each of four tensors, of which each has 16."""
 
-    def __init__(self, num_bytes: int | None, weight_nbytes: int = 0) -> None:
+    def __init__(self, num_bytes: int | None, idle_tokens: int = 0) -> None:
         layers = [LayerSpec(8, 8, 256, 256, 1.0, None)] * 2
         self.storage = KVStorage(
             layers, num_blocks=512, block_size=BLOCK, dtype=torch.bfloat16, device=CPU
         )
         self.kv = KVCacheManager(512, BLOCK, enable_prefix_caching=False)
         self.ahead = TouchAhead(
-            [self.storage], self.kv, num_bytes=num_bytes, weight_nbytes=weight_nbytes
+            [self.storage], self.kv, num_bytes=num_bytes, idle_tokens=idle_tokens
         )
 
     def use(self, num_blocks: int) -> Sequence:
@@ -96,8 +96,8 @@ def test_a_small_model_takes_two_pages_of_each_tensor():
     assert 4 <= Cache(num_bytes=None).prepare() <= 4 * 2
 
 
-def test_an_idle_engine_takes_as_much_as_the_weights_and_a_busy_one_less():
-    cache = Cache(num_bytes=4 * 2 * HUGE_PAGE, weight_nbytes=4 * 8 * HUGE_PAGE)
+def test_an_idle_engine_takes_memory_for_its_tokens_and_a_busy_one_less():
+    cache = Cache(num_bytes=4 * 2 * HUGE_PAGE, idle_tokens=8 * 32 * BLOCK)
     assert cache.prepare(is_idle=False) <= 4 * 2
     cache.prepare()
     assert all(cache.is_resident(block) for block in range(33, 8 * 32 - 1))
@@ -108,7 +108,7 @@ def test_an_idle_engine_takes_as_much_as_the_weights_and_a_busy_one_less():
 
 def test_an_idle_engine_takes_a_gibibyte_at_most(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(touch_ahead, "IDLE_BYTES", 4 * 3 * HUGE_PAGE)
-    assert 4 <= Cache(num_bytes=HUGE_PAGE, weight_nbytes=1 << 40).prepare() <= 4 * 3
+    assert 4 <= Cache(num_bytes=HUGE_PAGE, idle_tokens=1 << 40).prepare() <= 4 * 3
 
 
 def test_what_is_in_the_cache_stays():
@@ -158,7 +158,7 @@ def test_memory_is_left_to_the_threads_of_several_nodes_and_to_devices(monkeypat
     cache = Cache(num_bytes=None)
     parts = [cache.storage], cache.kv
     monkeypatch.setattr(scheduler, "threads_by_node", lambda _num: [])
-    assert scheduler.build_memory_ahead(*parts, "cpu", weight_nbytes=0) is not None
-    assert scheduler.build_memory_ahead(*parts, "cuda", weight_nbytes=0) is None
+    assert scheduler.build_memory_ahead(*parts, "cpu") is not None
+    assert scheduler.build_memory_ahead(*parts, "cuda") is None
     monkeypatch.setattr(scheduler, "threads_by_node", lambda _num: ["a", "b"])
-    assert scheduler.build_memory_ahead(*parts, "cpu", weight_nbytes=0) is None
+    assert scheduler.build_memory_ahead(*parts, "cpu") is None
