@@ -112,7 +112,8 @@ struct BlockProduct {
   }
 
 #if defined(ROSE_PACKED_PAIRS)
-  static void multiply_expanded_rows(const Pairs<T>& from, int64_t t, const ByteRows& x, int64_t count, float* sums, const End* end) {
+  static void multiply_expanded_rows(const Pairs<T>& from, int64_t t, const ByteRows& x, int64_t count, float* sums,
+                                     const End* end) {
     for (int64_t row = 0; row < count; row += PAIR_ROWS) {
       float* own = sums + row * PANEL;
       if (count - row > PAIR_ROWS / 2) multiply_expanded<T, PAIR_ROWS>(from, t, x.from(row), own);
@@ -127,21 +128,28 @@ struct BlockProduct {
                                                float* sums, char* bytes, const End* end) const {
     Split rows(count);
     const char* next = tile + block_panel_bytes<T>(own);
-    int64_t fetches = (rows.large + rows.small) * own;
-    Ahead ahead{next, next + T::TILE_BYTES, 1, (T::TILE_BYTES / 64 + fetches - 1) / fetches};
+    auto ahead_of = [&](int64_t tiles_of_rows) {
+      int64_t fetches = tiles_of_rows * own;
+      return Ahead{next, next + T::TILE_BYTES, 1, (T::TILE_BYTES / 64 + fetches - 1) / fetches};
+    };
     if constexpr (unexpanded_rows<T>() < MOST_ROWS) {
       if (count > unexpanded_rows<T>()) {
 #if defined(ROSE_PACKED_PAIRS)
         if constexpr (T::IS_WIDE) {
+          Ahead ahead = ahead_of((count + PAIR_ROWS - 1) / PAIR_ROWS);
           expand_pairs<T>(tile, bytes);
           return multiply_expanded_rows({bytes, tile, &ahead}, t, x, count, sums, end);
         }
 #endif
+        Ahead ahead = ahead_of(rows.large + rows.small);
         expand<T>(tile, own, bytes);
         return multiply_rows(tile, Bytes{bytes, &ahead}, own, t, x, rows, sums, end);
       }
     }
-    if constexpr (unexpanded_rows<T>() > 2) multiply_rows(tile, Near<T>{tile, &ahead}, own, t, x, rows, sums, end);
+    if constexpr (unexpanded_rows<T>() > 2) {
+      Ahead ahead = ahead_of(rows.large + rows.small);
+      multiply_rows(tile, Near<T>{tile, &ahead}, own, t, x, rows, sums, end);
+    }
   }
 
   // y[r] = x[r] . the panel at `weight` for the rows of `end`. `bytes` has room for an expanded tile.

@@ -51,14 +51,14 @@ constexpr bool has_outliers() {
 #endif
 }
 
-// What the products of a run with shares need: shares, if not all have all of the scale, or more than 16 bits for the sum of a
-// group's products, and maybe shares.
+// What the products of a run with shares need: shares, if not all have all of the scale, or more than 16 bits for the sum of
+// a group's products, and maybe shares.
 namespace Needs {
 constexpr float NOTHING = 0, SHARES = 1, BITS = 2;
 }
 
-// Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run of T::X_RUN values has two factors:
-// its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products need. Each
+// Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run of T::X_RUN values has two
+// factors: its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products need. Each
 // T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its chunk i has
 // an outlier.
 struct ByteRows {
@@ -106,8 +106,8 @@ ROSE_INLINE bool is_large(int32_t most) {
   return most * MOST_CODE > INT16_MAX;
 }
 
-// What products of a code can add up to, of bytes with this sum and sum of magnitudes. Codes without an offset have no sign, so that
-// the bytes of one sign count.
+// What products of a code can add up to, of bytes with this sum and sum of magnitudes. Codes without an offset have no sign,
+// so that the bytes of one sign count.
 template <class T>
 ROSE_INLINE int32_t limit_of(int32_t sum, int32_t magnitudes) {
   return T::OFFSET ? magnitudes : (magnitudes + std::abs(sum)) / 2;

@@ -47,8 +47,8 @@ ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
   return any(none != none) ? std::numeric_limits<float>::quiet_NaN() : 0;
 }
 
-// Round a run: part i times factors[i]. Its sums are times times[i], and most[i] is what products of a code can add up to (see
-// Totals).
+// Round a run: part i times factors[i]. Its sums are multiplied by times[i], and most[i] is what products of a code can add up to
+// (see Totals). Bytes of a run with NaN or infinity may be -128; its scale is NaN.
 template <class T>
 ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t* times, int8_t* codes, int16_t* sums,
                              int32_t* most) {
@@ -98,7 +98,8 @@ ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t
 }
 #endif
 
-// x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK]. K is a multiple of T::X_RUN.
+// x[k] is close to codes[k] * factors[k / T::X_RUN * 2] * shares[k / CHUNK], but for the order of quads in codes (turn_of). K is a
+// multiple of T::X_RUN.
 template <class T>
 void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, int16_t* sums, int32_t* shares) {
   static_assert(T::X_RUN == TILE);
@@ -118,21 +119,33 @@ void round_to_shares(const float* x, int64_t K, int8_t* codes, float* factors, i
     bool has_parts = range.highest > 0 && squares * 3 < PARTS * SHARES * SHARES;
     if (!has_parts) std::fill_n(shares, PARTS, SHARES);
     factors[0] = range.template scale<127>() / SHARES;
-    bool is_again = true, is_too_large = false;
-    while (is_again) {
+    auto round = [&] {
       for (int64_t i = 0; i < PARTS; i++) {
-        parts[i] = has_parts ? factor * ((float)SHARES / (float)shares[i]) : factor;
+        parts[i] = factor * ((float)SHARES / (float)shares[i]);
         times[i] = T::HAS_MIN ? shares[i] : 1;
       }
       round_parts<T>(x + first, parts, times, codes + first, sums, most);
-      is_again = is_too_large = false;
-      for (int64_t i = 0; i < PARTS; i++) {
+    };
+    round();
+    // A larger share makes smaller bytes. Where all of the scale is too little for a part, no share is raised for nothing.
+    int32_t least[PARTS];
+    std::copy_n(shares, PARTS, least);
+    float needs = has_parts ? Needs::SHARES : Needs::NOTHING;
+    for (bool is_again = true; is_again;) {
+      is_again = false;
+      for (int64_t i = 0; i < PARTS && needs != Needs::BITS; i++) {
         if (!is_large<T>(most[i])) continue;
-        is_too_large = true;
-        if (has_parts && shares[i] < SHARES) shares[i]++, is_again = true;  // a larger share makes smaller bytes
+        is_again = true;
+        if (shares[i] < SHARES) {
+          shares[i]++;
+          continue;
+        }
+        needs = Needs::BITS;
+        std::copy_n(least, PARTS, shares);
       }
+      if (is_again) round();
     }
-    factors[1] = is_too_large ? Needs::BITS : has_parts ? Needs::SHARES : Needs::NOTHING;
+    factors[1] = needs;
   }
 }
 

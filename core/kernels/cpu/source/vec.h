@@ -195,7 +195,7 @@ ROSE_INLINE vf multiply_add(vf a, vf b, vf c) {
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__FMA__) && ROSE_WIDTH == 4
   return (vf)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
-#elif defined(__FMA__) || defined(__aarch64__)
+#elif defined(__FMA__) || defined(__aarch64__) || defined(__FP_FAST_FMAF)
   for (int lane = 0; lane < W; lane++) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
   return c;
 #else

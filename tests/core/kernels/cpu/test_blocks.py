@@ -183,6 +183,10 @@ def test_large_sums_of_chunks_below_a_large_value(library: Kernels, kind: BlockT
     x[:, 32:64], x[:, 5::256] = torch.randn(20, 32), torch.arange(2.0, 22).unsqueeze(1)
     found = weight.multiply(x)
     close(found, linear(x.double(), expected).float(), 0.03)
+    # no share helps a chunk of the largest values: the others keep theirs
+    x[:], x[:, :32] = 65 / (127 * 4), 1.0  # 65 with two eighths of the scale
+    found = weight.multiply(x)
+    close(found, linear(x.double(), expected).float(), 1e-3)
     assert torch.equal(torch.cat([weight.multiply(row) for row in x.split(1)]), found)
 
 
