@@ -62,7 +62,8 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
 
     path, trust = find_gguf(config), config.trust_remote_code
     if path is None:
-        hf_config = AutoConfig.from_pretrained(source_of(config), trust_remote_code=trust)
+        source = config.config or source_of(config)
+        hf_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         dtype, nbytes = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device), None
     else:
         file = GgufFile.open(path)

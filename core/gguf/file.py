@@ -102,7 +102,10 @@ def _other_parts(path: Path, metadata: Metadata) -> list[Path]:
         raise ModelLoadError(f"{path} is not the first part; name {names[0]}")
     missing = [name for name in names if not path.with_name(name).is_file()]
     if missing:
-        raise ModelLoadError(f"{path} is one of {count} parts; not beside it: {', '.join(missing)}")
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ModelLoadError(
+            f"{path} is one of {count} parts; not beside it: {', '.join(missing[:3])}{more}"
+        )
     return [path.with_name(name) for name in names[1:]]
 
 

@@ -26,6 +26,9 @@ def part_names(name: str) -> list[str]:
 
 
 def models_in(folder: Path) -> list[str]:
-    """Return the names of the models in a folder: of a split one that of its first part."""
-    names = (file.name for file in folder.glob(f"*{SUFFIX}"))
+    """Return the names of the models in a folder: of a split one that of its first part.
+
+    Also names that end in ``.GGUF`` or the like, which are not served.
+    """
+    names = (file.name for file in folder.iterdir() if file.name.lower().endswith(SUFFIX))
     return sorted({part_names(name)[0] for name in names if not name.startswith(_SIDECAR)})

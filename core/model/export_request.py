@@ -7,7 +7,7 @@ from pathlib import Path
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import SUFFIX
-from core.model.source import find_gguf
+from core.model.source import find_gguf, holds_gguf
 
 
 def check_request(config: ModelConfig, path: Path) -> None:
@@ -18,5 +18,6 @@ def check_request(config: ModelConfig, path: Path) -> None:
         raise ModelLoadError(f"{path} does not end in {SUFFIX}")
     if not path.parent.is_dir():
         raise ModelLoadError(f"there is no directory {path.parent}")
-    if config.gguf_file is not None or find_gguf(config) is not None:
+    if config.gguf_file is not None or holds_gguf(config.model):
         raise ModelLoadError("a GGUF file cannot be quantised; name the model that it was made of")
+    find_gguf(config)  # refuses what is no model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from core import builtin_model
@@ -21,16 +23,28 @@ def find_gguf(config: ModelConfig) -> Path | None:
         if config.gguf_file is not None:
             raise ModelLoadError("--gguf-file needs the directory or hub id that has the file")
         return None
-    path = Path(config.model).expanduser()
-    if path.is_file():
-        return _itself(config, path)
+    with path_of(config.model) as path:
+        is_folder = path.is_dir()
+        if path.is_file():
+            return _itself(config, path)
+        if is_folder and config.gguf_file is None:
+            return None if (path / "config.json").exists() else _only_file(config, path)
     if config.gguf_file is not None:
         if not config.gguf_file.endswith(SUFFIX):
             raise ModelLoadError(f"--gguf-file {config.gguf_file} does not end in {SUFFIX}")
-        return path / config.gguf_file if path.is_dir() else _fetched(config, config.gguf_file)
-    if path.is_dir():
-        return None if (path / "config.json").exists() else _only_file(config, path)
+        return path / config.gguf_file if is_folder else _fetched(config, config.gguf_file)
     return path if config.model.endswith(SUFFIX) else None
+
+
+def holds_gguf(model: str) -> bool:
+    """Whether a model is a GGUF file, whatever its name, or a directory of such files.
+
+    Raises ModelLoadError.
+    """
+    with path_of(model) as path:
+        if path.is_dir():
+            return not (path / "config.json").exists() and bool(models_in(path))
+        return model.endswith(SUFFIX) or (path.is_file() and _begins_as_gguf(path))
 
 
 def source_of(config: ModelConfig) -> str:
@@ -53,8 +67,29 @@ def source_of(config: ModelConfig) -> str:
 
 
 def is_state_dict(config: ModelConfig) -> bool:
-    """Whether the model is a bare state dict."""
-    return config.model is not None and config.model.endswith(STATE_DICT_SUFFIXES)
+    """Whether the model is a bare state dict, by its name; a directory is none."""
+    if config.model is None or not config.model.endswith(STATE_DICT_SUFFIXES):
+        return False
+    with path_of(config.model) as path:
+        return not path.is_dir()
+
+
+@contextmanager
+def path_of(model: str) -> Iterator[Path]:
+    """The path that the name of a model may be. An OSError in the block is a ModelLoadError."""
+    if not model:
+        raise ModelLoadError(
+            "the name of the model is empty: name a directory, a GGUF file or a hub id"
+        )
+    try:
+        yield Path(model).expanduser()
+    except OSError as error:
+        raise ModelLoadError(f"{model} cannot be read: {error.strerror}") from error
+
+
+def _begins_as_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _itself(config: ModelConfig, path: Path) -> Path | None:
@@ -68,12 +103,11 @@ def _itself(config: ModelConfig, path: Path) -> Path | None:
         return path
     if is_state_dict(config):
         return None
-    with path.open("rb") as file:
-        if file.read(len(MAGIC)) == MAGIC:
-            raise ModelLoadError(
-                f"{path} is a GGUF file whose name does not end in {SUFFIX}: rename it, or name a "
-                "link to it"
-            )
+    if _begins_as_gguf(path):
+        raise ModelLoadError(
+            f"{path} is a GGUF file whose name does not end in {SUFFIX}: rename it, or name a link "
+            "to it"
+        )
     raise ModelLoadError(
         f"{path} is neither a GGUF file nor a state dict ({', '.join(STATE_DICT_SUFFIXES)}): name "
         "the directory of the model"
@@ -81,15 +115,30 @@ def _itself(config: ModelConfig, path: Path) -> Path | None:
 
 
 def _only_file(config: ModelConfig, folder: Path) -> Path | None:
-    """The GGUF file in a folder, or the first part of the split one; None with a --config."""
-    firsts = models_in(folder)
+    """The GGUF file in a folder, or the first part of the split one.
+
+    None if there is none and --config names the config of the weights in the folder.
+    """
+    names = models_in(folder)
+    firsts = [name for name in names if name.endswith(SUFFIX)]
     if len(firsts) > 1:
         raise ModelLoadError(
-            f"{folder} has several GGUF files: name one of {', '.join(firsts)} with --gguf-file"
+            f"{config.model} has several GGUF files: name one of {', '.join(firsts)} with "
+            "--gguf-file"
         )
-    if not firsts and config.config is None:
-        raise ModelLoadError(f"{folder} has neither a config.json nor a model's GGUF file")
-    return next((folder / name for name in firsts), None)
+    if firsts:
+        return folder / firsts[0]
+    if config.config is not None:
+        return None
+    if names:
+        raise ModelLoadError(
+            f"{config.model} has {names[0]}, whose name does not end in {SUFFIX}: rename it, or "
+            "name a link to it"
+        )
+    raise ModelLoadError(
+        f"{config.model} has neither a config.json nor a model's GGUF file: name a directory that "
+        f"has one, a {SUFFIX} file or a hub id"
+    )
 
 
 def _fetched(config: ModelConfig, name: str) -> Path:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
+from core.model.source import path_of
 from core.pooling.files import inner_path, read_json
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -71,8 +71,8 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
 
 
 def _is_file(source: str) -> bool:
-    path = Path(source).expanduser()
-    return path.is_file() or (source.endswith(_FILES) and not path.is_dir())
+    with path_of(source) as path:
+        return path.is_file() or (source.endswith(_FILES) and not path.is_dir())
 
 
 def _task_of(source: str, modules: Any) -> Task:

@@ -21,6 +21,7 @@ from tests.support.each import each
         ("/c/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de2", "Qwen/Qwen3-0.6B"),
         ("/c/hub/models--a--b/snapshots/c1899de2/x-q4.gguf", "x-q4"),
         ("/", MODEL_ID),
+        ("a" * 300, "a" * 300),
     ],
 )
 def test_the_default_is_no_path(model, name):

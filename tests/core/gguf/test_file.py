@@ -61,6 +61,10 @@ def test_what_is_wrong_with_parts_is_named(tmp_path):
     )
     first.with_name("m-00003-of-00003.gguf").unlink()
     assert refused(first).endswith("one of 3 parts; not beside it: m-00003-of-00003.gguf")
+    many = first.with_name("m-00001-of-00009.gguf")
+    write_gguf(many, {"split.no": 0, "split.count": 9}, {})
+    names = ", ".join(f"m-0000{i}-of-00009.gguf" for i in (2, 3, 4))
+    assert refused(many).endswith(f"one of 9 parts; not beside it: {names} and 5 more")
     (tmp_path / "n").mkdir()
     assert "hold 3 of 4 tensors" in refused(
         write_parts(tmp_path / "n", **{"split.tensors.count": 4})

@@ -13,3 +13,5 @@ def test_a_split_model_counts_once_and_a_vision_encoder_not_at_all(tmp_path):
     for name in names:
         (tmp_path / name).touch()
     assert models_in(tmp_path) == ["a-00001-of-00002.gguf", "b.gguf"]
+    (tmp_path / "c.GGUF").touch()
+    assert models_in(tmp_path) == ["a-00001-of-00002.gguf", "b.gguf", "c.GGUF"]

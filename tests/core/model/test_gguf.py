@@ -22,6 +22,7 @@ from core.model.devices import pick_dtype
 from core.model.hook import AttentionHook
 from core.model.loader import load_model
 from core.model.source import find_gguf
+from core.pooling.recipe import Recipe, read_recipe
 from tests.support.gguf_blocks import random_matrix
 from tests.support.gguf_files import Raw, write_gguf
 from tests.support.gguf_models import (
@@ -40,6 +41,10 @@ LIMITS = EngineConfig(max_model_len=128, max_num_seqs=4, kv_cache_memory=4 << 20
 
 def found(model: Path | str | None, name: str | None = None) -> Path | None:
     return find_gguf(ModelConfig(model=None if model is None else str(model), gguf_file=name))
+
+
+def read_recipe_of(model: str) -> Recipe | None:
+    return read_recipe(ModelConfig(model=model))
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -92,11 +97,33 @@ def test_a_path_that_is_no_model_is_named_with_what_to_do(tmp_path):
     assert refused("model.safetensors").endswith("name the directory of the model")
     (tmp_path / "eyes").mkdir()
     touch(tmp_path / "eyes", "mmproj-m.gguf")
-    assert refused("eyes").endswith("has neither a config.json nor a model's GGUF file")
+    message = refused("eyes")
+    assert f"{tmp_path / 'eyes'} has neither a config.json nor a model's GGUF file: name" in message
+    touch(tmp_path / "eyes", "M.GGUF")
+    assert "eyes has M.GGUF, whose name does not end in .gguf: rename it" in refused("eyes")
+    touch(tmp_path / "eyes", "n.gguf")
+    assert found(tmp_path / "eyes") == tmp_path / "eyes" / "n.gguf"
     touch(tmp_path, "m.gguf")
     assert refused("m.gguf", "m.gguf").endswith(f"or {tmp_path} with --gguf-file")
     touch(tmp_path, "state.pt")
     assert found(tmp_path / "state.pt") is None
+
+
+def test_the_name_is_shown_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match=r"^\./ has neither"):
+        found("./")
+    with pytest.raises(ModelLoadError, match=r"^the name of the model is empty: name"):
+        found("")
+
+
+def test_a_path_that_cannot_be_read_is_named():
+    long = "a" * 300
+    for check in (found, read_recipe_of):
+        with pytest.raises(ModelLoadError, match=f"{long} cannot be read: File name too long"):
+            check(long)
+    with pytest.raises(ModelLoadError, match=r"^/proc/self/mem cannot be read: Input/output error"):
+        found("/proc/self/mem")  # opens; its first page is never mapped
 
 
 def test_a_file_is_served_with_its_own_tokenizer(tmp_path):

@@ -233,12 +233,24 @@ def test_weights_that_are_not_finite_or_too_large_are_refused(tmp_path):
 def test_what_cannot_be_written_is_refused_before_loading(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.gguf").touch()
+    (tmp_path / "several").mkdir()
+    (tmp_path / "several" / "a.gguf").touch()
+    (tmp_path / "several" / "b.gguf").touch()
+    (tmp_path / "capitals").mkdir()
+    (tmp_path / "capitals" / "M.GGUF").touch()
+    (tmp_path / "blob").write_bytes(b"GGUF\x03\x00")
+    (tmp_path / "neither").mkdir()
     for model, path, message in (
         (None, tmp_path / "m.gguf", "name the model and the file to write"),
         ("nowhere", tmp_path / "m.bin", "does not end in .gguf"),
         ("nowhere", tmp_path / "no" / "m.gguf", f"there is no directory {tmp_path / 'no'}"),
         ("a.gguf", tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
         (str(tmp_path / "folder"), tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
+        (str(tmp_path / "several"), tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
+        (str(tmp_path / "capitals"), tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
+        (str(tmp_path / "blob"), tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
+        (str(tmp_path / "neither"), tmp_path / "m.gguf", "has neither a config.json nor"),
+        ("", tmp_path / "m.gguf", "the name of the model is empty"),
     ):
         with pytest.raises(ModelLoadError, match=message):
             export_gguf(ModelConfig(model=model), path, "q4_k_m")

@@ -1,14 +1,17 @@
 """Every kind of model source loads, and a broken one gives a one-line error."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from core.contract.config import ModelConfig
+from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
+from core.fit import estimate_fit
+from core.model.checkpoint import STATE_DICT_SUFFIXES
 from core.model.devices import pick_device, pick_dtype
 from core.model.loaded_model import describe
 from core.model.loader import load_model
@@ -48,6 +51,23 @@ def test_a_directory_loads(directory: Path) -> None:
 def test_a_state_dict_with_a_config_loads(directory: Path, state_dict: Path) -> None:
     config = ModelConfig(model=str(state_dict), config=str(directory), tokenizer=str(directory))
     assert_same_weights(load_model(config).module)
+
+
+@pytest.mark.parametrize("suffix", STATE_DICT_SUFFIXES)
+def test_a_directory_is_no_state_dict_whatever_its_name(
+    directory: Path, tmp_path: Path, suffix: str
+) -> None:
+    folder = shutil.copytree(directory, tmp_path / f"dir{suffix}")
+    assert_same_weights(load_model(ModelConfig(model=str(folder))).module)
+
+
+def test_a_directory_without_a_config_takes_the_operators(directory: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(directory, tmp_path / "weights")
+    (folder / "config.json").rename(tmp_path / "config.json")
+    config = ModelConfig(model=str(folder), config=str(tmp_path))
+    assert_same_weights(load_model(config).module)
+    limits = EngineConfig(kv_cache_memory=2**20)
+    assert estimate_fit(config, limits).max_model_len == CONTEXT
 
 
 def test_the_named_dtype_is_used(directory: Path) -> None:
