@@ -3,50 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
+from operator import itemgetter
 
 from core.scheduler.shares import equal_shares
+
+MAX_STEPS = 8
+"""A debt is at most what so many steps have for prompts, so that nobody waits for long."""
 
 
 class Debts:
     """Rows (see PromptRows) of tenants' prompts beyond their shares of steps. Core thread only.
 
     A step has a token or two of a prompt, however many rows they cost: late in a long one, more
-    than a share. While others need more than theirs, a tenant that owes a share waits out a step.
+    than a share. While others need more than theirs, a tenant that owes a share is passed over
+    when it is its turn, and pays what each of the others got. One without prompts pays too, so a
+    debt outlives the prompt that made it, but not for long. What all tenants owe is forgiven: they
+    took it from nobody.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, int] = {}  # debts, none of them 0
 
-    def shares(self, demands: Mapping[str, int], budget: int) -> dict[str, int]:
-        """Share of a step's budget for each tenant that does not wait it out, in their order."""
-        shares = _shares(demands, budget)
-        waiting_out = self.waiting_out(shares, demands)
-        if waiting_out:
-            rest = {name: demand for name, demand in demands.items() if name not in waiting_out}
-            shares = _shares(rest, budget)
-            self.pay(waiting_out, max(shares.values()))
+    def __len__(self) -> int:
+        """Number of tenants with debts."""
+        return len(self._rows)
+
+    def shares(self, demands: Mapping[str, int], budget: int, num_turns: int) -> dict[str, int]:
+        """Share of a step's budget for each tenant that is in the step, the least demand first.
+
+        ``demands`` are those of all tenants with prompts, in the order of their turns. The step
+        has ``num_turns`` at most.
+        """
+        self._forgive(demands, MAX_STEPS * budget)
+        shares = _shares(demands, budget, num_turns)
+        turn = max(shares.values())
+        others = {name: n for name, n in demands.items() if self._rows.get(name, 0) < turn}
+        if all(shares.get(name, 0) >= demand for name, demand in others.items()):
+            others = dict(demands)  # nobody has to wait
+        else:
+            shares = _shares(others, budget, num_turns)
+        paid = -(-max(shares.values()) * len(shares) // len(others))
+        absent = self._rows.keys() - demands.keys()
+        for name in absent | _passed_over(demands, others, num_turns):
+            self._set(name, self._rows[name] - paid)
         return shares
-
-    def waiting_out(self, shares: Mapping[str, int], demands: Mapping[str, int]) -> set[str]:
-        """Tenants of a step that get none of it: those that owe a share. Never all of them."""
-        owing = {name for name, share in shares.items() if self._rows.get(name, 0) >= share}
-        if all(shares[name] >= demands[name] for name in shares.keys() - owing):
-            return set()
-        return owing
-
-    def pay(self, names: Collection[str], num_rows: int) -> None:
-        """These tenants waited out a step, of which each other one got at most so much."""
-        for name in names:
-            self._rows[name] = max(0, self._rows[name] - num_rows)
 
     def count(self, name: str, num_rows: int, share: int) -> None:
         """Count what a tenant got of a step, and what its share was."""
-        self._rows[name] = max(0, self._rows.get(name, 0) + num_rows - share)
+        self._set(name, self._rows.get(name, 0) + num_rows - share)
 
-    def keep(self, names: Collection[str]) -> None:
-        """Forget the debts of all others, and one of a tenant alone: it took from nobody."""
-        self._rows = {n: self._rows.get(n, 0) for n in names} if len(names) > 1 else {}
+    def _forgive(self, names: Collection[str], most: int) -> None:
+        """Forgive what all these tenants owe, and what is more than ``most``."""
+        least = min(self._rows.get(name, 0) for name in names)
+        for name, num_rows in list(self._rows.items()):
+            self._set(name, min(most, num_rows - least if name in names else num_rows))
+
+    def _set(self, name: str, num_rows: int) -> None:
+        if num_rows > 0:
+            self._rows[name] = num_rows
+        else:
+            self._rows.pop(name, None)
 
 
-def _shares(demands: Mapping[str, int], budget: int) -> dict[str, int]:
-    return dict(zip(demands, equal_shares([*demands.values()], budget), strict=True))
+def _shares(demands: Mapping[str, int], budget: int, num_turns: int) -> dict[str, int]:
+    chosen = dict(sorted(islice(demands.items(), num_turns), key=itemgetter(1)))
+    return dict(zip(chosen, equal_shares([*chosen.values()], budget), strict=True))
+
+
+def _passed_over(names: Collection[str], others: Collection[str], num_turns: int) -> set[str]:
+    """Those before the last turn of a step that only ``others`` are in."""
+    found: set[str] = set()
+    for name in names:
+        if not num_turns:
+            break
+        if name in others:
+            num_turns -= 1
+        else:
+            found.add(name)
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from operator import itemgetter
 
 from core.history import StepCounts
 from core.kv.manager import KVCacheManager
@@ -32,10 +31,11 @@ class Scheduler:
       in a prompt counts more: see ``PromptRows``. A few steps leave waiting prompts out, to measure
       what the streams take alone. Otherwise only ``max_num_batched_tokens`` limits the step.
     - Prefill: tenants get equal shares of the prompt tokens of a step; what one does not need goes
-      to the others, and one that took more waits: see ``Debts``. Half of a tenant's share is
-      reserved for its oldest unfinished prompt, so that none starves. The rest goes to all its
-      prompts, the shortest remainder first and equal ones by age. So a short prompt overtakes long
-      ones at the cost of at most half of their speed, and equal prompts finish one after the other.
+      to the others. One that took a share too much waits while others need more than theirs: see
+      ``Debts``. Half of a tenant's share is reserved for its oldest unfinished prompt, so that none
+      starves. The rest goes to all its prompts, the shortest remainder first and equal ones by age.
+      So a short prompt overtakes long ones at the cost of at most half of their speed, and equal
+      prompts finish one after the other.
     - Prefix sharing: beside other prompts, a chunk that does not finish its prompt ends at a block
       boundary. A sequence with the same prefix reuses these blocks and continues after them in the
       same step, so no prefix is computed twice. Chunks of the only prompt may end within a block:
@@ -76,8 +76,7 @@ class Scheduler:
         self._rows = _TOKENS if max_step_seconds is None else PromptRows(keys_per_row)
         self._admission = Admission(kv, demand or Demand(), max_num_seqs=max_num_seqs)
         self._running: list[Sequence] = []  # in order of admission
-        self._num_prefill_steps = 0
-        self._prefill_turns: dict[str, int] = {}  # of tenants with prefills: their last such step
+        self._turns: list[str] = []  # tenants with prefills, in the order of their next turns
         self._debts = Debts()
         self._steps = StepCounts()
         self.num_preemptions = 0
@@ -224,25 +223,16 @@ class Scheduler:
         """Divide the budget among the tenants of prefills, which are in order of age.
 
         ``rows`` counts what tokens cost. Each tenant gets at least a block's rows. If there are too
-        many tenants for that, they take turns: those that have waited for the most steps are in
-        this one. A new tenant counts as one of the step before. See Debts too.
+        many tenants for that, they take turns, a new one last: those that have waited longest are
+        in this step, unless they have debts (see Debts).
         """
         by_tenant: dict[str, list[Sequence]] = {}
         for sequence in prefills:
             by_tenant.setdefault(sequence.request.tenant, []).append(sequence)
-        self._num_prefill_steps += 1
-        self._prefill_turns = {
-            name: self._prefill_turns.get(name, self._num_prefill_steps - 1) for name in by_tenant
-        }
-        self._debts.keep(by_tenant)
-        names = sorted(by_tenant, key=self._prefill_turns.__getitem__)  # stable: then by age
-        chosen: list[tuple[int, str]] = []
-        for name in names[: max(budget // self._kv.block_size, 1)]:
-            self._prefill_turns[name] = self._num_prefill_steps
-            demand = sum(self._rows_of(sequence, rows) for sequence in by_tenant[name])
-            chosen.append((demand, name))
-        chosen.sort(key=itemgetter(0))
-        shares = self._debts.shares({name: demand for demand, name in chosen}, budget)
+        turns = [n for n in dict.fromkeys([*self._turns, *by_tenant]) if n in by_tenant]
+        demands = {name: sum(self._rows_of(s, rows) for s in by_tenant[name]) for name in turns}
+        shares = self._debts.shares(demands, budget, max(budget // self._kv.block_size, 1))
+        self._turns = sorted(turns, key=shares.__contains__)  # stable: those of this step last
         unit = self._kv.block_size if len(prefills) > 1 else 1
         scheduled: list[ScheduledSequence] = []
         left = 0  # cached blocks need no share

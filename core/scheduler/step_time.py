@@ -102,7 +102,7 @@ class StepTime:
         self._decode = _MeanStep(MAX_GROWTH_OF_DECODES)
         self._prefill = _MeanStep(MAX_GROWTH)
         self._num_since = 0  # steps with prompts since the last one without that was believed
-        self._doubted: float | None = None  # seconds of a step without prompts since then
+        self._doubted: tuple[int, float] | None = None  # streams and seconds of one without, since
 
     def observe(
         self, num_tokens: int, num_sequences: int, seconds: float, attention: float = 0.0
@@ -122,12 +122,13 @@ class StepTime:
 
         The first one after steps with prompts decides how long the next of those may take. If it
         is late it may have been interrupted, so it is doubted: the shorter one of it and of the
-        next counts.
+        next counts. If the next has more streams, the late one says nothing of it.
         """
-        if self._doubted is not None:
-            seconds, self._doubted = min(seconds, self._doubted), None
+        doubted, self._doubted = self._doubted, None
+        if doubted is not None and num_tokens <= doubted[0]:
+            seconds = min(seconds, doubted[1])
         elif self._num_since and self._is_late(num_tokens, seconds):
-            self._doubted = seconds
+            self._doubted = num_tokens, seconds
             return
         is_news = self._num_since > 0 or seconds < self._decode.seconds
         self._decode.observe(num_tokens, seconds, 1.0 if is_news else NEWEST_WEIGHT)

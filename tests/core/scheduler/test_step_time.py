@@ -331,6 +331,40 @@ def test_the_shorter_of_two_late_measurements_is_believed(order):
     assert num_tokens in range(108, 112), "330 ms are allowed"
 
 
+def test_a_late_step_of_few_streams_says_nothing_of_a_later_one_of_many():
+    """A step takes 50 ms, and 2 for each token; one was interrupted before the streams were 32."""
+    step_time = StepTime(0.1)
+
+    def observe(num_prompt_tokens: int, num_streams: int) -> None:
+        num_tokens = num_streams + num_prompt_tokens
+        step_time.observe(
+            num_tokens, num_streams + (num_prompt_tokens > 0), 0.05 + 0.002 * num_tokens
+        )
+
+    for _ in range(8):
+        observe(0, 1)
+    for _ in range(3):
+        observe(20, 1)
+    step_time.observe(1, 1, 0.066)
+    for num_streams in (8, 16, 24, 32):
+        observe(20, num_streams)
+    assert step_time.must_measure(32, num_steps=8)
+    observe(0, 32)
+    for _ in range(8):
+        num_tokens = step_time.prompt_tokens(32, LEAST)
+        observe(num_tokens, 32)
+    assert num_tokens in range(112, 116), "342 ms are allowed"
+
+
+@pytest.mark.parametrize(("num_streams", "counts"), [(32, True), (16, True), (8, False)])
+def test_a_late_step_counts_for_the_next_of_as_many_streams_or_fewer(num_streams, counts):
+    step_time = measured(1)
+    step_time.observe(46, 17, 0.13)
+    step_time.observe(num_streams, num_streams, 0.2)
+    step_time.observe(16, 16, 5.0)
+    assert step_time.must_measure(16, num_steps=8) != counts
+
+
 def test_what_single_steps_between_short_prompts_took_is_believed_too():
     step_time = measured(8)
     for _ in range(2):
