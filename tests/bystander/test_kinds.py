@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.support.waiting import eventually
 from tests.bystander.footprint import MIB
 from tests.bystander.kinds import Mapping, holdings, is_arena, mappings, memory_by_kind
 from tests.bystander.mixed import kind_row, slope_of
@@ -104,4 +105,5 @@ def test_a_measured_server_says_what_it_holds(start_server, tmp_path) -> None:
     with server.connect() as connection:
         assert connection.request("POST", "/v1/responses", body).status == 200
     assert holdings(path)["stored responses"] > 100
-    assert holdings(path)["request records"] > 100
+    # a request's record is kept once its response has been sent
+    eventually(lambda: holdings(path)["request records"] > 100)

@@ -58,9 +58,9 @@ constexpr float NOTHING = 0, SHARES = 1, BITS = 2;
 }
 
 // Rows of bytes with row stride `ldx`; with wide types, quads take turns (see group_quads). A run of T::X_RUN values has two
-// factors: its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products need. Each
-// T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its chunk i has
-// an outlier.
+// factors: its scale, and the scale times the sum of its bytes. With shares, these are the scale of one share, and what products
+// need. Each T::SUM_RUN bytes have a sum, which is times their share if it is for minimums. Bit i of a tile's flags says that its
+// chunk i has an outlier.
 struct ByteRows {
   const int8_t* codes;
   const float* factors;
