@@ -151,15 +151,20 @@ def test_a_large_value_takes_no_precision_from_its_chunk(library: Kernels, kind:
     assert error < 0.015
 
 
-@each("kind", [kind for kind in TYPES if kind.size == 256])
-def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType) -> None:
-    """The largest codes, and more and more of the largest activations in each group."""
+def with_the_largest_codes(kind: BlockType) -> BlockMatrix:
     matrix = random_matrix(kind, 40, 512)
     codes = matrix.data.reshape(-1, kind.nbytes)
     codes[:, : 192 if kind.name == "Q6_K" else kind.nbytes] = 0
     if kind.name != "Q6_K":
         codes[:, 4:] = 0xFF
         codes[:, :4] = np.array([0x3C00, 0], "<u2").view(np.uint8)
+    return matrix
+
+
+@each("kind", [kind for kind in TYPES if kind.size == 256])
+def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType) -> None:
+    """The largest codes, and more and more of the largest activations in each group."""
+    matrix = with_the_largest_codes(kind)
     weight, expected = packed(library, matrix), values_of(matrix).double()
     x = torch.tensor([[float(k % 32 < n) for k in range(512)] for n in range(1, 33)])
     x = torch.cat([x, -x])
@@ -172,12 +177,7 @@ def test_sums_of_groups_with_16_bits_and_more(library: Kernels, kind: BlockType)
 @each("kind", [kind for kind in TYPES if kind.size == 256])
 def test_large_sums_of_chunks_below_a_large_value(library: Kernels, kind: BlockType) -> None:
     """Chunks of equal values, whose sums would need more than 16 bits with the least share."""
-    matrix = random_matrix(kind, 40, 512)
-    codes = matrix.data.reshape(-1, kind.nbytes)
-    codes[:, : 192 if kind.name == "Q6_K" else kind.nbytes] = 0
-    if kind.name != "Q6_K":
-        codes[:, 4:] = 0xFF
-        codes[:, :4] = np.array([0x3C00, 0], "<u2").view(np.uint8)
+    matrix = with_the_largest_codes(kind)
     weight, expected = packed(library, matrix), values_of(matrix).double()
     x = torch.ones(20, 512)
     x[:, 32:64], x[:, 5::256] = torch.randn(20, 32), torch.arange(2.0, 22).unsqueeze(1)
