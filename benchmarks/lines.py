@@ -26,6 +26,7 @@ def machine_name(machine: Line) -> str:
 
 
 def read_lines(paths: Iterable[Path]) -> list[Line]:
+    """Read the lines of files, in order. Raises OSError and JSONDecodeError."""
     return [
         json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines() if line
     ]

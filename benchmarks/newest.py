@@ -10,6 +10,7 @@ from benchmarks.results import US
 
 
 def commit_of(session: Line, contender: str) -> str:
+    """Return the commit of ours that a session ran; "unknown" if it does not say."""
     found = re.search(r"commit ([^\s,]+)", session["contenders"].get(contender, ""))
     return found[1] if found else "unknown"
 

@@ -1,4 +1,4 @@
-"""Origin: what the file of a measured machine says of where it comes from."""
+"""Origin: the name, the source and the model's keys_per_row in the file of a measured machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.model.keys_per_row import keys_per_row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a file says about itself, and ``keys_per_row`` of its model."""
+    """``keys_per_row`` is that of the measured model; None if its attention counts nothing."""
 
     name: str
     source: str
@@ -22,7 +22,7 @@ class Origin:
 
 
 def origin_of(name: str, model: Path) -> Origin:
-    """Of figures that ``benchmarks.fleet.measure`` finds today for the model in a folder."""
+    """Return the origin of what is measured today, UTC, with the model in a folder."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     keys = keys_per_row(AutoConfig.from_pretrained(model).get_text_config())
     return Origin(

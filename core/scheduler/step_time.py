@@ -135,7 +135,7 @@ class StepTime:
         self._num_since = 0
 
     def _is_late(self, num_tokens: int, seconds: float) -> bool:
-        """Whether a step without prompts took longer than what is known lets expect."""
+        """Whether a step without prompts took longer than expected; no first one did."""
         is_known = self._decode.num_steps > 0
         return is_known and seconds > MAX_SURPRISE * self._without_prompts(num_tokens)
 

@@ -1,7 +1,7 @@
 // y = x @ w.T + bias, with weights in blocks. A tile of the team is a group of panels.
 //
 // Rows read the codes where they lie. For many, a tile of a panel may be expanded once, in the L1 cache, for all of them: to
-// bytes that vectors multiply, or to what tiles of AMX do (block_tiles.h).
+// bytes that vectors multiply (block_product.h, block_pairs.h), or to what tiles of AMX do (block_tiles.h).
 #pragma once
 #include "block_outliers.h"
 #include "block_pairs.h"

@@ -28,15 +28,6 @@ struct Pairs {
   static constexpr int64_t STEP = 4 * VECTOR, SCALES = PAIRS * STEPS * STEP, BYTES = SCALES + PAIRS * 2 * VECTOR;
 };
 
-// Per lane: acc + the sum over i < 4 of byte i of w, below 128, times byte i of x, signed and not -128.
-ROSE_INLINE vi dot_small_bytes(vi acc, vu w, vu x) {
-#if defined(__AVX512VNNI__)
-  return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
-#else
-  return acc + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, (__m512i)x), _mm512_set1_epi16(1));
-#endif
-}
-
 // Fill a vector with two numbers in turn.
 ROSE_INLINE vi repeat(const void* two) {
   int64_t both;

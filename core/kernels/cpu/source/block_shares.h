@@ -15,15 +15,6 @@ constexpr int64_t turn_of(int64_t i) {
 }
 
 #if defined(__AVX512BW__) && ROSE_WIDTH == 16
-// Sums of the four bytes of each lane of w and x: of products of w, unsigned, and x.
-ROSE_INLINE vi add_bytes(__m512i w, __m512i x) {
-#if defined(__AVX512VNNI__)
-  return (vi)_mm512_dpbusd_epi32(_mm512_setzero_si512(), w, x);
-#else
-  return (vi)_mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1));
-#endif
-}
-
 // The largest magnitudes of the parts of a run, and NaN or zero: whether a value is not finite (see Range).
 ROSE_INLINE float highest_of(const float* x, float highest[PARTS]) {
   __m512 most[PARTS];
@@ -55,7 +46,8 @@ ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t
   // what packing two times leaves: lane 4 * i + n has quad i of vector n
   alignas(64) int32_t places[W];
   for (int i = 0; i < W; i++) places[turn_of<T>(i)] = i % 4 * 4 + i / 4;
-  __m512i order = _mm512_load_si512(places), ones = _mm512_set1_epi8(1);
+  __m512i order = _mm512_load_si512(places);
+  vu ones = vu{} + 0x01010101u;
   constexpr int GROUPS = 64 / T::SUM_RUN;  // of two parts
   for (int64_t part = 0; part < PARTS; part += 2, x += 64, codes += 64) {
     __m512i v[4];
@@ -63,7 +55,8 @@ ROSE_INLINE void round_parts(const float* x, const float* factors, const int32_t
     __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
     packed = _mm512_permutexvar_epi32(order, packed);
     _mm512_storeu_si512(codes, packed);
-    vi both = add_bytes(ones, packed) + (add_bytes(_mm512_abs_epi8(packed), ones) << 16);
+    vi magnitudes = dot_small_bytes(vi{}, (vu)_mm512_abs_epi8(packed), ones);
+    vi both = dot_small_bytes(magnitudes << 16, ones, (vu)packed);
     if (GROUPS == 2) both += (vi)::rotate<8>((vf)both);
     both += (vi)::rotate<4>((vf)both);
     both += (vi)::rotate<2>((vf)both);  // lanes 0 and 1 have the groups, and lanes 8 and 9 the other two of four
