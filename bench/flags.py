@@ -25,7 +25,7 @@ from bench.shapes import RANDOM_MODELS
 from core.contract.config import EngineConfig, ModelConfig
 from server import flag_types
 from server.engine_flags import ENGINE_FLAGS, MODEL_FLAGS, STREAM_INTERVAL, TOKENIZER_WORKERS
-from server.flag_types import Choice, not_negative, positive
+from server.flag_types import Choice, file, not_negative, path, positive
 from server.flags import Commands, Flag, FlagGroup, Switch, add_groups
 
 __all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
@@ -43,11 +43,11 @@ def _levels(text: str) -> tuple[int, ...]:
 
 def _charts(text: str) -> tuple[Path, ...]:
     """Convert the names of files, each of which ends in a form that is drawn."""
-    files = tuple(Path(part) for part in text.split(","))
-    for file in files:
-        if file.suffix not in SUFFIXES:
-            raise ArgumentTypeError(f"{file} ends neither in {' nor in '.join(SUFFIXES)}")
-    return files
+    charts = tuple(file(part) for part in text.split(","))
+    for chart in charts:
+        if chart.suffix not in SUFFIXES:
+            raise ArgumentTypeError(f"{chart} ends neither in {' nor in '.join(SUFFIXES)}")
+    return charts
 
 
 _SERVER_FLAGS = (
@@ -96,6 +96,7 @@ _TARGET = FlagGroup(
             name="model",
             help="with --base-url: model id in requests; in process: hub id or directory in "
             "Hugging Face format",
+            convert=path,
             default_text="the first that the server lists; the built-in model",
         ),
         *_RANDOM_MODEL_FLAGS,
@@ -123,7 +124,7 @@ _PROMPTS = FlagGroup(
             name="dataset",
             help='prompts from JSON lines {"prompt": ..., "max_tokens": ...} or a ShareGPT file, '
             "from the first one on, and again from the start if there are too few",
-            convert=Path,
+            convert=file,
             metavar="FILE",
         ),
         Flag(
@@ -231,7 +232,7 @@ _RUNS = FlagGroup(
             help="runs that count; medians are shown if there are several",
             convert=positive,
         ),
-        Flag(name="json", help="write all results to FILE", convert=Path, metavar="FILE"),
+        Flag(name="json", help="write all results to FILE", convert=file, metavar="FILE"),
         Flag(
             name="chart",
             help="draw latency distributions, and throughput against latency of a sweep, as .svg "

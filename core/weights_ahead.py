@@ -43,10 +43,9 @@ def _num_bytes(config: ModelConfig, root: Path) -> int:
         return 0
     path = Path(config.model)
     try:
-        path = path.expanduser()
         blocks = _num_bytes_of(_gguf_parts(path, config.gguf_file))
         return int(blocks * WIDER_BLOCKS) or _num_bytes_of(path.glob("*.safetensors"))
-    except (OSError, RuntimeError):  # what loads the model says what is wrong with it
+    except OSError:  # what loads the model says what is wrong with it
         return 0
 
 

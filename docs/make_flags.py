@@ -20,7 +20,8 @@ def flags_page() -> str:
     return f"""# Flags
 
 `python -m docs.make_flags` writes this page from the definitions that `--help` is made of. An
-alias does the same as its flag.
+alias does the same as its flag. `~` at the start of a path is a home directory, also where no shell
+expands it.
 
 ## roseinfer serve
 

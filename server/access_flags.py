@@ -5,14 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from ipaddress import ip_network
 
+from server.flag_types import path
 from server.flags import Flag, Repeated, Switch
 from server.tenants.key_file import KeyFile, KeyFileError
 
 
-def key_file(path: str) -> KeyFile:
+def key_file(text: str) -> KeyFile:
     """Read a file of keys. It is not read again at start: it may be a pipe."""
     try:
-        return KeyFile.read(path)
+        return KeyFile.read(path(text))
     except KeyFileError as error:
         raise ArgumentTypeError(str(error)) from None
 

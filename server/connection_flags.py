@@ -10,14 +10,21 @@ CONNECTION_FLAGS = (
     Flag(
         name="uds",
         help="listen on this Unix socket instead of host and port; owner and group may connect",
+        convert=flag_types.path,
         metavar="PATH",
     ),
     Flag(
         name="ssl-certfile",
         help="serve HTTPS with this certificate chain (PEM); it may hold the key",
+        convert=flag_types.path,
         metavar="PATH",
     ),
-    Flag(name="ssl-keyfile", help="key of the certificate (PEM, no password)", metavar="PATH"),
+    Flag(
+        name="ssl-keyfile",
+        help="key of the certificate (PEM, no password)",
+        convert=flag_types.path,
+        metavar="PATH",
+    ),
     Flag(
         name="max-connections",
         help="connections that are served, as far as descriptors last; more are answered 503",

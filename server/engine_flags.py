@@ -9,14 +9,16 @@ from typing import get_args
 
 from core.contract.config import AttentionBackendName, Device, DType, KVCacheDType, Quantization
 from core.text.chat_templates import TEMPLATE_NAMES
-from server.flag_types import Choice, integer, positive, positive_number, share, size
+from server.flag_types import Choice, integer, path, positive, positive_number, share, size
 from server.flags import Flag, Switch
 
 DEFAULT_TOKENIZER_WORKERS = 2
 
 _NARROW = tuple(name for name in get_args(Quantization) if name != "none")
 
-TOKENIZER = Flag(name="tokenizer", help="directory or hub id of the tokenizer", metavar="PATH")
+TOKENIZER = Flag(
+    name="tokenizer", help="directory or hub id of the tokenizer", convert=path, metavar="PATH"
+)
 CHAT_TEMPLATE = Flag(
     name="chat-template",
     help="Jinja file, the template itself, or a name: " + ", ".join(TEMPLATE_NAMES),
@@ -31,7 +33,10 @@ MODEL_FLAGS = (
         metavar="NAME",
     ),
     Flag(
-        name="config", help="directory or hub id of the config of a .pt state dict", metavar="PATH"
+        name="config",
+        help="directory or hub id of the config of a .pt state dict",
+        convert=path,
+        metavar="PATH",
     ),
     TOKENIZER,
     CHAT_TEMPLATE,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -23,6 +25,15 @@ class Choice:
             other = f"; it is one of {self.elsewhere[text]}" if text in self.elsewhere else ""
             raise ArgumentTypeError(f"{text} is not one of {', '.join(self.choices)}{other}")
         return text
+
+
+def path(text: str) -> str:
+    """Convert a path, or a hub id in its place: ``~`` is a home directory, as in a shell."""
+    return os.path.expanduser(text)  # noqa: PTH111 - Path would change a hub id or an empty text
+
+
+def file(text: str) -> Path:
+    return Path(path(text))
 
 
 def integer(text: str) -> int:

@@ -20,8 +20,8 @@ def default_name(model: str | None) -> str:
     """
     if model is None:
         return MODEL_ID
-    path = Path(model).expanduser()
-    if not model.startswith(("/", ".", "~")) and not os.path.exists(path):  # noqa: PTH110 - no OSError
+    path = Path(model)
+    if not model.startswith(("/", ".")) and not os.path.exists(path):  # noqa: PTH110 - no OSError
         return model
     place = os.path.abspath(path)  # noqa: PTH100 - Path.resolve follows links into the hub's cache
     cached = _CACHED.search(place)

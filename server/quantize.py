@@ -11,7 +11,7 @@ import msgspec
 from core.contract.config import GgufMix, ModelConfig
 from core.contract.errors import ModelLoadError
 from server.engine_flags import CHAT_TEMPLATE, TOKENIZER, TRUST_REMOTE_CODE
-from server.flag_types import Choice
+from server.flag_types import Choice, path
 from server.flags import Commands, Flag, FlagGroup, add_groups
 
 
@@ -30,6 +30,7 @@ QUANTIZE_GROUPS = (
             Flag(
                 name="model",
                 help="hub id or directory in Hugging Face format",
+                convert=path,
                 metavar="MODEL",
                 is_positional=True,
             ),
@@ -37,6 +38,7 @@ QUANTIZE_GROUPS = (
                 name="out",
                 help="the file to write, which ends in .gguf; an existing one is replaced when the "
                 "new one is complete",
+                convert=path,
                 metavar="OUT",
                 is_positional=True,
             ),

@@ -20,7 +20,7 @@ from server.engine_flags import (
     STREAM_INTERVAL,
     TOKENIZER_WORKERS,
 )
-from server.flag_types import Choice, not_negative, port, seconds
+from server.flag_types import Choice, not_negative, path, port, seconds
 from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
 from server.load_flags import LOAD_FLAGS
 from server.model_names import default_name
@@ -87,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 _MODEL = Flag(
     name="model",
     help="hub id, directory in Hugging Face format, .gguf file, or .pt state dict",
+    convert=path,
     default_text="the built-in model",
     is_positional=True,
 )

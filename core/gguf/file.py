@@ -49,7 +49,7 @@ class GgufFile:
     @classmethod
     def open(cls, path: str | Path) -> GgufFile:
         """Map a file, and the other parts if it is the first of several. Raises ModelLoadError."""
-        path = Path(path).expanduser()
+        path = Path(path)
         opened = _opened.get()
         if opened is None:
             return cls._read(path)

@@ -18,7 +18,7 @@ DOWNLOAD, WEIGHTS = "downloading", "loading weights"
 def download_options(source: str) -> dict[str, Any]:
     """Arguments of ``from_pretrained`` with which a download is reported."""
     progress = listener()
-    if progress is None or Path(source).expanduser().exists():
+    if progress is None or Path(source).exists():
         return {}
     return {"tqdm_class": bars_of(progress, DOWNLOAD)}
 

@@ -48,7 +48,7 @@ def _folder_of(model: str | None) -> Path | None:
     """The directory of a checkpoint, or where the hub's cache has it; None if it is not here."""
     if model is None:
         return None
-    path = Path(model).expanduser()
+    path = Path(model)
     if path.is_dir():
         return path
     if path.exists():

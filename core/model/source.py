@@ -82,7 +82,7 @@ def path_of(model: str) -> Iterator[Path]:
             "the name of the model is empty: name a directory, a GGUF file or a hub id"
         )
     try:
-        yield Path(model).expanduser()
+        yield Path(model)
     except OSError as error:
         raise ModelLoadError(f"{model} cannot be read: {error.strerror}") from error
 

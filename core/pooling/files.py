@@ -12,7 +12,7 @@ from core.contract.errors import ModelLoadError
 
 def find_file(source: str, name: str) -> Path | None:
     """Return the local path of a file of the directory or hub id, None if it has no such file."""
-    folder = Path(source).expanduser()
+    folder = Path(source)
     if folder.is_dir():
         path = folder / name
         return path if path.is_file() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
     from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
 
     if isinstance(source, Path) or source.startswith(("/", ".", "~")):
-        source = Path(source).expanduser()
+        source = Path(source)
         _check_folder(source)
     try:
         return AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
@@ -75,7 +76,7 @@ def _read_template(given: str) -> str:
     if named is not None:
         return named
     try:
-        return Path(given).read_text(encoding="utf-8")
+        return Path(os.path.expanduser(given)).read_text(encoding="utf-8")  # noqa: PTH111
     except (OSError, UnicodeDecodeError) as error:
         raise ModelLoadError(
             f"The chat template {given} cannot be read, and is none of the names "

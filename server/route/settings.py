@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from server.flag_types import path
 from server.flags import Commands, Flag, FlagGroup, add_groups, variable
 from server.settings import SERVE_GROUPS, Settings
 
@@ -43,6 +44,7 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
 _CONFIG = Flag(
     name="config",
     help="TOML file of the models; see docs/routing.md",
+    convert=path,
     metavar="FILE",
     default_text="none: it has to be given",
 )

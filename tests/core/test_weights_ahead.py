@@ -83,13 +83,9 @@ def test_what_is_packed_in_another_size_is_not(begun, folder, root, fields):
     assert begun == []
 
 
-@pytest.mark.parametrize("model", ["~no-such-user/model", "a folder with a dangling link"])
-def test_a_model_that_cannot_be_read_is_left_to_the_loader(begun, root, tmp_path, model):
-    (tmp_path / "a folder with a dangling link").mkdir()
-    link = tmp_path / "a folder with a dangling link" / "model.safetensors"
-    link.symlink_to(tmp_path / "nowhere")
-    name = model if model.startswith("~") else str(tmp_path / model)
-    touch_ahead(ModelConfig(model=name, device="cpu"), root)
+def test_a_folder_with_a_dangling_link_is_left_to_the_loader(begun, root, tmp_path):
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "nowhere")
+    touch_ahead(ModelConfig(model=str(tmp_path), device="cpu"), root)
     assert begun == []
 
 

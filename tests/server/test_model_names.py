@@ -13,7 +13,7 @@ from tests.support.each import each
         ("gpt2", "gpt2"),
         ("/models/Qwen3-0.6B", "Qwen3-0.6B"),
         ("/models/Qwen3-0.6B/", "Qwen3-0.6B"),
-        ("~/models/a.b", "a.b"),
+        ("/models/a.b", "a.b"),
         ("../models/x/../y", "y"),
         ("/m/qwen3-0.6b-q8_0.gguf", "qwen3-0.6b-q8_0"),
         ("/m/big-00001-of-00003.gguf", "big"),
