@@ -13,7 +13,7 @@ from core.model.source import find_gguf, holds_gguf
 def check_request(config: ModelConfig, path: Path) -> None:
     """Raise ModelLoadError for what would fail after the model has been loaded."""
     if config.model is None:
-        raise ModelLoadError("name the model and the file to write: roseinfer quantize MODEL OUT")
+        raise ModelLoadError("the built-in model cannot be written as a GGUF file: name a model")
     if path.suffix != SUFFIX:
         raise ModelLoadError(f"{path} does not end in {SUFFIX}")
     if not path.parent.is_dir():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core import builtin_model
 from core.contract.config import ModelConfig
 from core.gguf.file import GgufFile
 from server.__main__ import parse_command
@@ -35,7 +36,15 @@ def test_flags_become_settings():
     ("argv", "message"),
     [
         ([], "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"),
-        (["model"], "name the model and the file to write"),
+        (["a/model"], "name the file to write, as roseinfer quantize a/model model-q4_k_m.gguf"),
+        (
+            ["/models/my one/", "--type=q8_0"],
+            "roseinfer quantize '/models/my one/' 'my one-q8_0.gguf'",
+        ),
+        (
+            ["out.gguf"],
+            "before the file to write: roseinfer quantize MODEL out.gguf; the built-in model",
+        ),
         (
             ["model", "out.gguf", "--type=q2_k"],
             "argument --type: q2_k is not one of q4_k_m, q5_k_m",
@@ -50,6 +59,12 @@ def test_a_wrong_command_line_ends_with_one_line(argv, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_the_built_in_model_cannot_be_written(tmp_path, capsys):
+    assert run(parsed(str(builtin_model.path()), str(tmp_path / "m.gguf"))) == 2
+    assert "its tokenizer splits text as none of the pre-tokenizers" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_is_written(tmp_path):

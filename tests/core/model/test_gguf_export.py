@@ -241,7 +241,7 @@ def test_what_cannot_be_written_is_refused_before_loading(tmp_path):
     (tmp_path / "blob").write_bytes(b"GGUF\x03\x00")
     (tmp_path / "neither").mkdir()
     for model, path, message in (
-        (None, tmp_path / "m.gguf", "name the model and the file to write"),
+        (None, tmp_path / "m.gguf", "the built-in model cannot be written"),
         ("nowhere", tmp_path / "m.bin", "does not end in .gguf"),
         ("nowhere", tmp_path / "no" / "m.gguf", f"there is no directory {tmp_path / 'no'}"),
         ("a.gguf", tmp_path / "m.gguf", "a GGUF file cannot be quantised"),
