@@ -1,6 +1,7 @@
 """Fixtures: one server for most tests, a factory for special ones, and clients for them."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ WEIGHTS = ROOT / "core" / "builtin_model" / "weights"
 FAULTY = ("-m", "compat_tests.support.faulty_server")
 
 StartServer = Callable[..., ServerProcess]
+
+
+def pytest_configure() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # fixtures end their servers
 
 
 @pytest.hookimpl(wrapper=True)

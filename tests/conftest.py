@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
 
@@ -19,6 +20,7 @@ RARELY = (50_000, 50, 100)
 
 def pytest_configure(config) -> None:
     """Prepare a process that runs tests. The one that only hands them out imports no torch."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tests end what they started
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         _choose_interpreter()
         if hasattr(config, "workerinput"):
