@@ -25,10 +25,6 @@ class Debts:
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}  # debts, none of them 0
 
-    def __len__(self) -> int:
-        """Number of tenants with debts."""
-        return len(self._rows)
-
     def shares(self, demands: Mapping[str, int], budget: int, num_turns: int) -> dict[str, int]:
         """Share of a step's budget for each tenant that is in the step, the least demand first.
 

@@ -9,9 +9,7 @@ from server.connections.front import Front
 from server.settings import Settings
 
 
-def announce(
-    settings: Settings, front: Front, info: EngineInfo, *, takes_messages: bool = True
-) -> None:
+def announce(settings: Settings, front: Front, info: EngineInfo, *, takes_messages: bool) -> None:
     """Print what is served, where, and an example."""
     if sys.stdout.isatty():
         _print_table(facts_of(settings, front.url, info))
