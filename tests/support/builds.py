@@ -19,9 +19,12 @@ CPU. Instructions that multiply pairs of bfloat16 or four bytes have no such equ
 emulated."""
 
 _CPU = Path("/proc/cpuinfo")
+_FEATURES = frozenset(_CPU.read_text("utf-8").split() if _CPU.is_file() else ())
 
-if _CPU.is_file() and " avx2 " in _CPU.read_text("utf-8"):
+if "avx2" in _FEATURES:
     BUILDS["AVX2"] = ("-march=haswell", "-O1")
+if {"avx512bw", "avx512dq", "avx512vl"} <= _FEATURES:
+    BUILDS["AVX512 without VNNI"] = ("-march=skylake-avx512", "-O1")
 
 
 @functools.cache
