@@ -5,6 +5,8 @@
 The weights are rotated so that they come from memory. Prints the shortest of many rounds, the bytes
 of the packed weights per second, and the share of the read bandwidth that ``benchmarks/probe.py``
 measures between the rounds; then multiply-adds per second.
+
+Kernels for another CPU, whose instructions this one has, too: ``--flags=-march=znver3``.
 """
 
 from __future__ import annotations
@@ -18,16 +20,22 @@ import torch
 from benchmarks.probe import fastest, probe
 from core.gguf.blocks import BLOCK_TYPES
 from core.kernels.cpu.blocks import BlockFormat, pack_blocks
-from core.kernels.cpu.library import kernels
+from core.kernels.cpu.compiler import compiled_library
+from core.kernels.cpu.library import Kernels, kernels, load
 from core.kernels.cpu.linear import Format, PackedWeight, pack
 
 ROTATED_BYTES = 256e6
 
 
-def weights_of(name: str, outputs: int, inputs: int) -> list[PackedWeight]:
-    """Enough copies of a random matrix not to stay in a cache."""
+def kernels_with(flags: tuple[str, ...]) -> Kernels:
+    """The kernels as this machine uses them, or compiled with more flags."""
     compiled = kernels()
     assert compiled is not None
+    return load(compiled_library(more_flags=flags)) if flags else compiled
+
+
+def weights_of(compiled: Kernels, name: str, outputs: int, inputs: int) -> list[PackedWeight]:
+    """Enough copies of a random matrix not to stay in a cache."""
     types = {kind.name: kind for kind in BLOCK_TYPES.values()}
     if name in types:
         kind = types[name]
@@ -50,11 +58,13 @@ def main() -> None:
     parser.add_argument("--rows", default="1,4,16,64")
     parser.add_argument("--shape", default="3072x1024", help="outputs x inputs")
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--flags", default="", help="more flags of the compiler")
     options = parser.parse_args()
+    compiled = kernels_with(tuple(options.flags.split()))
     outputs, inputs = map(int, options.shape.split("x"))
     threads = torch.get_num_threads()
     for name in options.types.split(","):
-        weights = weights_of(name, outputs, inputs)
+        weights = weights_of(compiled, name, outputs, inputs)
         for rows in map(int, options.rows.split(",")):
             x = torch.randn(rows, inputs)
 

@@ -15,8 +15,12 @@
 namespace {
 
 // Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute padding, and drop
-// the results.
+// the results. Sums of 16 bits take fewer registers.
+#if defined(ROSE_WORDS)
+constexpr int FEW = 4, MANY = 6;
+#else
 constexpr int FEW = W == 16 ? 4 : 2, MANY = W == 16 ? 6 : 3;
+#endif
 constexpr int64_t MOST_ROWS = MANY * 11;   // for which a tile is read once: x and sums stay in the L1 cache
 constexpr int64_t MOST_TILED_ROWS = 256;   // the same for AMX: they stay in the L2 cache
 constexpr int64_t EXPANDED_BYTES = CHUNKS * EXPANDED + TILE / 16 * VECTOR;  // of a tile, with scales of pairs of groups

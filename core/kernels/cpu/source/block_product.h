@@ -3,7 +3,7 @@
 // Sums of bytes are integers, and floats are added tile by tile (narrow types: block by block) in one order, so
 // the result of a row depends neither on the other rows nor on where the codes are read from.
 #pragma once
-#include "block_rows.h"
+#include "block_words.h"
 #include "linear_rows.h"
 
 namespace {
@@ -146,6 +146,39 @@ ROSE_INLINE void load_scales(const char* p, vf d[2], vf m[2]) {
   }
 }
 
+// Whether the products of a narrow type's codes start at their offset times the sum of x. Else they are those of codes less it.
+template <class T>
+constexpr bool has_start() {
+#if defined(ROSE_WORDS)
+  return T::PRODUCT_BITS < 8;
+#else
+  return true;
+#endif
+}
+
+// dots[r] += a block of a narrow type.
+template <class T, int ROWS, class From>
+ROSE_INLINE void add_block(const From& from, int64_t chunk, const ByteRows& x, int64_t quad, vi (*dots)[2]) {
+#if defined(ROSE_WORDS)
+  if constexpr (T::PRODUCT_BITS < 6) {  // 8 quads of 4 bits, and 4 of 5 bits, have sums of 16 bits
+    auto add = [&](vw (*sums)[2]) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+      for (int r = 0; r < ROWS; r++)
+        for (int h = 0; h < 2; h++) dots[r][h] = dot_int16(dots[r][h], (vs)sums[r][h], (vs)(vu{} + 0x00010001u));
+    };
+    vw first[ROWS][2] = {}, second[ROWS][2] = {};
+    if constexpr (T::PRODUCT_BITS == 4) return add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, first), add(first);
+    add_words<T, ROWS, 0, 4, 1, 5>(from, chunk, x, quad, first);
+    add(first);
+    add_words<T, ROWS, 2, 6, 3, 7>(from, chunk, x, quad, second);
+    return add(second);
+  } else if constexpr (T::PRODUCT_BITS == 8) {
+    return add_signed<T, ROWS, 0, 1, 2, 3, 4, 5, 6, 7>(from, chunk, x, quad, dots);
+  }
+#endif
+  add_chunk<T, ROWS>(from, chunk, x, quad, dots);
+}
+
 // sums[r] += x[r] . tile t of a narrow type. Where codes are near, the sums stay in registers: with stores, Zen 4 multiplies
 // less. Where they come from memory, loads that the compiler moves across fewer stores are slower.
 template <class T, int ROWS, class From>
@@ -162,8 +195,9 @@ ROSE_INLINE void multiply_narrow(const char* tile, const From& from, int64_t chu
     from.fetch_chunk(chunk);
     vi dots[ROWS][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{} - T::OFFSET * x.sums[r * x.num_sums + block];
-    add_chunk<T, ROWS>(from, chunk, x, block * QUADS, dots);
+    for (int r = 0; r < ROWS; r++)
+      dots[r][0] = dots[r][1] = has_start<T>() ? vi{} - T::OFFSET * x.sums[r * x.num_sums + block] : vi{};
+    add_block<T, ROWS>(from, chunk, x, block * QUADS, dots);
     vf d[2], m[2];
     load_scales<T>(tile + chunk * T::BLOCK_BYTES, d, m);
 #pragma GCC unroll 8
@@ -219,6 +253,18 @@ ROSE_INLINE void add_group(const From& from, int64_t i, const ByteRows& x, int64
   if constexpr (IS_HALF) add_half<T, SECOND, ROWS>(from, chunk, x, quad, sums);
   else add_chunk<T, ROWS>(from, chunk, x, quad, sums);
 }
+
+#if defined(ROSE_WORDS)
+// The same in sums of 16 bits.
+template <class T, int SECOND, int ROWS, class From>
+ROSE_INLINE void add_group_words(const From& from, int64_t i, const ByteRows& x, int64_t t, vw (*sums)[2]) {
+  constexpr bool IS_HALF = T::GROUP < CHUNK;
+  int64_t chunk = IS_HALF ? i : 2 * i + SECOND, quad = first_quad<T>(t * CHUNKS + chunk);
+  if (!IS_HALF || !SECOND) from.fetch_chunk(chunk);
+  if constexpr (!IS_HALF) add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, sums);
+  else add_words<T, ROWS, 4 * SECOND, 4 * SECOND + 1, 4 * SECOND + 2, 4 * SECOND + 3>(from, chunk, x, quad, sums);
+}
+#endif
 
 // Add to `sums` what a tile of a wide type adds, given the products with the integer scales.
 template <class T, int ROWS>
@@ -284,72 +330,6 @@ template <class T>
 ROSE_INLINE vs shares_of(const ByteRows& x, int64_t row, int64_t t, int64_t lower, int64_t upper) {
   const int32_t* own = x.shares + row * x.num_shares + t * CHUNKS;
   return (vs)(vi{} + (own[lower * T::GROUP / CHUNK] | own[upper * T::GROUP / CHUNK] << 16));
-}
-
-// The same for rows whose sums of a group have 16 bits: two of them share a lane, and one instruction multiplies
-// both by their scales. On Zen 4 it takes as long as a product of bytes, and so does a product of 32 bits.
-template <class T, int ROWS, bool HAVE_SHARES, class From>
-ROSE_INLINE void multiply_pairs(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
-  // With few rows, there are registers for the sums of both. With more, those of the second group are added to the low half of
-  // a lane, which has no sign meanwhile.
-  constexpr bool ARE_APART = ROWS * 6 <= (W == 16 ? 24 : 12);
-  constexpr int32_t MIDDLE = ARE_APART ? 0 : 0x8000;
-  alignas(64) int32_t starts[ROWS][T::GROUPS];
-  if constexpr (T::OFFSET != 0) write_starts<T, ROWS>(x.sums + t * T::GROUPS, x.num_sums, starts);
-  vi dots[ROWS][2];
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; r++) dots[r][0] = dots[r][1] = vi{};
-  from.fetch_head();
-  for (int64_t i = 0; i < T::GROUPS / 2; i++) {
-    vi first[ROWS][2], second[ROWS][2];
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) first[r][0] = first[r][1] = T::OFFSET ? vi{} + starts[r][2 * i] : vi{};
-    add_group<T, 0, ROWS>(from, i, x, t, first);
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
-      for (int h = 0; h < 2; h++) {
-        second[r][h] = vi{} + (T::OFFSET ? starts[r][2 * i + 1] + MIDDLE : MIDDLE);
-        if (!ARE_APART) second[r][h] += first[r][h] << 16;
-      }
-    add_group<T, 1, ROWS>(from, i, x, t, second);
-    const char* scales = tile + T::SCALES + 2 * i * PANEL;
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-      vs pair = (vs)(load_bytes(scales + h * W) << 16 | (load_bytes(scales + PANEL + h * W) & 0xffff));
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        vi both = ARE_APART ? first[r][h] << 16 | (second[r][h] & 0xffff) : second[r][h] ^ MIDDLE;
-        dots[r][h] = dot_int16(dots[r][h], (vs)both, HAVE_SHARES ? pair * shares_of<T>(x, r, t, 2 * i + 1, 2 * i) : pair);
-      }
-    }
-  }
-  if constexpr (!HAVE_SHARES) take_all_shares<ROWS>(dots);
-  fold_rows<T, ROWS>(tile, t, x, dots, sums);
-}
-
-// Functions of their own and with copies, so that registers of the common case are not kept for it.
-template <class T, int ROWS, class From>
-__attribute__((noinline)) void multiply_apart(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
-  multiply_any<T, ROWS>(tile, from, t, x, sums);
-}
-
-template <class T, int ROWS, class From>
-__attribute__((noinline)) void multiply_shared(const char* tile, From from, int64_t t, ByteRows x, float* sums) {
-  multiply_pairs<T, ROWS, true>(tile, from, t, x, sums);
-}
-
-// sums[r][c] += x[r] . column c, over tile t of a panel, which has `chunks` chunks.
-template <class T, int ROWS, class From>
-ROSE_INLINE void multiply_tile(const char* tile, const From& from, int64_t chunks, int64_t t, const ByteRows& x,
-                               float* sums) {
-  if constexpr (has_shares<T>()) {
-    float needs = x.template needs<ROWS>(t);
-    if (needs == Needs::NOTHING) return multiply_pairs<T, ROWS, false>(tile, from, t, x, sums);
-    if (needs == Needs::SHARES) return multiply_shared<T, ROWS>(tile, from, t, x, sums);
-    return multiply_apart<T, ROWS>(tile, from, t, x, sums);
-  }
-  if constexpr (T::IS_WIDE) multiply_any<T, ROWS>(tile, from, t, x, sums);
-  else multiply_narrow<T, ROWS>(tile, from, chunks, t, x, sums);
 }
 
 }  // namespace
