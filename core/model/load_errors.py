@@ -60,8 +60,8 @@ def reason_of(error: BaseException, name: str) -> str | None:
         )
     if "LocalEntryNotFoundError" in kinds or "OfflineModeIsEnabled" in kinds:
         return (
-            f"{name} is neither a directory or file here nor in the hub's cache, and the hub "
-            "cannot be reached"
+            f"{name} is no directory or file here, the hub's cache lacks it or a file that is "
+            "asked for, and the hub cannot be reached"
         )
     text = " ".join(str(each) for each in chain)
     if "MemoryError" in kinds or any(words in text for words in _NO_MEMORY):

@@ -126,6 +126,8 @@ class EngineProof:
 
     def _compare(self, factory: BackendFactory, kv_dtype: torch.dtype, tolerance: float) -> None:
         """Run the steps and compare the logits of each."""
+        if not all(logits.isfinite().all() for logits in self._expected):
+            raise self._refusal("transformers' own forward pass gives NaN or infinite logits")
         layers = self._hook.reduced_layers(WINDOW)
         steps = run_steps(
             *(self._model, self._hook, factory, layers),

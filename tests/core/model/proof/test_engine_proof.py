@@ -57,6 +57,14 @@ def test_rounded_types_are_accepted(llama: Any, dtype: torch.dtype) -> None:
     prove(llama.to(dtype), dtype=dtype)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused(llama: Any, value: float) -> None:
+    with torch.no_grad():
+        llama.model.layers[1].mlp.down_proj.weight[0, 0] = value
+    with refused("gives NaN or infinite logits"):
+        prove(llama)
+
+
 def test_state_outside_of_attention_is_refused(llama: Any) -> None:
     mlp = llama.model.layers[1].mlp
     inner = mlp.forward
