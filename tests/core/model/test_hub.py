@@ -70,8 +70,8 @@ def test_a_hub_that_cannot_be_reached(tmp_path):
     with running_hub(tmp_path) as hub, pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", True)
         assert refusal("org/tiny") == (
-            "org/tiny is no directory or file here, the hub's cache lacks it or a file that is asked "
-            "for, and the hub cannot be reached"
+            "org/tiny is no directory or file here, the hub's cache lacks it or a file that is "
+            "asked for, and the hub cannot be reached"
         )
         assert not hub.folders
 
