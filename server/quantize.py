@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +14,6 @@ from core.gguf.names import SUFFIX
 from server.engine_flags import CHAT_TEMPLATE, TOKENIZER, TRUST_REMOTE_CODE
 from server.flag_types import Choice, path
 from server.flags import Commands, Flag, FlagGroup, add_groups
-from server.model_names import default_name
 
 _DEFAULT_MIX: GgufMix = "q4_k_m"
 
@@ -75,7 +72,7 @@ def add_quantize_command(commands: Commands) -> None:
     def make(given: dict[str, Any]) -> QuantizeSettings:
         out = given.pop("out", None)
         if out is None:
-            parser.error(_what_to_type(given))
+            parser.error(_what_to_type(given.get("model", "")))
         kind = {"type": given.pop("type")} if "type" in given else {}
         return QuantizeSettings(model=ModelConfig(device="cpu", **given), out=Path(out), **kind)
 
@@ -83,19 +80,16 @@ def add_quantize_command(commands: Commands) -> None:
     add_groups(parser, QUANTIZE_GROUPS)
 
 
-def _what_to_type(given: Mapping[str, Any]) -> str:
-    """What is missing of a command without the file to write, and the whole command."""
-    name = given.get("model", "")
+def _what_to_type(name: str) -> str:
+    """What is missing of a command without the file to write. ``name`` is what it has, or empty."""
     if not name:
         return "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"
     if name.endswith(SUFFIX):
         return (
-            f"name the model before the file to write: roseinfer quantize MODEL {name}; the "
-            "built-in model cannot be written, its tokenizer has no form in GGUF files"
+            "name the model before the file to write: roseinfer quantize MODEL OUT.gguf. The "
+            "built-in model cannot be written: its tokenizer has no form in GGUF files"
         )
-    mix = given.get("type", _DEFAULT_MIX)
-    out = f"{default_name(name).rpartition('/')[2]}-{mix}{SUFFIX}"
-    return f"name the file to write, as roseinfer quantize {shlex.join([name, out])}"
+    return "name the file to write behind the model: roseinfer quantize MODEL OUT.gguf"
 
 
 def run(settings: QuantizeSettings) -> int:

@@ -50,7 +50,7 @@ def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
     """Load from a folder or by a model's public name."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import
 
-    if isinstance(source, Path) or source.startswith(("/", ".", "~")):
+    if isinstance(source, Path) or source.startswith(("/", ".")):
         source = Path(source)
         _check_folder(source)
     try:
@@ -76,6 +76,7 @@ def _read_template(given: str) -> str:
     if named is not None:
         return named
     try:
+        # here, not where the flag is read: there it may be a template
         return Path(os.path.expanduser(given)).read_text(encoding="utf-8")  # noqa: PTH111
     except (OSError, UnicodeDecodeError) as error:
         raise ModelLoadError(

@@ -36,15 +36,8 @@ def test_flags_become_settings():
     ("argv", "message"),
     [
         ([], "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"),
-        (["a/model"], "name the file to write, as roseinfer quantize a/model model-q4_k_m.gguf"),
-        (
-            ["/models/my one/", "--type=q8_0"],
-            "roseinfer quantize '/models/my one/' 'my one-q8_0.gguf'",
-        ),
-        (
-            ["out.gguf"],
-            "before the file to write: roseinfer quantize MODEL out.gguf; the built-in model",
-        ),
+        (["a/model", "--type=q8_0"], "name the file to write behind the model: roseinfer quantize"),
+        (["out.gguf"], "OUT.gguf. The built-in model cannot be written: its tokenizer"),
         (
             ["model", "out.gguf", "--type=q2_k"],
             "argument --type: q2_k is not one of q4_k_m, q5_k_m",

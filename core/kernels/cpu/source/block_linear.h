@@ -1,7 +1,7 @@
 // y = x @ w.T + bias, with weights in blocks. A tile of the team is a group of panels.
 //
 // Rows read the codes where they lie. For many, a tile of a panel may be expanded once, in the L1 cache, for all of them: to
-// bytes that vectors multiply (block_product.h, block_pairs.h), or to what tiles of AMX do (block_tiles.h).
+// bytes that vectors multiply (block_multiply.h, block_pairs.h), or to what tiles of AMX do (block_tiles.h).
 #pragma once
 #include "block_outliers.h"
 #include "block_pairs.h"
@@ -15,7 +15,7 @@
 namespace {
 
 // Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute padding, and drop
-// the results. Sums of 16 bits take fewer registers.
+// the results. Sums of 16 bits need no other registers, and with 16 registers scaled sums stay in memory (multiply_words).
 #if defined(ROSE_WORDS)
 constexpr int FEW = 4, MANY = 6;
 #else

@@ -46,14 +46,15 @@ ROSE_INLINE void multiply_pairs(const char* tile, const From& from, int64_t t, c
 }
 
 #if defined(ROSE_WORDS)
-// Keep a sum in memory here. With many rows and 16 registers, GCC would keep sums there that quads are added to.
+// Store a scaled sum. With 16 registers and many rows, not all sums fit in registers. GCC would choose the sums of a group, to
+// which every quad is added.
 template <int ROWS>
 ROSE_INLINE void store_sum(vi& v) {
   if constexpr (W == 8 && ROWS > 3) asm("" : "+m"(v));
 }
 
-// The same with sums of 16 bits from the start. What products of a part of a group add up to has 16 bits too, if codes have no
-// offset. Else only the sum of both halves of a lane has.
+// The same with sums of 16 bits from the start. A lane has two of them. If codes have no offset, both fit in 16 bits, because the
+// products of any part of a group do. Else one may overflow, and only their sum fits: then both are joined first.
 template <class T, int ROWS, bool HAVE_SHARES, class From>
 ROSE_INLINE void multiply_words(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
   constexpr bool ARE_JOINED = T::OFFSET != 0;
@@ -104,7 +105,7 @@ ROSE_INLINE void multiply_words(const char* tile, const From& from, int64_t t, c
 }
 #endif
 
-// The one of both that is faster. Codes with an offset that come from memory are read more slowly if their products are few.
+// Sums of 16 bits are faster, except for Q6_K with few rows, whose codes come from memory.
 template <class T, int ROWS, bool HAVE_SHARES, class From>
 ROSE_INLINE void multiply_short(const char* tile, const From& from, int64_t t, const ByteRows& x, float* sums) {
 #if defined(ROSE_WORDS)

@@ -1,8 +1,8 @@
-// Products of codes of up to 6 bits in sums of 16 bits, for CPUs that multiply bytes in pairs (AVX2, AVX512BW) but have no
-// instruction that adds four products to a sum of 32 bits (VNNI).
+// Products of codes and bytes for CPUs that multiply bytes in pairs (AVX2, AVX512BW) but have no instruction that adds four
+// products to a sum of 32 bits (VNNI).
 //
-// There, a quad added to 32 bits takes two multiplications and an addition, and to 16 bits one of each: 64 rows take 0.6 times as
-// long. The integers are those of sums of 32 bits.
+// There, a quad added to 32 bits takes two multiplications and an addition, and to 16 bits one of each: with codes of up to 6 bits
+// 64 rows take 0.6 times as long. Products of codes of 8 bits need 32 bits. The integers are the same.
 #pragma once
 #include "block_rows.h"
 
@@ -56,8 +56,8 @@ ROSE_INLINE void add_words(const From& from, int64_t chunk, const ByteRows& x, i
   (add(std::integral_constant<int, I>()), ...);
 }
 
-// The same for unsigned codes w of 8 bits, less 128: acc + their products with x, which is not -128. Two products fit in 16 bits, as
-// magnitudes of w times bytes with the sign of w times x.
+// Codes of 8 bits, less 128, for sums of 32 bits: acc + their products with x, which is not -128. Magnitudes are multiplied by
+// bytes of x with the sign of the code; two products fit in 16 bits.
 struct SignedCodes {
   vw codes, magnitudes;
   explicit ROSE_INLINE_MEMBER SignedCodes(vu w) {
