@@ -15,7 +15,7 @@
 namespace {
 
 // Rows that are multiplied together, so that their sums stay in registers. Products of fewer rows compute padding, and drop
-// the results. Sums of 16 bits need no other registers, and with 16 registers scaled sums stay in memory (multiply_words).
+// the results. With sums of 16 bits there are more: where vectors have 16 registers, scaled sums are in memory (store_sum).
 #if defined(ROSE_WORDS)
 constexpr int FEW = 4, MANY = 6;
 #else

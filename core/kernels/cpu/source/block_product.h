@@ -167,11 +167,16 @@ ROSE_INLINE void add_block(const From& from, int64_t chunk, const ByteRows& x, i
         for (int h = 0; h < 2; h++) dots[r][h] = dot_int16(dots[r][h], (vs)sums[r][h], (vs)(vu{} + 0x00010001u));
     };
     vw first[ROWS][2] = {}, second[ROWS][2] = {};
-    if constexpr (T::PRODUCT_BITS == 4) return add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, first), add(first);
-    add_words<T, ROWS, 0, 4, 1, 5>(from, chunk, x, quad, first);
-    add(first);
-    add_words<T, ROWS, 2, 6, 3, 7>(from, chunk, x, quad, second);
-    return add(second);
+    if constexpr (T::PRODUCT_BITS == 4) {
+      add_words<T, ROWS, 0, 4, 1, 5, 2, 6, 3, 7>(from, chunk, x, quad, first);
+      add(first);
+    } else {
+      add_words<T, ROWS, 0, 4, 1, 5>(from, chunk, x, quad, first);
+      add(first);
+      add_words<T, ROWS, 2, 6, 3, 7>(from, chunk, x, quad, second);
+      add(second);
+    }
+    return;
   } else if constexpr (T::PRODUCT_BITS == 8) {
     return add_signed<T, ROWS, 0, 1, 2, 3, 4, 5, 6, 7>(from, chunk, x, quad, dots);
   }

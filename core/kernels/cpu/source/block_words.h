@@ -16,8 +16,8 @@ namespace {
 
 typedef uint16_t vw __attribute__((vector_size(W * 4), may_alias));  // unsigned, since sums may overflow before they are complete
 
-// Leave a value in its register here. GCC would multiply all quads of a chunk before it adds any, and keep the products in memory.
-ROSE_INLINE void compute(vw& v) {
+// Have a value computed here. GCC would multiply all quads of a chunk before it adds any, and keep the products in memory.
+ROSE_INLINE void compute_now(vw& v) {
 #if ROSE_WIDTH == 16
   asm("" : "+v"(v));
 #else
@@ -41,15 +41,15 @@ ROSE_INLINE void add_words(const From& from, int64_t chunk, const ByteRows& x, i
     vu codes[2];
     From::template quad<decltype(index)::value>(from, chunk, codes);
     vw w[2] = {(vw)codes[0], (vw)codes[1]};
-    compute(w[0]);
-    compute(w[1]);
+    compute_now(w[0]);
+    compute_now(w[1]);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
       uint32_t values = ByteRows::quad(x, r, quad + quad_of<T, decltype(index)::value>());
 #pragma GCC unroll 2
       for (int h = 0; h < 2; h++) {
         sums[r][h] += multiply_halves(w[h], values);
-        compute(sums[r][h]);
+        compute_now(sums[r][h]);
       }
     }
   };
@@ -67,8 +67,8 @@ struct SignedCodes {
 #else
     magnitudes = (vw)_mm256_abs_epi8((__m256i)codes);
 #endif
-    compute(codes);
-    compute(magnitudes);
+    compute_now(codes);
+    compute_now(magnitudes);
   }
   ROSE_INLINE_MEMBER vi add(vi acc, uint32_t x) const {
 #if ROSE_WIDTH == 16
@@ -95,7 +95,7 @@ ROSE_INLINE void add_signed(const From& from, int64_t chunk, const ByteRows& x, 
 #pragma GCC unroll 2
       for (int h = 0; h < 2; h++) {
         vi sum = w[h].add(dots[r][h], values);
-        compute((vw&)sum);
+        compute_now((vw&)sum);
         dots[r][h] = sum;
       }
     }
