@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType
 from typing import ClassVar
@@ -19,9 +20,14 @@ Rotation = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 """Takes query, key, cosines and sines; returns the rotated query and key."""
 
 
+def _forward(attention: nn.Module) -> Callable[..., object]:
+    """The forward function of the module's class, without decorators."""
+    return inspect.unwrap(type(attention).forward)
+
+
 def applies_rope(attention: nn.Module) -> bool:
     """Whether the module's forward code calls the function by its usual name."""
-    forward = type(attention).forward
+    forward = _forward(attention)
     return (
         isinstance(forward, FunctionType)
         and FUNCTION in forward.__code__.co_names
@@ -31,7 +37,9 @@ def applies_rope(attention: nn.Module) -> bool:
 
 def original_rotation(attention: nn.Module) -> Rotation:
     """Return the function that the module's class calls."""
-    rotation: Rotation = type(attention).forward.__globals__[FUNCTION]
+    forward = _forward(attention)
+    assert isinstance(forward, FunctionType)
+    rotation: Rotation = forward.__globals__[FUNCTION]
     return rotation
 
 
@@ -52,10 +60,10 @@ def repeats_angles(attention: nn.Module, head_dim: int) -> bool:
 def install_rotation(attention: nn.Module, rotation: Rotation) -> None:
     """Let the forward code of this one module call ``rotation``.
 
-    The module gets a copy of its class's forward function with globals of its own; the class and
-    its module stay as they are.
+    The module gets a copy of its class's undecorated forward function with globals of its own; the
+    class and its module stay as they are.
     """
-    forward = type(attention).forward
+    forward = _forward(attention)
     assert isinstance(forward, FunctionType)
     names = {**forward.__globals__, FUNCTION: rotation}
     copy = FunctionType(

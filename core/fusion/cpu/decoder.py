@@ -38,6 +38,7 @@ class DecoderOutput:
 
     last_hidden_state: torch.Tensor  # [1, num_tokens, hidden_size]
     past_key_values: None = None
+    cache: None = None  # its name from transformers 5.24 on
     hidden_states: None = None
     attentions: None = None
     cross_attentions: None = None
