@@ -22,7 +22,8 @@ Rotation = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 def _forward(attention: nn.Module) -> Callable[..., object]:
     """The forward function of the module's class, without decorators."""
-    return inspect.unwrap(type(attention).forward)
+    forward: Callable[..., object] = inspect.unwrap(type(attention).forward)
+    return forward
 
 
 def applies_rope(attention: nn.Module) -> bool:
