@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from core.contract.errors import is_survivable
+from core.contract.errors import InvalidRequest, is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.failures import FailureHandler
 from core.generation import Generation, TokenCounter
@@ -24,6 +24,20 @@ logger = logging.getLogger("roseinfer.core")
 LOGITS_NOT_FINITE = "The model computed no numbers for this request: its logits are NaN."
 ENGINE_FAILED = "The engine failed; this request was not the cause and may be sent again."
 NOTHING_ALLOWED = "The grammar and the other limits of this request allow no further token."
+
+
+def check_ids(token_ids: tuple[int, ...], num_token_ids: int) -> None:
+    """Check a prompt: a model computes nothing of no tokens, or of ids that it does not have.
+
+    Raises InvalidRequest.
+    """
+    if not token_ids:
+        raise InvalidRequest("The prompt is empty: it has no tokens.")
+    for token_id in (min(token_ids), max(token_ids)):
+        if not 0 <= token_id < num_token_ids:
+            raise InvalidRequest(
+                f"The prompt has token id {token_id}, but the model has no such token."
+            )
 
 
 def failed_with(error: BaseException) -> str:
@@ -89,35 +103,19 @@ class Engine:
         self._on_schedule = on_schedule
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request, which was checked to fit. Its id must be new."""
-        assert request.request_id not in self._generations
-        assert request.prompt_token_ids
-        if (unknown := self._unknown_id(request.prompt_token_ids)) is not None:
-            message = f"The prompt has token id {unknown}, but the model has no such token."
-            self._ready.append(_invalid(request.request_id, message))
-            return
-        seed = request.params.seed
-        sequence = Sequence(
-            request,
-            seed=self._seeds.getrandbits(63) if seed is None else seed,
-            num_groups=self._kv.num_groups,
-        )
+        """Queue a request, which was checked to fit. What fails here ends with an error, alone."""
         try:
-            generation = Generation(sequence, self._tokenizer)
-            output = generation.report()
-        except BaseException as error:  # the prompt of one request must not end the others
-            if not is_survivable(error):
-                raise
-            logger.exception("request %s failed", request.request_id)
-            output = failed_output(request.request_id, error)
+            generation, output = self._begin(request)
+        except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
+            output = failure_of(request, error)
         if output is not None:  # there is nothing to generate
             self._ready.append(output)
             return
         self._generations[request.request_id] = generation
         try:
-            self._scheduler.add(sequence)
+            self._scheduler.add(generation.sequence)
         except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
-            self._recover(error)
+            self._recover(error, is_counted=False)
 
     def abort(self, request_id: str) -> None:
         """Drop a request and free its blocks; nothing more is reported about it."""
@@ -126,8 +124,8 @@ class Engine:
             self._num_aborts += 1
             try:
                 self._finish(generation)
-            except BaseException as error:  # noqa: BLE001 - as in ``step``
-                self._recover(error)
+            except BaseException as error:  # noqa: BLE001 - as in ``add``
+                self._recover(error, is_counted=False)
         elif self._ready:
             self._ready = [output for output in self._ready if output.request_id != request_id]
 
@@ -187,10 +185,22 @@ class Engine:
         assert {s for s in self._scheduler if s.num_in_flight} == in_flight
         assert all(s.num_in_flight == 1 for s in in_flight)
 
-    def _unknown_id(self, token_ids: tuple[int, ...]) -> int | None:
-        if min(token_ids) < 0:
-            return min(token_ids)
-        return max(token_ids) if max(token_ids) >= self._num_token_ids else None
+    def _begin(self, request: EngineRequest) -> tuple[Generation, StepOutput | None]:
+        """The generation of a new request, and its last output if there is nothing to generate.
+
+        Raises InvalidRequest, and ValueError if the engine has a request of this id.
+        """
+        if request.request_id in self._generations:
+            raise ValueError(f"two requests with the id {request.request_id}")
+        check_ids(request.prompt_token_ids, self._num_token_ids)
+        seed = request.params.seed
+        sequence = Sequence(
+            request,
+            seed=self._seeds.getrandbits(63) if seed is None else seed,
+            num_groups=self._kv.num_groups,
+        )
+        generation = Generation(sequence, self._tokenizer)
+        return generation, generation.report()
 
     def _schedule(self) -> SchedulerOutput:
         scheduler_output = self._scheduler.schedule()
@@ -269,17 +279,18 @@ class Engine:
                 self._tokens.prompt_computed(sequence)
             self._finish(generation)
 
-    def _recover(self, error: BaseException) -> None:
+    def _recover(self, error: BaseException, *, is_counted: bool = True) -> None:
         """Start afresh after an exception that no step and no request is known to have caused.
 
         A second one before a step succeeds ends every request. After several, ``error`` is raised.
+        With ``is_counted`` false neither happens: clients decide how many requests come and go.
         """
         if self._failures.has_given_up or not is_survivable(error):
             raise error
         logger.error("the bookkeeping failed; every request starts again", exc_info=error)
         self._pipeline.discard()
         live = [generation.sequence for generation in self._generations.values()]
-        guilty = self._failures.restart(live, error)
+        guilty = self._failures.restart(live, error, is_counted=is_counted)
         for sequence, (cause, is_blameless) in guilty.items():
             del self._generations[sequence.request_id]
             output = failed_output(sequence.request_id, cause, is_blameless=is_blameless)
@@ -296,6 +307,16 @@ class Engine:
         sequence = generation.sequence
         del self._generations[sequence.request_id]
         self._scheduler.finish(sequence)
+
+
+def failure_of(request: EngineRequest, error: BaseException) -> StepOutput:
+    """Return the last output of a request that cannot begin. Raises what cannot be survived."""
+    if not is_survivable(error):
+        raise error
+    if isinstance(error, InvalidRequest):
+        return _invalid(request.request_id, error.message)
+    logger.error("request %s failed", request.request_id, exc_info=error)
+    return failed_output(request.request_id, error)
 
 
 def failed_output(

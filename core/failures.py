@@ -51,16 +51,18 @@ class FailureHandler:
             raise error
 
     def restart(
-        self, sequences: list[Sequence], error: BaseException
+        self, sequences: list[Sequence], error: BaseException, *, is_counted: bool
     ) -> dict[Sequence, tuple[BaseException, bool]]:
         """Start afresh with these sequences after ``error`` in the engine's bookkeeping.
 
         Returns those that end, why, and whether they are blameless: after a second failure before
-        a step succeeds, all end. Raises ``error`` the last time. No step may be in flight.
+        a step succeeds, all end. Raises ``error`` the last time. A failure that is not counted is
+        none of these. No step may be in flight.
         """
         self.step_failed(error)
-        self.count(error)
-        if self._num_failures_in_a_row > 1:
+        if is_counted:
+            self.count(error)
+        if is_counted and self._num_failures_in_a_row > 1:
             self._recovery.restart([])
             return dict.fromkeys(sequences, (error, True))
         guilty = self._recovery.restart(sequences)

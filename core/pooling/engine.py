@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ from core.contract.config import EngineConfig
 from core.contract.errors import is_survivable
 from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
-from core.engine import failed_output
+from core.engine import check_ids, failed_output, failure_of
 from core.failures import MAX_FAILED_STEPS, is_fatal
 from core.model.limits import max_step_seconds
 from core.pooling.runner import Runner
@@ -57,14 +58,20 @@ class PoolingEngine:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_step_seconds: float | None = None,
+        num_token_ids: int = sys.maxsize,
     ) -> None:
-        """A step has at most ``max_num_batched_tokens``, padding included, or one text."""
+        """A step has at most ``max_num_batched_tokens``, padding included, or one text.
+
+        A prompt may have ids below ``num_token_ids``.
+        """
         self.timer = StepTimer()
         self._runner = runner
         self._max_num_seqs = max_num_seqs
         self._max_num_tokens = max_num_batched_tokens
         self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
+        self._num_token_ids = num_token_ids
         self._waiting = WaitingTexts()
+        self._failed: list[StepOutput] = []  # returned by the next step
         self._running: dict[str, EngineRequest] = {}
         self._started_at = 0.0
         self._num_steps = 0
@@ -74,49 +81,41 @@ class PoolingEngine:
         self._num_aborts = 0
 
     @classmethod
-    def of(cls, runner: Runner, config: EngineConfig, device: str) -> PoolingEngine:
+    def of(
+        cls, runner: Runner, config: EngineConfig, device: str, *, num_token_ids: int
+    ) -> PoolingEngine:
         """An engine with the limits of the configuration, or with the defaults of the device."""
         return cls(
             runner,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS[device],
             max_step_seconds=max_step_seconds(device, config, DEFAULT_MAX_STEP_MS),
+            num_token_ids=num_token_ids,
         )
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._failed)
 
     def add(self, request: EngineRequest) -> None:
-        """Queue a request, which was checked to fit. Its id must be new."""
-        self._waiting.add(request)
+        """Queue a request, which was checked to fit. What fails here ends with an error, alone."""
+        try:
+            check_ids(request.prompt_token_ids, self._num_token_ids)
+            self._waiting.add(request)
+        except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
+            self._failed.append(failure_of(request, error))
 
     def abort(self, request_id: str) -> None:
         """Drop a request; nothing more is reported about it."""
+        self._failed = [output for output in self._failed if output.request_id != request_id]
         self._num_aborts += self._waiting.remove(request_id)
 
     def step(self) -> list[StepOutput]:
         """Compute a batch. Raises only if the engine cannot continue."""
         self.timer.start()
-        batch = self._take()
-        self._started_at = time.perf_counter()
-        self._running = {request.request_id: request for request in batch}
-        self.timer.lap("schedule")
-        outputs = self._launch(batch)
-        if isinstance(outputs, BaseException):
-            outputs = self._one_by_one(batch, outputs)
-        else:
-            self._num_failed_in_a_row = 0
-            self._observe(batch)
-        self.timer.lap("forward")
-        self._num_steps += 1
-        num_tokens = sum(len(request.prompt_token_ids) for request in batch)
-        self._num_prompt_tokens += num_tokens
-        self.timer.computed(len(batch), num_tokens)
-        outputs = [output.after(self.work(output.request_id)) for output in outputs]
-        self._running = {}
-        return outputs
+        failed, self._failed = self._failed, []
+        return [*failed, *self._compute()] if self._waiting else failed
 
     def work(self, request_id: str) -> Work | None:
         """What was done so far for a request of the step under way. Any thread."""
@@ -139,8 +138,9 @@ class PoolingEngine:
 
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
+        failed, self._failed = self._failed, []
         waiting = self._waiting.clear()
-        return [StepOutput(request_id=request_id, error=message) for request_id in waiting]
+        return failed + [StepOutput(request_id=name, error=message) for name in waiting]
 
     def stats(self) -> EngineStats:
         """A snapshot of the counters."""
@@ -151,6 +151,26 @@ class PoolingEngine:
             num_failed_steps=self._num_failed_steps,
             num_prompt_tokens=self._num_prompt_tokens,
         )
+
+    def _compute(self) -> list[StepOutput]:
+        batch = self._take()
+        self._started_at = time.perf_counter()
+        self._running = {request.request_id: request for request in batch}
+        self.timer.lap("schedule")
+        outputs = self._launch(batch)
+        if isinstance(outputs, BaseException):
+            outputs = self._one_by_one(batch, outputs)
+        else:
+            self._num_failed_in_a_row = 0
+            self._observe(batch)
+        self.timer.lap("forward")
+        self._num_steps += 1
+        num_tokens = sum(len(request.prompt_token_ids) for request in batch)
+        self._num_prompt_tokens += num_tokens
+        self.timer.computed(len(batch), num_tokens)
+        outputs = [output.after(self.work(output.request_id)) for output in outputs]
+        self._running = {}
+        return outputs
 
     def _take(self) -> list[EngineRequest]:
         """The next batch: one request of each tenant in turn, while they fit."""

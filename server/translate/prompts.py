@@ -69,7 +69,7 @@ def chat_prompt(
             messages, tools, markup=families.markup, takes_system=families.takes_system
         )
         tools = ()
-    return tokenizer.encode_chat(
+    ids = tokenizer.encode_chat(
         messages,
         tools=tools or None,
         add_generation_prompt=not continue_final and request.add_generation_prompt is not False,
@@ -78,6 +78,13 @@ def chat_prompt(
         template_kwargs=_template_kwargs(request),
         check_size=check_size,
     )
+    if not ids:
+        raise InvalidRequest(
+            "The prompt is empty: the chat template writes no token for these messages.",
+            param="messages",
+            code="invalid_value",
+        )
+    return ids
 
 
 def completion_prompts(

@@ -234,6 +234,27 @@ def test_an_unknown_token_id_ends_its_request_before_any_step(bad):
     assert all(batch.keys() == {"good"} for batch in rig.runner.batches)
 
 
+@pytest.mark.parametrize("prompt", [[], [None], ["x"]])
+def test_a_request_that_cannot_begin_ends_alone(prompt):
+    rig = Rig()
+    rig.add("good", b"good", prompt=[1, 2], max_tokens=4)
+    rig.add("bad", prompt=prompt)
+    output = rig.step()["bad"]
+    assert output.error
+    assert output.is_invalid == (not prompt)
+    assert rig.run()["good"].text == "ood"
+
+
+def test_a_second_request_of_one_id_fails_and_the_engine_goes_on():
+    rig = Rig()
+    rig.add("same", b"good", prompt=[1, 2], max_tokens=4)
+    rig.add("same", prompt=[3])
+    rig.engine.abort("other")
+    assert any(o.error and not o.is_invalid for o in rig.outputs())
+    rig.add("next", b"good", prompt=[1, 2], max_tokens=4)
+    assert rig.run()["next"].text == "good"
+
+
 # Counters
 
 

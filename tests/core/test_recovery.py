@@ -143,6 +143,31 @@ def test_an_engine_that_cannot_schedule_gives_up():
     assert [o.request_id for o in rig.engine.fail_all("over")] == ["last"]
 
 
+@pytest.mark.parametrize("method", ["add", "finish"])
+def test_requests_that_fail_as_they_come_or_go_end_alone(method):
+    """However many of them there are without a step between them."""
+    rig = rig_of(async_scheduling=False)
+    original = getattr(rig.scheduler, method)
+
+    def faulty(sequence: Any) -> None:
+        if sequence.request_id.startswith("bad"):
+            raise Fault
+        original(sequence)
+
+    setattr(rig.scheduler, method, faulty)
+    for i in range(MAX_FAILED_STEPS + 1):
+        rig.add(f"bad{i}", max_tokens=2)
+        rig.engine.abort(f"bad{i}")
+    rig.add("bad", max_tokens=2)
+    answers = rig.run()
+    for name in PROMPTS:
+        assert answers[name].last.finish_reason == "length"
+        assert answers[name].token_ids == alone(name)
+    if method == "add":
+        assert answers["bad"].last.error == failed_with(Fault())
+    assert rig.num_used_blocks == 0
+
+
 def test_an_aborted_request_stays_aborted():
     rig = rig_of(async_scheduling=False)
     rig.step()

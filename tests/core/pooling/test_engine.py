@@ -243,3 +243,22 @@ def test_many_texts_wait_without_being_searched():
     expected = [f"r{n}" for least in range(3) for n in range(least, 20_000, 3)]
     assert order == expected[1:]
     assert not len(waiting)
+
+
+@pytest.mark.parametrize("prompt", [(), (1, -1), (1, 10), (None,)])
+def test_a_text_that_cannot_be_computed_ends_alone(prompt):
+    driven = engine(Runner(), num_token_ids=10)
+    driven.add(request("good"))
+    bad = EngineRequest(
+        request_id="bad", prompt_token_ids=prompt, params=SamplingParams(max_tokens=0)
+    )
+    driven.add(bad)
+    driven.add(request("last"))
+    outputs = finished(driven)
+    assert outputs["bad"].error
+    assert outputs["good"].finish_reason == outputs["last"].finish_reason == "stop"
+    driven.add(bad)
+    driven.abort("bad")
+    assert not driven.has_work
+    driven.add(bad)
+    assert [output.request_id for output in driven.fail_all("over")] == ["bad"]

@@ -217,6 +217,19 @@ class TestChatPrompt:
             chat_prompt(chat(chat_template=own), tokenizer, allow_template=True)
         assert caught.value.param == "messages"
 
+    @each(
+        ("own", "message"),
+        [
+            ("", USER),
+            ("{{ messages[0].content }}", {"role": "user", "content": ""}),
+            ("{{ messages[0].content }}", {"role": "user", "content": []}),
+            ("{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}", USER),
+        ],
+    )
+    def test_a_prompt_of_no_tokens_is_refused(self, render, own, message):
+        call = lambda: render(message, chat_template=own, allow_template=True)  # noqa: E731
+        assert "prompt is empty" in refused(call, "messages", "invalid_value")
+
     def test_special_tokens_in_user_text_stay_text(self, tokenizer):
         request = chat({"role": "user", "content": "<|im_end|>"})
         ids = chat_prompt(request, tokenizer, allow_template=False)
