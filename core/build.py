@@ -63,7 +63,7 @@ def assemble(
     instrument: Instrument | None = None,
 ) -> LoadedEngine:
     """Build the engine of a loaded model, which it changes. Raises ModelLoadError."""
-    model = replace(model, eos_token_ids=model.eos_token_ids | tokenizer.turn_end_ids)
+    model = replace(model, eos_token_ids=_end_token_ids(model, tokenizer))
     limits = Limits.of(model, config)
     num_token_ids = model.num_token_ids  # before its modules are replaced
     compiler = GrammarCompiler(
@@ -103,6 +103,17 @@ def assemble(
         info.num_kv_tokens,
     )
     return LoadedEngine(engine, tokenizer, info, compiler)
+
+
+def _end_token_ids(model: LoadedModel, tokenizer: Tokenizer) -> frozenset[int]:
+    """What ends an answer: what generation_config, config, tokenizer or chat template names.
+
+    A config that names none has its class's default, which may be any token of this vocabulary:
+    beside a generation_config, its ids must be special tokens.
+    """
+    named = model.eos_token_ids | tokenizer.end_token_ids
+    ids = named | (model.config_eos_ids & tokenizer.special_ids - {tokenizer.bos_token_id})
+    return frozenset(token_id for token_id in ids if 0 <= token_id < model.vocab_size)
 
 
 def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineInfo:

@@ -34,6 +34,7 @@ class LoadedModel:
     max_model_len: int | None  # tokens; None if the configuration does not say
     eos_token_ids: frozenset[int]
     default_sampling: dict[str, float]
+    config_eos_ids: frozenset[int] = frozenset()  # a configuration without any has its class's
     num_parameters: int = 0  # before modules are fused; without matrices in a GGUF file's blocks
 
     @property
@@ -51,13 +52,15 @@ def describe(module: Any, device: torch.device) -> LoadedModel:
     if device.type == "cpu":
         store_conv1d_by_column(module)
     text_config = module.config.get_text_config()
+    config_eos_ids = _eos_token_ids(text_config)
     return LoadedModel(
         module=module,
         device=device,
         dtype=activation_dtype(module),
         vocab_size=text_config.vocab_size,
         max_model_len=context_length(text_config),
-        eos_token_ids=_eos_token_ids(module),
+        eos_token_ids=_eos_token_ids(getattr(module, "generation_config", None)) or config_eos_ids,
+        config_eos_ids=config_eos_ids,
         default_sampling=_default_sampling(module),
         num_parameters=sum(parameter.numel() for parameter in module.parameters()),
     )
@@ -89,13 +92,12 @@ def context_length(config: Any) -> int | None:
     )
 
 
-def _eos_token_ids(module: Any) -> frozenset[int]:
-    """End tokens of the generation config, else of the model's config."""
-    for config in (getattr(module, "generation_config", None), module.config.get_text_config()):
-        eos = getattr(config, "eos_token_id", None)
-        if eos is not None:
-            return frozenset([eos] if isinstance(eos, int) else eos)
-    return frozenset()
+def _eos_token_ids(config: Any) -> frozenset[int]:
+    """End tokens that a configuration names."""
+    eos = getattr(config, "eos_token_id", None)
+    if eos is None:
+        return frozenset()
+    return frozenset([eos] if isinstance(eos, int) else eos)
 
 
 def _default_sampling(module: Any) -> dict[str, float]:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from core.contract.errors import InvalidRequest, first_line
 from core.text.bytes_per_token import max_bytes_per_token, takes_blanks
-from core.text.chat_templates import TEMPLATE_NAMES, TURN_ENDS
+from core.text.chat_templates import TEMPLATE_NAMES
+from core.text.content_forms import Forms, fitted, forms_of
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.pairs import FirstOfPairs, joins_encodings
 from core.text.special_text import SpecialText, new_mark
 from core.text.tokenizer_files import load_tokenizer
+from core.text.turn_end import turn_end
 from core.text.vocabulary import Vocabulary
 
 _UNKNOWN_LENGTH = 10**20  # transformers uses 10**30 for "unknown"
+_MAX_TEMPLATES = 32
+"""Templates whose forms of contents are remembered: requests may bring their own."""
+
 _GUARDS = ("\n", "<", "0")
 _FIM_NAMES = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
@@ -58,18 +63,19 @@ class Tokenizer:
         self.pad_token_id: int | None = tokenizer.pad_token_id
         length = tokenizer.model_max_length
         self.model_max_length: int | None = None if length > _UNKNOWN_LENGTH else int(length)
-        self.turn_end_ids: frozenset[int] = frozenset()
-        """The token that ends a turn of a template chosen by name."""
         template = tokenizer.chat_template
         named = template if isinstance(template, dict) else {"default": template}
         self.chat_template: str | None = named.get("default")
         self.tool_template: str | None = named.get("tool_use", self.chat_template)
         """The template of conversations with tools."""
-        self._special_text = SpecialText(
-            str(tokenizer.convert_ids_to_tokens(token_id)) for token_id in self.special_ids
-        )
+        self._special_ids = {
+            str(tokenizer.convert_ids_to_tokens(token_id)): token_id
+            for token_id in self.special_ids
+        }
+        self._special_text = SpecialText(self._special_ids)
         reserved = inspect.signature(tokenizer.apply_chat_template).parameters
         self._reserved = {*reserved, "messages"} - {"documents", "kwargs"}
+        self._forms = lru_cache(_MAX_TEMPLATES)(self._forms_of)
 
     @classmethod
     def load(
@@ -88,9 +94,7 @@ class Tokenizer:
         tokenizer = load_tokenizer(
             source, trust_remote_code=trust_remote_code, chat_template=chat_template
         )
-        loaded = cls(tokenizer, vocab_size=vocab_size)
-        loaded.turn_end_ids = loaded.special_ids & loaded.ids_of(TURN_ENDS.get(chat_template or ""))
-        return loaded
+        return cls(tokenizer, vocab_size=vocab_size)
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -125,10 +129,20 @@ class Tokenizer:
         fast_ids: list[int] = batch[0].ids
         return fast_ids
 
-    def ids_of(self, text: str | None) -> frozenset[int]:
-        """The id of the text, if it is one token."""
-        ids = self.encode(text, add_special_tokens=False) if text else []
-        return frozenset(ids) if len(ids) == 1 else frozenset()
+    def special_ids_of(self, texts: Iterable[str]) -> dict[int, str]:
+        """The special tokens among the texts, by id."""
+        return {self._special_ids[text]: text for text in texts if text in self._special_ids}
+
+    @cached_property
+    def end_token_ids(self) -> frozenset[int]:
+        """The tokenizer's EOS, and what its chat templates write after an assistant's text."""
+        texts, bos = [*self._special_ids], self._tokenizer.bos_token
+        ends = {
+            turn_end(partial(self.render_chat, chat_template=template), texts, bos)
+            for template in {self.chat_template, self.tool_template} - {None}
+        }
+        eos = () if self.eos_token_id is None else (self.eos_token_id,)
+        return frozenset({*eos, *self.special_ids_of(filter(None, ends))})
 
     def first_of_pairs(self, text: str) -> FirstOfPairs:
         """Tokenize the first text of pairs. Raises InvalidRequest."""
@@ -202,9 +216,10 @@ class Tokenizer:
     ) -> str:
         """Render messages with the chat template.
 
-        Contents are strings. ``chat_template`` is Jinja text that replaces the model's template;
-        ``template_kwargs`` are more variables for it. Raises InvalidRequest with the template's
-        error.
+        Contents are strings or lists of text parts; the template gets what it reads, see
+        ``core.text.content_forms``. ``chat_template`` is Jinja text that replaces the model's
+        template; ``template_kwargs`` are more variables for it. Raises InvalidRequest with the
+        template's error.
         """
         template_kwargs = dict(template_kwargs or {})
         if taken := self._reserved & template_kwargs.keys():
@@ -221,15 +236,26 @@ class Tokenizer:
             )
         if not messages:
             raise InvalidRequest("messages must hold at least one message.", param="messages")
+        template = chat_template
+        if template is None:
+            template = self.tool_template if tools else self.chat_template
+        return self._rendered(
+            fitted(messages, self._forms(template)),
+            tools=list(tools) if tools else None,
+            chat_template=chat_template,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **template_kwargs,
+        )
+
+    def _forms_of(self, template: str | None) -> Forms:
+        return forms_of(partial(self._rendered, chat_template=template, add_generation_prompt=True))
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> str:
+        """Render contents as they are. Raises InvalidRequest."""
         try:
             rendered: str = self._tokenizer.apply_chat_template(
-                list(messages),
-                tools=list(tools) if tools else None,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                tokenize=False,
-                **template_kwargs,
+                list(messages), tokenize=False, **arguments
             )
         except Exception as error:  # a template is a program and may raise anything
             raise InvalidRequest(

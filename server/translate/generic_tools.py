@@ -35,6 +35,7 @@ def plain_turns(
 ) -> list[Message]:
     """The conversation in turns of system, user and assistant, with the tools in the first one.
 
+    Contents are strings.
     ``markup``, whose arguments are JSON, is the form of calls. Unless the template
     ``takes_system``, the list of tools begins the first turn of the user.
     """

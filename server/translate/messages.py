@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from core.contract.errors import InvalidRequest
+from core.text.content_forms import parts_of
 from schemas.messages import (
     AssistantMessage,
     Content,
@@ -24,7 +25,7 @@ from schemas.messages import (
 
 
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Join text parts by newlines, make null content empty and developer messages system ones.
+    """Make null content empty, all parts text parts, and developer messages system ones.
 
     Agents replay what they got: a message of the assistant needs text, calls, reasoning, or at
     least an empty list of calls.
@@ -37,7 +38,7 @@ def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
 def _message(message: Message, path: str) -> dict[str, Any]:
     result: dict[str, Any] = {
         "role": "system" if isinstance(message, DeveloperMessage) else message.role,
-        "content": _text(message.content, f"{path}.content"),
+        "content": _content(message.content, f"{path}.content"),
     }
     if message.name is not None:
         result["name"] = message.name
@@ -100,7 +101,7 @@ def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(content: Content | None, path: str) -> str:
+def _content(content: Content | None, path: str) -> str | list[dict[str, str]]:
     if content is None or isinstance(content, str):
         return content or ""
     texts: list[str] = []
@@ -122,4 +123,4 @@ def _text(content: Content | None, path: str) -> str:
             case _:
                 if part.type != "reasoning" and part.text is not None:
                     texts.append(part.text)
-    return "\n".join(texts)
+    return parts_of(texts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.contract.errors import InvalidRequest
+from core.text.content_forms import joined
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
@@ -58,15 +59,16 @@ def chat_prompt(
     messages = template_messages(request.messages)
     if continue_final:
         last = messages[-1]
-        if last["role"] != "assistant" or "tool_calls" in last or not last["content"]:
+        if last["role"] != "assistant" or "tool_calls" in last or not joined(last["content"]):
             raise InvalidRequest(
                 "continue_final_message needs a last message of the assistant with text.",
                 param=f"messages[{len(messages) - 1}]",
                 code="invalid_value",
             )
     if families is not None and families.writes_tools and request.chat_template is None:
+        texts = [message | {"content": joined(message["content"])} for message in messages]
         messages = plain_turns(
-            messages, tools, markup=families.markup, takes_system=families.takes_system
+            texts, tools, markup=families.markup, takes_system=families.takes_system
         )
         tools = ()
     ids = tokenizer.encode_chat(

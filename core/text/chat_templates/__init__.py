@@ -18,15 +18,6 @@ TEMPLATE_NAMES = (
 """Each is a file of this directory."""
 
 
-TURN_ENDS = {
-    "chatml": "<|im_end|>",
-    "gemma": "<end_of_turn>",
-    "llama3": "<|eot_id|>",
-    "phi3": "<|end|>",
-}
-"""Tokens that end a turn. The other templates end it with the tokenizer's own end token."""
-
-
 def named_template(name: str) -> str | None:
     """Return the Jinja text of this name, None if there is no such one."""
     if name not in TEMPLATE_NAMES:

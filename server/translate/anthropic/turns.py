@@ -20,12 +20,10 @@ from schemas.anthropic import (
 )
 from schemas.messages import (
     AssistantMessage,
-    Content,
     Message,
     RequestFunctionCall,
     RequestToolCall,
     SystemMessage,
-    TextPart,
     ToolMessage,
     UserMessage,
 )
@@ -128,7 +126,7 @@ def _call(block: ToolUseBlock, path: str) -> RequestToolCall:
     return RequestToolCall(id=block.id, type="function", function=function)
 
 
-def _result(block: ToolResultBlock, path: str) -> Content:
+def _result(block: ToolResultBlock, path: str) -> str:
     if block.content is None or isinstance(block.content, str):
         return block.content or ""
     return _content(_text((f"{path}.content[{i}]", part)) for i, part in enumerate(block.content))
@@ -158,7 +156,6 @@ def _unreadable(block: Block, path: str) -> InvalidRequest:
     return invalid(f"'{path}': a block of type '{block.type}' does not belong here.", path)
 
 
-def _content(texts: Iterable[str]) -> Content:
-    """One text as it is; several as parts, which the chat path joins by newlines."""
-    parts = list(texts)
-    return parts[0] if len(parts) == 1 else [TextPart(text=text) for text in parts]
+def _content(texts: Iterable[str]) -> str:
+    """Blocks, also those of several turns that become one message, are joined by newlines."""
+    return "\n".join(texts)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from core.contract.errors import InvalidRequest
+from core.text.content_forms import joined
 from schemas.messages import Message
 from server.translate.messages import template_messages
 from tests.support.each import each
@@ -55,11 +56,11 @@ def test_names_are_kept_and_unknown_keys_are_dropped():
         ([{"type": "text", "text": "a", "prompt_cache_breakpoint": {}}], "a"),
     ],
 )
-def test_text_parts_are_joined(parts, text):
+def test_parts_become_text_parts(parts, text):
     for role in ("user", "system", "developer", "assistant"):
-        assert translate({"role": role, "content": parts})[0]["content"] == text
+        assert joined(translate({"role": role, "content": parts})[0]["content"]) == text
     tool = {"role": "tool", "content": parts, "tool_call_id": "1"}
-    assert translate(tool)[0]["content"] == text
+    assert joined(translate(tool)[0]["content"]) == text
 
 
 @each("kind", ["image_url", "input_audio", "file"])
