@@ -12,7 +12,7 @@ from core.contract.messages import (
 from core.histogram import Histogram
 from core.sampling.result import SequenceResult
 from core.sequence import Sequence
-from core.text.output import OutputText
+from core.text.output import NO_STOPS, OutputText
 from core.text.tokenizer import Tokenizer
 
 
@@ -44,6 +44,7 @@ class Generation:
             stop=params.stop,
             include_stop=params.include_stop_str_in_output,
             thinking=params.thinking,
+            special_stops=tokenizer.special_ids_of(params.stop) if params.stop else NO_STOPS,
         )
         sequence.must_end_thinking = self._text.must_end_thinking
         self._num_reported_tokens = 0
@@ -126,14 +127,15 @@ class Generation:
         if num_tokens == 1:
             sequence.history.first_token()
         may_stop = num_tokens >= params.min_tokens
-        if may_stop and token_id in params.stop_token_ids:
+        may_end = may_stop and not (params.stop and self._text.stops_at(token_id))
+        if may_end and token_id in params.stop_token_ids:
             self.finish_reason, self.stop_reason = "stop", token_id
             if params.include_stop_str_in_output:
                 self._text.feed(token_id, logprob)
             else:
                 self._text.feed_end(logprob)
             return
-        if may_stop and token_id in eos_token_ids and not params.ignore_eos:
+        if may_end and token_id in eos_token_ids and not params.ignore_eos:
             self.finish_reason = "stop"
             self._text.feed_end(logprob)
             return

@@ -52,7 +52,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_tokens`` fits the context window. ``top_k`` 0 is off. ``logprobs`` and
     ``prompt_logprobs`` are numbers of alternatives: None computes nothing, 0 only the chosen
-    token's log-probability. ``stop_token_ids`` are end tokens besides the model's EOS tokens;
+    token's log-probability. A ``stop`` string that is one special token ends at that token, also
+    where its text is hidden. ``stop_token_ids`` are end tokens besides the model's EOS tokens;
     ``ignore_eos`` does not apply to them.
 
     ``grammar`` constrains the output; a GrammarCompiler has checked it. It allows EOS tokens

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from core.contract.messages import TokenLogprob
 from core.contract.params import Thinking
 from core.text.detokenizer import Detokenizer
 from core.text.stop import StopMatcher
 from core.text.thinking import Split, ThinkingScanner
+
+NO_STOPS: Mapping[int, str] = MappingProxyType({})
 
 
 class OutputText:
@@ -38,6 +41,7 @@ class OutputText:
         "_released_entries",
         "_released_thinking",
         "_scanner",
+        "_special_stops",
         "_splits",
         "_stops_everywhere",
         "_strips_line_breaks",
@@ -50,8 +54,11 @@ class OutputText:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         thinking: Thinking | None = None,
+        special_stops: Mapping[int, str] = NO_STOPS,
     ) -> None:
+        """``special_stops`` are those of ``stop`` that are one special token, by its id."""
         self._detokenizer = detokenizer
+        self._special_stops = special_stops
         self._matcher = StopMatcher(stop, include_stop) if stop else None
         self._scanner = None if thinking is None else ThinkingScanner(thinking)
         self._stops_everywhere = thinking is None or not thinking.is_expected
@@ -87,6 +94,12 @@ class OutputText:
         """Whether the sequence is thinking and has used up its budget."""
         return self._scanner is not None and self._scanner.must_end
 
+    def stops_at(self, token_id: int) -> bool:
+        """Whether this token alone is a stop string, where stop strings apply now."""
+        return token_id in self._special_stops and (
+            self._stops_everywhere or self._scanner is None or self._scanner.is_over
+        )
+
     def feed(
         self, token_id: int, logprob: TokenLogprob | None = None, *, check_stops: bool = True
     ) -> None:
@@ -98,6 +111,10 @@ class OutputText:
         if self._is_finished:
             return
         text = self._detokenizer.feed(token_id)
+        if self._special_stops and check_stops and self.stops_at(token_id):
+            stop = self._special_stops[token_id]
+            if not text.endswith(stop):  # the detokenizer hides it
+                text += self._detokenizer.finish() + stop
         start = self._num_generated
         self._num_generated = end = start + len(text)
         if logprob is not None:

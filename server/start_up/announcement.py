@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from core.contract.info import EngineInfo
 from server.connections.front import Front
 from server.settings import Settings
 
 
-def announce(settings: Settings, front: Front, info: EngineInfo, *, takes_messages: bool) -> None:
-    """Print what is served, where, and an example."""
+def announce(
+    settings: Settings,
+    front: Front,
+    info: EngineInfo,
+    *,
+    takes_messages: bool,
+    ends: Sequence[str] = (),
+) -> None:
+    """Print what is served, where, and an example. ``ends`` are the tokens that end an answer."""
     if sys.stdout.isatty():
-        _print_table(facts_of(settings, front.url, info))
+        _print_table(facts_of(settings, front.url, info, ends=ends))
     else:
         room = f", room for {info.num_kv_tokens} in the cache" if info.pooling is None else ""
+        end = f", ends at {', '.join(ends)}" if ends else ""
         print(
             f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
-            f"context {info.max_model_len} tokens{room}."
+            f"context {info.max_model_len} tokens{room}{end}."
         )
     path, body = _example(info, takes_messages)
     print(
@@ -26,7 +35,9 @@ def announce(settings: Settings, front: Front, info: EngineInfo, *, takes_messag
     )
 
 
-def facts_of(settings: Settings, url: str, info: EngineInfo) -> list[tuple[str, str]]:
+def facts_of(
+    settings: Settings, url: str, info: EngineInfo, *, ends: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """The rows of the table: a name and its value."""
     facts = [
         ("model", ", ".join(settings.served_model_names)),
@@ -35,6 +46,8 @@ def facts_of(settings: Settings, url: str, info: EngineInfo) -> list[tuple[str, 
     ]
     if info.pooling is None:
         facts.append(("cache", f"{info.num_kv_tokens:,} tokens"))
+    if ends:
+        facts.append(("ends at", ", ".join(ends)))
     facts += [
         ("threads", f"{info.num_threads}"),
         ("kernels", info.computation),

@@ -32,7 +32,13 @@ class StartUp:
     def ready(self, front: Front, model: ServedModel) -> None:
         """Say what is served."""
         self.end()
-        announce(self._settings, front, model.info, takes_messages=model.takes_messages)
+        announce(
+            self._settings,
+            front,
+            model.info,
+            takes_messages=model.takes_messages,
+            ends=[*map(model.tokenizer.token_text, model.info.eos_token_ids)],
+        )
 
     def end(self) -> None:
         """Stop showing the load. Idempotent."""

@@ -10,7 +10,7 @@ from core.generation import Generation
 from core.sampling.result import SequenceResult
 from tests.support.builders import make_sequence
 from tests.support.each import each
-from tests.support.scripted import EOS, Rig
+from tests.support.scripted import EOS, MARK, Rig
 
 
 def answer_to(script, **fields):
@@ -70,6 +70,52 @@ def test_the_text_of_the_eos_token_is_never_output(fields, interval):
     assert ended(answer) == ("hi", "stop", None)
     assert answer.token_ids[-1] == EOS
     assert answer.last.num_output_tokens == 3
+
+
+@each("interval", [0, 1, 2])
+@each("skips", [True, False])
+@each(
+    ("script", "shown", "included"),
+    [
+        ([*b"hi", MARK, *b"more"], "hi", "hi<mark>"),
+        ([MARK, *b"more"], "", "<mark>"),
+        ([*b"h<ma", MARK], "h<ma", "h<ma<mark>"),
+        ([*b"\xe2\x82", MARK], "\N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}<mark>"),
+        ([*b"<mark>", MARK], "", "<mark>"),
+    ],
+)
+def test_a_special_token_is_a_stop_string(script, shown, included, skips, interval):
+    fields = {"stop": ("zz", "<mark>"), "skip_special_tokens": skips, "stream_interval": interval}
+    assert ended(answer_to(script, **fields)) == (shown, "stop", "<mark>")
+    answer = answer_to(script, **fields, include_stop_str_in_output=True, logprobs=0)
+    assert ended(answer) == (included, "stop", "<mark>")
+
+
+@each(
+    "fields", [{}, {"skip_special_tokens": False}, {"ignore_eos": True}, {"stop_token_ids": (EOS,)}]
+)
+def test_an_eos_token_that_is_a_stop_string(fields):
+    script = [*b"hi", EOS, *b"more"]
+    assert ended(answer_to(script, stop=("<eos>",), **fields)) == ("hi", "stop", "<eos>")
+    answer = answer_to(script, stop=("<eos>",), include_stop_str_in_output=True, **fields)
+    assert ended(answer) == ("hi<eos>", "stop", "<eos>")
+
+
+def test_a_special_stop_string_has_to_wait_for_min_tokens():
+    script = [*b"a", MARK, *b"bc", MARK]
+    answer = answer_to(script, stop=("<mark>",), min_tokens=3, max_tokens=9)
+    assert ended(answer) == ("abc", "stop", "<mark>")
+
+
+def test_a_special_stop_string_is_not_looked_for_in_thinking():
+    script = [*b"<t>a", MARK, *b"</t>b", MARK, *b"c"]
+    answer = answer_to(script, stop=("<mark>",), max_tokens=30, thinking=THINKING)
+    assert ended(answer) == ("b", "stop", "<mark>")
+    assert "".join(output.thinking for output in answer.outputs) == "a"
+
+
+def test_special_tokens_that_no_stop_string_names_stay_hidden():
+    assert ended(answer_to([*b"hi", MARK, EOS], stop=("<mar", "zz"))) == ("hi", "stop", None)
 
 
 def test_an_eos_token_as_the_first_token():

@@ -27,10 +27,13 @@ EOS = 256
 POISON = 257
 """A token that makes every detokenizer raise."""
 
+MARK = 258
+"""Another special token, of the text ``<mark>``."""
+
 NUM_TOKEN_IDS = 1000
 """Ids that prompts may have."""
 
-_TEXTS = {EOS: b"<eos>"}
+_TEXTS = {EOS: b"<eos>", MARK: b"<mark>"}
 
 
 class CacheModel:
@@ -264,9 +267,13 @@ class ScriptedTokenizer:
         tail = b"".join(bytes_of(t) for t in prompt_token_ids[-3:])
         return ByteDetokenizer(
             bytes_of,
-            hidden_ids=frozenset({EOS}) if skip_special_tokens else frozenset(),
+            hidden_ids=frozenset(_TEXTS) if skip_special_tokens else frozenset(),
             prompt_tail=tail if tail[-1:] > b"\x7f" else b"",
         )
+
+    def special_ids_of(self, texts: Iterable[str]) -> dict[int, str]:
+        found = {token_id: text.decode() for token_id, text in _TEXTS.items()}
+        return {token_id: text for token_id, text in found.items() if text in texts}
 
 
 def bytes_of(token_id: int) -> bytes:

@@ -110,12 +110,12 @@ class Stream(io.StringIO):
 def announced(monkeypatch):
     """What is printed for a server on a free port, without styles; the port becomes 8000."""
 
-    def print_it(info, *, is_terminal, takes_messages=True, **settings):
+    def print_it(info, *, is_terminal, takes_messages=True, ends=(), **settings):
         stream = Stream(is_terminal=is_terminal)
         given = Settings(port=0, **settings)
         with contextlib.closing(open_front(given)) as front, monkeypatch.context() as patch:
             patch.setattr("sys.stdout", stream)
-            announce(given, front, info, takes_messages=takes_messages)
+            announce(given, front, info, takes_messages=takes_messages, ends=ends)
             port = front.url.rpartition(":")[2]
         return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).replace(port, "8000")
 
@@ -132,6 +132,14 @@ def test_lines_where_stdout_is_no_terminal(announced):
         "room for 131072 in the cache."
     )
     assert last.startswith(f"{CURL}/v1/chat/completions -H ")
+
+
+def test_the_tokens_that_end_an_answer_are_shown(announced):
+    ends = ("<|endoftext|>", "<|im_end|>")
+    first, _ = announced(INFO, is_terminal=False, ends=ends).splitlines()
+    assert first.endswith("in the cache, ends at <|endoftext|>, <|im_end|>.")
+    facts = dict(facts_of(Settings(), "http://x", INFO, ends=ends))
+    assert facts["ends at"] == "<|endoftext|>, <|im_end|>"
 
 
 def test_a_table_on_a_terminal(announced, monkeypatch):
