@@ -77,7 +77,7 @@ $(VENV)-ray/.installed: pyproject.toml
 # Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
 # docs/reliability.md. The machine must be otherwise quiet.
 soak: $(VENV)/.installed-dev
-	$(PYTEST) --numprocesses=0 tests/core/gguf -m soak
+	$(PYTEST) --numprocesses=0 tests/core/gguf compat_tests -m soak
 	$(PYTEST) --numprocesses=0 tests/bystander -m soak \
 		--reliability-page docs/reliability.md $(ARGS)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Sequence
 
@@ -57,8 +56,8 @@ class PoolingEngine:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
+        num_token_ids: int,
         max_step_seconds: float | None = None,
-        num_token_ids: int = sys.maxsize,
     ) -> None:
         """A step has at most ``max_num_batched_tokens``, padding included, or one text.
 

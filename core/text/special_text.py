@@ -72,6 +72,18 @@ def new_mark() -> str:
     return f"{secrets.randbelow(10**32):032d}"
 
 
+def parts_in(pieces: list[str], part: slice) -> list[str]:
+    """Cut the pieces of a text to what lies in a part of the whole."""
+    ends = list(itertools.accumulate(map(len, pieces)))
+    if part.start <= 0 and part.stop >= ends[-1]:
+        return pieces
+    starts = [end - len(piece) for piece, end in zip(pieces, ends, strict=True)]
+    return [
+        piece[max(part.start - start, 0) : max(part.stop - start, 0)]
+        for piece, start in zip(pieces, starts, strict=True)
+    ]
+
+
 def _any_of(texts: Iterable[str]) -> str:
     """Make a pattern for any of ``texts`` that tries each character of the input once.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from core.text.chat_templates import TEMPLATE_NAMES
 from core.text.content_forms import Forms, fitted, forms_of
 from core.text.detokenizer import Detokenizer, detokenizer_for
 from core.text.pairs import FirstOfPairs, joins_encodings
-from core.text.special_text import SpecialText, new_mark
+from core.text.special_text import SpecialText, new_mark, parts_in
 from core.text.tokenizer_files import load_tokenizer
 from core.text.turn_end import turn_end
 from core.text.vocabulary import Vocabulary
@@ -299,7 +298,7 @@ class Tokenizer:
             template_kwargs=template_kwargs,
         )
         pieces = rendered.split(mark)
-        pieces = _parts_in(pieces, check_size("".join(pieces)))
+        pieces = parts_in(pieces, check_size("".join(pieces)))
         ids = self.encode(pieces[0], add_special_tokens=False)
         for piece in pieces[1:]:
             ids += self._encode_inner(piece)
@@ -320,15 +319,3 @@ class Tokenizer:
             if ids[: len(before)] == before:
                 return ids[len(before) :]
         return plain
-
-
-def _parts_in(pieces: list[str], part: slice) -> list[str]:
-    """Cut the pieces of a text to what lies in a part of the whole."""
-    ends = list(accumulate(map(len, pieces)))
-    if part.start <= 0 and part.stop >= ends[-1]:
-        return pieces
-    starts = [end - len(piece) for piece, end in zip(pieces, ends, strict=True)]
-    return [
-        piece[max(part.start - start, 0) : max(part.stop - start, 0)]
-        for piece, start in zip(pieces, starts, strict=True)
-    ]

@@ -36,7 +36,8 @@ def request(name, *, tenant="", priority=0, length=1, value=1):
 
 
 def engine(runner, **limits):
-    return PoolingEngine(runner, **({"max_num_seqs": 8, "max_num_batched_tokens": 100} | limits))
+    defaults = {"max_num_seqs": 8, "max_num_batched_tokens": 100, "num_token_ids": 1000}
+    return PoolingEngine(runner, **(defaults | limits))
 
 
 def finished(engine):
