@@ -41,7 +41,7 @@ def hostile(start_hostile) -> Api:
 
 
 EMPTY = user("")
-RESPONSE = {"model": "roseinfer-tiny", "input": ""}
+RESPONSE = {"model": "roseinfer-tiny", "max_output_tokens": 1}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,29 @@ def test_an_empty_prompt_is_refused_on_every_route(hostile: Api, path, body, nam
 def test_an_empty_text_to_complete_is_one_token(hostile: Api) -> None:
     for prompt in ("", [""], None):
         assert hostile.complete(prompt, max_tokens=1)["usage"]["prompt_tokens"] == 1
+
+
+PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo!"}]
+
+
+def test_a_template_that_reads_parts_gets_the_text_on_every_route(start_hostile) -> None:
+    api = start_hostile(PARTS_ONLY)
+    expected = len(api.tokenize("Hello!"))
+    one = {"max_tokens": 1}
+    options = {"options": {"num_predict": 1}, "stream": False}
+    counts = [
+        api.ok(CHAT, {"messages": user("Hello!")} | one)["usage"]["prompt_tokens"],
+        api.ok(CHAT, {"messages": user(PARTS)} | one)["usage"]["prompt_tokens"],
+        api.ok("/v1/messages", {"messages": user("Hello!")} | one)["usage"]["input_tokens"],
+        api.ok("/v1/messages/count_tokens", {"messages": user("Hello!")})["input_tokens"],
+        api.ok("/v1/responses", RESPONSE | {"input": "Hello!"})["usage"]["input_tokens"],
+        api.ok("/api/chat", {"messages": user("Hello!")} | options)["prompt_eval_count"],
+        api.ok("/api/generate", {"prompt": "Hello!"} | options)["prompt_eval_count"],
+        api.ok("/tokenize", {"messages": user(PARTS)})["count"],
+    ]
+    assert counts == [expected] * len(counts)
+    given = {"messages": user("Hello!"), "chat_template": PARTS_ONLY}
+    assert api.ok(CHAT, given | one)["usage"]["prompt_tokens"] == expected
 
 
 STOP: Json = {"stop": ["<|im_start|>"], "logit_bias": {"1": 100}, "max_tokens": 5}

@@ -12,6 +12,7 @@ from typing import Any
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import CallMarkup
+from core.text.content_forms import joined
 
 _INTRODUCTION = """\
 You may call functions. This is the list of them, one JSON object a line:
@@ -35,7 +36,6 @@ def plain_turns(
 ) -> list[Message]:
     """The conversation in turns of system, user and assistant, with the tools in the first one.
 
-    Contents are strings.
     ``markup``, whose arguments are JSON, is the form of calls. Unless the template
     ``takes_system``, the list of tools begins the first turn of the user.
     """
@@ -61,7 +61,7 @@ def _with_introduction(
     role = "system" if takes_system else "user"
     if turns and turns[0]["role"] == role:
         first, *others = turns
-        pieces = [first["content"], introduction]
+        pieces = [joined(first["content"]), introduction]
         if not takes_system:
             pieces.reverse()
         return [first | {"content": "\n\n".join(filter(None, pieces))}, *others]
@@ -78,12 +78,13 @@ def _without_tools(messages: Sequence[Message], markup: CallMarkup) -> list[Mess
     for message in messages:
         is_result = message["role"] == "tool"
         if is_result:
-            turn = {"role": "user", "content": _result_text(message["content"])}
+            turn = {"role": "user", "content": _result_text(joined(message["content"]))}
         else:
             turn = _with_calls_as_text(message, markup)
         joins = is_result or after_result
         if joins and turns and turns[-1]["role"] == turn["role"] == "user":
-            turns[-1] = turns[-1] | {"content": f"{turns[-1]['content']}\n{turn['content']}"}
+            pair = (turns[-1]["content"], turn["content"])
+            turns[-1] = turns[-1] | {"content": "\n".join(map(joined, pair))}
         else:
             turns.append(turn)
         after_result = is_result
@@ -100,7 +101,7 @@ def _with_calls_as_text(message: Message, markup: CallMarkup) -> Message:
         markup,
     )
     turn = {key: value for key, value in message.items() if key != "tool_calls"}
-    return turn | {"content": "\n".join(filter(None, [message["content"], text]))}
+    return turn | {"content": "\n".join(filter(None, [joined(message["content"]), text]))}
 
 
 def _calls_text(calls: Sequence[tuple[str, str]], markup: CallMarkup) -> str:

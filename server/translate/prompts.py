@@ -66,9 +66,8 @@ def chat_prompt(
                 code="invalid_value",
             )
     if families is not None and families.writes_tools and request.chat_template is None:
-        texts = [message | {"content": joined(message["content"])} for message in messages]
         messages = plain_turns(
-            texts, tools, markup=families.markup, takes_system=families.takes_system
+            messages, tools, markup=families.markup, takes_system=families.takes_system
         )
         tools = ()
     ids = tokenizer.encode_chat(

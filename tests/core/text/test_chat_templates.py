@@ -12,6 +12,8 @@ from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.text.chat_templates import TEMPLATE_NAMES, named_template
 from core.text.tokenizer import Tokenizer
+from tests.support.each import each
+from tests.support.engines import request
 from tests.support.tokenizers import byte_fallback, byte_level
 
 TALK = [
@@ -100,18 +102,59 @@ def test_a_tokenizer_without_these_tokens(name):
     assert "Bye" in make(name, byte_level).render_chat(TALK)
 
 
-def test_the_engine_ends_answers_where_turns_end(tmp_path):
-    """Also if checkpoint and tokenizer name other tokens."""
-    shutil.copytree(builtin_model.path(), tmp_path, dirs_exist_ok=True)
-    for name in ("config.json", "generation_config.json"):
-        config = json.loads((tmp_path / name).read_text())
-        (tmp_path / name).write_text(json.dumps(config | {"eos_token_id": 5}))
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": "<|endoftext|>"}))
-    for template, ends in ((None, {0, 2, 5}), ("chatml", {0, 2, 5}), ("vicuna", {0, 5})):
-        config = ModelConfig(model=str(tmp_path), device="cpu", chat_template=template)
-        info = load_engine(config, EngineConfig(max_model_len=64, max_num_seqs=1)).info
-        assert set(info.eos_token_ids) == ends
+def load(folder, *, template=None, config=0, generation=0, eos="<|endoftext|>"):
+    """The engine of the built-in model, whose files name these end tokens."""
+    shutil.copytree(builtin_model.path(), folder, dirs_exist_ok=True)
+    named = {
+        "config.json": {"eos_token_id": config},
+        "generation_config.json": {"eos_token_id": generation},
+        "tokenizer_config.json": {"eos_token": eos},
+    }
+    for name, fields in named.items():
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    chosen = ModelConfig(model=str(folder), device="cpu", chat_template=template)
+    return load_engine(chosen, EngineConfig(max_model_len=64, max_num_seqs=1))
+
+
+NO_END = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+@pytest.mark.slow
+@each(
+    ("files", "ends"),
+    [
+        ({}, {0, 2}),  # the model's template
+        ({"template": NO_END}, {0}),
+        ({"template": NO_END, "eos": "<|im_end|>"}, {0, 2}),
+        ({"template": NO_END, "config": 2}, {0, 2}),
+        ({"template": NO_END, "generation": [2, 0]}, {0, 2}),
+        ({"template": NO_END, "generation": None, "config": 2}, {0, 2}),
+        ({"template": "chatml", "config": 5, "generation": 5}, {0, 2, 5}),
+        ({"template": "vicuna", "generation": 5}, {0, 5}),
+        ({"template": NO_END, "config": 300}, {0}),  # no special token: a class's default
+        ({"template": NO_END, "generation": [0, 1 << 20, -1]}, {0}),
+    ],
+)
+def test_an_answer_ends_at_all_tokens_that_are_named(tmp_path, files, ends):
+    assert set(load(tmp_path, **files).info.eos_token_ids) == ends
+
+
+def test_the_engine_treats_all_of_them_alike(tmp_path):
+    engine = load(tmp_path).engine
+
+    def answer(**fields):
+        engine.add(request(logit_bias={2: 100.0}, max_tokens=5, temperature=0.0, **fields))
+        outputs = []
+        while engine.has_work:
+            outputs += engine.step()
+        return [i for o in outputs for i in o.token_ids], outputs[-1].finish_reason
+
+    assert answer() == ([2], "stop")
+    assert answer(ignore_eos=True) == ([2] * 5, "length")
+    ids, reason = answer(min_tokens=3)
+    assert ids.index(2) == len(ids) - 1 >= 2
+    assert reason == "stop"
 
 
 def test_a_template_is_chosen_by_its_name(tmp_path):

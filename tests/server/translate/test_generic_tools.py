@@ -3,6 +3,7 @@
 import pytest
 
 from core.contract.errors import InvalidRequest
+from core.text.content_forms import parts_of
 from schemas.tools import FunctionDefinition
 from server.parsers.message import fold
 from server.parsers.tool import TOOL_PARSERS, tool_parser
@@ -95,6 +96,18 @@ def test_results_are_one_turn_of_the_user():
     assert found[2]["content"] == wrapped("1", "") + "\ngo on"
     assert found[3] == {"role": "assistant", "content": "a", "tool_calls": [], "reasoning": "hm"}
     assert found[4]["content"] == wrapped("2")
+
+
+def test_contents_in_parts_are_lines_only_where_they_change():
+    parts = parts_of(["a", "b"])
+    user, system = USER | {"content": parts}, SYSTEM | {"content": parts}
+    answer = {"role": "assistant", "content": parts}
+    assert turns(system, user, answer, tools=()) == [system, user, answer]
+    shown = turns(system, user, said(parts, call()), result(parts), user)
+    assert shown[0]["content"].startswith("a\nb\n\nYou may call functions.")
+    assert shown[1] == user
+    assert shown[2]["content"].startswith("a\nb\n<tool_call>")
+    assert shown[3]["content"] == wrapped("a\nb") + "\na\nb"
 
 
 def test_a_result_at_the_start():
