@@ -44,9 +44,9 @@ MAX_FUNCTION_NAME = 256
 MAX_CHOICES = 128
 """Choices per prompt."""
 
-MAX_PROMPTS = 1024
+MAX_PROMPTS = 2048
 MAX_PROMPT_ITEMS = 2**20
-"""Prompts, and token ids of one prompt."""
+"""Prompts, which is OpenAI's limit of inputs, and token ids of one prompt."""
 
 MAX_STOP, MAX_STOP_LENGTH = 64, 1024
 MAX_BAD_WORDS, MAX_BAD_WORD_LENGTH = 128, 256

@@ -112,7 +112,7 @@ def _tokens(
     checkpoint()
     truncate, info = request.truncate_prompt_tokens, model.info
     if isinstance(item, str):
-        text = (before + item).strip()  # as sentence-transformers does
+        text = before + item
         if info.pooling is not None and info.pooling.lowercases:
             text = text.lower()
         text = checked_size(text, model, truncate, param=param)

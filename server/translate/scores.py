@@ -135,7 +135,7 @@ def _single_texts(
         for i, text in enumerate(texts[1]):
             checkpoint()
             param = _param(texts, i)
-            part = checked_size(text.strip(), model, truncate, param=param)
+            part = checked_size(text, model, truncate, param=param)
             ids = model.tokenizer.encode(part, add_special_tokens=True)
             prompts.append(fitting(ids, model, truncate, param=param))
     return prompts

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from compat_tests.support.http import encode
-from schemas.limits import MAX_COMMAS
+from schemas.limits import MAX_COMMAS, MAX_PROMPTS
 from tests.bystander.arena import Arena, attack
 
 EMBED, RERANK, SCORE = "/v1/embeddings", "/v1/rerank", "/v1/score"
 OLLAMA, OLD_OLLAMA = "/api/embed", "/api/embeddings"
 
 
-@attack("1,024 inputs, 100,000 inputs, inputs of 8 MB", kind="embed", is_quick=True)
+@attack("2,048 inputs, 100,000 inputs, inputs of 8 MB", kind="embed", is_quick=True)
 def many_inputs(arena: Arena) -> None:
     text = "lorem ipsum " * arena.amount(100)
-    for num in (1024, arena.amount(100_000)):
+    for num in (MAX_PROMPTS, arena.amount(100_000)):
         for body in ({"input": ["a fox"] * num}, {"input": [[5, 6, 7]] * num}):
             arena.post(EMBED, body, timeout=60)
         arena.post(EMBED, {"input": [text] * num, "truncate_prompt_tokens": -1}, timeout=120)
@@ -54,24 +54,24 @@ def refusals(arena: Arena) -> None:
     arena.together(lambda body: arena.post(EMBED, body), bodies * arena.amount(100))
 
 
-@attack("1,024 documents, a query of 8 MB, a million pairs", kind="score")
+@attack("2,048 documents, a query of 8 MB, a million pairs", kind="score")
 def documents(arena: Arena) -> None:
     long = "lorem ipsum " * 100
     large = "lorem ipsum " * arena.amount(700_000)
-    for num in (1024, arena.amount(100_000)):
+    for num in (MAX_PROMPTS, arena.amount(100_000)):
         body = {"query": "who?", "documents": ["a fox"] * num}
         arena.post(RERANK, body, timeout=120)
         arena.post(RERANK, body | {"documents": [{"text": "a"}] * num}, timeout=120)
         pairs = {"text_1": ["a"] * num, "text_2": ["b"] * num}
         arena.post(SCORE, pairs, timeout=120)
     cut = {"truncate_prompt_tokens": -1}
-    arena.post(RERANK, {"query": "who?", "documents": [long] * 1024} | cut, timeout=120)
+    arena.post(RERANK, {"query": "who?", "documents": [long] * MAX_PROMPTS} | cut, timeout=120)
     body = {"query": large, "documents": ["a fox", "a dog"]}
     for more in ({}, cut, {"return_documents": True, **cut}):
         arena.post(RERANK, body | more, timeout=60)
     body = {"query": "who?", "documents": [large], "return_documents": True}
     arena.post(RERANK, body | cut, timeout=60)
-    arena.post(SCORE, {"text_1": large, "text_2": ["a"] * 1024} | cut, timeout=60)
+    arena.post(SCORE, {"text_1": large, "text_2": ["a"] * MAX_PROMPTS} | cut, timeout=60)
 
 
 @attack("200 rankings of 64 documents whose senders leave", kind="score")

@@ -27,8 +27,11 @@ def prompt_of(tokenizer):
     return prompt_of
 
 
-def test_white_space_around_a_text_is_left_out(prompt_of):
-    assert prompt_of(" a\n") == prompt_of("a")
+@pytest.mark.parametrize("text", ["a b", " a b", "a b ", "a\n", " ", "\n\n"])
+def test_white_space_around_a_text_is_part_of_it(prompt_of, tokenizer, text):
+    """sentence-transformers 6 does not strip texts either."""
+    assert prompt_of(text) == tokenizer.encode(text, add_special_tokens=True)
+    assert tokenizer.decode(prompt_of(text)) == text
 
 
 def test_a_model_may_want_lower_case(prompt_of):
