@@ -20,6 +20,9 @@ Texts: TypeAlias = Annotated[list[Text], Meta(min_length=1, max_length=MAX_PROMP
 Truncation: TypeAlias = Annotated[
     int, Meta(ge=-1, le=INT32_MAX, description="Cut longer pairs; -1: to the context.")
 ]
+Instruction: TypeAlias = Annotated[
+    Text, Meta(description="What a match is, for models whose chat template shows it.")
+]
 
 
 class RerankRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +36,7 @@ class RerankRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_fiel
     user: Label | None = None
 
     # Extensions.
+    instruction: Instruction | None = None
     truncate_prompt_tokens: Truncation | None = None
     priority: Priority | None = None
 
@@ -63,6 +67,7 @@ class ScoreRequest(RequestModel, frozen=True, kw_only=True, forbid_unknown_field
     user: Label | None = None
 
     # Extensions.
+    instruction: Instruction | None = None
     truncate_prompt_tokens: Truncation | None = None
     priority: Priority | None = None
 

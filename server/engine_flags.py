@@ -7,9 +7,27 @@ from __future__ import annotations
 
 from typing import get_args
 
-from core.contract.config import AttentionBackendName, Device, DType, KVCacheDType, Quantization
-from core.text.chat_templates import TEMPLATE_NAMES
-from server.flag_types import Choice, integer, path, positive, positive_number, share, size
+from core.contract.config import (
+    AttentionBackendName,
+    Device,
+    DType,
+    KVCacheDType,
+    Pooling,
+    Quantization,
+    Task,
+)
+from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES
+from server.flag_types import (
+    Choice,
+    integer,
+    path,
+    positive,
+    positive_number,
+    share,
+    size,
+    sizes_or_any,
+    two_texts,
+)
 from server.flags import Flag, Switch
 
 DEFAULT_TOKENIZER_WORKERS = 2
@@ -21,7 +39,8 @@ TOKENIZER = Flag(
 )
 CHAT_TEMPLATE = Flag(
     name="chat-template",
-    help="Jinja file, the template itself, or a name: " + ", ".join(TEMPLATE_NAMES),
+    help="Jinja file, the template itself, or a name: "
+    + ", ".join((*TEMPLATE_NAMES, *PAIR_TEMPLATE_NAMES)),
     metavar="JINJA",
 )
 TRUST_REMOTE_CODE = Switch(name="trust-remote-code", help="run code that comes with the model")
@@ -55,6 +74,36 @@ MODEL_FLAGS = (
     ),
     TRUST_REMOTE_CODE,
 )
+
+TASK_FLAGS = (
+    Flag(
+        name="task",
+        help="what the model does with texts; auto: what its checkpoint says",
+        convert=Choice(get_args(Task)),
+    ),
+    Flag(
+        name="pooling",
+        help="how a vector is made of a text's tokens; auto: what the checkpoint says, else the "
+        "last token of causal models and the mean of others",
+        convert=Choice(get_args(Pooling)),
+    ),
+    Flag(
+        name="matryoshka-dimensions",
+        help="sizes to which vectors may be cut, or any, for models that are trained for it",
+        convert=sizes_or_any,
+        metavar="any|N,...",
+        default_text="what the checkpoint says, or the name of a known model",
+    ),
+    Flag(
+        name="score-tokens",
+        help="tokens of a causal reranker: the logit of the first less that of the second is the "
+        "score",
+        convert=two_texts,
+        metavar="TRUE,FALSE",
+        default_text="what the checkpoint says",
+    ),
+)
+"""Only for ``serve``."""
 
 ENGINE_FLAGS = (
     Flag(

@@ -133,6 +133,19 @@ def length_range(text: str) -> tuple[int, int]:
     return least, most
 
 
+def sizes_or_any(text: str) -> tuple[int, ...]:
+    """Convert ``any`` to no sizes, or ``512,256`` to those."""
+    return () if text == "any" else tuple(map(positive, text.split(",")))
+
+
+def two_texts(text: str) -> tuple[str, str]:
+    """Convert ``yes,no``."""
+    first, _, second = text.partition(",")
+    if not first or not second:
+        raise ArgumentTypeError(f"{text} is not two texts such as yes,no")
+    return first, second
+
+
 def size(text: str) -> int:
     """Convert ``4GiB``, ``500MB`` or ``65536`` to bytes."""
     digits = text.lower().removesuffix("b").strip()

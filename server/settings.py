@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from core.contract.config import EngineConfig, ModelConfig, Task
+from core.contract.config import EngineConfig, ModelConfig
 from server.access_flags import ACCESS_FLAGS
 from server.admission.rates import Rates
 from server.connection_flags import CONNECTION_FLAGS
@@ -18,6 +18,7 @@ from server.engine_flags import (
     ENGINE_SEED,
     MODEL_FLAGS,
     STREAM_INTERVAL,
+    TASK_FLAGS,
     TOKENIZER_WORKERS,
 )
 from server.flag_types import Choice, not_negative, path, port, seconds
@@ -146,14 +147,8 @@ _SERVER_FLAGS = (
     Switch(name="log-prompts", help="keep prompts and answers in the records of requests"),
 )
 
-_TASK = Flag(
-    name="task",
-    help="what the model does with texts; auto: what its checkpoint says",
-    convert=Choice(get_args(Task)),
-)
-
 SERVE_GROUPS = (
-    FlagGroup("model", (_MODEL, *MODEL_FLAGS, _TASK), (ModelConfig,)),
+    FlagGroup("model", (_MODEL, *MODEL_FLAGS, *TASK_FLAGS), (ModelConfig,)),
     FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
     FlagGroup("server", _SERVER_FLAGS, (Settings,)),
     FlagGroup("load", LOAD_FLAGS, (Settings,)),

@@ -12,6 +12,7 @@ KVCacheDType: TypeAlias = Literal["auto", "fp8", "int8"]
 Quantization: TypeAlias = Literal["none", "int8", "int4", "fp8"]
 GgufMix: TypeAlias = Literal["q4_k_m", "q5_k_m", "q6_k", "q8_0", "bf16", "f16", "f32"]
 Task: TypeAlias = Literal["auto", "generate", "embed", "score"]
+Pooling: TypeAlias = Literal["auto", "cls", "last", "max", "mean"]
 AttentionBackendName: TypeAlias = Literal["auto", "cpu", "torch", "triton"]
 
 
@@ -23,6 +24,11 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``gguf_file`` is the name of a GGUF file in that directory or hub repository.
     ``quantization`` is the storage type of the linear layers; none is ``dtype``. ``task`` is what
     the model does with a text; auto: what its checkpoint says.
+
+    ``pooling`` is how an embedding model makes a vector of a text's states; auto: what the
+    checkpoint says, else a guess that is logged. ``matryoshka_dimensions`` are the sizes to which
+    its vectors may be cut; empty: any, None: what the checkpoint or its name says. ``score_tokens``
+    are the words of a causal model whose logits make a score: that of a match and that of none.
     """
 
     model: str | None = None
@@ -35,6 +41,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
     quantization: Quantization = "none"
     task: Task = "auto"
+    pooling: Pooling = "auto"
+    matryoshka_dimensions: tuple[int, ...] | None = None
+    score_tokens: tuple[str, str] | None = None
 
 
 class GrammarLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from core.contract.config import Task
+
+
+class PairTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """How the chat template shows a pair: as messages of the roles query and document.
+
+    With ``has_parts`` their contents are lists of parts, else texts. An instruction, if the
+    template shows one, is a message of the role system before them. ``options`` are further
+    variables of the template.
+    """
+
+    has_parts: bool = False
+    takes_instruction: bool = False
+    adds_generation_prompt: bool = False
+    options: dict[str, Any] = {}
 
 
 class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a model that makes a vector, or a score, of a text.
 
     ``size`` is the vectors' length. They may be cut to ``sizes``; empty: to any length, None: to
-    none. ``prompts`` are texts that begin an input, by name.
+    none. ``poolings`` say how a vector is made of a text's states; there are none for scores.
+    ``prompts`` are texts that begin an input, by name. ``pair_template`` is None if the model reads
+    two texts as its tokenizer joins them.
     """
 
     task: Task
     size: int
     sizes: tuple[int, ...] | None = None
+    poolings: tuple[str, ...] = ()
     is_normalized: bool = False
     lowercases: bool = False
     prompts: dict[str, str] = {}
     default_prompt: str | None = None
+    pair_template: PairTemplate | None = None
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

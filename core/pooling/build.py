@@ -9,15 +9,14 @@ from typing import Any
 import torch
 
 from core.contract.config import EngineConfig, ModelConfig
-from core.contract.errors import ModelLoadError
 from core.contract.info import EngineInfo, PoolingInfo
 from core.grammar.compiler import GrammarCompiler
 from core.model.devices import pick_device
-from core.pooling.checkpoint import context_of, load_module, pad_id_of, sizes_of
+from core.pooling.checkpoint import context_of, load_module, pad_id_of
+from core.pooling.embedder import build_embedder
 from core.pooling.engine import PoolingEngine
-from core.pooling.heads import activation, load_dense
 from core.pooling.recipe import Recipe
-from core.pooling.runner import EmbeddingRunner, PoolingRunner, ScoreRunner
+from core.pooling.scorer import build_scorer
 from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
@@ -45,39 +44,23 @@ def load_pooler(recipe: Recipe, model_config: ModelConfig, config: EngineConfig)
     tokenizer = Tokenizer.load(
         model_config.tokenizer or recipe.source,
         trust_remote_code=model_config.trust_remote_code,
+        chat_template=model_config.chat_template,
         vocab_size=module.config.get_text_config().vocab_size,
     )
     pad_id = pad_id_of(module, tokenizer)
-    runner, size = _runner(recipe, module, pad_id)
-    info = _info(recipe, module, tokenizer, config, size)
+    if recipe.task == "embed":
+        runner, pooling = build_embedder(recipe, module, pad_id, model_config)
+    else:
+        runner, pooling = build_scorer(recipe, module, tokenizer, pad_id, model_config)
+    info = _info(recipe, module, tokenizer, config, pooling)
     engine = PoolingEngine.of(runner, config, device.type, num_token_ids=info.num_token_ids)
     compiler = GrammarCompiler(tokenizer.vocabulary, (), vocab_size=info.vocab_size)
     logger.info("%s on %s, %s, context %d", info.dtype, device, recipe.task, info.max_model_len)
     return LoadedPooler(engine, tokenizer, info, compiler)
 
 
-def _runner(recipe: Recipe, module: Any, pad_id: int) -> tuple[PoolingRunner, int]:
-    """The runner, and the size of its vectors."""
-    if recipe.task == "score":
-        size = int(module.config.num_labels)
-        if size != 1:
-            raise ModelLoadError(f"{recipe.source} has {size} labels; a cross-encoder has one")
-        function = activation(recipe.activation or "Sigmoid")
-        return ScoreRunner(module, pad_id=pad_id, activation=function), size
-    dense = [load_dense(recipe.source, folder).to(module.device) for folder in recipe.dense]
-    width = int(module.config.get_text_config().hidden_size) * len(recipe.poolings)
-    runner = EmbeddingRunner(
-        module,
-        pad_id=pad_id,
-        poolings=recipe.poolings,
-        dense=dense,
-        normalizes=recipe.normalizes,
-    )
-    return runner, int(dense[-1][0].out_features) if dense else width  # type: ignore[index]
-
-
 def _info(
-    recipe: Recipe, module: Any, tokenizer: Tokenizer, config: EngineConfig, size: int
+    recipe: Recipe, module: Any, tokenizer: Tokenizer, config: EngineConfig, pooling: PoolingInfo
 ) -> EngineInfo:
     text_config = module.config.get_text_config()
     known = [
@@ -100,13 +83,5 @@ def _info(
         device=str(module.device),
         computation="torch's own kernels",
         num_threads=torch.get_num_threads(),
-        pooling=PoolingInfo(
-            task=recipe.task,
-            size=size,
-            sizes=sizes_of(text_config, size),
-            is_normalized=recipe.normalizes,
-            lowercases=recipe.lowercases,
-            prompts=recipe.prompts,
-            default_prompt=recipe.default_prompt,
-        ),
+        pooling=pooling,
     )

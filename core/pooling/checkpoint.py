@@ -22,6 +22,7 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
     from transformers import (  # noqa: PLC0415 - slow to import
         AutoConfig,
         AutoModel,
+        AutoModelForCausalLM,
         AutoModelForSequenceClassification,
     )
 
@@ -30,6 +31,8 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
     trust = model_config.trust_remote_code
     meta_kernels.restore()
     kind = AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
+    if recipe.scores_by_logits:
+        kind = AutoModelForCausalLM
     try:
         hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
         dtype = torch.float32
@@ -48,14 +51,6 @@ def context_of(config: Any) -> int | None:
     length = context_length(config)
     is_offset = any(name in str(config.model_type) for name in ("roberta", "camembert", "mpnet"))
     return length - (config.pad_token_id or 0) - 1 if length and is_offset else length
-
-
-def sizes_of(config: Any, size: int) -> tuple[int, ...] | None:
-    """Sizes to which a vector may be cut; empty: any below its own. None: it may not be cut."""
-    named = getattr(config, "matryoshka_dimensions", None)
-    if named:
-        return tuple(int(one) for one in named if 0 < int(one) <= size)
-    return () if getattr(config, "is_matryoshka", False) else None
 
 
 def pad_id_of(module: Any, tokenizer: Tokenizer) -> int:

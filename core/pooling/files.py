@@ -39,6 +39,17 @@ def read_json(source: str, name: str) -> Any:
         raise ModelLoadError(f"{name} of {source} cannot be read: {error}") from error
 
 
+def read_object(source: str, name: str) -> dict[str, Any]:
+    """Return the object in a JSON file, empty without one. Raises ModelLoadError."""
+    content = read_json(source, name)
+    return content if isinstance(content, dict) else {}
+
+
+def texts_of(value: object) -> dict[str, str]:
+    """Return the texts of a JSON object by name, empty if ``value`` is none."""
+    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
 def inner_path(folder: object, name: str) -> str:
     """Join a folder that a checkpoint names and a file name. Raises ModelLoadError if it leaves."""
     path = PurePosixPath(str(folder)) / name

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
 from core.model.source import path_of
-from core.pooling.files import inner_path, read_json
+from core.pooling.files import inner_path, read_json, read_object, texts_of
+from core.pooling.score_files import LOGIT_SCORE, scoring_facts
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """In the order in which sentence-transformers joins the vectors of several."""
@@ -24,28 +25,49 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_GENERATING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_CHOICES = {"cls": ("cls",), "last": ("lasttoken",), "max": ("max",), "mean": ("mean",)}
+_OWNERS: dict[str, Task] = {
+    "pooling": "embed",
+    "matryoshka_dimensions": "embed",
+    "score_tokens": "score",
+}
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
+_GENERATING = (*_CAUSAL, "ForConditionalGeneration")
 _SCORING = "ForSequenceClassification"
 _FILES = (".gguf", ".pt", ".pth", ".bin")
+
+Modules: TypeAlias = tuple[tuple[str, object], ...]
+"""The class and the folder of each module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """``dense`` are folders of dense layers. ``max_length`` counts tokens; None: the model's.
 
-    ``prompts`` are texts that begin an input, by name.
+    ``poolings`` and ``normalizes`` are None if the checkpoint does not say them. ``prompts`` are
+    texts that begin an input, by name.
+
+    With ``scores_by_logits`` the model is causal, and a score is the logit of the first of
+    ``score_ids`` less that of the second, if any. ``pair_formats`` say whether the contents of the
+    messages of a pair may be lists of parts, in the order to try; none: a pair is two texts.
+    ``needs_template``: it is no pair of texts even if the chat template cannot show it.
     """
 
     task: Task
     source: str
-    poolings: tuple[str, ...] = ("mean",)
+    poolings: tuple[str, ...] | None = None
     dense: tuple[str, ...] = ()
-    normalizes: bool = False
+    normalizes: bool | None = None
     max_length: int | None = None
     lowercases: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     activation: str | None = None
+    scores_by_logits: bool = False
+    score_ids: tuple[int, ...] = ()
+    pair_formats: tuple[bool, ...] = (False, True)
+    needs_template: bool = False
+    template_options: dict[str, Any] = field(default_factory=dict)
 
 
 def read_recipe(config: ModelConfig) -> Recipe | None:
@@ -54,6 +76,12 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
     ``config.task`` auto: a cross-encoder scores; a model with sentence-transformers' files, or
     without a head, embeds.
     """
+    recipe = _recipe(config)
+    _check_flags(config, "generate" if recipe is None else recipe.task)
+    return recipe
+
+
+def _recipe(config: ModelConfig) -> Recipe | None:
     source = config.model
     if config.task == "generate" or source is None:
         return None
@@ -61,13 +89,24 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
         if config.task == "auto":
             return None
         raise ModelLoadError(f"--task {config.task} needs a checkpoint in Hugging Face format")
-    modules = read_json(source, "modules.json")
-    task = _task_of(source, modules) if config.task == "auto" else config.task
+    modules, name = _modules(source), _architecture(source)
+    task = _task_of(name, modules) if config.task == "auto" else config.task
     if task == "generate":
         return None
-    if task == "score":
-        return Recipe(task=task, source=source, activation=_activation(source))
-    return _embedding(source, modules)
+    if task == "embed":
+        recipe = _embedding(source, modules)
+        return replace(recipe, poolings=_CHOICES.get(config.pooling, recipe.poolings))
+    is_causal = _has(modules, LOGIT_SCORE) or name.endswith(_CAUSAL)
+    return Recipe(task=task, source=source, **scoring_facts(source, modules, is_causal=is_causal))
+
+
+def _check_flags(config: ModelConfig, task: Task) -> None:
+    """Refuse flags of another task: they would have no effect."""
+    defaults = ModelConfig()
+    for name, owner in _OWNERS.items():
+        if owner != task and getattr(config, name) != getattr(defaults, name):
+            flag = name.replace("_", "-")
+            raise ModelLoadError(f"--{flag} is for --task {owner}; this model's task is {task}")
 
 
 def _is_file(source: str) -> bool:
@@ -75,29 +114,48 @@ def _is_file(source: str) -> bool:
         return path.is_file() or (source.endswith(_FILES) and not path.is_dir())
 
 
-def _task_of(source: str, modules: Any) -> Task:
-    config = read_json(source, "config.json")
-    names = config.get("architectures") if isinstance(config, dict) else None
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    if name.endswith(_SCORING):
+def _modules(source: str) -> Modules | None:
+    """The modules, None without modules.json. Raises ModelLoadError."""
+    listed = read_json(source, "modules.json")
+    if not isinstance(listed, list):
+        return None
+    found = []
+    for module in listed:
+        if not isinstance(module, dict):
+            raise ModelLoadError(f"modules.json of {source} is no list of modules")
+        kind, folder = str(module.get("type", "")).rpartition(".")[2], module.get("path", "")
+        if kind == "Transformer" and folder:
+            raise ModelLoadError(f"{source} has its transformer in a folder of its own")
+        found.append((kind, folder))
+    return tuple(found)
+
+
+def _has(modules: Modules | None, kind: str) -> bool:
+    return any(one == kind for one, _ in modules or ())
+
+
+def _architecture(source: str) -> str:
+    """The name of the model's class, empty if the checkpoint names none."""
+    names = read_object(source, "config.json").get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def _task_of(name: str, modules: Modules | None) -> Task:
+    if name.endswith(_SCORING) or _has(modules, LOGIT_SCORE):
         return "score"
-    if isinstance(modules, list) or (name.endswith("Model") and not name.endswith(_GENERATING)):
+    if modules is not None or (name.endswith("Model") and not name.endswith(_GENERATING)):
         return "embed"
     return "generate"
 
 
-def _embedding(source: str, modules: Any) -> Recipe:
-    """Read the modules; without any it is the mean, as in sentence-transformers."""
-    facts: dict[str, Any] = {}
+def _embedding(source: str, modules: Modules | None) -> Recipe:
+    """Read the modules."""
+    facts: dict[str, Any] = {} if modules is None else {"normalizes": False}
     dense: list[str] = []
-    for module in modules if isinstance(modules, list) else ():
-        if not isinstance(module, dict):
-            raise ModelLoadError(f"modules.json of {source} is no list of modules")
-        kind, folder = str(module.get("type", "")).rpartition(".")[2], module.get("path", "")
+    for kind, folder in modules or ():
         match kind:
             case "Transformer":
-                if folder:
-                    raise ModelLoadError(f"{source} has its transformer in a folder of its own")
+                pass
             case "Pooling":
                 facts["poolings"] = _poolings(read_json(source, inner_path(folder, "config.json")))
             case "Dense":
@@ -108,25 +166,19 @@ def _embedding(source: str, modules: Any) -> Recipe:
                 raise ModelLoadError(
                     f"{source} has a module of type {kind}, which is not supported"
                 )
-    bert = _object(source, "sentence_bert_config.json")
-    named = _object(source, "config_sentence_transformers.json")
-    prompts, length = named.get("prompts"), bert.get("max_seq_length")
+    bert = read_object(source, "sentence_bert_config.json")
+    named = read_object(source, "config_sentence_transformers.json")
+    length = bert.get("max_seq_length")
     return Recipe(
         task="embed",
         source=source,
         dense=tuple(dense),
         max_length=length if isinstance(length, int) else None,
         lowercases=bool(bert.get("do_lower_case")),
-        prompts={str(k): str(v) for k, v in prompts.items()} if isinstance(prompts, dict) else {},
+        prompts=texts_of(named.get("prompts")),
         default_prompt=named.get("default_prompt_name"),
         **facts,
     )
-
-
-def _object(source: str, name: str) -> dict[str, Any]:
-    """The object in a JSON file, empty without one."""
-    content = read_json(source, name)
-    return content if isinstance(content, dict) else {}
 
 
 def _poolings(config: Any) -> tuple[str, ...]:
@@ -139,12 +191,3 @@ def _poolings(config: Any) -> tuple[str, ...]:
     if unknown := named - set(POOLINGS):
         raise ModelLoadError(f"pooling {min(unknown)!r} is not supported")
     return tuple(name for name in POOLINGS if name in named) or ("mean",)
-
-
-def _activation(source: str) -> str | None:
-    """The name of a cross-encoder's activation, None for the default."""
-    config = _object(source, "config.json")
-    own = config.get("sentence_transformers")
-    named = own.get("activation_fn") if isinstance(own, dict) else None
-    named = named or config.get("sbert_ce_default_activation_function")
-    return None if named is None else str(named).rpartition(".")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
@@ -21,7 +21,10 @@ class Runner(Protocol):
 
 
 class PoolingRunner(ABC):
-    """Pads the texts of a batch on the right and runs transformers' own modelling code."""
+    """Pads the texts of a batch and runs transformers' own modelling code."""
+
+    pads_left: ClassVar[bool] = False
+    """Else on the right."""
 
     def __init__(self, module: Any, *, pad_id: int) -> None:
         self._module = module
@@ -34,21 +37,26 @@ class PoolingRunner(ABC):
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
         """See Runner."""
 
-    def _forward(self, batch: Sequence[EngineRequest]) -> tuple[Any, torch.Tensor]:
-        """The module's output, and the texts' lengths."""
+    def _forward(self, batch: Sequence[EngineRequest], **options: Any) -> tuple[Any, torch.Tensor]:
+        """The module's output, and the texts' lengths. ``options`` are the module's."""
         device = self._module.device
         lengths = [len(request.prompt_token_ids) for request in batch]
         ids = torch.full((len(batch), max(lengths)), self._pad_id)
         mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
         for row, request in enumerate(batch):
-            ids[row, : lengths[row]] = torch.tensor(request.prompt_token_ids)
-            mask[row, : lengths[row]] = 1
+            start = ids.shape[1] - lengths[row] if self.pads_left else 0
+            text = slice(start, start + lengths[row])
+            ids[row, text] = torch.tensor(request.prompt_token_ids)
+            mask[row, text] = 1
             if request.second_text_start is not None:
-                segments[row, request.second_text_start : lengths[row]] = 1
+                segments[row, text][request.second_text_start :] = 1
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self._has_segments:
             inputs["token_type_ids"] = segments
-        output = self._module(**{name: value.to(device) for name, value in inputs.items()})
+        if self.pads_left:
+            inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        given = {name: value.to(device) for name, value in inputs.items()}
+        output = self._module(**given, **options)
         return output, torch.tensor(lengths, device=device)
 
 
@@ -93,3 +101,28 @@ class ScoreRunner(PoolingRunner):
         output, _ = self._forward(batch)
         scores: torch.Tensor = self._activation(output.logits.float())
         return scores.cpu()
+
+
+class LogitRunner(PoolingRunner):
+    """Runs a causal model that answers with a word: a score is made of logits after the text."""
+
+    pads_left = True
+
+    def __init__(
+        self, module: Any, *, pad_id: int, activation: nn.Module, ids: Sequence[int]
+    ) -> None:
+        """``ids`` are the token of a match and, if it counts, that of none."""
+        super().__init__(module, pad_id=pad_id)
+        self._activation = activation
+        self._ids = tuple(ids)
+
+    @torch.inference_mode()
+    def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
+        """See Runner."""
+        output, _ = self._forward(batch, logits_to_keep=1)
+        last = output.logits[:, -1].float()
+        scores = last[:, self._ids[0]]
+        for other in self._ids[1:]:
+            scores = scores - last[:, other]
+        on_cpu: torch.Tensor = self._activation(scores[:, None]).cpu()
+        return on_cpu

@@ -143,6 +143,16 @@ class Tokenizer:
         eos = () if self.eos_token_id is None else (self.eos_token_id,)
         return frozenset({*eos, *self.special_ids_of(filter(None, ends))})
 
+    def token_id(self, token: str) -> int | None:
+        """The id of a token of the vocabulary, None if it has no such token."""
+        backend = self._backend
+        found: int | None = (
+            self._tokenizer.get_vocab().get(token)
+            if backend is None
+            else backend.token_to_id(token)
+        )
+        return found
+
     def first_of_pairs(self, text: str) -> FirstOfPairs:
         """Tokenize the first text of pairs. Raises InvalidRequest."""
         if self._backend is None:
@@ -194,11 +204,8 @@ class Tokenizer:
 
     def fim_token_ids(self) -> tuple[int, int, int] | None:
         """Return the tokens before prefix, suffix and middle; None if the model has none."""
-        id_of = (
-            self._tokenizer.get_vocab().get if self._backend is None else self._backend.token_to_id
-        )
         for names in _FIM_NAMES:
-            prefix, suffix, middle = map(id_of, names)
+            prefix, suffix, middle = map(self.token_id, names)
             if prefix is not None and suffix is not None and middle is not None:
                 return prefix, suffix, middle
         return None

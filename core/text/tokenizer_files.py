@@ -9,7 +9,7 @@ from typing import Any
 from core.contract.errors import ModelLoadError, first_line
 from core.gguf.file import GgufFile
 from core.gguf.names import SUFFIX
-from core.text.chat_templates import TEMPLATE_NAMES, named_template
+from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES, named_template
 
 _FILES = ("*token*", "*vocab*", "*.model", "tekken.json")
 
@@ -81,7 +81,7 @@ def _read_template(given: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ModelLoadError(
             f"The chat template {given} cannot be read, and is none of the names "
-            f"{', '.join(TEMPLATE_NAMES)}: {error}"
+            f"{', '.join((*TEMPLATE_NAMES, *PAIR_TEMPLATE_NAMES))}: {error}"
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from core.contract.info import EngineInfo
+from core.contract.info import EngineInfo, PoolingInfo
 from server.connections.front import Front
 from server.settings import Settings
 
@@ -22,7 +22,9 @@ def announce(
     if sys.stdout.isatty():
         _print_table(facts_of(settings, front.url, info, ends=ends))
     else:
-        room = f", room for {info.num_kv_tokens} in the cache" if info.pooling is None else ""
+        room = f", room for {info.num_kv_tokens} in the cache"
+        if info.pooling is not None:
+            room = f", {pooling}" if (pooling := _pooling(info.pooling)) else ""
         end = f", ends at {', '.join(ends)}" if ends else ""
         print(
             f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
@@ -46,6 +48,8 @@ def facts_of(
     ]
     if info.pooling is None:
         facts.append(("cache", f"{info.num_kv_tokens:,} tokens"))
+    elif info.pooling.poolings:
+        facts.append(("vectors", _pooling(info.pooling)))
     if ends:
         facts.append(("ends at", ", ".join(ends)))
     facts += [
@@ -57,6 +61,14 @@ def facts_of(
     if settings.ui and settings.uds is None:
         facts.append(("page", f"{url}/"))
     return facts
+
+
+def _pooling(pooling: PoolingInfo) -> str:
+    """How vectors are made, empty for scores."""
+    if not pooling.poolings:
+        return ""
+    ending = ", normalised" if pooling.is_normalized else ""
+    return f"pooling {' and '.join(pooling.poolings)}{ending}"
 
 
 def _keys(settings: Settings) -> str:

@@ -57,7 +57,8 @@ def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:
     sizes = pooling.sizes
     if sizes is None:
         raise InvalidRequest(
-            f"This model's vectors have {pooling.size} dimensions and cannot be cut.",
+            f"This model's vectors have {pooling.size} dimensions, and its checkpoint does not say "
+            "that they can be cut. The operator can say it with --matryoshka-dimensions.",
             param="dimensions",
             code="unsupported_parameter",
         )
@@ -113,8 +114,6 @@ def _tokens(
     truncate, info = request.truncate_prompt_tokens, model.info
     if isinstance(item, str):
         text = before + item
-        if info.pooling is not None and info.pooling.lowercases:
-            text = text.lower()
         text = checked_size(text, model, truncate, param=param)
         item = model.tokenizer.encode(text, add_special_tokens=True)
     ids = fitting(item, model, truncate, param=param)

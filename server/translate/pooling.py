@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
@@ -29,16 +29,28 @@ def pooling_of(model: ServedModel) -> PoolingInfo:
 
 
 def checked_size(text: str, model: ServedModel, truncate: int | None, *, param: str) -> str:
-    """The part of a text to tokenize. Raises ContextLengthExceeded, before that is costly."""
+    """The part of a text to tokenize, in lower case if the model wants that.
+
+    Raises ContextLengthExceeded, before tokenizing is costly.
+    """
+    if pooling_of(model).lowercases:
+        text = text.lower()
     request = CompletionRequest(truncate_prompt_tokens=truncate, truncation_side="right")
     return text[size_check(request, model, param=param)(text)]
 
 
-def fitting(ids: list[int], model: ServedModel, truncate: int | None, *, param: str) -> list[int]:
+def fitting(
+    ids: list[int],
+    model: ServedModel,
+    truncate: int | None,
+    *,
+    param: str,
+    end: Callable[[], list[int]] | None = None,
+) -> list[int]:
     """The ids, or as many as ``truncate_prompt_tokens`` says. Raises InvalidRequest.
 
-    The tokens that the tokenizer puts at the end of every text stay at the end. A prompt has one
-    token at least: a model computes nothing of none.
+    The tokens that the tokenizer puts at the end of every text stay at the end, or those of
+    ``end``. A prompt has one token at least: a model computes nothing of none.
     """
     if truncate == 0:
         raise InvalidRequest(
@@ -56,9 +68,9 @@ def fitting(ids: list[int], model: ServedModel, truncate: int | None, *, param: 
         raise prompt_exceeds(most, len(ids), param=param)
     if kept >= len(ids):
         return ids
-    empty = model.tokenizer.encode("", add_special_tokens=True)
+    last = model.tokenizer.encode("", add_special_tokens=True) if end is None else end()
     num_last = 0
-    while num_last < min(len(empty), kept) and empty[-num_last - 1] == ids[-num_last - 1]:
+    while num_last < min(len(last), kept) and last[-num_last - 1] == ids[-num_last - 1]:
         num_last += 1
     return ids[: kept - num_last] + ids[len(ids) - num_last :]
 

@@ -11,7 +11,8 @@ from uuid import uuid4
 import numpy as np
 
 from core.contract.errors import InvalidRequest
-from core.contract.info import PoolingInfo
+from core.contract.info import PairTemplate, PoolingInfo
+from core.text.pair_template import encode_pair, end_of_pairs
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RerankRequest, ScoreRequest
 from server.admission.checkpoint import checkpoint
@@ -70,7 +71,11 @@ def _job(
 ) -> Job:
     truncate = request.truncate_prompt_tokens
     starts: list[int] = []
-    if pooling.task == "score":
+    instruction = _instruction(request, pooling)
+    if pooling.pair_template is not None:
+        prompts = _shown_pairs(first, second, model, truncate, pooling.pair_template, instruction)
+    elif pooling.task == "score":
+        first = first[0], [instruction + text for text in first[1]]
         prompts, starts = _pairs(first, second, model, truncate)
     else:
         prompts = _single_texts(first, second, model, truncate)
@@ -81,6 +86,56 @@ def _job(
         priority=request.priority,
         second_text_starts=starts,
     )
+
+
+def _instruction(request: RerankRequest | ScoreRequest, pooling: PoolingInfo) -> str:
+    """The request's, else the model's own, which a pair of texts begins with; empty if none.
+
+    Raises InvalidRequest.
+    """
+    template = pooling.pair_template
+    takes = template is not None and template.takes_instruction
+    if request.instruction is not None and not takes:
+        raise InvalidRequest(
+            "This model's pairs have no instruction: its chat template shows none.",
+            param="instruction",
+            code="unsupported_parameter",
+        )
+    if request.instruction is not None:
+        return request.instruction
+    own = pooling.prompts.get(pooling.default_prompt or "", "")
+    return own if takes or template is None else ""
+
+
+def _shown_pairs(
+    first: Texts,
+    second: Texts,
+    model: ServedModel,
+    truncate: int | None,
+    template: PairTemplate,
+    instruction: str,
+) -> list[list[int]]:
+    """The ids of each pair, as the chat template shows it."""
+    tokenizer = model.tokenizer
+    prompts: list[list[int]] = []
+    checked_size(instruction, model, None, param="instruction")
+
+    def end() -> list[int]:
+        return end_of_pairs(tokenizer, template, instruction)
+
+    for i, text in enumerate(second[1]):
+        checkpoint()
+        if i < len(first[1]):
+            param = _param(first, i)
+            part = checked_size(first[1][i], model, truncate, param=param)
+            num_tokens = len(encode_pair(tokenizer, template, (part, ""), instruction))
+            num_copies = len(second[1]) if len(first[1]) == 1 else 1
+            _check_copies(num_tokens, num_copies, model, param)
+        param = _param(second, i)
+        pair = part, checked_size(text, model, truncate, param=param)
+        ids = encode_pair(tokenizer, template, pair, instruction)
+        prompts.append(fitting(ids, model, truncate, param=param, end=end))
+    return prompts
 
 
 def _pairs(

@@ -27,6 +27,9 @@ GIVEN = {
     "device": ("--device", "cpu", "cpu"),
     "dtype": ("--dtype", "bfloat16", "bfloat16"),
     "task": ("--task", "embed", "embed"),
+    "pooling": ("--pooling", "last", "last"),
+    "matryoshka_dimensions": ("--matryoshka-dimensions", "512,256", (512, 256)),
+    "score_tokens": ("--score-tokens", "yes,no", ("yes", "no")),
     "trust_remote_code": ("--trust-remote-code", None, True),
     "max_model_len": ("--max-model-len", "128", 128),
     "max_num_seqs": ("--max-num-seqs", "3", 3),
@@ -153,6 +156,8 @@ def test_a_flag_overrides_the_environment(field):
     flag, text, value = GIVEN[field]
     other = {
         "task": "score",
+        "pooling": "cls",
+        "score_tokens": "1,0",
         "device": "cuda",
         "dtype": "float16",
         "log_level": "error",
