@@ -12,8 +12,9 @@ _NUM_SHARED = 4
 """Tokens with which both texts begin. The last of them is looked at: the first one's states may be
 dominated by a few channels."""
 
-_TOLERANCE = 1e-2
-"""Of the mean magnitude. States of a causal model differ by rounding, if at all."""
+_TOLERANCE = 2e-4
+"""Of the mean magnitude. The states of a causal model differ by some roundings, if at all; those of
+a small encoder with random weights by several thousandths (tests/core/pooling/test_causality.py)."""
 
 
 @torch.inference_mode()
@@ -29,4 +30,4 @@ def is_causal(module: Any) -> bool:
         one, other = output.last_hidden_state[:, _NUM_SHARED - 1].float()
     except Exception as error:  # any error that a module may raise for plain text
         raise ModelLoadError(f"the model does not embed a text: {first_line(error)}") from error
-    return bool((one - other).abs().max() <= _TOLERANCE * one.abs().mean())
+    return bool((one - other).abs().mean() <= _TOLERANCE * one.abs().mean())

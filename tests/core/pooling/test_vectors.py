@@ -25,9 +25,9 @@ TEXTS = ["a", "the quick brown fox", "jumps! over the lazy dog.", "x y z", "a"]
 TOLERANCE = 1e-5
 
 
-def loaded(folder, **config):
-    task = config.pop("task", "auto")
-    return load(ModelConfig(model=str(folder), device="cpu", task=task), EngineConfig(**config))
+def loaded(folder, *, task="auto", pooling="auto", **config):
+    model = ModelConfig(model=str(folder), device="cpu", task=task, pooling=pooling)
+    return load(model, EngineConfig(**config))
 
 
 def request(i, ids, start=None):
@@ -99,9 +99,48 @@ def test_the_newer_spelling_of_a_pooling(tmp_path):
     check(vectors(loaded(tmp_path)), [hidden(model, text)[-1] for text in TEXTS])
 
 
-def test_without_modules_it_is_the_mean(tmp_path):
+def unit(vector):
+    return vector / vector.norm()
+
+
+@pytest.mark.parametrize("is_described", [False, True])
+def test_the_mean_of_an_encoder_is_a_guess_that_is_logged(tmp_path, caplog, is_described):
     model = save_encoder(tmp_path)
-    check(vectors(loaded(tmp_path)), [hidden(model, text).mean(0) for text in TEXTS])
+    if is_described:
+        describe(tmp_path)
+    pooler = loaded(tmp_path)
+    assert (pooler.info.pooling.poolings, pooler.info.pooling.is_normalized) == (("mean",), False)
+    check(vectors(pooler), [hidden(model, text).mean(0) for text in TEXTS])
+    assert "a guess: pooling mean, not normalised" in caplog.text
+    assert "--pooling" in caplog.text
+
+
+def test_of_a_causal_model_the_guess_is_the_last_token(tmp_path, caplog):
+    model = save_decoder(tmp_path)
+    pooler = loaded(tmp_path)
+    info = pooler.info.pooling
+    assert (info.poolings, info.is_normalized) == (("lasttoken",), True)
+    check(vectors(pooler), [unit(hidden(model, text)[-1]) for text in TEXTS])
+    assert "a guess: pooling lasttoken, normalised, because its attention is causal" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["cls", "last", "max", "mean"])
+def test_the_operator_may_name_the_pooling(tmp_path, caplog, name):
+    pool = POOLINGS[
+        "lasttoken" if name == "last" else f"{name}_{'token' if name == 'cls' else 'tokens'}"
+    ]
+    model = save_decoder(tmp_path)
+    check(vectors(loaded(tmp_path, pooling=name)), [unit(pool(hidden(model, t))) for t in TEXTS])
+    describe(tmp_path, pooling={"pooling_mode": "weightedmean"})
+    check(vectors(loaded(tmp_path, pooling=name)), [pool(hidden(model, text)) for text in TEXTS])
+    assert "guess" not in caplog.text
+
+
+def test_a_pooling_that_the_checkpoint_names_is_no_guess(tmp_path, caplog):
+    save_decoder(tmp_path)
+    describe(tmp_path, pooling={"pooling_mode": "lasttoken"}, normalizes=True)
+    assert loaded(tmp_path).info.pooling.poolings == ("lasttoken",)
+    assert "guess" not in caplog.text
 
 
 def test_several_poolings_a_dense_layer_and_normalisation(tmp_path):

@@ -47,6 +47,16 @@ def test_the_facts_of_a_server():
     ]
 
 
+def test_a_model_of_vectors_says_how_it_makes_them(announced):
+    made = {"poolings": ("cls", "mean"), "is_normalized": True}
+    info = msgspec.structs.replace(INFO, pooling=PoolingInfo(task="embed", size=4, **made))
+    assert dict(facts_of(Settings(), "http://x", info))["vectors"] == (
+        "pooling cls and mean, normalised"
+    )
+    first = announced(info, is_terminal=False).splitlines()[0]
+    assert first.endswith("context 40960 tokens, pooling cls and mean, normalised.")
+
+
 def test_facts_that_differ():
     pooling = INFO.__class__(
         **{name: getattr(INFO, name) for name in INFO.__struct_fields__}
