@@ -14,7 +14,7 @@ dominated by a few channels."""
 
 _TOLERANCE = 2e-4
 """Of the mean magnitude. The states of a causal model differ by some roundings, if at all; those of
-a small encoder with random weights by several thousandths (tests/core/pooling/test_causality.py)."""
+a small encoder with random weights by thousandths (tests/core/pooling/test_causality.py)."""
 
 
 @torch.inference_mode()

@@ -5,6 +5,8 @@ import time
 import anyio
 import pytest
 
+from core.contract.config import EngineConfig, ModelConfig
+from core.load import load
 from core.thread import Ready
 from server.app import create_app
 from server.bridge import EngineBridge, State
@@ -22,6 +24,31 @@ def anyio_backend():
 def soon():
     """A context manager that fails after DEADLINE seconds."""
     return lambda: anyio.fail_after(DEADLINE)
+
+
+@pytest.fixture
+async def serve_folder(soon):
+    """Start applications of the checkpoint in a folder, on the CPU.
+
+    ``model`` are further fields of ModelConfig.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serve(folder, *, model=None, **settings):
+            ready = anyio.Event()
+            chosen = Settings(served_model_names=("m",), **settings)
+            config = ModelConfig(model=str(folder), device="cpu", **(model or {}))
+            app = create_app(
+                chosen,
+                load=lambda: load(config, EngineConfig()),
+                on_event=lambda _event: ready.set(),
+            )
+            await stack.enter_async_context(app.lifespan())
+            with soon():
+                await ready.wait()
+            return with_edge(app, chosen)
+
+        yield serve
 
 
 @pytest.fixture

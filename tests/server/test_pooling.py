@@ -1,21 +1,14 @@
 """POST /v1/embeddings, /v1/rerank and /v1/score over the whole application."""
 
 import base64
-import contextlib
 
-import anyio
 import numpy as np
 import pytest
 import torch
 from ollama import EmbedResponse
 from openai.types import CreateEmbeddingResponse
 
-from core.contract.config import EngineConfig, ModelConfig
-from core.load import load
 from core.text import pairs
-from server.app import create_app
-from server.edge import with_edge
-from server.settings import Settings
 from tests.support.asgi import ask
 from tests.support.pooling_models import (
     CONTEXT,
@@ -23,6 +16,7 @@ from tests.support.pooling_models import (
     bert_tokenizer,
     describe,
     save_cross_encoder,
+    save_decoder,
     save_encoder,
 )
 from tests.support.records import attributed
@@ -41,6 +35,8 @@ def folders(tmp_path_factory):
     model = save_encoder(embedder, matryoshka_dimensions=[8, WIDTH])
     describe(embedder, pooling={"pooling_mode": "mean"}, normalizes=True, prompts=PROMPTS)
     found = {"embed": (embedder, model), "score": (scorer, save_cross_encoder(scorer))}
+    plain = tmp_path_factory.mktemp("decoder")
+    found["plain decoder"] = (plain, save_decoder(plain))
     bare = bert_tokenizer()
     bare.backend_tokenizer.post_processor = None
     for task, save in (("bare embed", save_encoder), ("bare score", save_cross_encoder)):
@@ -51,24 +47,8 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-async def serve(soon, folders):
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def serve(task, **settings):
-            ready = anyio.Event()
-            chosen = Settings(served_model_names=("m",), **settings)
-            config = ModelConfig(model=str(folders[task][0]), device="cpu")
-            app = create_app(
-                chosen,
-                load=lambda: load(config, EngineConfig()),
-                on_event=lambda _event: ready.set(),
-            )
-            await stack.enter_async_context(app.lifespan())
-            with soon():
-                await ready.wait()
-            return with_edge(app, chosen)
-
-        yield serve
+def serve(serve_folder, folders):
+    return lambda task, **options: serve_folder(folders[task][0], **options)
 
 
 @pytest.fixture
@@ -131,6 +111,23 @@ async def test_dimensions(embedder, folders):
     for wanted in (9, WIDTH + 1):
         error = await refused(embedder, EMBEDDINGS, body | {"dimensions": wanted})
         assert (error["param"], "8, 32" in error["message"]) == ("dimensions", True)
+
+
+async def test_vectors_are_cut_if_the_operator_says_so(serve):
+    """The checkpoint of a causal model without matryoshka fields, as Qwen3-Embedding's."""
+    body = {"input": "fox", "dimensions": 8}
+    refusing = await serve("plain decoder")
+    [whole] = (await ask(refusing, "POST", "/api/embed", {"input": "fox"})).json["embeddings"]
+    own = {"input": "fox", "dimensions": WIDTH}
+    assert (await ask(refusing, "POST", EMBEDDINGS, own)).status == 200
+    assert (await refused(refusing, EMBEDDINGS, body))["param"] == "dimensions"
+    assert "--matryoshka-dimensions" in await refused(refusing, "/api/embed", body)
+    cutting = await serve("plain decoder", model={"matryoshka_dimensions": ()})
+    expected = np.array(whole[:8]) / np.linalg.norm(whole[:8])
+    [item] = (await ask(cutting, "POST", EMBEDDINGS, body)).json["data"]
+    np.testing.assert_allclose(item["embedding"], expected, atol=1e-5)
+    [cut] = (await ask(cutting, "POST", "/api/embed", body)).json["embeddings"]
+    np.testing.assert_allclose(cut, expected, atol=1e-5)
 
 
 async def test_ollamas_forms(embedder, folders):
