@@ -9,12 +9,12 @@ import msgspec
 from core.contract.config import Task
 
 
-class PairTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """How the chat template shows a pair: as messages of the roles query and document.
+class MessageTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """How the chat template shows a text, as a message, or a pair of texts, as two.
 
-    With ``has_parts`` their contents are lists of parts, else texts. An instruction, if the
-    template shows one, is a message of the role system before them. ``options`` are further
-    variables of the template.
+    With ``has_parts`` the contents are lists of parts, else texts. An instruction, if the template
+    shows one, is a message of the role system before them. ``options`` are further variables of
+    the template.
     """
 
     has_parts: bool = False
@@ -28,8 +28,8 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``size`` is the vectors' length. They may be cut to ``sizes``; empty: to any length, None: to
     none. ``poolings`` say how a vector is made of a text's states; there are none for scores.
-    ``prompts`` are texts that begin an input, by name. ``pair_template`` is None if the model reads
-    two texts as its tokenizer joins them.
+    ``prompts`` are texts that begin an input, by name. ``template`` is None if the model reads
+    texts, and pairs of them, as its tokenizer makes tokens of them.
     """
 
     task: Task
@@ -40,7 +40,7 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
     lowercases: bool = False
     prompts: dict[str, str] = {}
     default_prompt: str | None = None
-    pair_template: PairTemplate | None = None
+    template: MessageTemplate | None = None
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ def load_pooler(recipe: Recipe, model_config: ModelConfig, config: EngineConfig)
     )
     pad_id = pad_id_of(module, tokenizer)
     if recipe.task == "embed":
-        runner, pooling = build_embedder(recipe, module, pad_id, model_config)
+        runner, pooling = build_embedder(recipe, module, tokenizer, pad_id, model_config)
     else:
         runner, pooling = build_scorer(recipe, module, tokenizer, pad_id, model_config)
     info = _info(recipe, module, tokenizer, config, pooling)

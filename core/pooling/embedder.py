@@ -13,12 +13,14 @@ from core.pooling.heads import load_dense
 from core.pooling.matryoshka import sizes_of
 from core.pooling.recipe import Recipe
 from core.pooling.runner import EmbeddingRunner, PoolingRunner
+from core.pooling.template import template_of
+from core.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("roseinfer.core")
 
 
 def build_embedder(
-    recipe: Recipe, module: Any, pad_id: int, model_config: ModelConfig
+    recipe: Recipe, module: Any, tokenizer: Tokenizer, pad_id: int, model_config: ModelConfig
 ) -> tuple[PoolingRunner, PoolingInfo]:
     """Return both. Raises ModelLoadError."""
     recipe = _settled(recipe, module)
@@ -40,6 +42,7 @@ def build_embedder(
         lowercases=recipe.lowercases,
         prompts=recipe.prompts,
         default_prompt=recipe.default_prompt,
+        template=template_of(recipe, tokenizer, model_config),
     )
     return runner, info
 

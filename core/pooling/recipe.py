@@ -12,7 +12,7 @@ from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
 from core.model.source import path_of
 from core.pooling.files import inner_path, read_json, read_object, texts_of
-from core.pooling.score_files import LOGIT_SCORE, scoring_facts
+from core.pooling.score_files import LOGIT_SCORE, scoring_facts, transformer_facts
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """In the order in which sentence-transformers joins the vectors of several."""
@@ -48,9 +48,11 @@ class Recipe:
     texts that begin an input, by name.
 
     With ``scores_by_logits`` the model is causal, and a score is the logit of the first of
-    ``score_ids`` less that of the second, if any. ``pair_formats`` say whether the contents of the
-    messages of a pair may be lists of parts, in the order to try; none: a pair is two texts.
-    ``needs_template``: it is no pair of texts even if the chat template cannot show it.
+    ``score_ids`` less that of the second, if any.
+
+    ``formats`` say whether messages that the chat template shows may have lists of parts for
+    contents, in the order to try; none: texts are no messages. ``needs_template``: they are
+    messages even if the template cannot show them, which is an error.
     """
 
     task: Task
@@ -65,7 +67,7 @@ class Recipe:
     activation: str | None = None
     scores_by_logits: bool = False
     score_ids: tuple[int, ...] = ()
-    pair_formats: tuple[bool, ...] = (False, True)
+    formats: tuple[bool, ...] = ()
     needs_template: bool = False
     template_options: dict[str, Any] = field(default_factory=dict)
 
@@ -150,7 +152,9 @@ def _task_of(name: str, modules: Modules | None) -> Task:
 
 def _embedding(source: str, modules: Modules | None) -> Recipe:
     """Read the modules."""
-    facts: dict[str, Any] = {} if modules is None else {"normalizes": False}
+    facts = transformer_facts(source)
+    if modules is not None:
+        facts["normalizes"] = False
     dense: list[str] = []
     for kind, folder in modules or ():
         match kind:
@@ -166,15 +170,11 @@ def _embedding(source: str, modules: Modules | None) -> Recipe:
                 raise ModelLoadError(
                     f"{source} has a module of type {kind}, which is not supported"
                 )
-    bert = read_object(source, "sentence_bert_config.json")
     named = read_object(source, "config_sentence_transformers.json")
-    length = bert.get("max_seq_length")
     return Recipe(
         task="embed",
         source=source,
         dense=tuple(dense),
-        max_length=length if isinstance(length, int) else None,
-        lowercases=bool(bert.get("do_lower_case")),
         prompts=texts_of(named.get("prompts")),
         default_prompt=named.get("default_prompt_name"),
         **facts,

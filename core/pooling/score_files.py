@@ -28,12 +28,11 @@ def scoring_facts(source: str, modules: Any, *, is_causal: bool) -> dict[str, An
         "activation": _activation(source, named),
     }
     if modules is None:
-        return facts | {"needs_template": is_causal}
-    facts["pair_formats"] = ()
+        return facts | {"formats": (False, True), "needs_template": is_causal}
     for kind, folder in modules:
         match kind:
             case "Transformer":
-                facts |= _transformer(read_object(source, "sentence_bert_config.json"))
+                facts |= transformer_facts(source)
             case "LogitScore":
                 config = read_object(source, inner_path(folder, "config.json"))
                 facts["score_ids"] = _score_ids(source, config)
@@ -44,7 +43,9 @@ def scoring_facts(source: str, modules: Any, *, is_causal: bool) -> dict[str, An
     return facts
 
 
-def _transformer(config: dict[str, Any]) -> dict[str, Any]:
+def transformer_facts(source: str) -> dict[str, Any]:
+    """The fields of a Recipe that follow from the module Transformer. Raises ModelLoadError."""
+    config = read_object(source, "sentence_bert_config.json")
     length, modalities = config.get("max_seq_length"), config.get("modality_config")
     facts: dict[str, Any] = {
         "max_length": length if isinstance(length, int) else None,
@@ -52,7 +53,7 @@ def _transformer(config: dict[str, Any]) -> dict[str, Any]:
     }
     message = modalities.get("message") if isinstance(modalities, dict) else None
     if isinstance(message, dict):
-        facts["pair_formats"] = _FORMATS.get(str(message.get("format")), (False, True))
+        facts["formats"] = _FORMATS.get(str(message.get("format")), (False, True))
         facts["needs_template"] = True
     processing = config.get("processing_kwargs")
     options = processing.get("chat_template") if isinstance(processing, dict) else None

@@ -6,11 +6,11 @@ from typing import Any
 
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
-from core.contract.info import PairTemplate, PoolingInfo
+from core.contract.info import PoolingInfo
 from core.pooling.heads import activation
 from core.pooling.recipe import Recipe
 from core.pooling.runner import LogitRunner, PoolingRunner, ScoreRunner
-from core.text.pair_template import find_pair_template
+from core.pooling.template import template_of
 from core.text.tokenizer import Tokenizer
 
 
@@ -37,7 +37,7 @@ def build_scorer(
         lowercases=recipe.lowercases,
         prompts=recipe.prompts,
         default_prompt=recipe.default_prompt,
-        pair_template=_pair_template(recipe, tokenizer, asked=model_config.chat_template),
+        template=template_of(recipe, tokenizer, model_config),
     )
     return runner, info
 
@@ -62,17 +62,3 @@ def _score_ids(
     if max(ids) >= len(tokenizer):
         raise ModelLoadError(f"LogitScore of {recipe.source} names token {max(ids)}, which is none")
     return ids
-
-
-def _pair_template(
-    recipe: Recipe, tokenizer: Tokenizer, *, asked: str | None
-) -> PairTemplate | None:
-    """How the chat template shows a pair, None if a pair is two texts."""
-    formats = recipe.pair_formats if asked is None else (False, True)
-    found = find_pair_template(tokenizer, formats, recipe.template_options)
-    if found is None and formats and (recipe.needs_template or asked is not None):
-        raise ModelLoadError(
-            f"the chat template of {recipe.source} does not show a query and a document: give one "
-            "that does with --chat-template, a file or qwen3-reranker"
-        )
-    return found

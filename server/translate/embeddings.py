@@ -13,7 +13,7 @@ from server.admission.checkpoint import checkpoint
 from server.job import Job
 from server.render.embeddings import EmbeddingRenderer
 from server.served_model import ServedModel
-from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of
+from server.translate.pooling import fitting, pooling_job, pooling_of, text_ids
 
 
 def translate_embeddings(
@@ -113,10 +113,9 @@ def _tokens(
     checkpoint()
     truncate, info = request.truncate_prompt_tokens, model.info
     if isinstance(item, str):
-        text = before + item
-        text = checked_size(text, model, truncate, param=param)
-        item = model.tokenizer.encode(text, add_special_tokens=True)
-    ids = fitting(item, model, truncate, param=param)
+        ids = text_ids(item, model, truncate, param=param, before=before)
+    else:
+        ids = fitting(item, model, truncate, param=param)
     if not 0 <= min(ids) <= max(ids) < info.num_token_ids:
         raise InvalidRequest(
             f"{param} must hold token ids below {info.num_token_ids}.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from core.contract.params import SamplingParams
+from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
 from server.job import Job
 from server.render.base import Renderer
@@ -37,6 +39,24 @@ def checked_size(text: str, model: ServedModel, truncate: int | None, *, param: 
         text = text.lower()
     request = CompletionRequest(truncate_prompt_tokens=truncate, truncation_side="right")
     return text[size_check(request, model, param=param)(text)]
+
+
+def text_ids(
+    text: str, model: ServedModel, truncate: int | None, *, param: str, before: str = ""
+) -> list[int]:
+    """The ids of a text to embed, which begins with the prompt ``before``. Raises InvalidRequest.
+
+    A chat template that shows the text shows the prompt as an instruction.
+    """
+    tokenizer, template = model.tokenizer, pooling_of(model).template
+    if template is None:
+        part = checked_size(before + text, model, truncate, param=param)
+        ids = tokenizer.encode(part, add_special_tokens=True)
+        return fitting(ids, model, truncate, param=param)
+    part = checked_size(text, model, truncate, param=param)
+    ids = encode_shown(tokenizer, template, (part,), before)
+    end = partial(end_of_shown, tokenizer, template, 1, before)
+    return fitting(ids, model, truncate, param=param, end=end)
 
 
 def fitting(

@@ -11,8 +11,8 @@ from uuid import uuid4
 import numpy as np
 
 from core.contract.errors import InvalidRequest
-from core.contract.info import PairTemplate, PoolingInfo
-from core.text.pair_template import encode_pair, end_of_pairs
+from core.contract.info import MessageTemplate, PoolingInfo
+from core.text.message_template import encode_shown, end_of_shown
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RerankRequest, ScoreRequest
 from server.admission.checkpoint import checkpoint
@@ -20,7 +20,7 @@ from server.job import Job
 from server.render.scores import RankingRenderer, ScoreRenderer
 from server.render.vectors import ToScores, Vectors
 from server.served_model import ServedModel
-from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of
+from server.translate.pooling import checked_size, fitting, pooling_job, pooling_of, text_ids
 
 Texts = tuple[str, list[str]]
 """A field of the request, and its texts."""
@@ -72,13 +72,13 @@ def _job(
     truncate = request.truncate_prompt_tokens
     starts: list[int] = []
     instruction = _instruction(request, pooling)
-    if pooling.pair_template is not None:
-        prompts = _shown_pairs(first, second, model, truncate, pooling.pair_template, instruction)
-    elif pooling.task == "score":
+    if pooling.task == "embed":
+        prompts = _single_texts(first, second, model, truncate)
+    elif pooling.template is not None:
+        prompts = _shown_pairs(first, second, model, truncate, pooling.template, instruction)
+    else:
         first = first[0], [instruction + text for text in first[1]]
         prompts, starts = _pairs(first, second, model, truncate)
-    else:
-        prompts = _single_texts(first, second, model, truncate)
     return pooling_job(
         prompts,
         renderer,
@@ -93,7 +93,7 @@ def _instruction(request: RerankRequest | ScoreRequest, pooling: PoolingInfo) ->
 
     Raises InvalidRequest.
     """
-    template = pooling.pair_template
+    template = pooling.template if pooling.task == "score" else None
     takes = template is not None and template.takes_instruction
     if request.instruction is not None and not takes:
         raise InvalidRequest(
@@ -112,7 +112,7 @@ def _shown_pairs(
     second: Texts,
     model: ServedModel,
     truncate: int | None,
-    template: PairTemplate,
+    template: MessageTemplate,
     instruction: str,
 ) -> list[list[int]]:
     """The ids of each pair, as the chat template shows it."""
@@ -121,19 +121,19 @@ def _shown_pairs(
     checked_size(instruction, model, None, param="instruction")
 
     def end() -> list[int]:
-        return end_of_pairs(tokenizer, template, instruction)
+        return end_of_shown(tokenizer, template, 2, instruction)
 
     for i, text in enumerate(second[1]):
         checkpoint()
         if i < len(first[1]):
             param = _param(first, i)
             part = checked_size(first[1][i], model, truncate, param=param)
-            num_tokens = len(encode_pair(tokenizer, template, (part, ""), instruction))
+            num_tokens = len(encode_shown(tokenizer, template, (part, ""), instruction))
             num_copies = len(second[1]) if len(first[1]) == 1 else 1
             _check_copies(num_tokens, num_copies, model, param)
         param = _param(second, i)
         pair = part, checked_size(text, model, truncate, param=param)
-        ids = encode_pair(tokenizer, template, pair, instruction)
+        ids = encode_shown(tokenizer, template, pair, instruction)
         prompts.append(fitting(ids, model, truncate, param=param, end=end))
     return prompts
 
@@ -190,9 +190,7 @@ def _single_texts(
         for i, text in enumerate(texts[1]):
             checkpoint()
             param = _param(texts, i)
-            part = checked_size(text, model, truncate, param=param)
-            ids = model.tokenizer.encode(part, add_special_tokens=True)
-            prompts.append(fitting(ids, model, truncate, param=param))
+            prompts.append(text_ids(text, model, truncate, param=param))
     return prompts
 
 

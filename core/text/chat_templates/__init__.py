@@ -18,7 +18,7 @@ TEMPLATE_NAMES = (
 """Each is a file of this directory."""
 
 PAIR_TEMPLATE_NAMES = ("qwen3-reranker",)
-"""Templates of pairs of texts instead of conversations: see ``core.text.pair_template``."""
+"""Templates of pairs of texts instead of conversations: see ``core.text.message_template``."""
 
 
 def named_template(name: str) -> str | None:

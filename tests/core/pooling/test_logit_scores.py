@@ -15,7 +15,7 @@ from core.contract.errors import ModelLoadError
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.load import load
-from core.text.pair_template import encode_pair
+from core.text.message_template import encode_shown
 from tests.support.pooling_models import (
     FALSE_ID,
     PAIR_CONTEXT,
@@ -38,9 +38,9 @@ def loaded(folder, **model):
 
 def scores(pooler, instruction=""):
     """Of PAIRS, in batches."""
-    template = pooler.info.pooling.pair_template
+    template = pooler.info.pooling.template
     for i, pair in enumerate(PAIRS):
-        ids = encode_pair(pooler.tokenizer, template, pair, instruction)
+        ids = encode_shown(pooler.tokenizer, template, pair, instruction)
         params = SamplingParams(max_tokens=0)
         pooler.engine.add(
             EngineRequest(request_id=str(i), prompt_token_ids=tuple(ids), params=params)
@@ -107,7 +107,7 @@ def test_an_instruction_is_a_message_before_the_pair(tmp_path):
     model = save_reranker(tmp_path)
     describe_scores(tmp_path, model=IDENTITY)
     pooler = loaded(tmp_path)
-    assert pooler.info.pooling.pair_template.takes_instruction
+    assert pooler.info.pooling.template.takes_instruction
     expected = differences(model, lambda *pair: shown_pair(*pair, "Cats."))
     check(pooler, expected, instruction="Cats.")
 
@@ -144,7 +144,7 @@ def test_a_classifier_may_have_a_template_of_pairs(tmp_path):
 def test_a_classifier_without_such_a_template_reads_two_texts(tmp_path, template):
     save_cross_encoder(tmp_path)
     pair_tokenizer(template).save_pretrained(tmp_path)
-    assert loaded(tmp_path).info.pooling.pair_template is None
+    assert loaded(tmp_path).info.pooling.template is None
 
 
 def test_a_plain_causal_model_needs_its_tokens_named(tmp_path):
