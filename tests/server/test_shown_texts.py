@@ -1,4 +1,4 @@
-"""What sentence-transformers' files say of texts before they are tokens: templates, prompts, case."""
+"""What the files of a checkpoint say of texts that are not yet tokens: templates, prompts, case."""
 
 import json
 
