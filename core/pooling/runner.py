@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
@@ -29,6 +30,7 @@ class PoolingRunner(ABC):
     def __init__(self, module: Any, *, pad_id: int) -> None:
         self._module = module
         self._pad_id = pad_id
+        self._takes = frozenset(inspect.signature(module.forward).parameters)
         self._has_segments = getattr(module.config, "type_vocab_size", 0) > 1
         module.config.use_cache = False
         module.config.pad_token_id = pad_id
@@ -53,7 +55,7 @@ class PoolingRunner(ABC):
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self._has_segments:
             inputs["token_type_ids"] = segments
-        if self.pads_left:
+        if "position_ids" in self._takes and self.pads_left:
             inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
         given = {name: value.to(device) for name, value in inputs.items()}
         output = self._module(**given, **options)
@@ -119,7 +121,8 @@ class LogitRunner(PoolingRunner):
     @torch.inference_mode()
     def run(self, batch: Sequence[EngineRequest]) -> torch.Tensor:
         """See Runner."""
-        output, _ = self._forward(batch, logits_to_keep=1)
+        last_only = {"logits_to_keep": 1} if "logits_to_keep" in self._takes else {}
+        output, _ = self._forward(batch, **last_only)
         last = output.logits[:, -1].float()
         scores = last[:, self._ids[0]]
         for other in self._ids[1:]:

@@ -8,7 +8,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen3ForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPT2Config,
+    MambaConfig,
+    Qwen3ForSequenceClassification,
+)
 
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
@@ -91,14 +97,20 @@ def test_one_token_alone_may_make_a_score(tmp_path):
     check(loaded(tmp_path), [last_logits(model, shown_pair(*pair))[TRUE_ID] for pair in PAIRS])
 
 
-def test_absolute_positions_begin_with_the_text_not_the_padding(tmp_path):
+ENDS = {"vocab_size": len(pair_tokenizer()), "bos_token_id": 0, "eos_token_id": 0}
+POSITIONS = {
+    "learned": GPT2Config(**ENDS, n_positions=PAIR_CONTEXT, n_embd=32, n_layer=2, n_head=4),
+    "of attention": BloomConfig(**ENDS, hidden_size=32, n_layer=2, n_head=4),
+    "none": MambaConfig(**ENDS, hidden_size=32, num_hidden_layers=2),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_padding_has_no_effect_on_any_kind_of_positions(tmp_path, name):
     torch.manual_seed(1)
-    size = len(pair_tokenizer())
-    config = GPT2Config(
-        vocab_size=size, n_positions=PAIR_CONTEXT, n_embd=32, n_layer=2, n_head=4, bos_token_id=0,
-        eos_token_id=0, initializer_range=0.5,
-    )  # fmt: skip
-    model = save_reranker(tmp_path, GPT2LMHeadModel(config).eval())
+    config = POSITIONS[name]
+    config.initializer_range = 0.5
+    model = save_reranker(tmp_path, AutoModelForCausalLM.from_config(config).eval())
     describe_scores(tmp_path, model=IDENTITY)
     check(loaded(tmp_path), differences(model))
 
