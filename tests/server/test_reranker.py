@@ -96,7 +96,7 @@ async def test_the_text_of_special_tokens_stays_text(reranker, model):
     assert await scores(reranker, {"text_1": "q", "text_2": text}) == [score(model, ids)]
 
 
-async def test_a_long_pair_is_refused_by_name_or_cut_before_the_templates_end(reranker, model):
+async def test_a_long_pair_is_refused_or_cut_before_the_end(reranker, model):
     body = {"query": "q", "documents": ["a", "xy " * PAIR_CONTEXT]}
     error = await refused(reranker, RERANK, body)
     assert (error["code"], error["param"]) == ("context_length_exceeded", "documents[1]")
