@@ -49,10 +49,11 @@ def fitted(messages: Sequence[Message], forms: Forms) -> list[dict[str, Any]]:
     """The messages with contents that the template reads.
 
     A text becomes one part, and parts become lines of a text, only where it reads nothing else.
+    Contents of roles without a known form stay as they are.
     """
     return [
-        {**message, "content": _content(message["content"], forms.get(message["role"], "text"))}
-        if "content" in message
+        {**message, "content": _content(message["content"], forms[message["role"]])}
+        if "content" in message and message["role"] in forms
         else {**message}
         for message in messages
     ]
