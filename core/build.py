@@ -94,14 +94,17 @@ def assemble(
     )
     info = _info(model, built, num_token_ids)
     logger.info(
-        "%s on %s, %s, %d threads, context %d, KV cache %d tokens",
+        "%s on %s, %s, %s, %d threads, context %d, KV cache %d tokens",
         info.dtype,
         info.device,
+        info.path.name,
         info.computation,
         info.num_threads,
         info.max_model_len,
         info.num_kv_tokens,
     )
+    if info.path.slower_because:
+        logger.warning("the model's family has a faster path: %s", info.path)
     return LoadedEngine(engine, tokenizer, info, compiler)
 
 
@@ -130,5 +133,6 @@ def _info(model: LoadedModel, built: BuiltRunner, num_token_ids: int) -> EngineI
         default_sampling=model.default_sampling,
         eos_token_ids=tuple(sorted(model.eos_token_ids)),
         computation=built.description,
+        path=built.acceleration.path,
         num_threads=built.num_threads,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from core.assembly.attention import attention_factory
 from core.attention.layer_groups import groups_on
 from core.contract.config import EngineConfig, ModelConfig
-from core.fusion.accelerate import cpu_kernels
+from core.fusion.cpu.available import cpu_kernels
 from core.model.budget import on_cpu
 from core.model.cache import kv_dtype, plan_cache
 from core.model.devices import pick_device

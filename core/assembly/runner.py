@@ -9,7 +9,13 @@ import torch
 from core.assembly.attention import Instrument, attention_factory
 from core.assembly.forward import build_forward, connect_hand_over
 from core.contract.config import EngineConfig, Quantization
-from core.fusion.accelerate import accelerate, is_exact, is_in_blocks, quantise_to_4_bits
+from core.fusion.accelerate import (
+    Acceleration,
+    accelerate,
+    is_exact,
+    is_in_blocks,
+    quantise_to_4_bits,
+)
 from core.model.cache import KVCache, kv_dtype, make_cache
 from core.model.hook import AttentionHook
 from core.model.limits import Limits
@@ -25,13 +31,15 @@ from core.sampling.sampler import Sampler
 class BuiltRunner:
     """A runner and its KV cache.
 
-    ``description`` names the modules and the attention backend; ``num_threads`` are torch's on the
-    CPU. ``limits`` have a lower context than wanted where memory is too little for the model's.
+    ``acceleration`` is that with the attention that serves; ``description`` names the modules and
+    the attention backend; ``num_threads`` are torch's on the CPU. ``limits`` have a lower context
+    than wanted where memory is too little for the model's.
     """
 
     runner: ModelRunner
     cache: KVCache
     limits: Limits
+    acceleration: Acceleration
     description: str
     num_threads: int
 
@@ -72,11 +80,13 @@ def build_runner(
     runner = ModelRunner(forward, sampler, cache.storages, forward.eager.last_tokens)
     warm_up(runner, limits)
     connect_hand_over(model.module, runner)
+    served = acceleration.with_attention(model, backend)
     graphs = "" if forward is forward.eager else " in CUDA graphs"
     return BuiltRunner(
         runner=runner,
         cache=cache,
         limits=limits,
-        description=f"{acceleration.description}, attention {backend!r}{graphs}",
+        acceleration=served,
+        description=f"{served.description}{graphs}",
         num_threads=torch.get_num_threads(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -43,13 +43,42 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
     template: MessageTemplate | None = None
 
 
+PathName: TypeAlias = Literal[
+    "whole model in one call",
+    "all layers in one call",
+    "layer by layer",
+    "module by module",
+    "transformers' modules",
+]
+"""What computes a step, the fastest first."""
+
+PATHS: tuple[PathName, ...] = get_args(PathName)
+
+
+class ModelPath(msgspec.Struct, frozen=True, kw_only=True):
+    """What computes the model's steps.
+
+    ``expected`` is the path that the model's family has on such a device, or ``name``; if they
+    differ, ``slower_because`` says why.
+    """
+
+    name: PathName = "transformers' modules"
+    expected: PathName = "transformers' modules"
+    slower_because: str = ""
+
+    def __str__(self) -> str:
+        if not self.slower_because:
+            return self.name
+        return f"{self.name}, not {self.expected}: {self.slower_because}"
+
+
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a loaded engine for a front end. Counts are in tokens.
 
     ``vocab_size`` is the width of the logits. Ids in prompts must be below ``num_token_ids``, which
     is smaller if the embedding has fewer rows. ``architecture`` is the configuration's
     ``model_type``. ``pooling`` is None if the model generates. ``computation`` says in words what
-    computes, on a CPU with ``num_threads``.
+    computes, on a CPU with ``num_threads``; ``path`` says by how many calls.
     """
 
     max_model_len: int
@@ -64,4 +93,5 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
     pooling: PoolingInfo | None = None
     computation: str = ""
+    path: ModelPath = ModelPath()
     num_threads: int = 0

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from core.contract.config import Quantization
 from core.contract.errors import ModelLoadError
-from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.contract.info import ModelPath
+from core.fusion.cpu.available import cpu_kernels, weight_format, why_no_kernels
+from core.fusion.cpu.catalogue import visit_for_cpu
 from core.fusion.cpu.in_blocks import quantise_to_blocks, types_of_blocks
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.ops import TritonOps, triton_ops
+from core.fusion.path import (
+    path_on_cpu,
+    path_on_cuda,
+    path_with_attention,
+    path_without_kernels,
+)
 from core.fusion.visitor import Attention
-from core.kernels.cpu.library import Kernels, kernels
-from core.kernels.cpu.linear import Format
 from core.model.hook import AttentionHook
 from core.model.loaded_model import LoadedModel
-from core.model.prequantised import is_quantised
-
-_FORMATS = {torch.float32: Format.FLOAT32, torch.bfloat16: Format.BFLOAT16}
 
 _FP8_CAPABILITY = (8, 9)
 """The compute capability from which Triton reads float8 (e4m3)."""
@@ -28,10 +31,20 @@ _FP8_CAPABILITY = (8, 9)
 
 @dataclass(frozen=True, slots=True)
 class Acceleration:
-    """The attention backend that suits a model on its device, and what was done to the model."""
+    """An attention backend for a model on its device, what was done to the model, and its path."""
 
     attention_backend: str
     description: str
+    path: ModelPath
+
+    def with_attention(self, model: LoadedModel, backend: str) -> Acceleration:
+        """Return the same of the model with the attention that is attached, of this backend."""
+        return replace(
+            self,
+            attention_backend=backend,
+            description=f"{self.description}, attention {backend!r}",
+            path=path_with_attention(self.path, model.module, backend),
+        )
 
 
 def quantise_to_4_bits(model: LoadedModel, quantization: Quantization) -> None:
@@ -42,7 +55,7 @@ def quantise_to_4_bits(model: LoadedModel, quantization: Quantization) -> None:
     if quantization == "int4":
         if model.device.type != "cpu":
             raise ModelLoadError("--quantization int4 needs a CPU; CUDA has int8 and fp8")
-        quantise_to_blocks(kernels(), model.module)
+        quantise_to_blocks(cpu_kernels(model, quantization), model.module)
 
 
 def is_in_blocks(model: LoadedModel) -> bool:
@@ -66,25 +79,6 @@ def accelerate(model: LoadedModel, hook: AttentionHook, quantization: Quantizati
     return _accelerate_on_cpu(model, hook, quantization)
 
 
-def cpu_kernels(model: LoadedModel, quantization: Quantization) -> Kernels | None:
-    """The compiled kernels, if they compute the model on a CPU; None where torch's do.
-
-    Raises ModelLoadError if the quantisation needs kernels that are not there.
-    """
-    if quantization == "fp8":
-        raise ModelLoadError("--quantization fp8 needs CUDA; a CPU has int8 and int4")
-    is_supported = (
-        model.dtype is torch.float32 if is_quantised(model.module) else model.dtype in _FORMATS
-    )
-    compiled = kernels() if is_supported else None
-    if compiled is None and quantization != "none":
-        raise ModelLoadError(
-            f"--quantization {quantization} needs the compiled kernels: a C++ compiler "
-            "and weights in float32 or bfloat16"
-        )
-    return compiled
-
-
 def accelerate_on_cuda(
     model: LoadedModel, hook: AttentionHook, ops: TritonOps, quantization: Quantization
 ) -> Acceleration:
@@ -105,7 +99,7 @@ def accelerate_on_cuda(
                 f"{type(model.module).__name__} that it could replace"
             )
         description = f"{quantization} weights, {description}"
-    return Acceleration("triton", description)
+    return Acceleration("triton", description, path_on_cuda(counts))
 
 
 def _accelerate_on_cpu(
@@ -113,13 +107,14 @@ def _accelerate_on_cpu(
 ) -> Acceleration:
     compiled = cpu_kernels(model, quantization)
     if compiled is None:
-        return Acceleration("torch", "torch's own kernels")
-    # with int4, linear layers are in blocks already; experts are not
-    fmt = Format.INT8 if quantization in ("int8", "int4") else _FORMATS[model.dtype]
-    types = types_of_blocks(model.module)
-    counts = fuse_for_cpu(compiled, model.module, _attention(hook), fmt)
-    name = "/".join(types) or fmt.name.lower()
-    return Acceleration("cpu", f"{name} weights in compiled kernels ({_listed(counts)})")
+        path = path_without_kernels(model.module, why_no_kernels(model))
+        return Acceleration("torch", "torch's own kernels", path)
+    fmt = weight_format(model, quantization)
+    types, attention = types_of_blocks(model.module), _attention(hook)
+    visitor = visit_for_cpu(compiled, model.module, attention, fmt)
+    name, listed = "/".join(types) or fmt.name.lower(), _listed(visitor.counts)
+    path = path_on_cpu(model.module, attention, visitor)
+    return Acceleration("cpu", f"{name} weights in compiled kernels ({listed})", path)
 
 
 def _attention(hook: AttentionHook) -> Attention:

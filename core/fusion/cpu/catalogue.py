@@ -27,9 +27,14 @@ from core.model.prequantised import is_quantised
 logger = logging.getLogger("roseinfer.core")
 
 
-@torch.inference_mode()
 def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format) -> Counter[str]:
-    """Replace what the kernels compute, and widen the rest; returns counts by kind.
+    """Replace as ``visit_for_cpu`` does; returns counts by kind."""
+    return visit_for_cpu(kernels, model, attention, fmt).counts
+
+
+@torch.inference_mode()
+def visit_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format) -> Visitor:
+    """Replace what the kernels compute, and widen the rest; the visitor says what was replaced.
 
     ``model`` is a causal language model of transformers on the CPU, in float32 or bfloat16 and in
     evaluation mode. Matrices are stored as ``fmt``, and the originals are freed one by one. What no
@@ -50,4 +55,4 @@ def fuse_for_cpu(kernels: Kernels, model: Any, attention: Attention, fmt: Format
     visitor.visit_model(*model_patterns(kernels, attention))
     log_bytes(model, num_values, packer.nbytes)
     logger.debug("modules proved in %.2f s", visitor.seconds)
-    return visitor.counts
+    return visitor

@@ -18,7 +18,7 @@ from torch import nn
 from core.fusion.cpu.angles import AngleTable
 from core.fusion.cpu.layer import ROTATION, Buffers, FusedLayer
 from core.fusion.proof import NUM_ROWS, Proof, output_of
-from core.fusion.visitor import Attention
+from core.fusion.visitor import Attention, NotRecognisedError
 from core.kernels.cpu.lent import LentCore
 from core.kernels.cpu.library import Kernels
 from core.model.attention_interface import kernel_call_of, routed
@@ -221,10 +221,14 @@ class DecoderCandidate:
 def decoder_pattern(
     kernels: Kernels, attention: Attention, model: nn.Module
 ) -> Iterator[DecoderCandidate]:
-    """A candidate for the model's decoder, if all its layers are fused."""
+    """A candidate for the model's decoder, if all its layers are fused.
+
+    Raises NotRecognisedError.
+    """
     decoder = getattr(model, getattr(model, "base_model_prefix", ""), None)
-    if isinstance(decoder, nn.Module) and _names(decoder) is not None:
-        yield DecoderCandidate(kernels, decoder, attention)
+    if not isinstance(decoder, nn.Module) or _names(decoder) is None:
+        raise NotRecognisedError("decoder", "there are other modules around its layers")
+    yield DecoderCandidate(kernels, decoder, attention)
 
 
 def fused_decoder(model: nn.Module) -> FusedDecoder | None:

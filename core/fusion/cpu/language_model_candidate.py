@@ -20,7 +20,7 @@ from core.fusion.cpu.language_model import FusedModel
 from core.fusion.cpu.norm import FusedNorm
 from core.fusion.cpu.tables import has_all_rows, position_table, token_table
 from core.fusion.proof import NUM_ROWS, Proof, output_of
-from core.fusion.visitor import Attention, ModelPattern
+from core.fusion.visitor import Attention, ModelPattern, NotRecognisedError
 from core.kernels.cpu.layer import MAX_PARTS, Matrix
 from core.kernels.cpu.library import Kernels
 from core.kernels.cpu.model import ModelCall
@@ -71,13 +71,19 @@ def model_patterns(kernels: Kernels, attention: Attention) -> tuple[ModelPattern
 
 
 def _model_pattern(attention: Attention, model: nn.Module) -> Iterator[ModelCandidate]:
-    """A candidate for a model whose decoder is fused and whose output layer is packed."""
+    """A candidate for a model whose decoder is fused and whose output layer is packed.
+
+    Raises NotRecognisedError.
+    """
     decoder, find_head = fused_decoder(model), getattr(model, "get_output_embeddings", None)
     head = find_head() if callable(find_head) else None
     if decoder is None or not isinstance(head, PackedHead):
-        return
-    if _call(model, decoder, head) is not None:
-        yield ModelCandidate(model, decoder, head, attention)
+        part = "decoder" if decoder is None else "output layer"
+        raise NotRecognisedError("model", f"its {part} is not fused")
+    if _call(model, decoder, head) is None:
+        reason = "its embeddings or last norm are not known, or lack rows for some tokens"
+        raise NotRecognisedError("model", reason)
+    yield ModelCandidate(model, decoder, head, attention)
 
 
 def _call(model: Any, decoder: FusedDecoder, head: PackedHead) -> ModelCall | None:

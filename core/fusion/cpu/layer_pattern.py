@@ -24,7 +24,7 @@ from core.fusion.patterns import (
 )
 from core.fusion.proof import Proof
 from core.fusion.rotary import applies_rope, repeats_angles
-from core.fusion.visitor import AttentionSite, place_of
+from core.fusion.visitor import AttentionSite, NotRecognisedError, place_of
 from core.layer_spec import LayerSpec
 
 
@@ -41,33 +41,28 @@ class LayerPattern:
     def __call__(self, site: AttentionSite) -> Iterator[LayerCandidate]:
         """See AttentionPattern."""
         parts = self._parts(site)
-        if parts is not None and _fit(parts, site.spec):
-            fused = FusedLayer(
-                *(self._packer.kernels, site.layer, site.attention),
-                *(site.spec, parts, self._workspace),
-            )
-            yield LayerCandidate(place_of(self._model, site.layer), site, fused)
+        if not _fit(parts, site.spec):
+            raise _unknown("the sizes of its parts do not go together")
+        fused = FusedLayer(
+            *(self._packer.kernels, site.layer, site.attention),
+            *(site.spec, parts, self._workspace),
+        )
+        yield LayerCandidate(place_of(self._model, site.layer), site, fused)
 
-    def _parts(self, site: AttentionSite) -> LayerParts | None:
+    def _parts(self, site: AttentionSite) -> LayerParts:
         names = layer_names(site.layer)
         if names is None or getattr(site.layer, names.attention) is not site.attention:
-            return None
-        children = _without_dropout(site.attention)
-        projections = _take_projections(children, site.spec)
-        output = next((matrix_of(children.pop(n)) for n in OUTPUTS if n in children), None)
-        head_norms = [children.pop(name) for name in HEAD_NORMS if name in children]
-        if projections is None or output is None or children or len(head_norms) not in (0, 2):
-            return None
-        if clips(site.attention):
-            return None
+            listed = ", ".join(name for name, _ in site.layer.named_children())
+            raise _unknown(f"its modules are not two norms, attention and a block, but {listed}")
+        projections, output, head_norms = _attention_parts(site)
         norms = [getattr(site.layer, name) for name in (names.first_norm, names.second_norm)]
         found = self._proved_norms([*norms, *head_norms])
-        if found is None or not _fit_heads(found[2:], site.spec):
-            return None
+        if not _fit_heads(found[2:], site.spec):
+            raise _unknown("norms of its queries and keys are neither over a head nor over all")
         block = getattr(site.layer, names.mlp)
         mlp = fused_mlp(self._packer, block) or fused_mixture(self._packer, block, self._proof)
         if mlp is None:
-            return None
+            raise _unknown(f"its block, {type(block).__name__}, is not known")
         query_norm, key_norm = found[2:] or (None, None)
         return LayerParts(
             first_norm=found[0],
@@ -81,10 +76,35 @@ class LayerPattern:
             repeats_angles=repeats_angles(site.attention, site.spec.head_dim),
         )
 
-    def _proved_norms(self, modules: list[nn.Module]) -> list[FusedNorm] | None:
-        norms = [proved_norm(self._packer.kernels, module, self._proof) for module in modules]
-        found = [norm for norm in norms if norm is not None]
-        return found if len(found) == len(modules) else None
+    def _proved_norms(self, modules: list[nn.Module]) -> list[FusedNorm]:
+        found = []
+        for module in modules:
+            norm = proved_norm(self._packer.kernels, module, self._proof)
+            if norm is None:
+                raise _unknown(f"its norm, {type(module).__name__}, is not known")
+            found.append(norm)
+        return found
+
+
+def _unknown(reason: str) -> NotRecognisedError:
+    return NotRecognisedError("layer", reason)
+
+
+def _attention_parts(site: AttentionSite) -> tuple[list[Matrix], Matrix, list[nn.Module]]:
+    """Projections, output, and the norms of queries and keys, if any."""
+    name = type(site.attention).__name__
+    children = _without_dropout(site.attention)
+    projections = _take_projections(children, site.spec)
+    output = next((matrix_of(children.pop(n)) for n in OUTPUTS if n in children), None)
+    head_norms = [children.pop(name) for name in HEAD_NORMS if name in children]
+    if projections is None or output is None:
+        raise _unknown(f"the linear layers of its attention, {name}, are not plain")
+    if children or len(head_norms) not in (0, 2):
+        listed = ", ".join(children) or "a norm of queries or keys alone"
+        raise _unknown(f"its attention, {name}, has modules that are not known: {listed}")
+    if clips(site.attention):
+        raise _unknown(f"its attention, {name}, clips its projections")
+    return projections, output, head_norms
 
 
 def _fit(parts: LayerParts, spec: LayerSpec) -> bool:

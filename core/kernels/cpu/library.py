@@ -213,19 +213,25 @@ class Kernels:
         return y.transpose(0, 1)[None]
 
 
-@functools.cache
 def kernels() -> Kernels | None:
     """Return the kernels, compiling them first if this CPU has none yet.
 
     Returns None and logs one warning with the reason if they are not available: torch's own
     kernels serve in their place.
     """
+    found = kernels_or_reason()
+    return found if isinstance(found, Kernels) else None
+
+
+@functools.cache
+def kernels_or_reason() -> Kernels | str:
+    """Return the kernels as ``kernels`` does, or the reason why there are none."""
     try:
         return load(compiled_library())
     except Exception as error:  # noqa: BLE001 - whatever the reason, the server can do without
-        reason = " ".join(str(error).split()) or type(error).__name__
-        logger.warning("no compiled CPU kernels, torch's slower ones are used: %s", reason[:300])
-        return None
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:300]
+        logger.warning("no compiled CPU kernels, torch's slower ones are used: %s", reason)
+        return reason
 
 
 def load(path: Path) -> Kernels:

@@ -30,9 +30,9 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(compiler, "SOURCES", tmp_path / "source")
-    library.kernels.cache_clear()
+    library.kernels_or_reason.cache_clear()
     yield tmp_path
-    library.kernels.cache_clear()
+    library.kernels_or_reason.cache_clear()
 
 
 def warning(caplog) -> str:
