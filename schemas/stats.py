@@ -57,12 +57,26 @@ class AdmissionStats(ResponseModel, frozen=True, kw_only=True):
     num_abandoned_jobs: int
 
 
+class PathStats(ResponseModel, frozen=True, kw_only=True):
+    """What computes the model's steps: the whole model in one call, or less at a time.
+
+    `expected` is the path that the model's family has on such a device. `slower_because` is empty
+    if that is `name`.
+    """
+
+    name: str
+    expected: str
+    slower_because: str
+
+
 class ServerStats(EngineStats, frozen=True, kw_only=True):
     """The engine's counters, those of the event loop and those of admission.
 
-    `num_refused` requests were refused because others held too much.
+    `num_refused` requests were refused because others held too much. `model_path` is null while
+    the model is loaded.
     """
 
     num_refused: int
     event_loop: LoopStats
     admission: AdmissionStats
+    model_path: PathStats | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.stats import AdmissionStats, ServerStats
+from schemas.stats import AdmissionStats, PathStats, ServerStats
 from server.serving import Serving
 
 
@@ -15,7 +15,13 @@ def statistics(serving: Serving) -> ServerStats:
         num_refused=serving.admission.num_refused,
         event_loop=serving.stalls.stats,
         admission=_admission(serving),
+        model_path=_path(serving),
     )
+
+
+def _path(serving: Serving) -> PathStats | None:
+    model = serving.loaded_model
+    return None if model is None else PathStats(**msgspec.structs.asdict(model.info.path))
 
 
 def _admission(serving: Serving) -> AdmissionStats:

@@ -95,7 +95,7 @@ CORE_LAYERS = (
     {"core.pipeline"},
     {"core.engine", "core.failures", "core.recovery", "core.retry"},
     {"core.assembly"},
-    {"core.pooling", "core.fit", "core.skeleton"},
+    {"core.pooling", "core.fit", "core.path_trial", "core.skeleton"},
     {"core.build"},
     {"core.load", "core.weights_ahead"},
 )

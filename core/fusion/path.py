@@ -65,10 +65,15 @@ def path_with_attention(path: ModelPath, module: nn.Module, backend: str) -> Mod
 
     If it is not part of the compiled kernels, layers are called in turn.
     """
-    slower: PathName = "layer by layer"
     decoder = fused_decoder(module)
     is_one_call = decoder is not None and decoder.links is not None
-    if is_one_call or PATHS.index(path.name) >= PATHS.index(slower):
+    return path if is_one_call else path_in_turn(path, backend)
+
+
+def path_in_turn(path: ModelPath, backend: str) -> ModelPath:
+    """The path where attention of the named backend is between the layers' calls."""
+    slower: PathName = "layer by layer"
+    if PATHS.index(path.name) >= PATHS.index(slower):
         return path
     reason = f"attention {backend!r} is not part of the compiled kernels"
     return ModelPath(name=slower, expected=path.expected, slower_because=reason)

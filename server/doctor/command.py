@@ -55,7 +55,10 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
 
     yield engine.cuda(serve)
     yield engine.kernels()
-    yield engine.model(serve)
+    model = engine.model(serve)
+    yield model
+    if model.state != "problem":
+        yield engine.path(serve)
 
 
 def _show(finding: Finding) -> None:

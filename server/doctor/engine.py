@@ -11,6 +11,7 @@ from core.fit import Fit, estimate_fit
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
+from core.path_trial import try_path
 from core.pooling.recipe import read_recipe
 from server.doctor.finding import Finding
 from server.settings import Settings
@@ -53,6 +54,22 @@ def model(settings: Settings) -> Finding:
     except ModelLoadError as error:
         return Finding("model", "problem", " ".join(str(error).split()))
     return _fits(name, fit)
+
+
+def path(settings: Settings) -> Finding:
+    """Which path would compute the model, and why not a faster one."""
+    try:
+        if (recipe := read_recipe(settings.model)) is not None:
+            return Finding("path", "ok", f"transformers' modules: the task is {recipe.task}")
+        found = try_path(settings.model, settings.engine)
+    except NotImplementedError as error:
+        return Finding("path", "note", str(error))
+    except ModelLoadError as error:
+        return Finding("path", "note", f"not tried: {' '.join(str(error).split())}")
+    if not found.slower_because:
+        return Finding("path", "ok", found.name)
+    advice = "the server starts and is slower than the model's family can be"
+    return Finding("path", "note", str(found), advice)
 
 
 def _fits(name: str, fit: Fit) -> Finding:

@@ -17,6 +17,12 @@ def _info(serving: Serving) -> Values:
     return {(serving.settings.model_name, *facts): 1}
 
 
+def _path(serving: Serving) -> Values:
+    model = serving.loaded_model
+    facts = ("", "") if model is None else (model.info.path.name, model.info.path.slower_because)
+    return {facts: 1}
+
+
 FRONT_METRICS = (
     Metric(
         name="roseinfer_model_info",
@@ -24,6 +30,14 @@ FRONT_METRICS = (
         help="Always 1; the labels say what is served. Empty while the model is loaded.",
         read=_info,
         labels=("model_name", "dtype", "device"),
+    ),
+    Metric(
+        name="roseinfer_model_path_info",
+        kind="gauge",
+        help="Always 1; the labels say what computes the model's steps, and why it is not the "
+        "faster path that its family has. Empty while the model is loaded.",
+        read=_path,
+        labels=("path", "slower_because"),
     ),
     Metric(
         name="roseinfer_ready",

@@ -27,7 +27,7 @@ def announce(
             room = f", {pooling}" if (pooling := _pooling(info.pooling)) else ""
         end = f", ends at {', '.join(ends)}" if ends else ""
         print(
-            f"Serving {settings.model_name}: {info.dtype} on {info.device}, "
+            f"Serving {settings.model_name}: {info.dtype} on {info.device}, {info.path.name}, "
             f"context {info.max_model_len} tokens{room}{end}."
         )
     path, body = _example(info, takes_messages)
@@ -54,6 +54,7 @@ def facts_of(
         facts.append(("ends at", ", ".join(ends)))
     facts += [
         ("threads", f"{info.num_threads}"),
+        ("path", f"{info.path}"),
         ("kernels", info.computation),
         ("URL", url if settings.uds else f"{url}/v1"),
         ("keys", _keys(settings)),

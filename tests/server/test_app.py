@@ -10,6 +10,7 @@ import pytest
 from anyio import lowlevel
 
 from core.contract.errors import ModelLoadError
+from core.contract.info import ModelPath
 from core.text.tokenizer import Tokenizer
 from server.app import create_app
 from server.bridge import State
@@ -542,11 +543,27 @@ async def test_stats_have_exactly_these_bytes(start_app, engine):
         + msgspec.json.encode(exchange.json["event_loop"])
         + b',"admission":{"num_tickets":0,"num_choices":0,"num_body_bytes":0,"num_held_bytes":0,'
         b'"num_prompt_tokens":0,"num_output_tokens":0,"num_compilations":0,"num_waiting_jobs":0,"num_running_jobs":0,'
-        b'"num_abandoned_jobs":0}}'
+        b'"num_abandoned_jobs":0},"model_path":{"name":"transformers\' modules",'
+        b'"expected":"transformers\' modules","slower_because":""}}'
     )
     assert list(exchange.json["event_loop"]) == [
         *("num_stalls", "longest_stall_ms", "num_busy_stalls", "longest_busy_stall_ms"),
     ]
+
+
+async def test_stats_say_which_path_computes(start_app, engine):
+    app = await start_app(engine)
+    serving = app.litestar.state.serving
+    path = ModelPath(name="layer by layer", expected="all layers in one call", slower_because="so")
+    serving.loaded_model = loaded(engine, path=path)
+    found = (await ask(app, "GET", "/stats")).json["model_path"]
+    assert found == {
+        "name": "layer by layer",
+        "expected": "all layers in one call",
+        "slower_because": "so",
+    }
+    serving.loaded_model = None
+    assert (await ask(app, "GET", "/stats")).json["model_path"] is None
 
 
 def test_no_package_is_imported_that_the_server_does_not_use():

@@ -129,6 +129,14 @@ def test_a_model_that_fits():
     assert found.text.endswith("131,072 tokens of cache")
 
 
+def test_the_path_of_the_model():
+    found = engine.path(settings())
+    assert found == Finding("path", "ok", "whole model in one call")
+    slow = engine.path(settings(engine=EngineConfig(attention_backend="torch")))
+    assert slow.state == "note"
+    assert slow.text.startswith("layer by layer, not whole model in one call: attention 'torch'")
+
+
 def test_a_model_whose_context_is_lowered():
     config = EngineConfig(kv_cache_memory=2 * 2**20)
     found = engine.model(settings(engine=config))
@@ -158,6 +166,7 @@ def test_the_report_ends_with_code_1_if_something_stops_a_start(tmp_path, capsys
     assert command.run(parse_command(["doctor", "--port", "0"], {})) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("ok       model        roseinfer-tiny: ") for line in lines)
+    assert "ok       path         whole model in one call" in lines
     assert lines[-1] == "A server would start."
     assert command.verdict(["port", "model"]) == "A server would not start: see port, model."
 

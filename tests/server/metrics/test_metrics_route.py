@@ -9,10 +9,11 @@ import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from core.contract.info import ModelPath
 from server.controllers import metrics
 from server.metrics.table import read_all
 from tests.support.asgi import Exchange, ask
-from tests.support.engines import settle, until
+from tests.support.engines import loaded, settle, until
 from tests.support.records import ended
 from tests.support.scripted import Rig
 from tests.support.source_tree import FILES, files_in, name_of, tree_of
@@ -67,6 +68,16 @@ async def test_it_answers_while_the_model_is_loaded(start_app, engine):
     samples = await scrape(app)
     assert value(samples, "roseinfer_grammar_compile_seconds_count") == 0
     assert value(samples, "roseinfer_model_info", model_name="roseinfer-tiny", dtype="", device="")
+    assert value(samples, "roseinfer_model_path_info", path="", slower_because="")
+
+
+async def test_the_path_of_the_model_is_a_label(start_app, engine):
+    path = ModelPath(name="layer by layer", expected="all layers in one call", slower_because="so")
+    app = await start_app(engine)
+    app.litestar.state.serving.loaded_model = loaded(engine, path=path)
+    samples = await scrape(app)
+    labels = {"path": "layer by layer", "slower_because": "so"}
+    assert value(samples, "roseinfer_model_path_info", **labels) == 1
 
 
 async def test_the_state_of_the_engine_shows(start_app):

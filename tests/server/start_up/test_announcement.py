@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from core import load_progress
-from core.contract.info import EngineInfo, PoolingInfo
+from core.contract.info import EngineInfo, ModelPath, PoolingInfo
 from core.load_progress import LoadProgress, LoadStage
 from server.connections.opening import open_front
 from server.settings import Settings
@@ -28,6 +28,9 @@ INFO = EngineInfo(
     dtype="bfloat16",
     device="cpu",
     computation="bfloat16 weights in compiled kernels",
+    path=ModelPath(
+        name="layer by layer", expected="whole model in one call", slower_because="no reason"
+    ),
     num_threads=8,
 )
 
@@ -40,6 +43,7 @@ def test_the_facts_of_a_server():
         ("context", "40,960 tokens"),
         ("cache", "131,072 tokens"),
         ("threads", "8"),
+        ("path", "layer by layer, not whole model in one call: no reason"),
         ("kernels", "bfloat16 weights in compiled kernels"),
         ("URL", "http://127.0.0.1:8000/v1"),
         ("keys", "none: whoever reaches the URL may use it"),
@@ -138,7 +142,7 @@ CURL = "Try:  curl http://127.0.0.1:8000"
 def test_lines_where_stdout_is_no_terminal(announced):
     first, last = announced(INFO, is_terminal=False).splitlines()
     assert first == (
-        "Serving roseinfer-tiny: bfloat16 on cpu, context 40960 tokens, "
+        "Serving roseinfer-tiny: bfloat16 on cpu, layer by layer, context 40960 tokens, "
         "room for 131072 in the cache."
     )
     assert last.startswith(f"{CURL}/v1/chat/completions -H ")
@@ -162,6 +166,7 @@ def test_a_table_on_a_terminal(announced, monkeypatch):
         "context": "40,960 tokens",
         "cache": "131,072 tokens",
         "threads": "8",
+        "path": "layer by layer, not whole model in one call: no reason",
         "kernels": "bfloat16 weights in compiled kernels",
         "URL": "http://127.0.0.1:8000/v1",
         "keys": "1 given",

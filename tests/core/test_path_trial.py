@@ -1,0 +1,60 @@
+"""The path that the doctor tries beside that of the engine, and what cannot be tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.build import load_engine
+from core.contract.config import EngineConfig, ModelConfig
+from core.contract.info import ModelPath
+from core.kernels.cpu.library import kernels
+from core.path_trial import try_path
+from tests.support.each import each
+from tests.support.gguf_files import write_gguf
+from tests.support.gguf_models import in_blocks, tensors_of_file, values_of_file
+from tests.zoo.shrink import tiny_config
+
+pytestmark = pytest.mark.skipif(kernels() is None, reason="no C++ compiler")
+
+WHOLE = "whole model in one call"
+
+
+def tried(
+    folder: Path, family: str, config: EngineConfig | None = None, **fields: Any
+) -> ModelPath:
+    """Of a folder that has a configuration and no weights."""
+    tiny_config(family, **fields).save_pretrained(folder)
+    return try_path(ModelConfig(model=str(folder)), EngineConfig())
+
+
+@each("config", [EngineConfig(max_model_len=64), EngineConfig(attention_backend="torch")])
+def test_the_trial_finds_what_the_engine_has(config: EngineConfig) -> None:
+    assert try_path(ModelConfig(), config) == load_engine(ModelConfig(), config).info.path
+
+
+def test_the_path_of_a_gguf_file_is_tried(tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    write_gguf(file, values_of_file("llama"), in_blocks(tensors_of_file("llama")))
+    model, config = ModelConfig(model=str(file)), EngineConfig(max_model_len=32)
+    assert try_path(model, config) == load_engine(model, config).info.path
+    assert try_path(model, config).name == WHOLE
+
+
+@each("family", ["qwen3_moe", "gpt2", "gpt_oss"])
+def test_weights_are_not_needed(family: str, tmp_path: Path) -> None:
+    assert str(tried(tmp_path, family)) == WHOLE
+
+
+def test_the_reason_of_a_slower_path_is_found(tmp_path: Path) -> None:
+    path = tried(tmp_path, "llama", hidden_act="relu")
+    assert (path.name, path.expected) == ("module by module", WHOLE)
+    assert path.slower_because == "layer 0, LlamaDecoderLayer: its block, LlamaMLP, is not known"
+
+
+def test_a_quantised_checkpoint_is_not_tried(tmp_path: Path) -> None:
+    method = {"quant_method": "gptq", "bits": 4}
+    with pytest.raises(NotImplementedError, match="quantised checkpoint"):
+        tried(tmp_path, "llama", quantization_config=method)
