@@ -136,13 +136,13 @@ class EngineProof:
         deviation = torch.cat(self._expected).std().clamp_min(1e-6)
         errors: dict[str, list[float]] = defaultdict(list)
         with self._few_layers.installed():
-            for step, indices, actual in steps:
+            for finding, indices, actual in steps:
                 parts = zip(self._expected, indices, strict=True)
                 expected = torch.cat([logits[rows] for logits, rows in parts])
                 if actual.shape != expected.shape:
                     raise self._refusal("its forward pass gives logits of other tokens than asked")
                 error = (expected - actual).abs().amax(-1) / deviation
-                errors[step.finding] += error.nan_to_num(nan=math.inf).tolist()
+                errors[finding] += error.nan_to_num(nan=math.inf).tolist()
         for finding, found in errors.items():
             worst = max(found)
             error_of_kind = worst if tolerance == FLOAT32_TOLERANCE else median_low(found)

@@ -1,12 +1,12 @@
 """The steps of the proof: two short sequences through an assembled engine.
 
 They are packed side by side and prefilled in two chunks, the second one on a cached block of the
-first. The last tokens are computed one a step.
+first. The last tokens are computed one a step. Then the first sequence is computed again with
+another cut, and once more on the blocks that are cached of that.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -42,32 +42,49 @@ NUM_COMPARED = 2
 """Last tokens of a chunk whose logits are compared."""
 
 
+CUT_ELSEWHERE = 37
+"""Where the first sequence is cut when it is computed again: within a block of the cache, and not
+where it was cut before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Number of tokens of each sequence in a step, and the reason to refuse if they differ."""
+    """How many tokens of each sequence are computed when a step ends.
 
-    counts: tuple[int, int]
+    The logits of the last ``num_compared`` are compared; ``finding`` is the reason to refuse if
+    they differ.
+    """
+
+    ends: tuple[int, int]
+    num_compared: int
     finding: str
 
 
-_CHUNKED = (
-    "chunked prefill gives other logits than transformers' forward pass: "
-    "it keeps state outside of attention or ignores positions"
-)
-_DECODED = "decoding gives other logits than transformers' forward pass"
+_FIRST, _SECOND = LENGTHS
 STEPS = (
     Step(
-        (FIRST_CHUNK_ENDS[0], FIRST_CHUNK_ENDS[1] - BLOCK_SIZE),
+        FIRST_CHUNK_ENDS,
+        NUM_COMPARED,
         "packed prefill gives other logits than transformers' forward pass",
     ),
     Step(
-        (
-            LENGTHS[0] - NUM_DECODED - FIRST_CHUNK_ENDS[0],
-            LENGTHS[1] - NUM_DECODED - FIRST_CHUNK_ENDS[1],
-        ),
-        _CHUNKED,
+        (_FIRST - NUM_DECODED, _SECOND - NUM_DECODED),
+        NUM_COMPARED,
+        "chunked prefill gives other logits than transformers' forward pass: "
+        "it keeps state outside of attention or ignores positions",
     ),
-    *[Step((1, 1), _DECODED)] * NUM_DECODED,
+    *[
+        Step(
+            (_FIRST - left, _SECOND - left),
+            1,
+            "decoding gives other logits than transformers' forward pass",
+        )
+        for left in reversed(range(NUM_DECODED))
+    ],
+)
+_CACHED = (
+    "a prompt that is cut elsewhere, or goes on from the prefix cache, gives other logits than "
+    "transformers' forward pass"
 )
 COMPARED = [
     [
@@ -79,6 +96,44 @@ COMPARED = [
 """Tokens of each sequence whose logits are compared: the last ones of each step."""
 
 
+class _SmallEngine:
+    """Steps of a forward pass with a cache of its own: all its blocks are free at first."""
+
+    def __init__(self, forward: EagerForward, cache: KVCache) -> None:
+        self._forward = forward
+        self._num_groups = len(cache.groups)
+        self._kv = KVCacheManager(
+            _NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True, windows=cache.windows
+        )
+        self._inputs = ModelInputs(BLOCK_SIZE)  # a decode step goes on from the one before
+
+    def sequence(self, prompt: list[int]) -> Sequence:
+        """A sequence of this engine."""
+        request = EngineRequest(
+            request_id="proof", prompt_token_ids=tuple(prompt), params=SamplingParams(max_tokens=1)
+        )
+        return Sequence(request, seed=0, num_groups=self._num_groups)
+
+    def step(
+        self, sequences: Items[Sequence], ends: Items[int], num_wanted: Items[int]
+    ) -> torch.Tensor:
+        """Compute each sequence up to its end; return the logits of so many of its last tokens."""
+        scheduled, wanted = [], []
+        for sequence, end, number in zip(sequences, ends, num_wanted, strict=True):
+            self._kv.reuse_cached(sequence)
+            self._kv.allocate(sequence)
+            self._kv.cache_blocks(sequence, end)
+            scheduled.append((sequence, end - sequence.num_computed_tokens))
+            num_tokens = sum(count for _, count in scheduled)
+            wanted += range(num_tokens - number, num_tokens)
+        batch = self._inputs.of(scheduled, wanted, wants_best=False)
+        with torch.inference_mode():
+            logits = self._forward(batch).values.float()
+        for sequence, count in scheduled:
+            sequence.num_computed_tokens += count
+        return logits
+
+
 def run_steps(
     model: Any,
     hook: AttentionHook,
@@ -87,43 +142,44 @@ def run_steps(
     tokens: list[list[int]],
     dtype: torch.dtype,
     device: torch.device,
-) -> Iterator[tuple[Step, list[slice], torch.Tensor]]:
+) -> Iterator[tuple[str, list[slice], torch.Tensor]]:
     """Compute each step, with a small cache of ``dtype`` on ``device``.
 
-    Yields the step, the COMPARED tokens of each sequence whose logits it has, and the logits.
-    Install another attention function in the hook afterwards.
+    Yields the step's finding, the COMPARED tokens of each sequence whose logits it has, and the
+    logits. Install another attention function in the hook afterwards.
     """
     cache = KVCache.small(
         layers, _NUM_BLOCKS, max(LENGTHS), block_size=BLOCK_SIZE, dtype=dtype, device=device
     )
-    kv = KVCacheManager(_NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=True, windows=cache.windows)
     attention = cache.attention(factory)
     hook.attach(attention)
     forward = EagerForward(model, attention, device)
-    sequences = [_sequence(ids, len(cache.groups)) for ids in tokens]
-    inputs = ModelInputs(BLOCK_SIZE)  # a decode step goes on from the one before, as when serving
+    yield from _packed(_SmallEngine(forward, cache), tokens)
+    yield from _cut_elsewhere(_SmallEngine(forward, cache), tokens[0])
+
+
+def _packed(
+    engine: _SmallEngine, tokens: list[list[int]]
+) -> Iterator[tuple[str, list[slice], torch.Tensor]]:
+    sequences = [engine.sequence(ids) for ids in tokens]
     starts = [0] * len(sequences)
     for step in STEPS:
-        for sequence, count in zip(sequences, step.counts, strict=True):
-            kv.reuse_cached(sequence)
-            kv.allocate(sequence)
-            kv.cache_blocks(sequence, sequence.num_computed_tokens + count)
-        counts = [min(count, NUM_COMPARED) for count in step.counts]
-        ends = itertools.accumulate(step.counts)
-        wanted = [
-            index
-            for end, count in zip(ends, counts, strict=True)
-            for index in range(end - count, end)
-        ]
-        scheduled = list(zip(sequences, step.counts, strict=True))
-        batch = inputs.of(scheduled, wanted, wants_best=False)
-        with torch.inference_mode():
-            logits = forward(batch).values.float()
-        for sequence, count in scheduled:
-            sequence.num_computed_tokens += count
-        rows = [slice(at, at + count) for at, count in zip(starts, counts, strict=True)]
+        logits = engine.step(sequences, step.ends, [step.num_compared] * len(sequences))
+        rows = [slice(at, at + step.num_compared) for at in starts]
         starts = [row.stop for row in rows]
-        yield step, rows, logits
+        yield step.finding, rows, logits
+
+
+def _cut_elsewhere(
+    engine: _SmallEngine, tokens: list[int]
+) -> Iterator[tuple[str, list[slice], torch.Tensor]]:
+    """A prompt up to another place, and then all of it on the blocks that are cached of that."""
+    nothing, num_rows = slice(0, 0), len(COMPARED[0])
+    row = COMPARED[0].index(CUT_ELSEWHERE - 1)
+    logits = engine.step([engine.sequence(tokens)], [CUT_ELSEWHERE], [1])
+    yield _CACHED, [slice(row, row + 1), nothing], logits
+    logits = engine.step([engine.sequence(tokens)], [len(tokens)], [num_rows - row])
+    yield _CACHED, [slice(row, num_rows), nothing], logits
 
 
 def prompts(vocab_size: int) -> list[list[int]]:
@@ -133,10 +189,3 @@ def prompts(vocab_size: int) -> list[list[int]]:
         first + [(i * 104729 + 31 * n + 17) % vocab_size for i in range(BLOCK_SIZE, length)]
         for n, length in enumerate(LENGTHS)
     ]
-
-
-def _sequence(prompt: list[int], num_groups: int) -> Sequence:
-    request = EngineRequest(
-        request_id="proof", prompt_token_ids=tuple(prompt), params=SamplingParams(max_tokens=1)
-    )
-    return Sequence(request, seed=0, num_groups=num_groups)

@@ -81,6 +81,23 @@ def test_a_model_that_ignores_positions_is_refused(llama: Any) -> None:
         prove(llama)
 
 
+@pytest.mark.parametrize(("first", "num_tokens"), [(0, steps.CUT_ELSEWHERE), (32, 9)])
+def test_another_cut_and_a_cached_prefix_are_proved(
+    llama: Any, first: int, num_tokens: int
+) -> None:
+    """A model that is wrong only where a prompt is cut so, or goes on from such blocks."""
+    rotary = llama.model.rotary_emb
+    inner = rotary.forward
+
+    def forward(x: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        is_wrong = position_ids[0, 0] == first and x.shape[1] == num_tokens
+        return inner(x, position_ids * 2 if is_wrong else position_ids)
+
+    rotary.forward = forward
+    with refused("goes on from the prefix cache"):
+        prove(llama)
+
+
 def test_a_module_that_is_wrong_once_replaced_is_refused(llama: Any) -> None:
     def halve(model: Any) -> None:
         model.lm_head.weight.mul_(0.5)
@@ -169,4 +186,7 @@ def test_the_second_sequence_uses_cached_blocks(llama: Any) -> None:
     )
     first, second = steps.LENGTHS
     assert seen[0] == 2 * max(first, second)  # the reference, padded
-    assert sum(seen[1:]) == first + second - steps.BLOCK_SIZE
+    cut = steps.CUT_ELSEWHERE
+    again = [cut, first - cut // steps.BLOCK_SIZE * steps.BLOCK_SIZE]
+    assert sum(seen[1:-2]) == first + second - steps.BLOCK_SIZE
+    assert seen[-2:] == again
