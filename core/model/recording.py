@@ -26,6 +26,9 @@ NUM_TOKENS = 12
 _STATEFUL = {"linear_attention", "conv", "mamba", "recurrent", "hybrid"}
 """Layer types of transformers with state besides keys and values."""
 
+_CACHE_OF_EACH_CALL = "per_loop"
+"""The value of a configuration's mode of caching that is ours: keys and values of each call."""
+
 
 class Recording:
     """The attention calls of one model, in the order of a forward pass."""
@@ -39,6 +42,9 @@ class Recording:
         self._sizes: dict[int, int] = {}
         if _keeps_state(model):
             raise self._refusal("it keeps state outside of attention")
+        config: Any = model.config
+        if (found := _other_cache(config.get_text_config())) is not None:
+            raise self._refusal(f"its configuration has {found}, another cache than one per call")
         with windows.reduced(SMALLEST) as small, routed(model.modules(), self._record):
             # any module may be an attention module; only the pass shows which are
             self._sizes = {reduced: size for size, reduced in small.items()}
@@ -46,7 +52,6 @@ class Recording:
         if not self.layers:
             raise self._refusal("its attention does not go through transformers' interface")
         seen = {layer.sliding_window for layer in self.layers}
-        config: Any = model.config
         if (size := windows.unseen(seen, config.get_text_config())) is not None:
             raise self._refusal(f"its configuration has a window of {size} that its mask has not")
 
@@ -115,6 +120,14 @@ class Recording:
 
     def _refusal(self, reason: str) -> ModelLoadError:
         return ModelLoadError(f"{self._name} cannot be served: {reason}")
+
+
+def _other_cache(config: Any) -> str | None:
+    """Name a field that makes transformers' cache hold less than each call's keys and values."""
+    for name, value in vars(config).items():
+        if "cache_mode" in name and isinstance(value, str) and value != _CACHE_OF_EACH_CALL:
+            return f"{name} {value!r}"
+    return None
 
 
 def _keeps_state(model: Any) -> bool:

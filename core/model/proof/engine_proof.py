@@ -3,7 +3,10 @@
 transformers' own forward pass, with its own attention and before any module is replaced, gives the
 logits of two short sequences, side by side in a batch. The assembled engine then computes them as
 it serves: packed side by side, in two chunks, the second sequence on a cached block of the first,
-and the last tokens one at a time. Sliding windows are reduced so that both sequences go past them.
+and the last tokens one at a time; then one of them with another cut, and on cached blocks. Sliding
+windows are reduced so that both sequences go past them.
+
+With its own cache transformers must give what a pass over the whole prompt gives: see OwnCache.
 
 A large model is cut down to its first layers: see FewLayers.
 """
@@ -26,6 +29,7 @@ from core.model.attention_interface import ATTENTION_NAME
 from core.model.hook import AttentionHook
 from core.model.memory import enough_memory
 from core.model.proof.few_layers import FewLayers
+from core.model.proof.own_cache import OwnCache
 from core.model.proof.steps import COMPARED, LENGTHS, WINDOW, prompts, run_steps
 
 logger = logging.getLogger("roseinfer.core")
@@ -56,6 +60,7 @@ class EngineProof:
         self._few_layers = FewLayers(model, hook.modules, hook.layers)
         self._device = next(model.parameters()).device
         self._prompts = prompts(config.get_text_config().vocab_size)
+        self._cut_reason = ""
         with enough_memory("the proof at load"):
             self._expected = self._reference()
         self._seconds = time.perf_counter() - start
@@ -92,8 +97,12 @@ class EngineProof:
             try:
                 self._model.set_attn_implementation("eager")
                 with torch.inference_mode():
-                    return self._logits()
-            except torch.OutOfMemoryError:
+                    own_cache = OwnCache(self._model)
+                    with own_cache.recorded():
+                        logits = self._logits()
+                    self._cut_reason = own_cache.reason(self._prompts[0])
+                    return logits
+            except (ModelLoadError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # any error of the model's code
                 logger.debug("transformers' own forward pass failed", exc_info=error)
@@ -150,6 +159,8 @@ class EngineProof:
                 raise self._refusal(
                     f"{finding} (error {error_of_kind:.2g} standard deviations of the logits)"
                 )
+        if self._cut_reason:
+            raise self._refusal(self._cut_reason)
 
     def _reason(self) -> str:
         """Why the forward pass fails where transformers' own does not."""

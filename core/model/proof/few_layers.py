@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from torch import nn
 
@@ -13,19 +15,26 @@ from core.layer_spec import LayerSpec
 MAX_PARAMETERS = 24_000_000
 """Most parameters of the proved layers, unless one layer of each kind has more."""
 
+Specs: TypeAlias = Mapping[nn.Module, tuple[LayerSpec, int]]
+"""Attention modules with their spec and their number of calls in a pass."""
+
 
 class FewLayers:
     """The first layers of a model, at least one of each kind, which represent all layers.
 
-    Layers are of one kind if their modules, shapes and attention are alike. What a model does only
-    in a later layer of the same kind is not seen; a model of up to MAX_PARAMETERS keeps them all.
+    Layers are of one kind if their modules, shapes, attention and number of calls are alike. What
+    a model does only in a later layer of the same kind is not seen; a model of up to MAX_PARAMETERS
+    keeps them all.
     """
 
     def __init__(
         self, model: nn.Module, modules: Sequence[nn.Module], layers: Sequence[LayerSpec]
     ) -> None:
         """``modules`` are the attention modules, ``layers`` their specs."""
-        specs = dict(zip(modules, layers, strict=True))
+        calls = Counter(modules)
+        specs = {
+            module: (spec, calls[module]) for module, spec in zip(modules, layers, strict=True)
+        }
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
         self._list = max(lists, key=lambda found: _num_with(found, specs), default=None)
         self.count = 0 if self._list is None else _num_needed(self._list, specs)
@@ -51,11 +60,11 @@ def first_layers(layers: nn.ModuleList, count: int) -> Iterator[None]:
         layers.extend(others)
 
 
-def _num_with(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
+def _num_with(layers: nn.ModuleList, specs: Specs) -> int:
     return sum(any(module in specs for module in layer.modules()) for layer in layers)
 
 
-def _num_needed(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int:
+def _num_needed(layers: nn.ModuleList, specs: Specs) -> int:
     """Count the layers up to the first of the last kind, and further ones up to the limit."""
     kinds = [_kind(layer, specs) for layer in layers]
     needed = max((kinds.index(kind) + 1 for kind in set(kinds)), default=0)
@@ -68,7 +77,7 @@ def _num_needed(layers: nn.ModuleList, specs: dict[nn.Module, LayerSpec]) -> int
     return len(layers)
 
 
-def _kind(layer: nn.Module, specs: dict[nn.Module, LayerSpec]) -> tuple[object, ...]:
+def _kind(layer: nn.Module, specs: Specs) -> tuple[object, ...]:
     return tuple(
         (type(module), specs.get(module), *(p.shape for p in module.parameters(recurse=False)))
         for module in layer.modules()

@@ -98,6 +98,34 @@ def test_another_cut_and_a_cached_prefix_are_proved(
         prove(llama)
 
 
+def test_a_cache_that_means_something_else_is_refused(llama: Any) -> None:
+    """With transformers' cache the model computes something else than its own whole pass."""
+    inner = llama.model.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        output = inner(*args, **kwargs)
+        if kwargs["use_cache"] and kwargs["position_ids"][0, 0] > 0:
+            output.last_hidden_state *= 0.5
+        return output
+
+    llama.model.forward = forward
+    with refused("with transformers' own cache its results depend on where a prompt is cut"):
+        prove(llama)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_cache_that_fails_is_not_the_models_fault(llama: Any, dtype: torch.dtype) -> None:
+    inner = llama.model.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["use_cache"]:
+            raise ZeroDivisionError
+        return inner(*args, **kwargs)
+
+    llama.model.forward = forward
+    prove(llama.to(dtype), dtype=dtype)
+
+
 def test_a_module_that_is_wrong_once_replaced_is_refused(llama: Any) -> None:
     def halve(model: Any) -> None:
         model.lm_head.weight.mul_(0.5)
