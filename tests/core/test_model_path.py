@@ -37,7 +37,7 @@ NAMED = (
 OTHERS = [
     (family, path)
     for path, families in FAMILIES.items()
-    for family in sorted(families - {*NAMED})
+    for family in sorted({*families} - {*NAMED})
     if family in CONFIG_MAPPING
 ]
 

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import transformers
 
+from core.fusion.path import FAMILIES
 from tests.zoo.check import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+_PATHS = """
+On a CPU with the compiled kernels these families are computed on a [path](operating.md#paths) that is faster than module by
+module:
+
+"""
 
 _INTRODUCTION = """\
 # Models
@@ -32,7 +39,7 @@ A family is in one of three states:
 [The proof at load](architecture.md#the-assembled-engine-is-proved-at-load-time) is of the model
 that is loaded: a checkpoint whose configuration differs from its family's default may be served
 where the family is refused, or be refused where the family is exact.
-
+{paths}
 | state | families |
 |---|---|
 """
@@ -44,7 +51,8 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
         state: sorted(name for name, outcome in outcomes.items() if outcome.state == state)
         for state in ("exact", "refused", "not built")
     }
-    text = _INTRODUCTION.format(version=transformers.__version__.rpartition(".")[0])
+    version = transformers.__version__.rpartition(".")[0]
+    text = _INTRODUCTION.format(version=version, paths=paths())
     text += "".join(f"| {state} | {len(names)} |\n" for state, names in by_state.items())
     text += "\n## Exact\n\n" + _wrapped([f"`{name}`" for name in by_state["exact"]])
     for state, title in (("refused", "Refused"), ("not built", "Not built")):
@@ -52,6 +60,13 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
         for name in by_state[state]:
             text += f"| `{name}` | {plain(outcomes[name].reason)} |\n"
     return text
+
+
+def paths() -> str:
+    """The families of each path, as the page lists them."""
+    listed = {path: ", ".join(f"`{kind}`" for kind in sorted(FAMILIES[path])) for path in FAMILIES}
+    rows = "".join(f"| {path} | {kinds} |\n" for path, kinds in listed.items())
+    return f"{_PATHS}| path | families |\n|---|---|\n{rows}"
 
 
 def plain(reason: str) -> str:
