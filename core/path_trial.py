@@ -58,10 +58,10 @@ def _shrink_vocabulary(module: Any) -> None:
     embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
     if type(embedding) is not nn.Embedding or type(head) is not nn.Linear:
         return
-    kind = {"dtype": head.weight.dtype}
+    dtype, has_bias = head.weight.dtype, head.bias is not None
     rows = _VOCAB_SIZE - (embedding.num_embeddings < head.out_features)
-    module.set_input_embeddings(nn.Embedding(rows, embedding.embedding_dim, **kind))
-    small = nn.Linear(head.in_features, _VOCAB_SIZE, bias=head.bias is not None, **kind)
+    module.set_input_embeddings(nn.Embedding(rows, embedding.embedding_dim, dtype=dtype))
+    small = nn.Linear(head.in_features, _VOCAB_SIZE, bias=has_bias, dtype=dtype)
     module.set_output_embeddings(small)
     module.requires_grad_(False)
 

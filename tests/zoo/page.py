@@ -14,8 +14,8 @@ from tests.zoo.check import Outcome
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 _PATHS = """
-On a CPU with the compiled kernels these families are computed on a [path](operating.md#paths) that is faster than module by
-module:
+On a CPU with the compiled kernels these families are computed on a [path](operating.md#paths)
+that is faster than module by module:
 
 """
 

@@ -118,7 +118,8 @@ class _SmallEngine:
         self, sequences: Items[Sequence], ends: Items[int], num_wanted: Items[int]
     ) -> torch.Tensor:
         """Compute each sequence up to its end; return the logits of so many of its last tokens."""
-        scheduled, wanted = [], []
+        scheduled: list[tuple[Sequence, int]] = []
+        wanted: list[int] = []
         for sequence, end, number in zip(sequences, ends, num_wanted, strict=True):
             self._kv.reuse_cached(sequence)
             self._kv.allocate(sequence)
