@@ -107,6 +107,7 @@ def test_a_quantised_model_on_a_gpu_is_described() -> None:
     model = loaded("gpt2")
     done = accelerate_on_cuda(model, AttentionHook(model.module), TritonOps(), "int8")
     assert done.description == "int8 weights, fused modules (4 activation, 17 linear)"
+    assert str(done.path) == "module by module"
 
 
 def test_fp8_on_a_cpu_is_refused() -> None:
