@@ -31,9 +31,9 @@ class EarlyRefusal:
     """A ``TurnAway`` for one application. Event loop only.
 
     It leaves to the application all that may need another answer: other methods and URLs, an
-    address behind a proxy, an origin, a host that is not allowed, a deadline of the client, rates,
-    keys that are missing, wrong or more than one, a body without room for its bytes, and a server
-    that takes no requests.
+    address behind a proxy, an origin, hosts but one that is allowed, a deadline of the client,
+    rates, keys that are missing, wrong or more than one, a body without room for its bytes, and a
+    server that takes no requests.
 
     Requests of the tenant that have arrived but hold no ticket yet count as one choice each. So it
     may refuse a request for which there would be room because one of those fails.
@@ -89,6 +89,8 @@ class EarlyRefusal:
     def _tenant(self, headers: Headers, client: tuple[str, int] | None) -> Tenant | None:
         """The tenant of a request, None if it is not clear."""
         tenant = None if self._keys else tenant_at(client)
+        if sum(name == b"host" for name, _ in headers) != 1:
+            return None
         num_keys = 0
         for name, value in headers:
             if name in _CHECKED_BY_APPLICATION:

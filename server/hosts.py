@@ -8,11 +8,12 @@ that name in ``Host``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from server.addresses import is_loopback
 from server.errors import APIError, send_error
@@ -26,6 +27,8 @@ _HOST_REFUSED = "This Host is not allowed. The server's --allowed-hosts can allo
 _ORIGIN_REFUSED = "This Origin is not allowed. The server's --allowed-origins can allow it."
 
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]/@\s]+?)\.?)(?::\d{0,5})?")
+Checks = dict[bytes, tuple[Callable[[str], bool], str, str]]
+
 _ORIGIN = re.compile(r"https?://(?P<authority>[^/?#]+)")
 
 
@@ -75,26 +78,37 @@ class HostPolicy:
 
 
 def with_known_hosts(app: ASGIApp, policy: HostPolicy) -> ASGIApp:
-    """Wrap ``app``. Other hosts and origins are answered 403 before the body is read."""
-    checks = {
+    """Wrap ``app``. Other hosts and origins are answered 403 before the body is read.
+
+    A request with several hosts, or of HTTP/1.1 with none, is answered 400 (RFC 9112, section 3.2).
+    """
+    checks: Checks = {
         b"host": (policy.allows_host, _HOST_REFUSED, "host_not_allowed"),
         b"origin": (policy.allows_origin, _ORIGIN_REFUSED, "origin_not_allowed"),
     }
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
-            for name, value in scope["headers"]:
-                if name in checks:
-                    is_allowed, message, code = checks[name]
-                    if not is_allowed(value.decode("latin-1")):
-                        # The body is not read: the connection cannot be used again.
-                        headers = {"connection": "close"}
-                        error = APIError(403, message, code=code, headers=headers)
-                        await send_error(scope, send, error)
-                        return
-        await app(scope, receive, send)
+        if scope["type"] == ScopeType.HTTP and (error := _fault(scope, checks)) is not None:
+            await send_error(scope, send, error)
+        else:
+            await app(scope, receive, send)
 
-    return app if policy.hosts is None else wrapped
+    return wrapped
+
+
+def _fault(scope: HTTPScope, checks: Checks) -> APIError | None:
+    """Why the request is refused; None if it is not. The connection ends after the answer."""
+    closing = {"connection": "close"}
+    num_hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if num_hosts > 1 or (num_hosts == 0 and scope["http_version"] == "1.1"):
+        message = f"A request must have exactly one Host header, not {num_hosts}."
+        return APIError(400, message, code="bad_request", headers=closing)
+    for name, value in scope["headers"]:
+        if name in checks:
+            is_allowed, message, code = checks[name]
+            if not is_allowed(value.decode("latin-1")):
+                return APIError(403, message, code=code, headers=closing)
+    return None
 
 
 def _name(authority: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -30,10 +30,11 @@ class BodyWriter:
     ``http.response.body`` with ``more_body``, if ``is_ready``.
     """
 
-    __slots__ = ("_cycle",)
+    __slots__ = ("_cycle", "_ends_with_connection")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+        self._ends_with_connection = False  # neither its size nor chunks say where the body ends
 
     @property
     def is_ready(self) -> bool:
@@ -50,6 +51,40 @@ class BodyWriter:
         """Write a piece of the body that is not empty."""
         assert data
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def frame(self, message: Any) -> None:
+        """Prepare the cycle for a message that it is about to send.
+
+        An answer in front of the end of the request's body says that the connection ends after it:
+        the rest of the body would be read as the next request. HTTP/1.0 has no chunks (RFC 9112,
+        sections 9.3 and 6.1).
+        """
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            if cycle.more_body:
+                cycle.keep_alive = False
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            if cycle.scope["http_version"] == "1.0" and b"content-length" not in names:
+                self._ends_with_connection, cycle.chunked_encoding = True, False
+        elif self._ends_with_connection:
+            cycle.expected_content_length = len(message.get("body", b""))
+
+
+def framed(app: Any) -> Any:
+    """Wrap an ASGI application: ``BodyWriter.frame`` sees each message of its answers."""
+
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        writer = body_writer(scope)
+        assert writer is not None
+
+        def send_framed(message: Any) -> Awaitable[None]:
+            writer.frame(message)
+            sent: Awaitable[None] = send(message)
+            return sent
+
+        await app(scope, receive, send_framed)
+
+    return wrapped
 
 
 def extensions_of(cycle: RequestResponseCycle) -> dict[str, Any]:

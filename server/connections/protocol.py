@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from server.connections import refusal
-from server.connections.answering import LingeringTransport, extensions_of
+from server.connections.answering import LingeringTransport, extensions_of, framed
 from server.connections.gate import Place
 from server.connections.guard import Guard
 from server.connections.phase import Phase
@@ -26,7 +26,6 @@ from server.connections.turn_away import EarlyAnswer
 from server.connections.upgrade import head_without_upgrade
 
 logger = logging.getLogger("roseinfer.connections")
-
 
 BEFORE_BODY = frozenset({Phase.REQUEST, Phase.HEAD})
 ENDING = frozenset({Phase.LAST_ANSWER, Phase.END})
@@ -55,6 +54,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, loop)
         # uvicorn declares an int, but only hands it to call_later.
         self.timeout_keep_alive = cast("int", guard.limits.idle_timeout)
+        self.app = framed(self.app)
         self._place = place
         self._guard = guard
         self._limits = guard.limits

@@ -44,8 +44,11 @@ async def start(start_app):
     return start
 
 
-def ask(turn_away, *headers, method=b"POST", url=CHAT_URL, client=CLIENT):
-    return turn_away(method, url, list(headers), client)
+HOST = [(b"host", b"localhost:80")]
+
+
+def ask(turn_away, *headers, method=b"POST", url=CHAT_URL, client=CLIENT, host=HOST):
+    return turn_away(method, url, [*host, *headers], client)
 
 
 def parsed(answer):
@@ -81,8 +84,9 @@ async def test_the_head_decides(start):
         assert ask(turn_away, url=url)
     assert ask(turn_away, url=b"/v1/chat/completion") is None
     assert ask(turn_away, (b"origin", b"http://localhost")) is None
-    assert ask(turn_away, (b"host", b"localhost:80"))
-    assert ask(turn_away, (b"host", b"rebound.example")) is None
+    assert ask(turn_away, host=[(b"host", b"rebound.example")]) is None
+    assert ask(turn_away, host=[]) is None
+    assert ask(turn_away, host=HOST * 2) is None
     assert ask(turn_away, (b"x-request-timeout", b"never")) is None
     assert ask(turn_away, KEY)
     assert ask(turn_away, KEY, KEY) is None

@@ -108,3 +108,23 @@ async def test_allowed_requests_pass(start_app):
     app = await start_app()
     for headers in ({"host": "localhost"}, {"origin": "http://localhost:3000"}, {}):
         assert (await ask(app, "GET", "/health", headers=headers)).status == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/api/chat", "/health", "/no"])
+@pytest.mark.parametrize("settings", [{}, {"allowed_hosts": ("*",)}])
+async def test_http_1_1_has_exactly_one_host(start_app, path, settings):
+    app = await start_app(**settings)
+    for num_hosts in (0, 2):
+        exchange = Exchange("POST", path, chunks=[b"x"], is_complete=False)
+        exchange.scope["headers"] = [(b"host", b"localhost")] * num_hosts
+        await exchange.run(app)
+        assert (exchange.status, exchange.headers["connection"]) == (400, "close")
+        assert "Host" in str(exchange.json["error"])
+        assert exchange.headers["x-request-id"]
+
+
+async def test_http_1_0_needs_no_host(start_app):
+    exchange = Exchange("GET", "/health")
+    exchange.scope |= {"headers": [], "http_version": "1.0"}
+    await exchange.run(await start_app())
+    assert exchange.status == 200

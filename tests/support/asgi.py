@@ -36,6 +36,7 @@ class Exchange:
         """
         if headers is None:
             headers = {"content-type": "application/json"} if method == "POST" else {}
+        headers = {"host": "localhost", **headers}
         path, _, query = path.partition("?")
         self.scope: dict[str, Any] = {
             "type": "http",

@@ -99,3 +99,38 @@ async def test_a_body_of_known_length_is_sent(connect, app):
     await client.send(HEAD)
     assert (await client.reply())[2] == b"a" + b"bc" * 20 + b"d\r\n"
     await app.until(lambda: app.num_started == 1)
+
+
+async def test_an_answer_before_the_end_of_the_body_ends_the_connection(connect, app):
+    app.headers, app.end = [(b"content-length", b"44")], no_more
+    client = await connect()
+    await client.send(HEAD)
+    assert "connection" not in (await client.reply())[1]
+    await client.send(b"GET / HTTP/1.1\r\ncontent-length: 3\r\n\r\nab")
+    assert (await client.reply())[1]["connection"] == "close"
+    await client.send(b"c" + HEAD)
+    assert await client.ended()
+    assert app.num_started == 2
+
+
+@pytest.mark.parametrize("connection", [b"", b"connection: keep-alive\r\n"])
+async def test_http_1_0_gets_no_chunks(connect, app, connection):
+    client = await connect()
+    await client.send(b"POST / HTTP/1.0\r\n" + connection + b"content-length: 0\r\n\r\n")
+    await client.ended()
+    head, _, body = client._buffer.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert body == b"a" + b"bc" * 20 + b"d\r\n"
+
+
+async def test_http_1_0_gets_a_known_length(connect, app):
+    app.headers, app.end = [(b"content-length", b"44")], no_more
+    client = await connect()
+    await client.send(b"POST / HTTP/1.0\r\ncontent-length: 0\r\n\r\n")
+    assert (await client.reply())[2] == b"a" + b"bc" * 20 + b"d\r\n"
+    assert await client.ended()
+
+
+async def no_more(_writer):
+    """Send nothing besides."""
