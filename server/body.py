@@ -9,6 +9,7 @@ from litestar import Request
 
 from server.admission.lanes import LARGE_BODY
 from server.admission.ticket import ticket_of
+from server.content_coding import coding_of, plain
 from server.decoding import Decoded, decode_request
 from server.ignored_fields import report_ignored
 from server.raw_body import check_media_type, whole_body
@@ -31,13 +32,22 @@ class StrictRequest(Request[Any, Any, Any]):
         """
         is_open = self.route_handler.opt.get("any_media_type", False)
         check_media_type(self.headers, is_open=is_open)
+        coding = coding_of(self.headers)
         field = self.route_handler.parsed_data_field
         assert field is not None
         body, self._whole = await self.body(), b""
+        if coding is not None:
+            body = await self._plain(body, coding)
         decoded = await self._decoded(body, field.annotation)
         ticket_of(self.scope).decoded(decoded.size)
         report_ignored(self.scope, decoded.ignored)
         return decoded.request
+
+    async def _plain(self, body: bytes, coding: str) -> bytes:
+        """The body without its coding, with its place in the budget."""
+        data = await plain(body, coding, self.app.state.serving.settings.max_body_size)
+        ticket_of(self.scope).body_grew(max(len(data) - len(body), 0))
+        return data
 
     async def _decoded(self, body: bytes, type_: Any) -> Decoded[Any]:
         """Decode the body, a large one in a worker: several passes, between which others run."""

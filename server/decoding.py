@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -50,7 +51,11 @@ class Decoded(Generic[T]):
 
 
 def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:
-    """Decode a body. ``is_strict`` refuses unknown fields. Any thread. Raises APIError."""
+    """Decode a body. ``is_strict`` refuses unknown fields. Any thread. Raises APIError.
+
+    A byte order mark in front is ignored, as RFC 8259, section 8.1, allows.
+    """
+    body = body.removeprefix(BOM_UTF8)
     marks = Punctuation.of(body)
     if len(body) > DEFAULT_FIELD_BYTES:
         _check_size(body, marks, type_)

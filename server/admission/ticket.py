@@ -77,9 +77,15 @@ class Ticket:
 
     def body_arrived(self, num_bytes: int) -> None:
         """Count bytes of the body."""
+        if self._is_declared:
+            self.num_body_bytes += num_bytes
+        else:
+            self.body_grew(num_bytes)
+
+    def body_grew(self, num_bytes: int) -> None:
+        """Count bytes of the body that its Content-Length does not."""
         self.num_body_bytes += num_bytes
-        if not self._is_declared:
-            self._take(self._admission.body_bytes, num_bytes)
+        self._take(self._admission.body_bytes, num_bytes)
 
     def turn(self, priority: int = 0) -> Turn:
         """The place of the request in a worker's line, in which it waits from now on."""

@@ -41,6 +41,7 @@ _HOP_BY_HOP = frozenset(
 
 _REPLACED = _HOP_BY_HOP | {
     b"authorization",
+    b"content-encoding",
     b"content-length",
     b"expect",
     b"host",

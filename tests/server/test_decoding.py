@@ -154,3 +154,9 @@ class TestSizes:
     def test_a_large_body_with_errors(self):
         assert refusal(encoded(user=LONG)[:-2]).error.message.startswith("The body is not valid")
         assert gc.isenabled()
+
+
+def test_a_byte_order_mark_is_ignored():
+    body = b"\xef\xbb\xbf" + encoded(temprature=1)
+    assert decode_request(body, ChatCompletionRequest).ignored == ("temprature",)
+    assert refusal(b"\xef\xbb\xbf" * 2 + encoded()).status == 400

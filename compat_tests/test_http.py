@@ -1,6 +1,8 @@
-"""Answers in front of the body's end, HTTP/1.0 and Host, on raw sockets and through a router."""
+"""Rules of HTTP and of JSON on raw sockets: at the server, and through a router."""
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -115,3 +117,31 @@ def test_the_rest_of_a_body_is_never_taken_for_a_request(front):
         assert connection.read_reply().body
         connection.send_bytes(rest)
         assert connection.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/api/chat"])
+@pytest.mark.parametrize(
+    ("coding", "encode"),
+    [
+        ("identity", bytes),
+        ("gzip", gzip.compress),
+        ("GZip, identity", gzip.compress),
+        ("deflate", zlib.compress),
+        (None, b"\xef\xbb\xbf".__add__),
+    ],
+)
+def test_a_body_may_be_coded(front, path, coding, encode):
+    asked = {"messages": user("Hello!" * 50), "max_tokens": 2, "stream": False}
+    with front.connect() as connection:
+        body = encode(json.dumps(asked).encode())
+        reply = connection.request("POST", path, body, {"content-encoding": coding})
+        assert (reply.status, reply.json["model"]) == (200, "roseinfer-tiny")
+        assert connection.request("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "deflate, gzip", "x-unknown"])
+def test_another_coding_is_refused_by_name(front, coding):
+    with front.connect() as connection:
+        reply = connection.request("POST", CHAT, b"{}", {"content-encoding": coding})
+        assert (reply.status, reply.header("accept-encoding")) == (415, "gzip, deflate")
+        assert "Content-Encoding" in reply.json["error"]["message"]
