@@ -1,7 +1,8 @@
 """decode_request: the JSON of a body to a request, within the limits of ``schemas.limits``.
 
-Unknown top-level fields are left out and named; unknown keys of nested objects are left out
-silently. The cost of a body is bounded before an object is made of it.
+Unknown fields of a request, and of objects in it that forbid them, are left out and named; unknown
+keys of other nested objects are left out silently. ``server.loose_values`` says which values are
+taken that are not of a field's type. The cost of a body is bounded before an object is made of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -29,6 +30,7 @@ from schemas.limits import (
 from server.decoded_size import Punctuation, decoded_size
 from server.errors import APIError, invalid_body
 from server.ignored_fields import MAX_NAME_LENGTH
+from server.loose_values import strict_form
 
 MAX_SCANNED = 3 * MAX_CONTAINERS
 """Lists and objects of a body that is scanned before it is refused for having too many of them. It
@@ -36,13 +38,15 @@ may be nested too deeply, which is a 400 (C-097)."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_UNKNOWN = re.compile(
+    r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$\.(?P<field>\w+)`)?", re.DOTALL
+)
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[T]):
-    """A request, its top-level fields that the API does not have, and its size."""
+    """A request, its fields that the API does not have (``options.x``), and its size."""
 
     request: T
     ignored: tuple[str, ...] = ()
@@ -61,28 +65,65 @@ def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> D
         _check_size(body, marks, type_)
     try:
         with _without_collections(body):
-            return Decoded(msgspec.json.decode(body, type=type_), size=decoded_size(body, marks))
+            return Decoded(_decode(body, type_), size=decoded_size(body, marks))
     except _ERRORS as error:
         unknown = _UNKNOWN.fullmatch(str(error))
         if unknown is None:
             raise invalid_body(error) from None
         if is_strict or marks.num_colons > MAX_COLONS:
-            name = unknown["name"][:MAX_NAME_LENGTH]
+            path = [unknown["field"]] if unknown["field"] else []
+            name = ".".join([*path, unknown["name"]])[:MAX_NAME_LENGTH]
             raise APIError(
                 400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
             ) from None
     return _without_unknown(body, marks, type_)
 
 
+def _decode(body: bytes, type_: type[T]) -> T:
+    """Decode strictly; if that fails, once more without loose values. Raises msgspec's errors."""
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        strict = None if _UNKNOWN.fullmatch(str(error)) else strict_form(body, type_)
+        if strict is None:
+            raise
+    return msgspec.json.decode(strict, type=type_)
+
+
 def _without_unknown(body: bytes, marks: Punctuation, type_: type[T]) -> Decoded[T]:
     try:
-        fields = msgspec.json.decode(body, type=dict[str, Raw])
-        known = {name: fields.pop(name) for name in type_.__struct_fields__ if name in fields}
+        known, ignored = _known(body, type_)
         with _without_collections(body):
-            request = msgspec.json.decode(msgspec.json.encode(known), type=type_)
+            request = _decode(known, type_)
     except _ERRORS as error:
         raise invalid_body(error) from None
-    return Decoded(request, tuple(fields), decoded_size(body, marks))
+    return Decoded(request, ignored, decoded_size(body, marks))
+
+
+def _known(body: bytes | Raw, type_: type[msgspec.Struct]) -> tuple[bytes, tuple[str, ...]]:
+    """The object without its unknown fields, and their names."""
+    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    known = {name: fields.pop(name) for name in type_.__struct_fields__ if name in fields}
+    ignored = list(fields)
+    for name, nested in _closed_fields(type_).items():
+        if name in known and bytes(memoryview(known[name])[:1]) == b"{":
+            inner, names = _known(known[name], nested)
+            known[name] = Raw(inner)
+            ignored += [f"{name}.{field}" for field in names]
+    return msgspec.json.encode(known), tuple(ignored)
+
+
+@functools.cache
+def _closed_fields(type_: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """Fields with objects that forbid unknown fields too."""
+    return {
+        field.name: option
+        for field in msgspec.structs.fields(type_)
+        for option in (field.type, *get_args(field.type))
+        if isinstance(option, type)
+        and issubclass(option, msgspec.Struct)
+        and option.__struct_config__.forbid_unknown_fields
+    }
 
 
 def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) -> None:

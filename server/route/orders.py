@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from codecs import BOM_UTF8
 from functools import partial
 from typing import Any
 
 from litestar import Request
 
-from server.content_coding import coding_of, plain
 from server.error_shapes import ID_KEY
 from server.errors import APIError, no_such_route
-from server.raw_body import check_media_type, whole_body
+from server.raw_body import check_media_type
 from server.route.call import (
     Asked,
     Call,
@@ -67,14 +65,8 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     path = request.scope["path"]
     # The models' servers do not see the origin, so it is checked here.
     check_media_type(request.headers, is_open=path.startswith("/api/"))
-    coding = coding_of(request.headers)
     held: HeldBody = request.scope["state"][SCOPE_KEY]
-    body = await whole_body(partial(_read, request))
-    if coding is not None:
-        coded_size = len(body)
-        body = await plain(body, coding, routing.settings.max_body_size)
-        held.take(max(len(body) - coded_size, 0))
-    body = held.data = body.removeprefix(BOM_UTF8)
+    body = await held.read(request)
     wanted = asked(body)
     if len(body) > LARGE_BODY:
         await asyncio.sleep(0)  # other requests have a turn between two passes
@@ -158,11 +150,6 @@ def _response_not_found(response_id: str) -> APIError:
         param="response_id",
         code="response_not_found",
     )
-
-
-async def _read(request: AnyRequest) -> bytes:
-    """The body. ``request.body`` would keep it until the answer has ended."""
-    return b"".join([piece async for piece in request.stream()])
 
 
 def _call(request: AnyRequest, *, is_stream: bool) -> Call:

@@ -213,7 +213,7 @@ class TestInvalidBodies:
             ({"repetition_penalty": 0}, "repetition_penalty", "decimal_below_min_value"),
             # lengths
             ({"messages": []}, "messages", "empty_array"),
-            ({"stop": ["a", ""]}, "stop[1]", "invalid_value"),
+            ({"stop": ["a", 1]}, "stop[1]", "invalid_type"),
             ({"stop": ["a"] * 65}, "stop", "array_above_max_length"),
             ({"stop": "a" * 1025}, "stop", "string_above_max_length"),
             ({"cache_salt": ""}, "cache_salt", "invalid_value"),

@@ -14,6 +14,7 @@ from tests.support.engines import AnsweringEngine, out
 
 pytestmark = pytest.mark.anyio
 
+HOST = (b"host", b"localhost")
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 USER = [{"role": "user", "content": "hi"}]
@@ -130,7 +131,7 @@ async def test_a_full_queue_and_its_early_refusal(start_app):
     upload = Exchange("POST", MESSAGES, chunks=[], headers=JSON)
     await upload.run(app)
     error_of(upload, 429, "rate_limit_error")
-    early = EarlyRefusal(app.litestar)(b"POST", MESSAGES.encode(), [], ("127.0.0.1", 5))
+    early = EarlyRefusal(app.litestar)(b"POST", MESSAGES.encode(), [HOST], ("127.0.0.1", 5))
     head, body = early(is_last=False).split(b"\r\n\r\n")
     ids = [line.split(b": ") for line in head.splitlines() if b"request-id: " in line]
     assert [name for name, _ in ids] == [b"x-request-id", b"request-id"]
@@ -145,7 +146,7 @@ async def test_the_early_refusal_knows_both_headers_of_keys(start_app):
     turn_away = EarlyRefusal(app.litestar)
 
     def answer(*headers):
-        return turn_away(b"POST", MESSAGES.encode(), list(headers), ("127.0.0.1", 5))
+        return turn_away(b"POST", MESSAGES.encode(), [HOST, *headers], ("127.0.0.1", 5))
 
     mine, bearer = (b"x-api-key", b"one"), (b"authorization", b"Bearer one")
     assert answer(mine)
