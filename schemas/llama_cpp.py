@@ -3,6 +3,8 @@
 They are declared so that the server can refuse by name those that would change the output.
 """
 
+from typing import Any
+
 from schemas.base import RequestModel
 from schemas.scalars import Int64, JsonObjectList, Label, LabelList, Number
 
@@ -10,7 +12,8 @@ from schemas.scalars import Int64, JsonObjectList, Label, LabelList, Number
 class LlamaCppSamplingFields(RequestModel, frozen=True, kw_only=True):
     """Fields that change the generated tokens or their report.
 
-    The server refuses values that have an effect.
+    The server refuses values that have an effect. A parameter of a method may have any form: it
+    has no effect while the method is off.
     """
 
     n_predict: Int64 | None = None
@@ -20,23 +23,23 @@ class LlamaCppSamplingFields(RequestModel, frozen=True, kw_only=True):
     min_keep: Int64 | None = None
     post_sampling_probs: bool | None = None
     repeat_penalty: Number | None = None
-    repeat_last_n: Int64 | None = None
-    penalize_nl: bool | None = None
+    repeat_last_n: Any = None
+    penalize_nl: Any = None
     typical_p: Number | None = None
     tfs_z: Number | None = None
     top_n_sigma: Number | None = None
     dynatemp_range: Number | None = None
-    dynatemp_exponent: Number | None = None
+    dynatemp_exponent: Any = None
     mirostat: Int64 | None = None
-    mirostat_tau: Number | None = None
-    mirostat_eta: Number | None = None
+    mirostat_tau: Any = None
+    mirostat_eta: Any = None
     dry_multiplier: Number | None = None
-    dry_base: Number | None = None
-    dry_allowed_length: Int64 | None = None
-    dry_penalty_last_n: Int64 | None = None
-    dry_sequence_breakers: LabelList | None = None
+    dry_base: Any = None
+    dry_allowed_length: Any = None
+    dry_penalty_last_n: Any = None
+    dry_sequence_breakers: Any = None
     xtc_probability: Number | None = None
-    xtc_threshold: Number | None = None
+    xtc_threshold: Any = None
     samplers: Label | LabelList | None = None
     grammar_lazy: bool | None = None
     grammar_triggers: JsonObjectList | None = None

@@ -10,6 +10,7 @@ from schemas.limits import (
     INT64_MAX,
     MAX_CALLS,
     MAX_MESSAGES,
+    MAX_NUMBER,
     MAX_PROMPTS,
 )
 from schemas.scalars import Int64, JsonObject, Label, Number, StopStrings, Text
@@ -30,7 +31,7 @@ KeepAlive: TypeAlias = Number | Label
 class OllamaOptions(RequestModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sampling and loading. The server refuses what has an effect that it cannot have."""
 
-    temperature: Annotated[float, Meta(ge=0, le=2, description="0: greedy.")] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=MAX_NUMBER, description="0: greedy.")] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -46,13 +47,15 @@ class OllamaOptions(RequestModel, frozen=True, kw_only=True, forbid_unknown_fiel
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
 
-    # Refused, unless they have no effect.
+    # Beside a penalty: 0 turns it off, others than -1 are ignored and named.
     repeat_last_n: Int64 | None = None
+
+    # Refused, unless they have no effect.
     typical_p: Number | None = None
     tfs_z: Number | None = None
     mirostat: Int64 | None = None
-    mirostat_tau: Number | None = None
-    mirostat_eta: Number | None = None
+    mirostat_tau: Any = None
+    mirostat_eta: Any = None
 
     # Accepted without effect: the model is loaded.
     num_ctx: Int64 | None = None
@@ -145,9 +148,9 @@ class OllamaGenerateRequest(
 
 
 class EmbedRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Texts to turn into vectors."""
+    """Texts to turn into vectors. Without one: whether the model is loaded."""
 
-    input: Text | Annotated[list[Text], Meta(max_length=MAX_PROMPTS)]
+    input: Text | Annotated[list[Text], Meta(max_length=MAX_PROMPTS)] | None = None
     truncate: Annotated[bool, Meta(description="false: refuse longer texts.")] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=INT32_MAX)] | None = None
     options: OllamaOptions | None = None
@@ -155,9 +158,9 @@ class EmbedRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class OldEmbedRequest(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text to turn into a vector."""
+    """A text to turn into a vector. Without one: whether the model is loaded."""
 
-    prompt: Text
+    prompt: Text | None = None
     options: OllamaOptions | None = None
     keep_alive: KeepAlive | None = None
 

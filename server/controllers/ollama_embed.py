@@ -36,8 +36,13 @@ class OllamaEmbedController(Controller):
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
-        """Turn texts into vectors, in Ollama's format."""
+        """Turn texts into vectors, in Ollama's format. Clients load a model by none."""
         serving.check_accepting(served_name(data.model))
+        if not data.input:
+            name = serving.model.name
+            return Response(
+                OllamaEmbeddings(model=name, embeddings=[], total_duration=0, prompt_eval_count=0)
+            )
         return await answer(serving, ticket, translate_embed, data)
 
     @post(
@@ -53,4 +58,6 @@ class OllamaEmbedController(Controller):
     ) -> Response[Any]:
         """Turn a text into a vector, in the older form of Ollama's format."""
         serving.check_accepting(served_name(data.model))
+        if not data.prompt:
+            return Response(OllamaEmbedding(embedding=[]))
         return await answer(serving, ticket, translate_old_embed, data)

@@ -69,10 +69,9 @@ def _response_format(value: ResponseFormat, name: str) -> Grammar:
 
 
 def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
-    if value.whitespace_pattern is not None:
+    if value.whitespace_pattern:
         raise _unsupported(f"{name}.whitespace_pattern", "a whitespace pattern")
-    kinds = {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}
-    given = [kind for kind in sorted(kinds) if _is_given(getattr(value, kind))]
+    given = [kind for kind in _KINDS if _is_given(getattr(value, kind))]
     if len(given) != 1:
         raise InvalidRequest(
             f"{name} must hold exactly one constraint, not {len(given)}.",
@@ -135,12 +134,18 @@ def _unsupported(name: str, what: str) -> InvalidRequest:
 
 
 def _is_given(value: object) -> bool:
-    return value is not None and value is not False
+    """An empty text is no constraint. An empty schema is one: any JSON."""
+    if isinstance(value, StructuredOutputs):
+        constraints = [getattr(value, kind) for kind in _KINDS]
+        return "" not in constraints or any(map(_is_given, constraints))
+    return value is not None and value is not False and value != ""
 
 
 def _object(_value: bool, _name: str) -> Grammar:
     return grammar.json_object()
 
+
+_KINDS = ("choice", "grammar", "json", "json_object", "regex", "structural_tag")
 
 _BY_KIND: dict[str, Callable[[Any, str], Grammar]] = {
     "regex": lambda value, _name: grammar.regex(value),

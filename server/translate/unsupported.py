@@ -16,6 +16,7 @@ from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.sampling import SamplingFields
+from server.translate.samplers import have_no_effect
 
 Neutral = Callable[[Any, SamplingFields], bool]
 """Whether a value has no effect in this request."""
@@ -29,6 +30,10 @@ def _is(*values: object) -> Neutral:
     return lambda value, _request: value in values
 
 
+def _is_at_least(limit: float) -> Neutral:
+    return lambda value, _request: value >= limit
+
+
 def _is_at_most(limit: float) -> Neutral:
     return lambda value, _request: value <= limit
 
@@ -38,20 +43,30 @@ def _without(*fields: str) -> Neutral:
     return lambda _value, request: not any(getattr(request, name) for name in fields)
 
 
+def _is_same_limit(value: int, request: SamplingFields) -> bool:
+    """llama.cpp's name of ``max_tokens`` says the same."""
+    return value == getattr(request, "max_tokens", None)
+
+
+def _is_same_penalty(value: float, request: SamplingFields) -> bool:
+    """llama.cpp's name of ``repetition_penalty`` says the same, or its window is empty."""
+    return value in {1.0, request.repetition_penalty} or request.repeat_last_n == 0
+
+
 _LLAMA_CPP: dict[str, Neutral] = {
-    "n_predict": _never,
+    "n_predict": _is_same_limit,
     "n_probs": _is(0),
     "n_keep": _is(0, -1),
     "n_discard": _is(0),
     "min_keep": _is(0, 1),
     "post_sampling_probs": _is(False),
-    "repeat_penalty": _is(1.0),
+    "repeat_penalty": _is_same_penalty,
     "repeat_last_n": _without("frequency_penalty", "presence_penalty"),
     "penalize_nl": _without("frequency_penalty", "presence_penalty"),
-    "typical_p": _is(1.0),
-    "tfs_z": _is(1.0),
+    "typical_p": _is_at_least(1.0),
+    "tfs_z": _is_at_least(1.0),
     "top_n_sigma": _is_at_most(0),
-    "dynatemp_range": _is(0.0),
+    "dynatemp_range": _is_at_most(0.0),
     "dynatemp_exponent": _without("dynatemp_range"),
     "mirostat": _is(0),
     "mirostat_tau": _without("mirostat"),
@@ -61,9 +76,9 @@ _LLAMA_CPP: dict[str, Neutral] = {
     "dry_allowed_length": _without("dry_multiplier"),
     "dry_penalty_last_n": _without("dry_multiplier"),
     "dry_sequence_breakers": _without("dry_multiplier"),
-    "xtc_probability": _is(0.0),
+    "xtc_probability": _is_at_most(0.0),
     "xtc_threshold": _without("xtc_probability"),
-    "samplers": _never,
+    "samplers": have_no_effect,
     "grammar_lazy": _is(False),
     "grammar_triggers": _is([]),
     "lora": _is([]),
@@ -75,21 +90,21 @@ _LLAMA_CPP: dict[str, Neutral] = {
 
 _SAMPLING: dict[str, Neutral] = {
     **_LLAMA_CPP,
-    "guided_whitespace_pattern": _never,
+    "guided_whitespace_pattern": _is(""),
     "use_beam_search": _is(False),
     "length_penalty": _is(1.0),
     "lora_path": _is("", []),
     "logits_processors": _is([]),
     "custom_logit_processor": _is(""),
     "custom_params": _is({}),
-    "stop_regex": _is("", []),
+    "stop_regex": _is("", [], [""]),
     "spaces_between_special_tokens": _is(True),
     "logprob_token_ids": _is([]),
 }
 
 _CHAT: dict[str, Neutral] = {
     **_SAMPLING,
-    "n_predict": _is(-1),  # no limit, as without max_tokens
+    "n_predict": lambda value, request: value == -1 or _is_same_limit(value, request),
     "modalities": lambda value, _request: "audio" not in value,
     "audio": _never,
     "web_search_options": _never,

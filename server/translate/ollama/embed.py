@@ -15,7 +15,7 @@ CUT = -1
 
 def translate_embed(request: EmbedRequest, model: ServedModel) -> Job:
     """The job of some texts. Raises InvalidRequest."""
-    texts = request.input
+    texts = request.input or ""
     same = EmbeddingRequest(
         input=texts if isinstance(texts, str) else [*texts],
         dimensions=request.dimensions,
@@ -26,5 +26,5 @@ def translate_embed(request: EmbedRequest, model: ServedModel) -> Job:
 
 def translate_old_embed(request: OldEmbedRequest, model: ServedModel) -> Job:
     """The job of one text. Raises InvalidRequest."""
-    same = EmbeddingRequest(input=request.prompt, truncate_prompt_tokens=CUT)
+    same = EmbeddingRequest(input=request.prompt or "", truncate_prompt_tokens=CUT)
     return translate_embeddings(same, model, new_renderer=OllamaEmbeddingRenderer, field="prompt")

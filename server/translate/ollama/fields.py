@@ -15,8 +15,6 @@ _SAME = (
     "min_p",
     "seed",
     "stop",
-    "presence_penalty",
-    "frequency_penalty",
     "typical_p",
     "tfs_z",
     "mirostat",
@@ -31,10 +29,9 @@ def sampling(request: GenerationFields) -> dict[str, Any]:
     Options of llama.cpp's that have an effect are refused later, by their names.
     """
     options = request.options or OllamaOptions()
-    _check_window(options)
     return {name: getattr(options, name) for name in _SAME} | {
         "max_tokens": max_tokens(request),
-        "repetition_penalty": options.repeat_penalty,
+        **_penalties(options),
         "stream": request.stream is not False,
         "response_format": _response_format(request),
     }
@@ -77,14 +74,29 @@ def _response_format(request: GenerationFields) -> ResponseFormat | None:
             return JsonSchemaFormat(json_schema=JsonSchemaSpec(name="format", schema=schema))
 
 
-def _check_window(options: OllamaOptions) -> None:
-    """Penalties count the whole text; Ollama's count the last tokens."""
-    penalties = (
-        (options.repeat_penalty or 1.0) != 1.0,
-        bool(options.presence_penalty),
-        bool(options.frequency_penalty),
-    )
-    if any(penalties) and options.repeat_last_n not in (None, -1):
-        raise refused(
-            "options.repeat_last_n", "must be -1 beside a penalty: penalties count the whole text."
-        )
+def ignored_options(request: GenerationFields) -> tuple[str, ...]:
+    """Options without the effect that they ask for, for ``server.ignored_fields``.
+
+    Penalties count the whole text; with ``repeat_last_n`` Ollama's count the last tokens.
+    """
+    options = request.options
+    if options is None or options.repeat_last_n in (None, -1, 0):
+        return ()
+    off: dict[str, tuple[float | None, ...]] = {
+        "repetition_penalty": (None, 1),
+        "presence_penalty": (None, 0),
+        "frequency_penalty": (None, 0),
+    }
+    is_on = any(value not in off[name] for name, value in _penalties(options).items())
+    return ("options.repeat_last_n",) if is_on else ()
+
+
+def _penalties(options: OllamaOptions) -> dict[str, float | None]:
+    """The penalties, which a window of no tokens turns off."""
+    if options.repeat_last_n == 0:
+        return {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    return {
+        "repetition_penalty": options.repeat_penalty,
+        "presence_penalty": options.presence_penalty,
+        "frequency_penalty": options.frequency_penalty,
+    }

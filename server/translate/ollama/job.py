@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from server.render.ollama.renderer import OllamaRenderer
 from server.served_model import ServedModel
 from server.translate.chat_job import chat_job
 from server.translate.ollama.fields import (
+    ignored_options,
     num_top_logprobs,
     refused,
     sampling,
@@ -26,13 +28,14 @@ from server.translate.ollama.raw import raw_job
 
 def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
     """The job of a conversation. Raises InvalidRequest."""
-    return chat_job(
+    job = chat_job(
         _chat(request, chat_messages(request.messages or ()), tools=request.tools or None),
         model,
         id_prefix="ollama-",
         new_renderer=partial(OllamaRenderer, new_line=chat_line),
         clamps_length=True,
     )
+    return _naming_ignored(job, request)
 
 
 def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Job:
@@ -41,17 +44,22 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
         if getattr(request, name):
             raise refused(name, "is not supported by this server.")
     if request.raw or request.suffix:
-        return raw_job(_completion(request), model)
+        return _naming_ignored(raw_job(_completion(request), model), request)
     messages: list[Message] = [UserMessage(content=request.prompt or "")]
     if request.system:
         messages.insert(0, SystemMessage(content=request.system))
-    return chat_job(
+    job = chat_job(
         _chat(request, messages),
         model,
         id_prefix="ollama-",
         new_renderer=partial(OllamaRenderer, new_line=generate_line),
         clamps_length=True,
     )
+    return _naming_ignored(job, request)
+
+
+def _naming_ignored(job: Job, request: GenerationFields) -> Job:
+    return replace(job, ignored=(*job.ignored, *ignored_options(request)))
 
 
 def _chat(

@@ -110,6 +110,18 @@ async def test_what_the_server_does_not_do_is_refused_clearly(start_app, method,
     assert "no such route" in error_of(await ask(await start_app(), "POST", "/api/absent", {}), 404)
 
 
+@pytest.mark.parametrize("nothing", [{}, {"input": ""}, {"input": []}, {"input": None}])
+async def test_an_embedding_of_nothing_loads_the_model(start_app, nothing):
+    app = await start_app()
+    answer = await ask(app, "POST", "/api/embed", nothing)
+    assert (answer.status, answer.json["embeddings"]) == (200, [])
+    assert answer.json["model"] == "roseinfer-tiny"
+    old = {"prompt": nothing["input"]} if nothing.get("input") == "" else {}
+    answer = await ask(app, "POST", "/api/embeddings", old)
+    assert (answer.status, answer.json) == (200, {"embedding": []})
+    error_of(await ask(app, "POST", "/api/embed", nothing | {"model": "other"}), 404)
+
+
 @pytest.mark.parametrize(
     ("path", "body"), [("/api/embed", {"input": "x"}), ("/api/embeddings", {"prompt": "x"})]
 )

@@ -68,7 +68,6 @@ def ask(request):
             grammar.json_object(is_compact=True),
         ),
         ("structured_outputs", {"regex": "a+"}, grammar.regex("a+")),
-        ("structured_outputs", {"regex": ""}, grammar.regex("")),
         ("structured_outputs", {"choice": ["a", "b"]}, grammar.choice(["a", "b"])),
         ("structured_outputs", {"grammar": "root ::= x"}, grammar.lark("root ::= x")),
         ("structured_outputs", {"structural_tag": TAG}, OF_TAG),
@@ -105,6 +104,20 @@ def test_spellings(ask, name, value, expected):
 )
 def test_values_without_a_constraint(ask, fields):
     assert ask(**fields) == (None, None)
+
+
+def test_an_empty_text_is_no_constraint(ask):
+    for name in set(_FIELDS) - {"response_format", "structured_outputs", "guided_choice"}:
+        if not name.endswith("_object"):
+            assert ask(**{name: ""}) == (None, None)
+            assert ask(**{name: ""}, guided_choice=["a"])[1] == "guided_choice"
+    for kind in ("json", "regex", "grammar", "structural_tag"):
+        assert ask(structured_outputs={kind: ""}) == (None, None)
+        assert ask(structured_outputs={kind: "", "choice": ["a"]})[0] == grammar.choice(["a"])
+
+
+def test_an_empty_schema_is_any_json(ask):
+    assert ask(json_schema={}, grammar="") == (grammar.json_schema({}), "json_schema")
 
 
 def test_free_text_beside_a_constraint(ask):

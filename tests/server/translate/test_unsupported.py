@@ -80,10 +80,11 @@ UNUSUAL = {
     "echo": True,
     "thinking_token_budget": 5,
     "logprob_token_ids": [1],
-    "dry_sequence_breakers": ["a"],
     "grammar_triggers": [{}],
     "lora": [{}],
-    "samplers": [],
+    "samplers": ["infill"],
+    "typical_p": 0.5,
+    "tfs_z": 0.5,
     "documents": [{"text": "x"}],
     "top_n_sigma": 0.5,
     "n_keep": 5,
@@ -113,6 +114,8 @@ NEUTRAL = {
     "post_sampling_probs": False,
     "repeat_penalty": 1.0,
     "repeat_last_n": 64,
+    "samplers": "edkypmxt",
+    "guided_whitespace_pattern": "",
     "penalize_nl": True,
     "typical_p": 1.0,
     "tfs_z": 1,
@@ -229,13 +232,64 @@ def test_null_is_accepted(cls):
 def test_a_value_without_effect_is_accepted(cls):
     for name, some in refused_fields(cls).items():
         if some:
-            refuse_unsupported(decode(cls, **{name: NEUTRAL[name]}))
+            limit = {"max_tokens": -1} if name == "n_predict" else {}
+            refuse_unsupported(decode(cls, **{name: NEUTRAL[name]}, **limit))
+
+
+def refused(cls, **fields):
+    with pytest.raises(InvalidRequest) as caught:
+        refuse_unsupported(decode(cls, **fields))
+    return caught.value.param
 
 
 def test_no_limit_of_llama_cpp_is_that_of_a_chat():
     refuse_unsupported(decode(ChatCompletionRequest, n_predict=-1))
-    with pytest.raises(InvalidRequest, match="'n_predict' is not supported"):
-        refuse_unsupported(decode(CompletionRequest, n_predict=-1))
+    assert refused(CompletionRequest, n_predict=-1) == "n_predict"
+
+
+@each("cls", READERS)
+def test_names_of_llama_cpp_may_say_the_same_again(cls):
+    refuse_unsupported(decode(cls, n_predict=5, max_tokens=5))
+    assert refused(cls, n_predict=5, max_tokens=6) == "n_predict"
+    refuse_unsupported(decode(cls, repeat_penalty=1.2, repetition_penalty=1.2))
+    refuse_unsupported(decode(cls, repeat_penalty=1.2, repeat_last_n=0))
+    assert refused(cls, repeat_penalty=1.2, repetition_penalty=1.3) == "repeat_penalty"
+    assert refused(cls, repeat_last_n=64, presence_penalty=1) == "repeat_last_n"
+
+
+@each("cls", READERS)
+@each("value", ['["\\n", ":"]', [], {}, -1, 0.5, True, "x", [1, {}]])
+def test_a_parameter_of_a_method_that_is_off_may_have_any_form(cls, value):
+    for name, method in METHODS.items():
+        [(switch, _)] = method.items()
+        for off in (0, None):
+            refuse_unsupported(decode(cls, **{name: value, switch: off}))
+        refuse_unsupported(decode(cls, **{name: value}))
+
+
+@each("cls", READERS)
+@each(
+    ("fields", "is_taken"),
+    [
+        ({"samplers": "edkypmxt", "top_k": 4, "temperature": 0.5}, True),
+        ({"samplers": "edskypmxta"}, True),
+        ({"samplers": ""}, True),
+        ({"samplers": []}, True),
+        ({"samplers": ["top_k", "typ_p", "top_p", "temperature"], "top_p": 0.5}, True),
+        ({"samplers": "top-k; temp", "top_k": 5, "temperature": 2}, True),
+        ({"samplers": ["penalties"], "repetition_penalty": 1, "top_p": 1, "top_k": 0}, True),
+        ({"samplers": "k", "top_k": 4, "temperature": 0.5}, False),
+        ({"samplers": "tk", "top_p": 0.5}, False),
+        ({"samplers": ["dry"], "frequency_penalty": 1}, False),
+        ({"samplers": ["temperature", "infill"]}, False),
+        ({"samplers": "tz"}, False),
+    ],
+)
+def test_samplers_that_change_nothing_are_taken(cls, fields, is_taken):
+    if is_taken:
+        refuse_unsupported(decode(cls, **fields))
+    else:
+        assert refused(cls, **fields) == "samplers"
 
 
 @pytest.mark.parametrize("cls", READERS)

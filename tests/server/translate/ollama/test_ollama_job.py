@@ -1,6 +1,7 @@
 """Ollama's requests become the jobs of the same chat, or of the same text."""
 
 import copy
+from functools import partial
 
 import msgspec
 import pytest
@@ -125,7 +126,6 @@ def test_without_a_limit_the_answer_may_fill_the_context(wanted):
         ({"mirostat": 1}, "mirostat"),
         ({"typical_p": 0.5}, "typical_p"),
         ({"tfs_z": 0.5}, "tfs_z"),
-        ({"repeat_penalty": 1.1, "repeat_last_n": 64}, "options.repeat_last_n"),
     ],
 )
 def test_options_with_an_effect_that_they_cannot_have(options, param):
@@ -136,7 +136,29 @@ def test_options_with_an_effect_that_they_cannot_have(options, param):
 def test_options_without_effect():
     options = {"mirostat": 0, "mirostat_tau": 5.0, "typical_p": 1.0, "repeat_last_n": 64}
     assert chat(options=options).params == chat().params
-    assert chat(options={"repeat_penalty": 1.1, "repeat_last_n": -1})
+    assert chat(options={"temperature": 3}).params[0].temperature == 3
+
+
+@pytest.mark.parametrize("send", [chat, partial(generate, prompt="x", raw=True)])
+@pytest.mark.parametrize(
+    ("penalty", "field", "off"),
+    [
+        ({"repeat_penalty": 1.1}, "repetition_penalty", 1),
+        ({"presence_penalty": 0.2}, "presence_penalty", 0),
+        ({"frequency_penalty": 0.2}, "frequency_penalty", 0),
+    ],
+)
+def test_a_window_of_penalties(send, penalty, field, off):
+    [wanted] = penalty.values()
+    for window in (64, 1, 4096):
+        job = send(options=penalty | {"repeat_last_n": window})
+        assert getattr(job.params[0], field) == wanted
+        assert job.ignored == ("options.repeat_last_n",)
+    whole = send(options=penalty | {"repeat_last_n": -1})
+    assert (getattr(whole.params[0], field), whole.ignored) == (wanted, ())
+    none = send(options=penalty | {"repeat_last_n": 0})
+    assert (getattr(none.params[0], field), none.ignored) == (off, ())
+    assert send(options={"repeat_last_n": 64, "repeat_penalty": 1.0}).ignored == ()
 
 
 @pytest.mark.parametrize(
