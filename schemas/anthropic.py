@@ -41,6 +41,16 @@ class TextBlock(Block, tag="text", frozen=True, kw_only=True):
     text: Text
 
 
+class OnlyText(RequestModel, frozen=True, kw_only=True):
+    """A text block where no other block may stand.
+
+    It has no tag: a Struct with one is decoded without it where it is no member of a union.
+    """
+
+    type: Literal["text"]
+    text: Text
+
+
 class ThinkingBlock(Block, tag="thinking", frozen=True, kw_only=True):
     """The assistant's thinking in an earlier turn. The signature holds omitted thinking."""
 
@@ -79,7 +89,7 @@ class SearchResultBlock(Block, tag="search_result", frozen=True, kw_only=True):
 
     source: Text
     title: Text
-    content: Annotated[list[TextBlock], Meta(max_length=MAX_PARTS)]
+    content: Annotated[list[OnlyText], Meta(max_length=MAX_PARTS)]
 
 
 class ToolReferenceBlock(Block, tag="tool_reference", frozen=True, kw_only=True):
@@ -138,6 +148,8 @@ Turn: TypeAlias = UserTurn | AssistantTurn | SystemTurn
 
 class ToolDefinition(RequestModel, frozen=True, kw_only=True):
     """A tool of the client's. The server refuses every `type` but `custom`, by name.
+
+    A custom tool needs its `input_schema`.
 
     A tool with `defer_loading` is not shown to the model until a `tool_reference` names it.
     """
@@ -204,11 +216,10 @@ class ThinkingDisabled(RequestModel, tag_field="type", tag="disabled", frozen=Tr
     """The model does not think."""
 
 
-class JsonOutputFormat(
-    RequestModel, tag_field="type", tag="json_schema", frozen=True, kw_only=True
-):
+class JsonOutputFormat(RequestModel, frozen=True, kw_only=True):
     """The answer's text is JSON that matches a schema."""
 
+    type: Literal["json_schema"]
     schema: JsonObject
 
 
@@ -224,7 +235,7 @@ class ConversationFields(RequestModel, frozen=True, kw_only=True):
 
     model: Annotated[Label, Meta(description="Served model id.")] | None = None
     messages: Annotated[list[Turn], Meta(min_length=1, max_length=MAX_MESSAGES)]
-    system: Text | Annotated[list[TextBlock], Meta(max_length=MAX_PARTS)] | None = None
+    system: Text | Annotated[list[OnlyText], Meta(max_length=MAX_PARTS)] | None = None
     tools: Annotated[list[ToolDefinition], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: AutoChoice | AnyChoice | NoChoice | OneToolChoice | None = None
     thinking: (

@@ -30,3 +30,10 @@ def unsupported(message: str, param: str) -> InvalidRequest:
 def invalid(message: str, param: str) -> InvalidRequest:
     """The refusal of something that the API does not allow."""
     return InvalidRequest(message, param=param, code="invalid_value")
+
+
+def missing(param: str) -> InvalidRequest:
+    """The refusal of a request without a field that the API requires."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+    )

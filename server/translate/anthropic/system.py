@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from schemas.anthropic import TextBlock
+from schemas.anthropic import OnlyText
 
 BILLING = "x-anthropic-billing-header:"
 """Begins a line that Claude Code puts first. It contains a checksum of the request (``cch=``), so
@@ -12,7 +12,7 @@ no prefix of two prompts would be equal."""
 
 
 def system_texts(
-    system: str | Sequence[TextBlock] | None, *, keeps_billing_header: bool
+    system: str | Sequence[OnlyText] | None, *, keeps_billing_header: bool
 ) -> list[str]:
     """The texts of the system prompt that are not empty."""
     blocks = [system] if isinstance(system, str) else [block.text for block in system or ()]

@@ -23,13 +23,13 @@ from schemas.tools import (
     ToolChoice,
     ToolName,
 )
-from server.translate.anthropic.refusals import invalid, unsupported
+from server.translate.anthropic.refusals import invalid, missing, unsupported
 
 CUSTOM = (None, "custom")
 
 
 def chat_tools(request: ConversationFields) -> list[Tool]:
-    """The tools that the model sees. Raises InvalidRequest naming the tool.
+    """The tools that the model sees. Raises InvalidRequest naming the tool's field.
 
     A tool with ``defer_loading`` is left out until the conversation or ``tool_choice`` names it.
     """
@@ -41,6 +41,8 @@ def chat_tools(request: ConversationFields) -> list[Tool]:
                 "takes tools with an input_schema.",
                 f"tools[{i}].type",
             )
+        if tool.input_schema is None:
+            raise missing(f"tools[{i}].input_schema")
     loaded = set(_names_in(request)) if any(tool.defer_loading for tool in tools) else set()
     return [_tool(tool) for tool in tools if not tool.defer_loading or tool.name in loaded]
 

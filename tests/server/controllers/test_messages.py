@@ -14,6 +14,7 @@ from tests.support.engines import AnsweringEngine, out
 
 pytestmark = pytest.mark.anyio
 
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
 HOST = (b"host", b"localhost")
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
@@ -22,6 +23,11 @@ BODY = {"max_tokens": 9, "messages": USER}
 COUNTED = {"messages": USER}
 JSON = {"content-type": "application/json"}
 PATHS = [(MESSAGES, BODY), (MESSAGES + "?beta=true", BODY), (COUNT, COUNTED)]
+
+
+def search(content):
+    block = {"type": "search_result", "source": "s", "title": "t", "content": content}
+    return {"role": "user", "content": [block]}
 
 
 def error_of(exchange, status, type_):
@@ -97,6 +103,37 @@ async def test_errors(start_app, path, body):
     text = await ask(app, "POST", path, b"{}", {"content-type": "text/plain"})
     error_of(text, 415, "invalid_request_error")
     error_of(await ask(app, "GET", path), 405, "invalid_request_error")
+
+
+@pytest.mark.parametrize(("path", "body"), PATHS)
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [TOOL, {"name": "g"}]}, "tools[1].input_schema"),
+        ({"tools": [{"name": "g", "type": "custom"}]}, "tools[0].input_schema"),
+        ({"tools": [{"name": "g", "input_schema": None}]}, "tools[0].input_schema"),
+        ({"tools": [{"name": "g", "defer_loading": True}]}, "tools[0].input_schema"),
+        ({"output_format": {"schema": {}}}, "output_format.type"),
+        ({"output_config": {"format": {"schema": {}}}}, "output_config.format.type"),
+        ({"system": [{"text": "x"}]}, "system[0].type"),
+        ({"messages": [search([{"text": "x"}])]}, "messages[0].content[0].content[0].type"),
+    ],
+)
+async def test_what_the_api_requires(start_app, path, body, fields, param):
+    refused = await ask(await start_app(), "POST", path, body | fields)
+    error = error_of(refused, 400, "invalid_request_error")
+    assert f"Missing required parameter: '{param}'." in error["message"]
+    assert error["details"] == {"error_code": "missing_required_parameter", "param": param}
+
+
+async def test_another_type_where_only_one_is_allowed(start_app):
+    for fields in (
+        {"system": [{"type": "image", "text": "x"}]},
+        {"output_format": {"type": "json", "schema": {}}},
+    ):
+        [name] = fields
+        refused = await ask(await start_app(), "POST", MESSAGES, BODY | fields)
+        assert f"Invalid '{name}" in error_of(refused, 400, "invalid_request_error")["message"]
 
 
 async def test_a_route_that_does_not_exist(start_app):

@@ -1,13 +1,13 @@
 import pytest
 
-from schemas.anthropic import TextBlock
+from schemas.anthropic import OnlyText
 from server.translate.anthropic.system import BILLING, system_texts
 
 LINE = f"{BILLING} cc_version=2.1.0; cc_entrypoint=cli; cch=4f2a1;"
 
 
 def texts(*blocks, keeps=False):
-    given = [TextBlock(text=block) for block in blocks]
+    given = [OnlyText(type="text", text=block) for block in blocks]
     return system_texts(given, keeps_billing_header=keeps)
 
 
