@@ -74,7 +74,7 @@ def _strict(value: Raw, kind: _Kind) -> Raw | None:
                 return None if b"[]" in kind.ignored else value
             return value if not kind.items else _strict_list(value, kind.items)
         case b'"':
-            return None if data == b'""' and b'""' in kind.ignored else value
+            return None if bytes(data[:3]) == b'""' and b'""' in kind.ignored else value
         case _:
             return _whole(value) if kind.is_whole else value
 

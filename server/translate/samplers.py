@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from core.contract.params import SamplingParams
 from schemas.sampling import SamplingFields
 
 _LETTERS = {
@@ -20,18 +23,13 @@ _LETTERS = {
 _OTHER_NAMES = {"nucleus": "top_p", "temp": "temperature", "typical_p": "typ_p", "typical": "typ_p"}
 _NAMES = frozenset(_LETTERS.values())
 
-_OFF: dict[str, dict[str, tuple[float | None, ...]]] = {
-    "penalties": {
-        "frequency_penalty": (None, 0),
-        "presence_penalty": (None, 0),
-        "repetition_penalty": (None, 1),
-    },
-    "top_k": {"top_k": (None, 0, -1)},
-    "top_p": {"top_p": (None, 1)},
-    "min_p": {"min_p": (None, 0)},
-    "temperature": {"temperature": (None, 1)},
+_OFF = {field.name: field.default for field in msgspec.structs.fields(SamplingParams)}
+_METHODS = {
+    name: method
+    for name in SamplingFields.__struct_fields__
+    if name in _OFF and (method := "penalties" if name.endswith("_penalty") else name) in _NAMES
 }
-"""The methods of this server: their fields, with the values that turn them off."""
+"""The fields that turn methods of this server on, with llama.cpp's names of the methods."""
 
 
 def have_no_effect(value: str | list[str], request: SamplingFields) -> bool:
@@ -43,12 +41,12 @@ def have_no_effect(value: str | list[str], request: SamplingFields) -> bool:
     names = _names(value)
     if not names:
         return True
-    return names <= _NAMES and all(
-        getattr(request, field) in off
-        for method, fields in _OFF.items()
-        if method not in names
-        for field, off in fields.items()
-    )
+    needed = {method for name, method in _METHODS.items() if _is_on(name, getattr(request, name))}
+    return needed <= names <= _NAMES
+
+
+def _is_on(name: str, value: float | None) -> bool:
+    return value is not None and value != _OFF[name] and (name, value) != ("top_k", -1)
 
 
 def _names(value: str | list[str]) -> set[str]:
