@@ -672,7 +672,6 @@ def test_local_pages_and_programs_can_use_a_server_on_loopback(api: Api) -> None
         {"host": f"localhost:{api.server.port}"},
         {"host": "LOCALHOST"},
         {"host": "[::1]:1"},
-        {"host": None},
         {"origin": "http://localhost:3000"},
         {"origin": f"http://127.0.0.1:{api.server.port}"},
     ):

@@ -203,6 +203,8 @@ def test_what_a_panel_turns_on_is_refused_by_name(api: Api, fields, param):
     "fields",
     [
         {"stop": [""]},
+        {"bad_words": [""]},
+        {"allowed_token_ids": []},
         {"logit_bias": []},
         {"grammar": ""},
         {"regex": ""},

@@ -285,7 +285,7 @@ def test_allowed_token_ids(api: Api) -> None:
         return_token_ids=True,
     )
     assert set(body["choices"][0]["token_ids"]) <= set(allowed)
-    for bad in ([], [-1], [99_999_999], "a"):
+    for bad in ([-1], [99_999_999], "a", [""]):
         api.refused_completion("allowed_token_ids", allowed_token_ids=bad)
 
 
@@ -310,7 +310,7 @@ def test_bad_words(api: Api, tokenizer) -> None:
     )["choices"][0]
     assert not has(choice["token_ids"], word)
     assert choice["text"] != text
-    for bad in ([""], "word", [1]):
+    for bad in ("word", [1]):
         api.refused_completion("bad_words", bad_words=bad)
 
 

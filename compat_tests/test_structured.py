@@ -430,7 +430,7 @@ def test_c094_structural_tags(api: Api, fields: Callable[[str, str], Json]) -> N
         ({"structured_outputs": {"json": "{"}}, "structured_outputs"),
         ({"structured_outputs": {"json": "5"}}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": {"format": {}}}}, "structured_outputs"),
-        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": [1]}, "guided_choice"),
         ({"guided_json": "nonsense"}, "guided_json"),
         ({"guided_regex": "("}, "guided_regex"),
         ({"guided_regex": "a(?!b)"}, "guided_regex"),
