@@ -29,7 +29,7 @@ LLAMA_CPP_PAGE = {
     "max_tokens": -1,
     "timings_per_token": False,
 }
-"""llama.cpp's page, as in the thread of mostlygeek/llama-swap#30."""
+"""llama.cpp's page: the default values of its settings (``CONFIG_DEFAULT``)."""
 
 LLAMA_CPP_TEXT = {
     "stream": True,
@@ -90,7 +90,7 @@ LLAMA_CPP_TEXT = {
     "input_suffix": "",
     "api_key": "",
 }
-"""Every field that llama.cpp documents for a text, at its default, as its older page sends them."""
+"""Fields that llama.cpp's server takes for a text, each with a value that turns its method off."""
 
 SILLY_TAVERN = {
     "max_new_tokens": 16,
