@@ -18,15 +18,16 @@ from core.contract.errors import InvalidRequest
 class Json(msgspec.Struct, frozen=True, tag="json"):
     """A JSON value that satisfies a schema; ``schema`` is JSON text.
 
-    Keywords that cannot be enforced are refused with ``is_strict``; otherwise they are ignored,
+    Keywords that cannot be enforced are refused with ``is_strict``; otherwise they are dropped,
     which can only widen the grammar. With ``is_closed`` the default of ``additionalProperties`` is
-    false.
+    false. ``tool`` names the tool whose arguments the value is; it is an object then.
     """
 
     schema: str
     is_strict: bool = True
     is_closed: bool = True
     is_compact: bool = False
+    tool: str = ""
 
 
 class JsonCall(msgspec.Struct, frozen=True, tag="json_call"):
@@ -40,6 +41,7 @@ class JsonCall(msgspec.Struct, frozen=True, tag="json_call"):
     key: str
     schema: str
     is_strict: bool = False
+    tool: str = ""
 
 
 class Regex(msgspec.Struct, frozen=True, tag="regex"):
@@ -98,6 +100,7 @@ class XmlArguments(msgspec.Struct, frozen=True, tag="xml"):
     before: str
     after: str
     is_strict: bool = False
+    tool: str = ""
 
 
 class KeywordArguments(msgspec.Struct, frozen=True, tag="keywords"):
@@ -105,6 +108,7 @@ class KeywordArguments(msgspec.Struct, frozen=True, tag="keywords"):
 
     schema: str
     is_strict: bool = False
+    tool: str = ""
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -229,7 +233,8 @@ def structural_tags(
     for begin, schema, end in tags:
         trigger = max((t for t in triggers if begin.startswith(t)), key=len, default="")
         rest = begin.removeprefix(trigger)
-        found.append(Tag(trigger, Concat((Markup(rest), json_schema(schema), Markup(end)))))
+        content = json_schema(schema, is_strict=False)
+        found.append(Tag(trigger, Concat((Markup(rest), content, Markup(end)))))
     return Tags(tuple(found))
 
 
@@ -298,7 +303,7 @@ def _call_of(tool: ToolSpec, markup: CallMarkup, skip: str) -> Grammar:
     if not skip and markup.arguments == "json" and before.startswith("{") and markup.after == "}":
         head = json.loads(before + "null" + markup.after)
         key, _ = head.popitem()
-        return JsonCall(json.dumps(head), key, _schema_of(tool), tool.is_strict)
+        return JsonCall(json.dumps(head), key, _schema_of(tool), tool.is_strict, tool.name)
     return Concat((Markup(before[len(skip) :]), _arguments(tool, markup), Markup(markup.after)))
 
 
@@ -306,19 +311,21 @@ def _arguments(tool: ToolSpec, markup: CallMarkup) -> Grammar:
     schema = _schema_of(tool)
     match markup.arguments:
         case "json":
-            return Json(schema, is_strict=tool.is_strict)
+            return Json(schema, is_strict=tool.is_strict, tool=tool.name)
         case "xml":
-            return XmlArguments(schema, markup.xml_before, markup.xml_after, tool.is_strict)
+            return XmlArguments(
+                schema, markup.xml_before, markup.xml_after, tool.is_strict, tool.name
+            )
         case "keywords":
-            return KeywordArguments(schema, tool.is_strict)
+            return KeywordArguments(schema, tool.is_strict, tool.name)
 
 
 def _schema_of(tool: ToolSpec) -> str:
-    """JSON text of the schema of the arguments, which are always an object."""
+    """JSON text of the schema of the arguments."""
     parameters = tool.parameters
     if parameters is None:
         return _text({"type": "object", "properties": {}, "additionalProperties": False})
-    return _text(parameters if "type" in parameters else {"type": "object", **parameters})
+    return _text(parameters)
 
 
 def _text(schema: Mapping[str, Any] | bool) -> str:

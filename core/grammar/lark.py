@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, assert_never
 
 import llguidance
 import llguidance.gbnf_to_lark
@@ -31,7 +31,10 @@ from core.contract.grammar import (
     Tags,
     XmlArguments,
 )
-from core.grammar.schema import prepare_schema
+from core.grammar.fitting import DroppedKeyword, Fitting
+from core.grammar.gbnf import with_characters
+from core.grammar.keywords import with_children
+from core.grammar.patterns import RAW_FORMATS, with_patterns
 
 MAX_LARK_BYTES = 320 * 1024
 """Largest text of ``to_lark``, in bytes (it is ASCII). Annotations of schemas are not in it."""
@@ -49,34 +52,46 @@ GAP: /\\n{0,2}/
 # Forcing would write fixed text in the tokenizer's own tokens and call it for each mask.
 
 
+class Written(NamedTuple):
+    """The text of a grammar, and the keywords of its schemas that were dropped."""
+
+    text: str
+    dropped: tuple[DroppedKeyword, ...]
+
+
 def to_lark(
     grammar: Grammar,
     *,
     special_ids: Mapping[str, int],
     end_ids: frozenset[int],
-    is_lenient: bool = False,
-) -> str:
+    problem: Callable[[str], str | None] | None = None,
+    is_widened: bool = False,
+) -> Written:
     """Return the grammar as JSON text for llguidance.
 
     ``special_ids`` maps the text of special tokens to their ids; ``end_ids`` end an answer and are
-    never part of free text. With ``is_lenient`` a schema that is not strict allows any object.
-    Raises InvalidRequest for schemas, regexes and grammars that cannot be written.
+    never part of free text. With ``problem``, which compiles a text and says why that fails, each
+    schema loses what keeps it from being compiled. With ``is_widened`` the arguments of tools that
+    are not strict have the right names only.
+
+    Raises InvalidRequest for schemas, regexes and grammars that cannot be written, and for a strict
+    schema that would lose a keyword.
     """
-    writer = _Writer(special_ids, end_ids, is_lenient=is_lenient)
-    start = writer.write(grammar)
-    rules = "\n".join([f"{_HEAD}start: {start}", *writer.rules])
-    grammars = [{"name": "main", "lark_grammar": rules}, *writer.others]
-    return json.dumps({"grammars": grammars})
+    fitting = Fitting(problem, is_widened=is_widened)
+    writer = _Writer(special_ids, end_ids, fitting)
+    text = writer.text(writer.write(grammar))
+    return Written(text, tuple(fitting.dropped))
 
 
 class _Writer:
     def __init__(
-        self, special_ids: Mapping[str, int], end_ids: frozenset[int], *, is_lenient: bool
+        self, special_ids: Mapping[str, int], end_ids: frozenset[int], fitting: Fitting
     ) -> None:
         self.rules: list[str] = []
         self.others: list[dict[str, str]] = []
         self._special_ids = special_ids
-        self._is_lenient = is_lenient
+        self._end_ids = end_ids
+        self._fitting = fitting
         self._split = re.compile(
             "(" + "|".join(map(re.escape, sorted(special_ids, key=len, reverse=True))) + ")"
         )
@@ -84,16 +99,17 @@ class _Writer:
         self._num_names = 0
         self._num_chars = 0
 
+    def text(self, start: str) -> str:
+        """The whole grammar, which begins with this expression."""
+        rules = "\n".join([f"{_HEAD}start: {start}", *self.rules])
+        grammars = [{"name": "main", "lark_grammar": rules}, *self.others]
+        return json.dumps({"grammars": grammars})
+
     def write(self, grammar: Grammar) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per type
         """Return an expression for the grammar, in parentheses where needed."""
         match grammar:
             case Json():
-                return self._json(
-                    json.loads(grammar.schema),
-                    is_strict=grammar.is_strict,
-                    is_closed=grammar.is_closed,
-                    is_compact=grammar.is_compact,
-                )
+                return self._json(grammar)
             case JsonCall():
                 return self._json_call(grammar)
             case Regex(pattern=pattern):
@@ -141,7 +157,11 @@ class _Writer:
 
     def _other(self, source: str) -> str:
         try:
-            source = llguidance.gbnf_to_lark.any_to_lark(source)
+            source = llguidance.gbnf_to_lark.any_to_lark(
+                with_characters(source) if "::=" in source else source
+            )
+        except InvalidRequest:
+            raise
         except Exception as error:  # bare ones; RecursionError if it is deep
             raise InvalidRequest(
                 f"The grammar is neither Lark nor GBNF: {str(error)[:200]}", code="invalid_grammar"
@@ -156,37 +176,44 @@ class _Writer:
         self.others.append({"name": name, "lark_grammar": source})
         return f"@{name}"
 
-    def _json(
-        self, schema: Any, *, is_strict: bool, is_closed: bool = True, is_compact: bool = False
-    ) -> str:
-        schema = self._prepare(schema, is_strict=is_strict, is_closed=is_closed)
+    def _json(self, grammar: Json) -> str:
+        is_compact = grammar.is_compact
+        text = self._alone(lambda writer, schema: writer.json(schema, is_compact=is_compact))
+        fitted = self._fitting.arguments if grammar.tool else self._fitting.value
+        return self.json(fitted(grammar, text), is_compact=is_compact)
+
+    def _alone(self, write: Callable[[_Writer, Any], str]) -> Callable[[Any], str]:
+        """Return what makes a grammar of one schema alone, which ``write`` writes."""
+
+        def text(schema: Any) -> str:
+            writer = _Writer(self._special_ids, self._end_ids, self._fitting)
+            return writer.text(write(writer, schema))
+
+        return text
+
+    def json(self, schema: Any, *, is_compact: bool = False) -> str:
+        """Return a rule for a JSON value of a prepared schema."""
         if schema is False:
             raise InvalidRequest("Invalid schema: nothing satisfies it.", code="invalid_schema")
         space: dict[str, Any] = (
             {"whitespace_flexible": False} if is_compact else {"whitespace_pattern": _SPACE}
         )
-        schema = {} if schema is True else schema
+        schema = {} if schema is True else with_patterns(schema)
         text = json.dumps({"x-guidance": space, **schema}, separators=(",", ":"))
         return self._rule(f"%json {text}")
 
-    def _prepare(self, schema: Any, *, is_strict: bool, is_closed: bool = True) -> Any:
-        if self._is_lenient and not is_strict:
-            return {"type": "object"}
-        return prepare_schema(schema, is_strict=is_strict, is_closed=is_closed)
-
     def _json_call(self, grammar: JsonCall) -> str:
-        arguments = self._prepare(json.loads(grammar.schema), is_strict=grammar.is_strict)
+        arguments = self._fitting.arguments(grammar, self._alone(_Writer.json))
         properties = {key: {"const": value} for key, value in json.loads(grammar.head).items()}
         place = grammar.key.replace("~", "~0").replace("/", "~1")
         properties[grammar.key] = _moved(arguments, f"/properties/{place}")
         call = {
-            "x-guidance": {"whitespace_pattern": _SPACE},
             "type": "object",
             "properties": properties,
             "required": list(properties),
             "additionalProperties": False,
         }
-        return self._rule(f"%json {json.dumps(call, separators=(',', ':'))}")
+        return self.json(call)
 
     def _markup(self, text: str) -> str:
         pieces = self._split.split(text) if self._special_ids else [text]
@@ -241,27 +268,29 @@ class _Writer:
         return self._rule(f"({self._markup(grammar.begin)} {thinking} GAP)? {inner}")
 
     def _xml(self, grammar: XmlArguments) -> str:
-        schema = json.loads(grammar.schema)
         arguments = []
-        for name, own, is_required in _properties(schema, is_strict=grammar.is_strict):
+        for name, own, is_required in self._fitting.properties(grammar):
             before = self._markup(grammar.before.replace("{name}", name))
             if isinstance(own, dict) and own.get("type") == "string":
-                value = self._text(own, grammar.after)
+                value = self._raw_string(own, grammar)
             else:
-                value = f"{self._value(own, schema, grammar)} {self._markup(grammar.after)}"
+                value = f"{self._value(own, grammar)} {self._markup(grammar.after)}"
             argument = f"{before} {value}"
             arguments.append(argument if is_required else f"({argument})?")
         return " ".join(arguments)
 
-    def _text(self, own: dict[str, Any], after: str) -> str:
-        """Return an expression for an unquoted string and ``after``. Ignores ``format``."""
+    def _raw_string(self, own: dict[str, Any], grammar: XmlArguments) -> str:
+        text = self._alone(lambda writer, schema: writer.raw_string(schema, grammar.after))
+        return self.raw_string(self._fitting.raw_string(own, grammar, text), grammar.after)
+
+    def raw_string(self, own: dict[str, Any], after: str) -> str:
+        """Return an expression for an unquoted string and ``after``."""
         if "const" in own or "enum" in own:
-            values = own.get("enum", [own.get("const")])
+            values = [v for v in own.get("enum", [own.get("const")]) if isinstance(v, str)]
             options = " | ".join(_quoted(str(value)) for value in values)
             return f"{self._rule(options, is_terminal=True)} {self._markup(after)}"
         limits = []
-        if "pattern" in own:
-            pattern = str(own["pattern"])
+        for pattern in filter(None, (own.get("pattern"), RAW_FORMATS.get(own.get("format", "")))):
             head = "" if pattern.startswith("^") else r"(.|\n)*"
             tail = "" if pattern.endswith("$") else r"(.|\n)*"
             limits.append(f"{head}({pattern}){tail}")
@@ -280,12 +309,10 @@ class _Writer:
 
         ``later`` continues after another pair, ``first`` where there is none yet.
         """
-        schema = json.loads(grammar.schema)
-        properties = _properties(schema, is_strict=grammar.is_strict)
         later = ""
         first = ""
-        for name, own, is_required in reversed(properties):
-            item = f"{_quoted(name + '=')} {self._value(own, schema, grammar)}"
+        for name, own, is_required in reversed([*self._fitting.properties(grammar)]):
+            item = f"{_quoted(name + '=')} {self._value(own, grammar)}"
             skip_later, skip_first = later, first
             here = f"{item} {later}"
             first = self._rule(here if is_required else f"{here} | {skip_first or _quoted('')}")
@@ -294,36 +321,19 @@ class _Writer:
             )
         return first
 
-    def _value(
-        self, own: Any, schema: dict[str, Any], grammar: XmlArguments | KeywordArguments
-    ) -> str:
-        """Return an expression for a JSON value that may refer to the schema's definitions."""
-        if isinstance(own, dict):
-            shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-            own = {**shared, **own}
-        return self._json(own, is_strict=grammar.is_strict)
-
-
-def _properties(schema: dict[str, Any], *, is_strict: bool) -> list[tuple[str, Any, bool]]:
-    """Return name, schema and "is required" of each property, in order."""
-    prepare_schema(schema, is_strict=is_strict, is_closed=True)  # for its errors
-    required = schema.get("required", [])
-    properties = schema.get("properties", {})
-    return [(name, own, name in required) for name, own in properties.items()]
+    def _value(self, own: Any, grammar: XmlArguments | KeywordArguments) -> str:
+        """Return an expression for a JSON value."""
+        return self.json(self._fitting.repaired(own, grammar, self._alone(_Writer.json)))
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """Return a schema moved to ``place``, with its references into itself adjusted."""
-    if isinstance(schema, list):
-        return [_moved(item, place) for item in schema]
+    """Return a prepared schema moved to ``place``, with its references into itself adjusted."""
     if not isinstance(schema, dict):
         return schema
-    return {
-        key: "#" + place + value[1:]
-        if key == "$ref" and isinstance(value, str)
-        else _moved(value, place)
-        for key, value in schema.items()
-    }
+    result = with_children(schema, lambda item: _moved(item, place))
+    if "$ref" in result:
+        result["$ref"] = "#" + place + result["$ref"][1:]
+    return result
 
 
 def _quoted(text: str) -> str:

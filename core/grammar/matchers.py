@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import llguidance
 import msgspec
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
-from core.grammar.lark import MAX_LARK_BYTES, to_lark
+from core.grammar.lark import MAX_LARK_BYTES, Written, to_lark
 from core.text.vocabulary import Vocabulary
 
 NUM_TRIED = 4
@@ -58,18 +59,27 @@ class MatcherFactory:
             llguidance.TokenizerWrapper(_TokenizerAdapter(table)), eos_token=list(table.end_ids)
         )
 
-    def compile(self, grammar: Grammar) -> tuple[str, llguidance.LLMatcher]:
-        """Return the text of a grammar and a matcher at its start. Raises InvalidRequest."""
-        text = self._to_lark(grammar)
-        matcher, problem = self._try(text)
-        if matcher is None:
-            lenient = self._to_lark(grammar, is_lenient=True)
-            if lenient != text:
-                text = lenient
-                matcher, _ = self._try(text)
-        if matcher is None:
-            raise InvalidRequest(problem, code="invalid_grammar")
-        return text, matcher
+    def compile(self, grammar: Grammar) -> tuple[Written, llguidance.LLMatcher]:
+        """Return the text of a grammar and a matcher at its start. Raises InvalidRequest.
+
+        What fails is written again without the keywords that are at fault, and then, if it is too
+        complex as a whole, with arguments of tools of any kind.
+        """
+        tries: tuple[dict[str, Any], ...] = (
+            {},
+            {"problem": self._problem},
+            {"problem": self._problem, "is_widened": True},
+        )
+        text, problem = "", ""
+        for options in tries:
+            written = self._to_lark(grammar, **options)
+            if written.text == text:
+                continue
+            text = written.text
+            matcher, problem = self._try(text)
+            if matcher is not None:
+                return written, matcher
+        raise InvalidRequest(problem, code="invalid_grammar")
 
     def of_text(self, text: str) -> llguidance.LLMatcher:
         """Return a matcher of text that ``compile`` returned. Raises InvalidRequest."""
@@ -82,13 +92,17 @@ class MatcherFactory:
         """Return a matcher that has failed, so that it does nothing."""
         return llguidance.LLMatcher(self._tokenizer, "", log_level=0)
 
-    def _to_lark(self, grammar: Grammar, *, is_lenient: bool = False) -> str:
+    def _to_lark(self, grammar: Grammar, **options: Any) -> Written:
         return to_lark(
             grammar,
             special_ids=self._table.special_ids,
             end_ids=frozenset(self._table.end_ids),
-            is_lenient=is_lenient,
+            **options,
         )
+
+    def _problem(self, text: str) -> str | None:
+        matcher, problem = self._try(text)
+        return problem if matcher is None else None
 
     def _try(self, text: str) -> tuple[llguidance.LLMatcher | None, str]:
         if len(text) > MAX_LARK_BYTES:

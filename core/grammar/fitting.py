@@ -1,0 +1,152 @@
+"""Fitting: makes the schemas of a grammar such that it compiles, and notes what they lose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import Json, JsonCall, KeywordArguments, XmlArguments
+from core.grammar.keywords import COMBINING, DEFINITIONS
+from core.grammar.patterns import RAW_FORMATS
+from core.grammar.repair import Tries, repair
+from core.grammar.schema import invalid_schema, prepare_schema
+
+DroppedKeyword: TypeAlias = tuple[str, str]
+"""The name of a tool, empty for a format of the answer, and a keyword of its schema."""
+
+OfSchema: TypeAlias = Json | JsonCall | XmlArguments | KeywordArguments
+
+_OF_WHOLE_OBJECTS = (
+    *(*COMBINING, "const", "enum", "maxProperties", "minProperties", "patternProperties"),
+)
+"""Keywords of arguments that need the whole object."""
+
+_IN_THIS_FORM = "it cannot be enforced in this model's form of calls"
+
+
+class Fitting:
+    """``dropped`` are the keywords that were left out, in order.
+
+    A strict schema loses nothing: InvalidRequest names the tool and the keyword.
+    """
+
+    def __init__(self, problem: Callable[[str], str | None] | None, *, is_widened: bool) -> None:
+        """See ``to_lark``."""
+        self.dropped: dict[DroppedKeyword, None] = {}
+        self._problem = problem
+        self._is_widened = is_widened
+        self._tries = Tries()
+
+    def value(self, grammar: Json, text: Callable[[Any], str]) -> Any:
+        """Return the schema of a JSON value. ``text`` makes a grammar of a schema alone."""
+        schema = self._prepared(grammar, is_closed=grammar.is_closed)
+        return self.repaired(schema, grammar, text)
+
+    def arguments(self, grammar: Json | JsonCall, text: Callable[[Any], str]) -> dict[str, Any]:
+        """Return the schema of a tool's arguments, which are always an object."""
+        prepared = self._object(grammar)
+        fitted = self.repaired(prepared, grammar, lambda schema: text(_as_object(schema)))
+        return _as_object(fitted)
+
+    def properties(
+        self, grammar: XmlArguments | KeywordArguments
+    ) -> Iterator[tuple[str, Any, bool]]:
+        """Return name, prepared schema and "is required" of each argument, in order.
+
+        A schema has the definitions of all.
+        """
+        schema = self._object(grammar)
+        for keyword in _OF_WHOLE_OBJECTS:
+            if keyword in schema:
+                self._drop(grammar, keyword, _IN_THIS_FORM)
+        shared = {key: schema[key] for key in DEFINITIONS if key in schema}
+        required = schema.get("required", [])
+        for name, own in schema.get("properties", {}).items():
+            if shared and isinstance(own, dict) and own.get("type") != "string":
+                yield name, {**shared, **own}, name in required
+            else:
+                yield name, own, name in required
+
+    def raw_string(self, schema: Any, grammar: XmlArguments, text: Callable[[Any], str]) -> Any:
+        """Return the schema of a string without quotes."""
+        if schema.get("format", "ipv4") not in RAW_FORMATS:
+            self._drop(grammar, "format", _IN_THIS_FORM)
+        return self.repaired(schema, grammar, text)
+
+    def repaired(self, schema: Any, grammar: OfSchema, text: Callable[[Any], str]) -> Any:
+        """Return a prepared schema without what keeps it from being compiled, if that is known."""
+        if self._problem is None:
+            return schema
+        compiled = self._problem
+
+        def problem(schema: Any) -> str | None:
+            try:
+                return compiled(text(schema))
+            except InvalidRequest as error:
+                return error.message
+
+        with _naming(grammar.tool):
+            schema, losses = repair(schema, self._tries.counted(problem))
+            if losses and grammar.is_strict:
+                raise losses[0].error()
+        for loss in losses:
+            self._note(grammar, loss.keywords)
+        return schema
+
+    def _object(self, grammar: OfSchema) -> dict[str, Any]:
+        """Return the prepared schema of a tool's arguments without its type."""
+        schema = self._prepared(grammar)
+        schema = dict(schema) if isinstance(schema, dict) else {}
+        kind = schema.pop("type", "object")
+        if kind != "object" and "object" not in kind:
+            self._drop(grammar, "type", "the arguments of a tool are an object")
+        if self._is_widened and not grammar.is_strict:
+            self._note(grammar, ("parameters",))
+            return _widened(schema)
+        return schema
+
+    def _prepared(self, grammar: OfSchema, *, is_closed: bool = True) -> Any:
+        with _naming(grammar.tool):
+            schema, dropped = prepare_schema(
+                json.loads(grammar.schema), is_strict=grammar.is_strict, is_closed=is_closed
+            )
+        self._note(grammar, dropped)
+        return schema
+
+    def _drop(self, grammar: OfSchema, keyword: str, problem: str) -> None:
+        if grammar.is_strict:
+            with _naming(grammar.tool):
+                raise invalid_schema(f"'{keyword}': {problem}")
+        self._note(grammar, (keyword,))
+
+    def _note(self, grammar: OfSchema, keywords: tuple[str, ...]) -> None:
+        self.dropped |= {(grammar.tool, keyword): None for keyword in keywords}
+
+
+@contextmanager
+def _naming(tool: str) -> Iterator[None]:
+    """Name the tool in errors of its schema."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if not tool:
+            raise
+        named = f"Invalid schema of tool '{tool[:64]}':"
+        message = error.message.replace("Invalid schema:", named, 1)
+        raise InvalidRequest(message, code=error.code) from error
+
+
+def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", **schema}
+
+
+def _widened(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that allows any object, and says which properties there are."""
+    properties = {
+        name: {"type": "string"} if isinstance(own, dict) and own.get("type") == "string" else {}
+        for name, own in schema.get("properties", {}).items()
+    }
+    return {"properties": properties, "additionalProperties": True}
