@@ -282,6 +282,23 @@ def can_always_continue(grammar: Grammar) -> bool:
             return False
 
 
+def has_json(grammar: Grammar) -> bool:
+    """Whether JSON values of schemas are part of the output."""
+    match grammar:
+        case Json() | JsonCall() | XmlArguments() | KeywordArguments():
+            return True
+        case Concat(parts=parts) | Either(options=parts):
+            return any(map(has_json, parts))
+        case Repeat(item=item, between=between, first=first):
+            return any(map(has_json, (item, between, first)))
+        case Tags(tags=tags):
+            return any(has_json(tag.content) for tag in tags)
+        case After(grammar=inner):
+            return has_json(inner)
+        case _:
+            return False
+
+
 def _calls(
     tools: Sequence[ToolSpec], markup: CallMarkup, *, is_single: bool, skip: str = ""
 ) -> Grammar:

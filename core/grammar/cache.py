@@ -9,6 +9,7 @@ from collections import OrderedDict
 import llguidance
 
 from core.contract.errors import InvalidRequest
+from core.grammar.fitting import DroppedKeyword
 
 MAX_COMPILED = 256
 """Compiled grammars that are kept, at most."""
@@ -19,7 +20,7 @@ MAX_REFUSED = 1024
 
 @dataclasses.dataclass(slots=True)
 class CompiledGrammar:
-    """A matcher at the start of its grammar, its text and its weight.
+    """A matcher at the start of its grammar, its text, what that lacks, and its weight.
 
     The lexer that its copies share grows as they match: ``growth`` is the weight of
     ``bytes_per_token`` for each token that was matched. ``num_uses`` counts the copies.
@@ -30,6 +31,7 @@ class CompiledGrammar:
     matcher: llguidance.LLMatcher
     first_bytes: int
     bytes_per_token: int = 0
+    dropped: tuple[DroppedKeyword, ...] = ()
     growth: int = 0
     num_uses: int = 0
     is_being_renewed: bool = False
@@ -43,7 +45,9 @@ class CompiledGrammar:
 
     def renewed(self, matcher: llguidance.LLMatcher) -> CompiledGrammar:
         """The same with a new lexer."""
-        return CompiledGrammar(self.key, self.text, matcher, self.first_bytes, self.bytes_per_token)
+        return CompiledGrammar(
+            self.key, self.text, matcher, self.first_bytes, self.bytes_per_token, self.dropped
+        )
 
 
 class GrammarCache:

@@ -15,6 +15,8 @@ from core.contract.errors import InvalidRequest, RequestCancelled
 from core.contract.grammar import Grammar
 from core.grammar.cache import CompiledGrammar, GrammarCache
 from core.grammar.deep_stack import on_deep_stack
+from core.grammar.digits import DigitLimit
+from core.grammar.fitting import DroppedKeyword
 from core.grammar.matchers import MatcherFactory, TokenTable
 from core.grammar.times import GrammarTimes
 from core.grammar.trial.pool import IS_SUPPORTED, TrialPool
@@ -93,15 +95,17 @@ class GrammarCompiler:
         salt: str = "",
         param: str | None = None,
         is_cancelled: Callable[[], bool] = _never,
-    ) -> None:
-        """Compile the grammar for ``kept``. Blocks; on a worker thread only.
+    ) -> tuple[DroppedKeyword, ...]:
+        """Compile the grammar for ``kept``. Returns the keywords of its schemas that were dropped.
+
+        Blocks; on a worker thread only.
 
         ``is_cancelled`` is asked often from this thread; a compilation in a child process is ended
         when it says so. Raises InvalidRequest with ``param``, RequestCancelled, and Unavailable if
         no child process can be started.
         """
         try:
-            self._check(grammar, salt, is_cancelled)
+            return self._check(grammar, salt, is_cancelled).dropped
         except InvalidRequest as error:
             raise InvalidRequest(error.message, param=param, code=error.code) from error
 
@@ -109,11 +113,12 @@ class GrammarCompiler:
         """Raise InvalidRequest with ``param`` if the grammar is too large, or no text."""
         _key(grammar, param=param)
 
-    def is_kept(self, grammar: Grammar, *, salt: str = "") -> bool:
-        """Whether the grammar, of a valid size, is compiled. Never compiles."""
+    def dropped(self, grammar: Grammar, *, salt: str = "") -> tuple[DroppedKeyword, ...] | None:
+        """What ``check`` returns, if the grammar is compiled. Never compiles."""
         key = _key(grammar, salt)
         with self._changed:
-            return self._cache.get(key) is not None
+            compiled = self._cache.get(key)
+        return None if compiled is None else compiled.dropped
 
     def kept(self, grammar: Grammar, *, salt: str = "") -> CompiledGrammar | None:
         """Return the grammar for a new matcher if it is compiled, else None. Never compiles."""
@@ -132,6 +137,11 @@ class GrammarCompiler:
             is_kept = self._cache.grow(compiled, num_tokens)
             if is_kept and compiled.growth > MAX_GROWTH:
                 self._start_renewal(compiled)
+
+    @property
+    def digits(self) -> DigitLimit:
+        """Ends the numbers of JSON."""
+        return self._load().digits
 
     def failed_matcher(self) -> llguidance.LLMatcher:
         """Return a matcher that has failed, so that it does nothing."""
@@ -161,14 +171,16 @@ class GrammarCompiler:
         if pool is not None:
             pool.close()
 
-    def _check(self, grammar: Grammar, salt: str, is_cancelled: Callable[[], bool]) -> None:
+    def _check(
+        self, grammar: Grammar, salt: str, is_cancelled: Callable[[], bool]
+    ) -> CompiledGrammar:
         """Have the grammar compiled. One thread compiles it, others wait for that one."""
         key = _key(grammar, salt)
         while True:
             with self._changed:
                 if (compiled := self._cache.get(key)) is not None:
                     self._use(compiled)
-                    return
+                    return compiled
                 if (refused := self._cache.refusal(key)) is not None:
                     raise InvalidRequest(refused.message, code=refused.code)
                 if key not in self._being_compiled:
@@ -187,6 +199,7 @@ class GrammarCompiler:
         else:
             with self._changed:
                 self._cache.keep(compiled)
+            return compiled
         finally:
             with self._changed:
                 self._being_compiled.discard(key)
@@ -198,15 +211,17 @@ class GrammarCompiler:
         factory = self._load()
         pool = self._pool
         if pool is None:
-            text, matcher = on_deep_stack(lambda: factory.compile(grammar))
-            num_bytes = BASE_BYTES + BYTES_PER_BYTE * len(text)
-            return CompiledGrammar(key, text, matcher, num_bytes)
+            written, matcher = on_deep_stack(lambda: factory.compile(grammar))
+            num_bytes = BASE_BYTES + BYTES_PER_BYTE * len(written.text)
+            return CompiledGrammar(key, written.text, matcher, num_bytes, dropped=written.dropped)
         verdict = pool.run(grammar, is_cancelled)
         if is_cancelled():
             raise RequestCancelled
         matcher = on_deep_stack(lambda: factory.of_text(verdict.text))
         num_bytes = BASE_BYTES + len(verdict.text) + verdict.num_bytes
-        return CompiledGrammar(key, verdict.text, matcher, num_bytes, verdict.bytes_per_token)
+        return CompiledGrammar(
+            key, verdict.text, matcher, num_bytes, verdict.bytes_per_token, verdict.dropped
+        )
 
     def _use(self, compiled: CompiledGrammar) -> None:
         """Count a use, and replace the grammar's lexer in the background in time."""

@@ -24,6 +24,8 @@ _OF_WHOLE_OBJECTS = (
 )
 """Keywords of arguments that need the whole object."""
 
+_LIMITS = frozenset({"format", "maxLength", "minLength", "pattern"})
+
 _IN_THIS_FORM = "it cannot be enforced in this model's form of calls"
 
 
@@ -33,10 +35,13 @@ class Fitting:
     A strict schema loses nothing: InvalidRequest names the tool and the keyword.
     """
 
-    def __init__(self, problem: Callable[[str], str | None] | None, *, is_widened: bool) -> None:
+    def __init__(
+        self, problem: Callable[[str], str | None], *, is_repaired: bool, is_widened: bool
+    ) -> None:
         """See ``to_lark``."""
         self.dropped: dict[DroppedKeyword, None] = {}
         self._problem = problem
+        self._is_repaired = is_repaired
         self._is_widened = is_widened
         self._tries = Tries()
 
@@ -70,21 +75,28 @@ class Fitting:
             else:
                 yield name, own, name in required
 
-    def raw_string(self, schema: Any, grammar: XmlArguments, text: Callable[[Any], str]) -> Any:
-        """Return the schema of a string without quotes."""
+    def raw_string(
+        self,
+        schema: Any,
+        grammar: XmlArguments,
+        text: Callable[[Any], str],
+        json_text: Callable[[Any], str],
+    ) -> Any:
+        """Return the schema of a string without quotes; ``json_text`` writes one with quotes."""
         if schema.get("format", "ipv4") not in RAW_FORMATS:
             self._drop(grammar, "format", _IN_THIS_FORM)
+        if len(_LIMITS & schema.keys()) > 1:  # only of JSON llguidance says if nothing satisfies it
+            schema = self._repaired(schema, grammar, json_text)
         return self.repaired(schema, grammar, text)
 
     def repaired(self, schema: Any, grammar: OfSchema, text: Callable[[Any], str]) -> Any:
         """Return a prepared schema without what keeps it from being compiled, if that is known."""
-        if self._problem is None:
-            return schema
-        compiled = self._problem
+        return self._repaired(schema, grammar, text) if self._is_repaired else schema
 
+    def _repaired(self, schema: Any, grammar: OfSchema, text: Callable[[Any], str]) -> Any:
         def problem(schema: Any) -> str | None:
             try:
-                return compiled(text(schema))
+                return self._problem(text(schema))
             except InvalidRequest as error:
                 return error.message
 

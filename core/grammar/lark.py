@@ -64,20 +64,21 @@ def to_lark(
     *,
     special_ids: Mapping[str, int],
     end_ids: frozenset[int],
-    problem: Callable[[str], str | None] | None = None,
+    problem: Callable[[str], str | None],
+    is_repaired: bool = False,
     is_widened: bool = False,
 ) -> Written:
     """Return the grammar as JSON text for llguidance.
 
     ``special_ids`` maps the text of special tokens to their ids; ``end_ids`` end an answer and are
-    never part of free text. With ``problem``, which compiles a text and says why that fails, each
-    schema loses what keeps it from being compiled. With ``is_widened`` the arguments of tools that
-    are not strict have the right names only.
+    never part of free text. ``problem`` compiles a text and says why that fails; with
+    ``is_repaired`` each schema loses what keeps it from being compiled. With
+    ``is_widened`` the arguments of tools that are not strict have the right names only.
 
     Raises InvalidRequest for schemas, regexes and grammars that cannot be written, and for a strict
     schema that would lose a keyword.
     """
-    fitting = Fitting(problem, is_widened=is_widened)
+    fitting = Fitting(problem, is_repaired=is_repaired, is_widened=is_widened)
     writer = _Writer(special_ids, end_ids, fitting)
     text = writer.text(writer.write(grammar))
     return Written(text, tuple(fitting.dropped))
@@ -281,7 +282,8 @@ class _Writer:
 
     def _raw_string(self, own: dict[str, Any], grammar: XmlArguments) -> str:
         text = self._alone(lambda writer, schema: writer.raw_string(schema, grammar.after))
-        return self.raw_string(self._fitting.raw_string(own, grammar, text), grammar.after)
+        own = self._fitting.raw_string(own, grammar, text, self._alone(_Writer.json))
+        return self.raw_string(own, grammar.after)
 
     def raw_string(self, own: dict[str, Any], after: str) -> str:
         """Return an expression for an unquoted string and ``after``."""

@@ -10,10 +10,10 @@ from typing import TypeAlias
 import llguidance
 import llguidance.numpy
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from core.contract.errors import is_survivable
+from core.grammar.digits import Words
 from core.grammar.jobs import Addends, FilledMasks
 from core.grammar.progress import NotCompiled, Progress
 from core.histogram import SECONDS, Histogram
@@ -27,8 +27,6 @@ _ADDENDS = np.where(
     np.float32(0),
     np.float32(-np.inf),
 )  # [256, 8]: of eight tokens, by the byte that holds their bits
-
-Words = npt.NDArray[np.int32]
 
 Step: TypeAlias = tuple[llguidance.LLMatcher, int]
 """A matcher and a token that it consumes."""
@@ -129,6 +127,7 @@ class Masks:
                     if not is_filled:
                         llguidance.numpy.fill_next_token_bitmask(matcher, words, row)
                     self._check(rows[row], matcher, words[row])
+                    rows[row].end_numbers(words[row])
             except NotCompiled:
                 again.append(row)
         for row, progress in enumerate(rows):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
 
 import llguidance
 import msgspec
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import Grammar
+from core.grammar.digits import DigitLimit
 from core.grammar.lark import MAX_LARK_BYTES, Written, to_lark
 from core.text.vocabulary import Vocabulary
 
@@ -59,20 +60,27 @@ class MatcherFactory:
             llguidance.TokenizerWrapper(_TokenizerAdapter(table)), eos_token=list(table.end_ids)
         )
 
+    @functools.cached_property
+    def digits(self) -> DigitLimit:
+        """Ends numbers in this vocabulary."""
+        return DigitLimit(self._table.tokens, self._table.end_ids)
+
     def compile(self, grammar: Grammar) -> tuple[Written, llguidance.LLMatcher]:
         """Return the text of a grammar and a matcher at its start. Raises InvalidRequest.
 
         What fails is written again without the keywords that are at fault, and then, if it is too
         complex as a whole, with arguments of tools of any kind.
         """
-        tries: tuple[dict[str, Any], ...] = (
-            {},
-            {"problem": self._problem},
-            {"problem": self._problem, "is_widened": True},
-        )
         text, problem = "", ""
-        for options in tries:
-            written = self._to_lark(grammar, **options)
+        for is_repaired, is_widened in ((False, False), (True, False), (True, True)):
+            written = to_lark(
+                grammar,
+                special_ids=self._table.special_ids,
+                end_ids=frozenset(self._table.end_ids),
+                problem=self._problem,
+                is_repaired=is_repaired,
+                is_widened=is_widened,
+            )
             if written.text == text:
                 continue
             text = written.text
@@ -91,14 +99,6 @@ class MatcherFactory:
     def failed_matcher(self) -> llguidance.LLMatcher:
         """Return a matcher that has failed, so that it does nothing."""
         return llguidance.LLMatcher(self._tokenizer, "", log_level=0)
-
-    def _to_lark(self, grammar: Grammar, **options: Any) -> Written:
-        return to_lark(
-            grammar,
-            special_ids=self._table.special_ids,
-            end_ids=frozenset(self._table.end_ids),
-            **options,
-        )
 
     def _problem(self, text: str) -> str | None:
         matcher, problem = self._try(text)

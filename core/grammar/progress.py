@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import llguidance
 
 from core.contract.errors import RoseInferError, is_survivable
-from core.contract.grammar import Grammar
+from core.contract.grammar import Grammar, has_json
 from core.grammar.cache import CompiledGrammar
 from core.grammar.compiler import GrammarCompiler
+from core.grammar.digits import Words
 from core.grammar.matchers import error_message
 
 logger = logging.getLogger("roseinfer.core")
@@ -42,6 +43,7 @@ class Progress:
         "_consumed",
         "_debt",
         "_grammar",
+        "_has_json",
         "_salt",
         "_shared",
         "failure",
@@ -54,6 +56,7 @@ class Progress:
         """Sequences with the same ``salt`` share the compiled grammar."""
         self._compiler = compiler
         self._grammar = grammar
+        self._has_json = has_json(grammar)
         self._salt = salt
         self._consumed: list[int] = []
         self._debt = 0.0
@@ -98,6 +101,11 @@ class Progress:
         if self._shared is not None:
             self._compiler.matched(self._shared, len(token_ids))
         return [] if self.is_over else token_ids
+
+    def end_numbers(self, words: Words) -> None:
+        """Take digits from a packed mask if a number has enough."""
+        if self._has_json:
+            self._compiler.digits.apply(self._consumed, words)
 
     @property
     def live_matcher(self) -> llguidance.LLMatcher | None:

@@ -59,7 +59,7 @@ def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) -> Verdict:
     before = allocated()
     try:
-        text, matcher = factory.compile(trial.grammar)
+        written, matcher = factory.compile(trial.grammar)
     except InvalidRequest as error:
         return Verdict(problem=error.message, code=error.code)
     except MemoryError:
@@ -71,7 +71,8 @@ def _try(factory: MatcherFactory, trial: Trial, allocated: Callable[[], int]) ->
     per_token = (allocated() - grown) // max(1, num_matched)
     del matcher, walk
     return Verdict(
-        text=text,
+        text=written.text,
+        dropped=written.dropped,
         num_bytes=max(0, grown - before),
         bytes_per_token=per_token if per_token > NOISE else 0,
     )

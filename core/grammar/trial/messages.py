@@ -13,6 +13,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from core.contract.grammar import Grammar
+from core.grammar.fitting import DroppedKeyword
 from core.grammar.matchers import TokenTable
 
 T = TypeVar("T")
@@ -42,13 +43,15 @@ class Trial(msgspec.Struct, frozen=True, array_like=True):
 class Verdict(msgspec.Struct, frozen=True, array_like=True):
     """The result of a trial: the text that was compiled and its size, or why it was refused.
 
-    ``text`` is what ``MatcherFactory.of_text`` takes; ``num_bytes`` is the memory that the compiled
-    grammar holds after some tokens, and ``bytes_per_token`` what further ones add. ``problem`` and
-    ``code`` are an error message for the client and its code. ``is_memory`` and ``is_time`` say
+    ``text`` is what ``MatcherFactory.of_text`` takes, without the keywords ``dropped``;
+    ``num_bytes`` is the memory that the compiled grammar holds after some tokens, and
+    ``bytes_per_token`` what further ones add. ``problem`` and ``code`` are an error message for the
+    client and its code. ``is_memory`` and ``is_time`` say
     that memory or CPU time was not enough. The child ends after a verdict with ``is_last``.
     """
 
     text: str = ""
+    dropped: tuple[DroppedKeyword, ...] = ()
     problem: str | None = None
     code: str | None = None
     is_memory: bool = False

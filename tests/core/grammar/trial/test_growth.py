@@ -66,9 +66,9 @@ def test_grammars_that_grow_displace_those_used_least_recently():
     compiler.check(steady)
     assert compiler.kept(GROWING) is growing
     compiler.matched(growing, 2**20 // growing.bytes_per_token)
-    assert compiler.is_kept(steady)
+    assert compiler.dropped(steady) is not None
     compiler.matched(growing, 7 * 2**20 // growing.bytes_per_token)
-    assert not compiler.is_kept(steady)
+    assert compiler.dropped(steady) is None
     assert compiler._cache.num_bytes <= 8 * 2**20
     compiler.close()
 
@@ -79,10 +79,10 @@ def test_a_grammar_that_the_cache_has_dropped_is_not_renewed(monkeypatch):
     growing = compiled(compiler, GROWING)
     compiler.matched(growing, 4 * 2**20 // growing.bytes_per_token)
     assert growing.growth > 100_000
-    assert not compiler.is_kept(GROWING)
+    assert compiler.dropped(GROWING) is None
     assert compiler._background is None
     compiler._renew(growing)  # as if that had begun before
-    assert not compiler.is_kept(GROWING)
+    assert compiler.dropped(GROWING) is None
     assert compiler._cache.num_bytes == 0
     compiler.close()
 

@@ -122,7 +122,7 @@ def test_a_request_that_leaves_during_its_trial_is_not_compiled_in_the_server(
     monkeypatch.setattr(compiler._pool, "run", lambda *_: Verdict(text="never compiled"))
     with pytest.raises(RequestCancelled):
         compiler.check(choice(["h"]), is_cancelled=lambda: True)
-    assert not compiler.is_kept(choice(["h"]))
+    assert compiler.dropped(choice(["h"])) is None
 
 
 @pytest.fixture
