@@ -74,7 +74,10 @@ class MessageUsage(ResponseModel, frozen=True, kw_only=True):
 
 
 class AnthropicMessage(ResponseModel, frozen=True, kw_only=True):
-    """An answer. `stop_reason` is null at the beginning of a stream only."""
+    """An answer. `stop_reason` is null at the beginning of a stream only.
+
+    `warnings` name keywords of schemas that are not enforced; a stream has them at its end.
+    """
 
     id: str
     type: Literal["message"] = "message"
@@ -86,6 +89,7 @@ class AnthropicMessage(ResponseModel, frozen=True, kw_only=True):
     stop_details: None = None
     container: None = None
     usage: MessageUsage
+    warnings: list[str] | UnsetType = UNSET
 
 
 class MessageStart(ResponseModel, frozen=True, kw_only=True):
@@ -166,6 +170,7 @@ class MessageDelta(ResponseModel, frozen=True, kw_only=True):
     type: Literal["message_delta"] = "message_delta"
     delta: MessageEnd
     usage: MessageUsage
+    warnings: list[str] | UnsetType = UNSET
 
 
 class MessageStop(ResponseModel, frozen=True, kw_only=True):

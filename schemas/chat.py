@@ -111,7 +111,10 @@ class ChatChoice(ResponseModel, frozen=True, kw_only=True):
 
 
 class ChatCompletion(ResponseModel, frozen=True, kw_only=True):
-    """A response that is not streamed. `created` is in Unix seconds."""
+    """A response that is not streamed. `created` is in Unix seconds.
+
+    `warnings` name keywords of schemas that are not enforced.
+    """
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -123,3 +126,4 @@ class ChatCompletion(ResponseModel, frozen=True, kw_only=True):
     service_tier: ServiceTier | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET

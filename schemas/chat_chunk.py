@@ -60,7 +60,8 @@ class ChatCompletionChunk(ResponseModel, frozen=True, kw_only=True):
     """One chunk. All chunks have the same `id`, `created`, `model` and `system_fingerprint`.
 
     `usage` is absent unless requested. If requested, it is null in ordinary chunks and an object
-    in the last chunk, whose `choices` is empty.
+    in the last chunk, whose `choices` is empty. `warnings` are in the last chunk of a choice and in
+    the last of all: they name keywords of schemas that are not enforced.
     """
 
     id: str
@@ -73,3 +74,4 @@ class ChatCompletionChunk(ResponseModel, frozen=True, kw_only=True):
     service_tier: ServiceTier | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET

@@ -80,7 +80,8 @@ class Completion(ResponseModel, frozen=True, kw_only=True):
     """A response that is not streamed, or one chunk of a stream.
 
     In chunks `usage` is absent unless requested. If requested, it is null in ordinary chunks and
-    an object in the last chunk, whose `choices` is empty.
+    an object in the last chunk, whose `choices` is empty. `warnings` are in the last chunk of a
+    choice and in the last of all: they name keywords of schemas that are not enforced.
     """
 
     id: str
@@ -90,3 +91,4 @@ class Completion(ResponseModel, frozen=True, kw_only=True):
     system_fingerprint: str | None = None
     choices: list[CompletionChoice]
     usage: Usage | UnsetType | None = UNSET
+    warnings: list[str] | UnsetType = UNSET

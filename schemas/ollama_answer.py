@@ -33,7 +33,10 @@ class OllamaAnswerMessage(ResponseModel, frozen=True, kw_only=True):
 
 
 class OllamaAnswer(ResponseModel, frozen=True, kw_only=True):
-    """What both answers have. Counts and durations are in the last line only."""
+    """What both answers have. Counts and durations are in the last line only.
+
+    So are `warnings`, which name keywords of schemas that are not enforced.
+    """
 
     model: str
     created_at: str
@@ -46,6 +49,7 @@ class OllamaAnswer(ResponseModel, frozen=True, kw_only=True):
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
     logprobs: list[TokenLogprob] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
 
 
 class OllamaChatAnswer(OllamaAnswer, frozen=True, kw_only=True):

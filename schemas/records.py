@@ -2,6 +2,8 @@
 
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from schemas.base import ResponseModel
 
 EndedBy: TypeAlias = Literal["model", "length", "stop", "client", "deadline", "server", "error"]
@@ -56,7 +58,8 @@ class RequestRecord(ResponseModel, frozen=True, kw_only=True):
 
     `id` is the response's, null if there was none. `key` is the name of the API key, else the
     client's address. `status` is the HTTP status, or what a stream that began with 200 ended with.
-    `parameters` are effective values, after defaults. Steps and batches (sequences in these steps)
+    `parameters` are effective values, after defaults. `ignored` are the names of the header
+    `x-roseinfer-ignored`. Steps and batches (sequences in these steps)
     are of the engine. `traceparent` is the client's span, in W3C's form. `prompt` and `text` are
     kept with --log-prompts only, and are not in the list of requests.
     """
@@ -71,6 +74,7 @@ class RequestRecord(ResponseModel, frozen=True, kw_only=True):
     started_at: float
     status: int | None
     parameters: dict[str, Any]
+    ignored: list[str] = msgspec.field(default_factory=list)
     prompt_tokens: int
     cached_tokens: int
     cache_miss: CacheMiss | None

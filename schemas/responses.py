@@ -95,7 +95,10 @@ class ResponseReasoning(ResponseModel, frozen=True, kw_only=True):
 
 
 class Response(ResponseModel, frozen=True, kw_only=True):
-    """A response. Times are Unix seconds; `completed_at` is null until the response has ended."""
+    """A response. Times are Unix seconds; `completed_at` is null until the response has ended.
+
+    `warnings` name keywords of schemas that are not enforced, once the response has ended.
+    """
 
     id: str
     object: Literal["response"] = "response"
@@ -129,6 +132,7 @@ class Response(ResponseModel, frozen=True, kw_only=True):
     usage: ResponseUsage | None = None
     user: str | None
     metadata: dict[str, Any]
+    warnings: list[str] | UnsetType = UNSET
 
 
 class DeletedResponse(ResponseModel, frozen=True, kw_only=True):

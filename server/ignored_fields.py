@@ -15,7 +15,7 @@ logger = logging.getLogger("roseinfer.server")
 
 HEADER = b"x-roseinfer-ignored"
 MAX_NAMES = 16
-MAX_NAME_LENGTH = 64
+MAX_NAME_LENGTH = 128
 MAX_LOGGED = 256
 """Names that a process logs at most."""
 
@@ -40,10 +40,13 @@ def report_ignored(scope: HTTPScope, names: Iterable[str]) -> None:
             logger.warning("ignoring '%s' of requests", name)
 
 
-def ignored_header(scope: HTTPScope) -> list[tuple[bytes, bytes]]:
-    """Return the header of a response, if there is anything to report."""
+def ignored_names(scope: HTTPScope) -> list[str]:
+    """Return the names that were reported; the last entry is the number of others."""
     names = list(scope.get("state", {}).get(_KEY, ()))
-    if not names:
-        return []
     more = [f"+{len(names) - MAX_NAMES}"] if len(names) > MAX_NAMES else []
-    return [(HEADER, ", ".join(names[:MAX_NAMES] + more).encode())]
+    return names[:MAX_NAMES] + more
+
+
+def ignored_header(names: list[str]) -> list[tuple[bytes, bytes]]:
+    """Return the header of a response, if there is anything to report."""
+    return [(HEADER, ", ".join(names).encode())] if names else []

@@ -34,10 +34,10 @@ class Job:
     renderer: Renderer
     new_grammars: NewGrammars | None = None
     """To be compiled in a worker, with ``salt``, before the requests are submitted."""
-    second_text_starts: Sequence[int] = ()
-    """Of prompts that are pairs of texts, one entry per prompt."""
     ignored: tuple[str, ...] = ()
     """Parts of the request without effect, for ``server.ignored_fields``."""
+    second_text_starts: Sequence[int] = ()
+    """Of prompts that are pairs of texts, one entry per prompt."""
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.error_shapes import ID_KEY, is_anthropic
 from server.errors import CUT_KEY, ERROR_KEY, APIError
-from server.ignored_fields import ignored_header
+from server.ignored_fields import ignored_header, ignored_names
 from server.records.line import write_line
 from server.records.log import RequestLog
 from server.records.trace import SCOPE_KEY, Trace
@@ -56,7 +56,8 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
                 elapsed_ms = int((trace.now - trace.start) * 1000)
                 headers += id_headers(scope["path"], request_id)
                 headers.append((b"openai-processing-ms", str(elapsed_ms).encode()))
-                headers += ignored_header(scope)
+                trace.ignored = ignored_names(scope)
+                headers += ignored_header(trace.ignored)
                 message["headers"] = headers
             elif not message.get("more_body"):
                 return _send_last(send, message, trace)

@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     clamp_max_tokens: bool = False
     trust_request_chat_template: bool = False
     strict_fields: bool = False
+    strict_schemas: bool = False
     keep_billing_header: bool = False
     tool_call_parser: str = AUTO
     reasoning_parser: str = AUTO
@@ -129,6 +130,11 @@ _SERVER_FLAGS = (
     Switch(
         name="strict-fields",
         help="refuse unknown fields of requests; else they are ignored and named in a header",
+    ),
+    Switch(
+        name="strict-schemas",
+        help="refuse schemas with keywords that cannot be enforced; else the keywords are dropped "
+        "and named in a header and in the answer",
     ),
     Switch(
         name="keep-billing-header",

@@ -50,14 +50,17 @@ async def answer(
     if grammars is not None and not grammars.are_compiled(salt):
         with ticket.compiling():
             await serving.lanes.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+    ignored = [*job.ignored, *(() if grammars is None else grammars.warnings)]
+    if grammars is not None and serving.settings.strict_schemas:
+        grammars.check_enforced()
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     ticket.trace.submitted(stream)
     renderer: Renderer = job.renderer if texts is None else HeardRenderer(job.renderer, texts)
     if not job.is_streamed:
-        return WholeAnswer(stream, renderer, ignored=job.ignored, on_rendered=ticket.rendered)
+        return WholeAnswer(stream, renderer, ignored=ignored, on_rendered=ticket.rendered)
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(stream, renderer, keep_alive_interval=interval, ignored=job.ignored)
+    return StreamAnswer(stream, renderer, keep_alive_interval=interval, ignored=ignored)
 
 
 def _translated(

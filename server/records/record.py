@@ -51,6 +51,7 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         started_at=trace.started_at,
         status=end.status,
         parameters=trace.parameters,
+        ignored=trace.ignored,
         prompt_tokens=trace.num_prompt_tokens,
         cached_tokens=totals.num_cached_tokens,
         cache_miss=totals.miss,

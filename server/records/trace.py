@@ -31,6 +31,7 @@ class Trace:
         "error",
         "has_left",
         "id",
+        "ignored",
         "is_complete",
         "is_streamed",
         "key",
@@ -82,6 +83,8 @@ class Trace:
         self.error: APIError | None = None
         """What was answered in place of the answer."""
         self.id: str | None = None
+        self.ignored: list[str] = []
+        """Parts of the request without effect."""
         self.is_streamed = False
         self.parameters: dict[str, Any] = {}
         self.num_prompt_tokens = 0

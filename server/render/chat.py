@@ -84,6 +84,7 @@ class ChatRenderer(EventRenderer):
                 finish_reason=self._finish_reason(choice.deltas, output),
                 stop_reason=stop_reason(output),
                 token_ids=self._pending_token_ids(choice),
+                warnings=self._envelope.shown_warnings,
             )
         return data
 
@@ -96,6 +97,7 @@ class ChatRenderer(EventRenderer):
                 usage=usage,
                 prompt_logprobs=self._prompt_logprobs(outputs[0]),
                 prompt_token_ids=self._prompt_token_ids(),
+                warnings=self._envelope.shown_warnings,
             )
         )
 
@@ -168,6 +170,7 @@ class ChatRenderer(EventRenderer):
         stop_reason: str | int | UnsetType = UNSET,
         token_ids: list[int] | UnsetType = UNSET,
         prompt_token_ids: list[int] | UnsetType = UNSET,
+        warnings: list[str] | UnsetType = UNSET,
     ) -> bytes:
         choice = ChatChunkChoice(
             index=index,
@@ -177,4 +180,4 @@ class ChatRenderer(EventRenderer):
             stop_reason=stop_reason,
             token_ids=token_ids,
         )
-        return self._frame(choice, prompt_token_ids=prompt_token_ids)
+        return self._frame(choice, prompt_token_ids=prompt_token_ids, warnings=warnings)

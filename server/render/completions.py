@@ -59,7 +59,10 @@ class CompletionRenderer(EventRenderer):
                     )
                 ),
             )
-        return self._frame(self._choice(index, index, output, with_prompt=is_first))
+        return self._frame(
+            self._choice(index, index, output, with_prompt=is_first),
+            warnings=UNSET if output.finish_reason is None else self._envelope.shown_warnings,
+        )
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         """The JSON body, with the best choices of each prompt in order of rank."""
@@ -76,7 +79,9 @@ class CompletionRenderer(EventRenderer):
             for index, source in enumerate(chosen)
         )
         choices = encoded_list(rendered, weight=SLICE)
-        return msgspec.json.encode(self._new_chunk(choices=choices, usage=usage))
+        return msgspec.json.encode(
+            self._new_chunk(choices=choices, usage=usage, warnings=self._envelope.shown_warnings)
+        )
 
     def weight(self, index: int, output: StepOutput) -> int:
         is_first = index not in self._begun

@@ -26,7 +26,8 @@ class Envelope:
     """One response: its head and prompts, and what it reports besides text.
 
     ``num_choices`` are generated per prompt. ``num_top`` is the number of alternatives per
-    generated token, ``num_prompt_top`` per prompt token. None: no log-probabilities.
+    generated token, ``num_prompt_top`` per prompt token. None: no log-probabilities. ``warnings``
+    are complete before the first output.
     """
 
     head: Head
@@ -39,6 +40,12 @@ class Envelope:
     continuous_usage: bool = False
     return_token_ids: bool = False
     tokens_as_ids: bool = False
+    warnings: Sequence[str] = ()
+
+    @property
+    def shown_warnings(self) -> list[str] | UnsetType:
+        """``warnings`` of the end of an answer: absent if there are none."""
+        return list(self.warnings) or UNSET
 
 
 class EventRenderer:
@@ -72,7 +79,10 @@ class EventRenderer:
         """The usage chunk if it was requested, and the end marker."""
         if not self._envelope.include_usage:
             return sse.DONE
-        return sse.frame(self._new_chunk(choices=[], usage=self._counter.usage())) + sse.DONE
+        last = self._new_chunk(
+            choices=[], usage=self._counter.usage(), warnings=self._envelope.shown_warnings
+        )
+        return sse.frame(last) + sse.DONE
 
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """An error event and the end marker."""

@@ -74,7 +74,7 @@ class AnswerForm:
         if thinking is not None and thinking.is_expected:
             begin = None if thinking.is_open else thinking.begin
             grammar = after(grammar, thinking.end, begin=begin)
-        new_grammars.note(grammar, param=param)
+        new_grammars.note(grammar, param=param, format_param=self.format_param)
         return grammar
 
     def has_special_markup(self, tokenizer: Tokenizer) -> bool:

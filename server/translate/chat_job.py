@@ -64,6 +64,7 @@ def chat_job(
         prompts=[prompt],
         num_choices=request.n or 1,
         num_top=params.logprobs,
+        new_grammars=new_grammars,
     )
     options = ChatOptions(
         new_parser=form.new_parser,

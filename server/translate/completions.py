@@ -39,6 +39,7 @@ def translate_completion(request: CompletionRequest, model: ServedModel) -> Job:
         prompts=[prompt.token_ids for prompt in prompts],
         num_choices=num_candidates,
         num_top=request.logprobs,
+        new_grammars=new_grammars,
     )
     options = CompletionOptions(num_best=num_best, echoes=_echoes(request, model, prompts))
     renderer = CompletionRenderer(envelope, options)

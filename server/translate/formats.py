@@ -47,7 +47,7 @@ def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
 def _response_format(value: ResponseFormat, name: str) -> Grammar:
     match value:
         case JsonObjectFormat(schema=schema):
-            return grammar.json_object() if schema is None else grammar.json_schema(schema)
+            return grammar.json_object() if schema is None else _lenient(schema)
         case JsonSchemaFormat(json_schema=None, schema=None):
             raise InvalidRequest(
                 "Missing required parameter: 'response_format.json_schema'.",
@@ -56,7 +56,7 @@ def _response_format(value: ResponseFormat, name: str) -> Grammar:
             )
         case JsonSchemaFormat(json_schema=spec, schema=schema):
             schema = schema if spec is None else spec.schema
-            is_strict = spec is None or spec.strict is not False
+            is_strict = spec is not None and spec.strict is True
             if schema is None:
                 return grammar.json_object()
             return grammar.json_schema(schema, is_strict=is_strict)
@@ -81,7 +81,7 @@ def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
     is_compact = bool(value.disable_any_whitespace)
     match given[0]:
         case "json":
-            return grammar.json_schema(_schema(value.json, f"{name}.json"), is_compact=is_compact)
+            return _lenient(_schema(value.json, f"{name}.json"), is_compact=is_compact)
         case "json_object":
             return grammar.json_object(is_compact=is_compact)
         case kind:
@@ -89,7 +89,12 @@ def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
 
 
 def _json(value: str | Mapping[str, Any], name: str) -> Grammar:
-    return grammar.json_schema(_schema(value, name))
+    return _lenient(_schema(value, name))
+
+
+def _lenient(schema: Mapping[str, Any], *, is_compact: bool = False) -> Grammar:
+    """JSON of a schema that nothing says to be strict, as in OpenAI's API."""
+    return grammar.json_schema(schema, is_strict=False, is_compact=is_compact)
 
 
 def _schema(value: str | Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:

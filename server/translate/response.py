@@ -15,7 +15,6 @@ from server.render.base import Head, Renderer
 from server.render.envelope import Envelope
 from server.served_model import ServedModel
 from server.translate.nesting import check_nesting
-from server.translate.unenforced import unenforced_keywords
 
 
 def check_shared_fields(request: SamplingFields) -> None:
@@ -40,6 +39,7 @@ def new_envelope(
     prompts: Sequence[Sequence[int]],
     num_choices: int,
     num_top: int | None,
+    new_grammars: NewGrammars,
 ) -> Envelope:
     """The envelope of a new response, with an id of its own."""
     options = request.stream_options
@@ -59,6 +59,7 @@ def new_envelope(
         continuous_usage=bool(options and options.continuous_usage_stats),
         return_token_ids=bool(request.return_token_ids),
         tokens_as_ids=bool(request.return_tokens_as_token_ids),
+        warnings=new_grammars.warnings,
     )
 
 
@@ -83,7 +84,6 @@ def new_job(
         priority=request.priority or 0,
         renderer=renderer,
         new_grammars=new_grammars,
-        ignored=unenforced_keywords(request),
     )
 
 

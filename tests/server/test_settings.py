@@ -85,6 +85,7 @@ GIVEN = {
     "clamp_max_tokens": ("--clamp-max-tokens", None, True),
     "trust_request_chat_template": ("--trust-request-chat-template", None, True),
     "strict_fields": ("--strict-fields", None, True),
+    "strict_schemas": ("--strict-schemas", None, True),
     "keep_billing_header": ("--keep-billing-header", None, True),
     "log_level": ("--log-level", "debug", "debug"),
     "log_format": ("--log-format", "json", "json"),

@@ -54,6 +54,7 @@ class MessageRenderer:
         self._model = envelope.head.model
         self._num_prompt_tokens = sum(map(len, envelope.prompts))
         self._form = form
+        self._envelope = envelope
         self._deltas = ChoiceDeltas(options)
         self._blocks = BlockStream(omits_thinking=form.omits_thinking)
         self._has_begun = False
@@ -78,7 +79,8 @@ class MessageRenderer:
             pieces.append(self._blocks.finish())
             end = MessageEnd(stop_reason=self._reason(output), stop_sequence=_sequence(output))
             usage = self._usage(output, output.num_output_tokens)
-            pieces.append(event(MessageDelta(delta=end, usage=usage)))
+            warnings = self._envelope.shown_warnings
+            pieces.append(event(MessageDelta(delta=end, usage=usage, warnings=warnings)))
         return b"".join(pieces)
 
     def end(self) -> bytes:
@@ -95,7 +97,10 @@ class MessageRenderer:
         message = self._message(blocks, output, num_output_tokens=output.num_output_tokens)
         return msgspec.json.encode(
             msgspec.structs.replace(
-                message, stop_reason=self._reason(output), stop_sequence=_sequence(output)
+                message,
+                stop_reason=self._reason(output),
+                stop_sequence=_sequence(output),
+                warnings=self._envelope.shown_warnings,
             )
         )
 

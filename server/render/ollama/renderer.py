@@ -132,6 +132,7 @@ class OllamaRenderer:
             "prompt_eval_duration": prompt,
             "eval_count": output.num_output_tokens,
             "eval_duration": end - self._start - prompt,
+            "warnings": self._envelope.shown_warnings,
         }
 
     def _logprobs(self) -> Any:

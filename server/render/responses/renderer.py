@@ -43,6 +43,7 @@ class ResponsesRenderer:
         on_end: Callable[[Response], None],
     ) -> None:
         self._response, self._on_end = response, on_end
+        self._envelope = envelope
         self._deltas = ChoiceDeltas(chat_options)
         self._counter = UsageCounter(1, sum(map(len, envelope.prompts)))
         self._logprobs = AnswerLogprobs(envelope)
@@ -106,7 +107,7 @@ class ResponsesRenderer:
 
     def _ended(self, output: StepOutput) -> Response:
         response = states.ended(
-            self._response,
+            msgspec.structs.replace(self._response, warnings=self._envelope.shown_warnings),
             self._output.items,
             self._counter.usage(),
             is_cut=output.finish_reason == "length",

@@ -26,13 +26,19 @@ def translate_messages(request: MessagesRequest, model: ServedModel) -> Job:
         max_tokens=request.max_tokens,
         omits_thinking=omits_thinking(request),
     )
-    return chat_job(
+    job = chat_job(
         chat_request(request, model),
         model,
         id_prefix="msg_",
         new_renderer=partial(MessageRenderer, form=form),
         clamps_length=True,
     )
+    if job.new_grammars is not None:
+        config = request.output_config
+        is_new = config is not None and config.format is not None
+        name = "output_config.format" if is_new else "output_format"
+        job.new_grammars.rename_params(lambda param: name if param == "response_format" else param)
+    return job
 
 
 def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:

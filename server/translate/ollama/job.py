@@ -35,7 +35,7 @@ def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
         new_renderer=partial(OllamaRenderer, new_line=chat_line),
         clamps_length=True,
     )
-    return _naming_ignored(job, request)
+    return _named_by_client(job, request)
 
 
 def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Job:
@@ -44,7 +44,7 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
         if getattr(request, name):
             raise refused(name, "is not supported by this server.")
     if request.raw or request.suffix:
-        return _naming_ignored(raw_job(_completion(request), model), request)
+        return _named_by_client(raw_job(_completion(request), model), request)
     messages: list[Message] = [UserMessage(content=request.prompt or "")]
     if request.system:
         messages.insert(0, SystemMessage(content=request.system))
@@ -55,11 +55,16 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
         new_renderer=partial(OllamaRenderer, new_line=generate_line),
         clamps_length=True,
     )
-    return _naming_ignored(job, request)
+    return _named_by_client(job, request)
 
 
-def _naming_ignored(job: Job, request: GenerationFields) -> Job:
-    return replace(job, ignored=(*job.ignored, *ignored_options(request)))
+def _named_by_client(job: Job, request: GenerationFields) -> Job:
+    """Name parts without effect, and schemas, as Ollama's clients do."""
+    if job.new_grammars is not None:
+        job.new_grammars.rename_params(
+            lambda param: "format" if param == "response_format" else param
+        )
+    return replace(job, ignored=ignored_options(request))
 
 
 def _chat(

@@ -54,6 +54,7 @@ def raw_job(request: CompletionRequest, model: ServedModel) -> Job:
         prompts=[prompt.token_ids],
         num_choices=1,
         num_top=request.logprobs,
+        new_grammars=new_grammars,
     )
     renderer = OllamaRenderer(envelope, ChatOptions(), new_line=generate_line)
     return new_job(request, model, envelope, [params], renderer, new_grammars)

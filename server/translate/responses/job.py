@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 from schemas.responses_request import ResponsesRequest
@@ -31,5 +30,4 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
         )
     if found.new_grammars is not None:
         found.new_grammars.rename_params(chat.origins.path)
-    ignored = tuple(name.replace("response_format.", "text.format.", 1) for name in found.ignored)
-    return dataclasses.replace(found, ignored=ignored)
+    return found
