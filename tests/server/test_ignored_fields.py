@@ -7,7 +7,13 @@ import logging
 import pytest
 
 from server import ignored_fields
-from server.ignored_fields import MAX_NAME_LENGTH, MAX_NAMES, ignored_header, report_ignored
+from server.ignored_fields import (
+    MAX_NAME_LENGTH,
+    MAX_NAMES,
+    ignored_header,
+    ignored_names,
+    report_ignored,
+)
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +32,7 @@ def logged(monkeypatch):
 def header(*names):
     scope = {"type": "http", "state": {}}
     report_ignored(scope, names)
-    return ignored_header(scope)
+    return ignored_header(ignored_names(scope))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def test_the_header(names, value):
 
 def test_no_header_without_unknown_fields():
     assert header() == []
-    assert ignored_header({"type": "http"}) == []
+    assert ignored_header(ignored_names({"type": "http"})) == []
 
 
 def test_a_name_is_logged_once(caplog):

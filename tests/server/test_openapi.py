@@ -227,6 +227,7 @@ def test_keys_that_are_always_written_are_required(schemas):
         "service_tier",
         "prompt_logprobs",
         "prompt_token_ids",
+        "warnings",
     }
     assert schemas["ErrorObject"]["required"] == ["message", "type", "param", "code"]
 

@@ -101,7 +101,10 @@ def test_a_regex_of_digits_is_obeyed(decoder):
 @each(
     "markup",
     [
-        CallMarkup(trigger="[", opening="[", before="{name}(", after=")", closing="]", arguments="keywords"),
+        CallMarkup(
+            trigger="[", opening="[", before="{name}(", after=")", closing="]",
+            arguments="keywords",
+        ),
         CallMarkup(
             trigger="<f", before="<f={name}>", after="</f>",
             arguments="xml", xml_before="<p={name}>", xml_after="</p>",

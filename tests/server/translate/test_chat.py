@@ -193,8 +193,10 @@ class TestTools:
         tool = {"type": "function", "function": {"name": "f", "parameters": bad, "strict": True}}
         model.refused("tools", tools=[tool])
         model.refused("tools", tools=[tool], **FORMAT)
-        model.refused("guided_json", tools=[TOOL], guided_json=bad)
-        model.refused("guided_json", guided_json=bad)
+        spec = {"name": "n", "schema": bad, "strict": True}
+        strict = {"response_format": {"type": "json_schema", "json_schema": spec}}
+        model.refused("response_format", tools=[TOOL], **strict)
+        model.refused("response_format", **strict)
         assert model.translate(tools=[tool], tool_choice="none").params.grammar is None
 
 

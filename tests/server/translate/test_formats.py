@@ -18,8 +18,8 @@ TAG = {
     "structures": [{"begin": "<x>", "schema": SCHEMA, "end": "</x>"}],
     "triggers": ["<x"],
 }
-LENIENT = grammar.json_schema(SCHEMA, is_strict=False)
-OF_SCHEMA = grammar.json_schema(SCHEMA)
+STRICT = grammar.json_schema(SCHEMA)
+OF_SCHEMA = grammar.json_schema(SCHEMA, is_strict=False)
 OF_TAG = grammar.structural_tags([("<x>", SCHEMA, "</x>")], ["<x"])
 
 
@@ -46,10 +46,11 @@ def ask(request):
         ("response_format", {"type": "json_object"}, grammar.json_object()),
         ("response_format", {"type": "json_object", "schema": SCHEMA}, OF_SCHEMA),
         ("response_format", json_schema(schema=SCHEMA), OF_SCHEMA),
-        ("response_format", json_schema(schema=SCHEMA, strict=True), OF_SCHEMA),
-        ("response_format", json_schema(schema=SCHEMA, strict=False), LENIENT),
+        ("response_format", json_schema(schema=SCHEMA, strict=True), STRICT),
+        ("response_format", json_schema(schema=SCHEMA, strict=None), OF_SCHEMA),
+        ("response_format", json_schema(schema=SCHEMA, strict=False), OF_SCHEMA),
         ("response_format", json_schema(), grammar.json_object()),
-        ("response_format", json_schema(schema={}), grammar.json_schema({})),
+        ("response_format", json_schema(schema={}), grammar.json_schema({}, is_strict=False)),
         ("response_format", {"type": "json_schema", "schema": SCHEMA}, OF_SCHEMA),
         ("response_format", TAG, OF_TAG),
         ("structured_outputs", {"json": SCHEMA}, OF_SCHEMA),
@@ -57,7 +58,7 @@ def ask(request):
         (
             "structured_outputs",
             {"json": SCHEMA, "disable_any_whitespace": True},
-            grammar.json_schema(SCHEMA, is_compact=True),
+            grammar.json_schema(SCHEMA, is_strict=False, is_compact=True),
         ),
         ("structured_outputs", {"json": SCHEMA, "disable_any_whitespace": False}, OF_SCHEMA),
         ("structured_outputs", {"json": SCHEMA, "regex": None, "json_object": False}, OF_SCHEMA),
@@ -74,7 +75,7 @@ def ask(request):
         ("structured_outputs", {"structural_tag": json.dumps(TAG)}, OF_TAG),
         ("guided_json", SCHEMA, OF_SCHEMA),
         ("guided_json", json.dumps(SCHEMA), OF_SCHEMA),
-        ("guided_json", {}, grammar.json_schema({})),
+        ("guided_json", {}, grammar.json_schema({}, is_strict=False)),
         ("guided_regex", "a+", grammar.regex("a+")),
         ("guided_choice", ["a"], grammar.choice(["a"])),
         ("guided_grammar", "start: x", grammar.lark("start: x")),

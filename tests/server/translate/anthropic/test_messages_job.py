@@ -157,7 +157,7 @@ def test_effort_reaches_the_template(job, model):
 def test_an_output_format_is_enforced(params, name):
     form = {"type": "json_schema", "schema": SCHEMA}
     found = params(**{name: {"format": form} if name == "output_config" else form})
-    assert found.grammar == json_schema(SCHEMA)
+    assert found.grammar == json_schema(SCHEMA, is_strict=False)
 
 
 def test_the_beginning_of_the_answer(job, model):

@@ -20,6 +20,9 @@ from tests.support.responses import checked_response
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
+BAD_FORMAT = {"type": "json_schema", "name": "n", "schema": {"type": 5}, "strict": True}
+LENIENT = json_schema(SCHEMA, is_strict=False)
+
 
 def say(role, text):
     return {"role": role, "content": text}
@@ -106,7 +109,12 @@ def test_logprobs(translate, fields, num_top):
     [
         ({"type": "text"}, None),
         ({"type": "json_object"}, json_object()),
-        ({"type": "json_schema", "name": "n", "schema": SCHEMA}, json_schema(SCHEMA)),
+        ({"type": "json_schema", "name": "n", "schema": SCHEMA}, LENIENT),
+        ({"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": None}, LENIENT),
+        (
+            {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True},
+            json_schema(SCHEMA),
+        ),
     ],
 )
 def test_text_format(translate, wanted, grammar):
@@ -128,7 +136,7 @@ def test_text_format(translate, wanted, grammar):
         ({"input": []}, "input"),
         ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
         (
-            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": 5}}}},
+            {"text": {"format": BAD_FORMAT}},
             "text.format",
         ),
         ({"tools": [TOOL | {"strict": True, "parameters": {"type": 5}}]}, "tools"),
@@ -147,7 +155,8 @@ def test_what_is_not_enforced_has_the_clients_name(translate):
     schema = {"type": "object", "properties": {"a": {"not": {}}}}
     wanted = {"type": "json_schema", "name": "n", "schema": schema, "strict": False}
     job = translate(text={"format": wanted}, tools=[TOOL | {"parameters": schema}])
-    assert set(job.ignored) == {"text.format.not", "tools.f.not"}
+    job.new_grammars.compile("")
+    assert set(job.new_grammars.warnings) == {"text.format.not", "tools.f.not"}
 
 
 def test_deep_json_is_refused(refused):
