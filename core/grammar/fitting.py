@@ -52,9 +52,9 @@ class Fitting:
 
     def arguments(self, grammar: Json | JsonCall, text: Callable[[Any], str]) -> dict[str, Any]:
         """Return the schema of a tool's arguments, which are always an object."""
-        prepared = self._object(grammar)
-        fitted = self.repaired(prepared, grammar, lambda schema: text(_as_object(schema)))
-        return _as_object(fitted)
+        prepared = {"type": "object", **self._object(grammar)}
+        fitted: dict[str, Any] = self.repaired(prepared, grammar, text, keeps_type=True)
+        return fitted
 
     def properties(
         self, grammar: XmlArguments | KeywordArguments
@@ -89,11 +89,27 @@ class Fitting:
             schema = self._repaired(schema, grammar, json_text)
         return self.repaired(schema, grammar, text)
 
-    def repaired(self, schema: Any, grammar: OfSchema, text: Callable[[Any], str]) -> Any:
+    def repaired(
+        self,
+        schema: Any,
+        grammar: OfSchema,
+        text: Callable[[Any], str],
+        *,
+        keeps_type: bool = False,
+    ) -> Any:
         """Return a prepared schema without what keeps it from being compiled, if that is known."""
-        return self._repaired(schema, grammar, text) if self._is_repaired else schema
+        if not self._is_repaired:
+            return schema
+        return self._repaired(schema, grammar, text, keeps_type=keeps_type)
 
-    def _repaired(self, schema: Any, grammar: OfSchema, text: Callable[[Any], str]) -> Any:
+    def _repaired(
+        self,
+        schema: Any,
+        grammar: OfSchema,
+        text: Callable[[Any], str],
+        *,
+        keeps_type: bool = False,
+    ) -> Any:
         def problem(schema: Any) -> str | None:
             try:
                 return self._problem(text(schema))
@@ -101,7 +117,7 @@ class Fitting:
                 return error.message
 
         with _naming(grammar.tool):
-            schema, losses = repair(schema, self._tries.counted(problem))
+            schema, losses = repair(schema, self._tries.counted(problem), keeps_type=keeps_type)
             if losses and grammar.is_strict:
                 raise losses[0].error()
         for loss in losses:
@@ -149,10 +165,6 @@ def _naming(tool: str) -> Iterator[None]:
         named = f"Invalid schema of tool '{tool[:64]}':"
         message = error.message.replace("Invalid schema:", named, 1)
         raise InvalidRequest(message, code=error.code) from error
-
-
-def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", **schema}
 
 
 def _widened(schema: dict[str, Any]) -> dict[str, Any]:

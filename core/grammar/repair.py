@@ -57,6 +57,9 @@ class _Unit(NamedTuple):
     entry: str | int | None = None
 
 
+_TYPE = _Unit("type")
+
+
 class Tries:
     """Counts what is compiled for one grammar."""
 
@@ -76,22 +79,24 @@ class Tries:
         return counting
 
 
-def repair(schema: Any, problem: Problem) -> tuple[Any, list[Dropped]]:
+def repair(schema: Any, problem: Problem, *, keeps_type: bool = False) -> tuple[Any, list[Dropped]]:
     """Leave out what keeps a prepared schema from being compiled.
 
     The schemas in it are tried alone and without their references, so that an error is found where
-    it is; then each reference that fails is left out. Raises what ``problem`` raises.
+    it is; then each reference that fails is left out. With ``keeps_type`` the type of the whole is
+    not. Raises what ``problem`` raises.
     """
     if not isinstance(schema, dict) or problem(schema) is None:
         return schema, []
-    search = _Search(problem)
+    search = _Search(problem, keeps_type=keeps_type)
     local = search.mended(_hiding_references(schema), ())
     return search.with_good_references(local), search.dropped
 
 
 class _Search:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, keeps_type: bool) -> None:
         self._problem = problem
+        self._keeps_type = keeps_type
         self.dropped: list[Dropped] = []
 
     def mended(self, schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
@@ -125,14 +130,15 @@ class _Search:
 
     def _with_good_keywords(self, schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         """Take the keywords one by one. Leave out one that fails, and the one it contradicts."""
-        units = sorted(_units(schema), key=lambda unit: unit.keyword != "type")
-        kept: list[_Unit] = []
-        for unit in units:
+        is_fixed = self._keeps_type and not path
+        units = sorted(_units(schema), key=lambda unit: unit != _TYPE)
+        kept = [_TYPE] if is_fixed else []
+        for unit in units[len(kept) :]:
             problem = self._problem(_only(schema, [*kept, unit]))
             if problem is None:
                 kept.append(unit)
                 continue
-            other = self._contradicted(schema, unit, kept)
+            other = self._contradicted(schema, unit, kept, is_fixed=is_fixed)
             if other is not None:
                 kept.remove(other)
             names = [unit.keyword] if other is None else [other.keyword, unit.keyword]
@@ -140,14 +146,13 @@ class _Search:
         return _only(schema, kept)
 
     def _contradicted(
-        self, schema: dict[str, Any], unit: _Unit, kept: Sequence[_Unit]
+        self, schema: dict[str, Any], unit: _Unit, kept: Sequence[_Unit], *, is_fixed: bool
     ) -> _Unit | None:
         """The one keyword that ``unit`` fails with, if it does not fail without."""
-        if self._problem(_only(schema, [unit])) is not None:
-            return None
-        kind = [other for other in kept if other.keyword == "type"]
-        if kind and self._problem(_only(schema, [*kind, unit])) is not None:
-            return kind[0]
+        kind = [_TYPE] if _TYPE in kept else []
+        if self._problem(_only(schema, [*kind, unit])) is not None:
+            is_alone = is_fixed or not kind or self._problem(_only(schema, [unit])) is not None
+            return None if is_alone else _TYPE
         for other in kept:
             if other not in kind and self._problem(_only(schema, [*kind, other, unit])) is not None:
                 return other

@@ -72,6 +72,7 @@ class _Preparation:
         self._is_strict = is_strict
         self._is_closed = is_closed
         self._references: set[str] = set()
+        self._ended: set[str] = set()  # references that do not lead back to themselves
         self._num_patterns = 0
         self._place: list[str] = []
         self.dropped: dict[str, None] = {}
@@ -178,6 +179,8 @@ class _Preparation:
 
     def _inner(self, key: str, value: Any, depth: int) -> Any:
         """Prepare a schema below ``key``."""
+        if not isinstance(value, dict | bool):
+            raise Unreadable(f"'{key}' must be a schema")
         self._place.append(key)
         try:
             return self.schema(value, depth + 1)
@@ -203,9 +206,7 @@ class _Preparation:
             if isinstance(item, dict | bool):
                 result[name] = self._inner(f"{keyword}.{name}", item, depth)
                 continue
-            self._drop(
-                f"{keyword}.{name}", f"'{keyword}.{name}' must be a schema: an object or a boolean"
-            )
+            self._drop(f"{keyword}.{name}", f"'{keyword}.{name}' must be a schema")
             if not (name == "required" and isinstance(item, list)):  # which stands too deep
                 result[name] = True
         return result
@@ -215,10 +216,26 @@ class _Preparation:
             raise Unreadable("'$ref' must be a string")
         if value != "#" and not value.startswith("#/"):
             raise Unreadable(f"'$ref' must begin with '#/', not '{value[:80]}'")
+        if self._leads_back(value):
+            raise Unreadable(f"'$ref' leads back to itself: '{value[:80]}'")
         result["$ref"] = value
         self._references.add(value)
         if len(self._references) > MAX_REFERENCES:
             raise _invalid(f"it has more than {MAX_REFERENCES} different references")
+
+    def _leads_back(self, reference: str) -> bool:
+        """Whether a chain of references has no end."""
+        seen = set()
+        while reference not in self._ended:
+            if reference in seen:
+                return True
+            seen.add(reference)
+            target = _lookup(self._root, reference)
+            if not isinstance(target, dict) or not isinstance(target.get("$ref"), str):
+                break
+            reference = target["$ref"]
+        self._ended |= seen
+        return False
 
     def _add_format(self, result: dict[str, Any], value: Any, schema: dict[str, Any]) -> None:
         if not isinstance(value, str):
