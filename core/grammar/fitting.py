@@ -44,6 +44,7 @@ class Fitting:
         self._is_repaired = is_repaired
         self._is_widened = is_widened
         self._tries = Tries()
+        self._known: dict[tuple[str, str], Any] = {}  # schemas by tool and text: calls repeat
 
     def value(self, grammar: Json, text: Callable[[Any], str]) -> Any:
         """Return the schema of a JSON value. ``text`` makes a grammar of a schema alone."""
@@ -70,6 +71,10 @@ class Fitting:
         shared = {key: schema[key] for key in DEFINITIONS if key in schema}
         required = schema.get("required", [])
         for name, own in schema.get("properties", {}).items():
+            if own is False:
+                if name in required:
+                    self._drop(grammar, "required", f"nothing satisfies '{name}'")
+                continue
             if shared and isinstance(own, dict) and own.get("type") != "string":
                 yield name, {**shared, **own}, name in required
             else:
@@ -116,12 +121,16 @@ class Fitting:
             except InvalidRequest as error:
                 return error.message
 
+        key = grammar.tool, text(schema)
+        if key in self._known:
+            return self._known[key]
         with _naming(grammar.tool):
             schema, losses = repair(schema, self._tries.counted(problem), keeps_type=keeps_type)
             if losses and grammar.is_strict:
                 raise losses[0].error()
         for loss in losses:
             self._note(grammar, loss.keywords)
+        self._known[key] = schema
         return schema
 
     def _object(self, grammar: OfSchema) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import llguidance
 import msgspec
 
-from core.contract.errors import InvalidRequest
+from core.contract.errors import InvalidRequest, is_survivable
 from core.contract.grammar import Grammar
 from core.grammar.digits import DigitLimit
-from core.grammar.lark import MAX_LARK_BYTES, Written, to_lark
+from core.grammar.lark import MAX_LARK_BYTES, REFERENCE, Written, to_lark
 from core.text.vocabulary import Vocabulary
 
 NUM_TRIED = 4
@@ -101,8 +101,17 @@ class MatcherFactory:
         return llguidance.LLMatcher(self._tokenizer, "", log_level=0)
 
     def _problem(self, text: str) -> str | None:
-        matcher, problem = self._try(text)
-        return problem if matcher is None else None
+        """Why the text cannot be compiled, or None. With references, also if nothing can begin."""
+        if REFERENCE in text:
+            matcher, problem = self._try(text)
+            return problem if matcher is None else None
+        try:
+            problem = llguidance.LLMatcher.validate_grammar(text, limits=parser_limits())
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            return "panic"
+        return problem or None
 
     def _try(self, text: str) -> tuple[llguidance.LLMatcher | None, str]:
         if len(text) > MAX_LARK_BYTES:

@@ -10,7 +10,7 @@ from core.contract.errors import InvalidRequest
 from core.grammar.keywords import DEFINITIONS, Place, children, with_children
 from core.grammar.schema import invalid_schema
 
-MAX_TRIES = 400
+MAX_TRIES = 4000
 """Schemas that are compiled to find what is wrong with one grammar. The time of all is limited
 with that of the grammar (``core.grammar.trial``)."""
 
