@@ -61,8 +61,12 @@ ASKED = [
         {"prompt": "hi", "structured_outputs": {"json": SCHEMA}},
         "structured_outputs.pattern",
     ),
-    (RESPONSES, {"input": "hi", "model": "m"} | text_format(), "text.format.pattern"),
-    (RESPONSES, {"input": "hi", "model": "m", "tools": [tool() | function()]}, "tools.share.pattern"),
+    (RESPONSES, {"input": "hi", "model": "roseinfer-tiny"} | text_format(), "text.format.pattern"),
+    (
+        RESPONSES,
+        {"input": "hi", "model": "roseinfer-tiny", "tools": [tool() | function()]},
+        "tools.share.pattern",
+    ),
     (
         MESSAGES,
         CLAUDE | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
@@ -171,8 +175,16 @@ STRICT = [
     (CHAT, {"messages": USER} | chat_format(strict=True), "response_format"),
     (CHAT, {"messages": USER, "tools": [tool(strict=True)]}, "tools"),
     (COMPLETIONS, {"prompt": "hi"} | chat_format(strict=True), "response_format"),
-    (RESPONSES, {"input": "hi", "model": "m"} | text_format(strict=True), "text.format"),
-    (RESPONSES, {"input": "hi", "model": "m", "tools": [tool() | function(strict=True)]}, "tools"),
+    (
+        RESPONSES,
+        {"input": "hi", "model": "roseinfer-tiny"} | text_format(strict=True),
+        "text.format",
+    ),
+    (
+        RESPONSES,
+        {"input": "hi", "model": "roseinfer-tiny", "tools": [tool() | function(strict=True)]},
+        "tools",
+    ),
     (
         MESSAGES,
         CLAUDE | {"tools": [{"name": "share", "input_schema": SCHEMA, "strict": True}]},
@@ -194,11 +206,11 @@ async def test_strict_true_is_refused_with_tool_and_keyword(start_app, path, bod
 
 
 async def test_many_names_are_counted(start_app):
-    tools = [tool(name=f"tool_{i}") for i in range(70)]
-    app = await start_app(tool_call_parser="hermes")
-    answer = await ask(app, "POST", CHAT, {"messages": USER, "tools": tools})
+    schema = {"properties": {f"p{i}": "no schema" for i in range(70)}}
+    answer = await ask(await start_app(), "POST", CHAT, {"messages": USER, "guided_json": schema})
     assert len(answer.json["warnings"]) == 65
     assert answer.json["warnings"][-1] == "+6"
+    assert answer.headers["x-roseinfer-ignored"].endswith(", +49")
 
 
 async def test_a_long_name_of_a_tool_keeps_its_keyword(start_app):
