@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from core.contract.errors import InvalidRequest
-from core.contract.grammar import Grammar
+from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.fitting import DroppedKeyword
 from server.admission.checkpoint import checkpoint, is_cancelled
 from server.ignored_fields import MAX_NAME_LENGTH
 
@@ -34,6 +33,7 @@ class NewGrammars:
         self._compiler = compiler
         self._noted: list[_Noted] = []
         self.warnings: list[str] = []
+        self._param: str | None = None  # the field of the first warning
 
     def note(self, grammar: Grammar, *, param: str | None, format_param: str | None = None) -> None:
         """Note a grammar of a field, and which field the format of its text is from.
@@ -75,18 +75,18 @@ class NewGrammars:
             names = ", ".join(f"'{name}'" for name in self.warnings[:8])
             raise InvalidRequest(
                 f"Invalid schema: {names} cannot be enforced by this server.",
-                param=self.warnings[0].split(".", 1)[0],
+                param=self._param,
                 code="invalid_schema",
             )
 
     def _warn(self, dropped: Iterable[Iterable[DroppedKeyword]]) -> None:
-        names = dict.fromkeys(
-            (f"tools.{tool}.{keyword}" if tool else f"{noted.format_param}.{keyword}")[
-                :MAX_NAME_LENGTH
-            ]
-            for noted, keywords in zip(self._noted, dropped, strict=True)
-            for tool, keyword in keywords
-        )
+        names: dict[str, str | None] = {}
+        for noted, keywords in zip(self._noted, dropped, strict=True):
+            for tool, keyword in keywords:
+                field = f"tools.{tool}" if tool else noted.format_param
+                param = noted.param if tool else noted.format_param
+                names.setdefault(f"{field}.{keyword}"[:MAX_NAME_LENGTH], param)
+        self._param = next(iter(names.values()), None)
         shown = list(names)[:MAX_WARNINGS]
         more = len(names) - len(shown)
         self.warnings[:] = [*shown, f"+{more}"] if more else shown

@@ -158,6 +158,11 @@ Grammar: TypeAlias = (
 )
 
 
+DroppedKeyword: TypeAlias = tuple[str, str]
+"""The name of a tool, empty for a format of the answer, and a keyword of its schema that is not
+enforced."""
+
+
 class CallMarkup(msgspec.Struct, frozen=True, kw_only=True):
     """The tool call format of a family of models.
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 import llguidance
 
 from core.contract.errors import InvalidRequest
-from core.grammar.fitting import DroppedKeyword
+from core.contract.grammar import DroppedKeyword
 
 MAX_COMPILED = 256
 """Compiled grammars that are kept, at most."""

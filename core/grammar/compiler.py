@@ -12,11 +12,9 @@ import msgspec
 
 from core.contract.config import GrammarLimits
 from core.contract.errors import InvalidRequest, RequestCancelled
-from core.contract.grammar import Grammar
+from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.cache import CompiledGrammar, GrammarCache
 from core.grammar.deep_stack import on_deep_stack
-from core.grammar.digits import DigitLimit
-from core.grammar.fitting import DroppedKeyword
 from core.grammar.matchers import MatcherFactory, TokenTable
 from core.grammar.times import GrammarTimes
 from core.grammar.trial.pool import IS_SUPPORTED, TrialPool
@@ -138,14 +136,14 @@ class GrammarCompiler:
             if is_kept and compiled.growth > MAX_GROWTH:
                 self._start_renewal(compiled)
 
-    @property
-    def digits(self) -> DigitLimit:
-        """Ends the numbers of JSON."""
-        return self._load().digits
-
     def failed_matcher(self) -> llguidance.LLMatcher:
         """Return a matcher that has failed, so that it does nothing."""
         return self._load().failed_matcher()
+
+    @property
+    def factory(self) -> MatcherFactory:
+        """Makes matchers, and ends the numbers of JSON."""
+        return self._load()
 
     def compile_again(self, grammar: Grammar, *, salt: str = "") -> llguidance.LLMatcher:
         """Return a matcher with a lexer of its own. Blocks. Raises RoseInferError."""

@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from core.contract.errors import InvalidRequest
-from core.contract.grammar import Json, JsonCall, KeywordArguments, XmlArguments
+from core.contract.grammar import DroppedKeyword, Json, JsonCall, KeywordArguments, XmlArguments
 from core.grammar.keywords import COMBINING, DEFINITIONS
 from core.grammar.patterns import RAW_FORMATS
 from core.grammar.repair import Tries, repair
 from core.grammar.schema import invalid_schema, prepare_schema
-
-DroppedKeyword: TypeAlias = tuple[str, str]
-"""The name of a tool, empty for a format of the answer, and a keyword of its schema."""
 
 OfSchema: TypeAlias = Json | JsonCall | XmlArguments | KeywordArguments
 

@@ -19,6 +19,7 @@ from core.contract.grammar import (
     After,
     Choice,
     Concat,
+    DroppedKeyword,
     Either,
     Grammar,
     Json,
@@ -31,7 +32,7 @@ from core.contract.grammar import (
     Tags,
     XmlArguments,
 )
-from core.grammar.fitting import DroppedKeyword, Fitting
+from core.grammar.fitting import Fitting
 from core.grammar.gbnf import with_characters
 from core.grammar.keywords import with_children
 from core.grammar.patterns import RAW_FORMATS, with_patterns

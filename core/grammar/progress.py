@@ -105,7 +105,7 @@ class Progress:
     def end_numbers(self, words: Words) -> None:
         """Take digits from a packed mask if a number has enough."""
         if self._has_json:
-            self._compiler.digits.apply(self._consumed, words)
+            self._compiler.factory.digits.apply(self._consumed, words)
 
     @property
     def live_matcher(self) -> llguidance.LLMatcher | None:

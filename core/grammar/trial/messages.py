@@ -12,8 +12,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from core.contract.grammar import Grammar
-from core.grammar.fitting import DroppedKeyword
+from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.matchers import TokenTable
 
 T = TypeVar("T")

@@ -142,7 +142,7 @@ async def test_a_route_that_does_not_exist(start_app):
 
 
 async def test_the_field_at_fault_has_its_name_in_this_api(start_app):
-    app = await start_app()
+    app = await start_app(strict_schemas=True)
     schema = {"type": "object", "properties": {"a": {"type": "nothing"}}}
     form = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
     error = error_of(await ask(app, "POST", MESSAGES, BODY | form), 400, "invalid_request_error")

@@ -86,15 +86,14 @@ async def test_unknown_options_are_ignored_and_named(start_app, path, body):
 
 @pytest.mark.parametrize(("path", "body"), BODIES)
 async def test_errors(start_app, path, body):
-    app = await start_app(max_body_size=1000)
+    app = await start_app(max_body_size=1000, strict_schemas=True)
     wrong = await ask(app, "POST", path, body | {"options": {"temperature": "hot"}})
     assert "options.temperature" in error_of(wrong, 400)
     error_of(await ask(app, "POST", path, body | {"system": "x" * 1000}), 413)
     error_of(await ask(app, "GET", path), 405)
     schema = {"type": "object", "properties": {"a": {"type": "nothing"}}}
-    assert error_of(await ask(app, "POST", path, body | {"format": schema}), 400).startswith(
-        "format: "
-    )
+    refused = await ask(app, "POST", path, body | {"format": schema})
+    assert "'format.type'" in error_of(refused, 400)
 
 
 @pytest.mark.parametrize(
