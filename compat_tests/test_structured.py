@@ -65,6 +65,10 @@ def json_schema(schema: Json, **fields: Any) -> Json:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **fields}}
 
 
+def strict(schema: Json) -> Json:
+    return json_schema(schema, strict=True)
+
+
 def check_person(text: str) -> None:
     """The text is JSON and nothing else, valid, its keys in the schema's order."""
     assert text == text.strip()
@@ -168,20 +172,20 @@ BAD_FORMATS: list[tuple[Any, str]] = [
     ({"type": "json_schema", "json_schema": {"schema": {}}}, "name"),
     ({"type": "json_schema", "json_schema": {"name": "no good", "schema": {}}}, "name"),
     ({"type": "json_schema", "json_schema": {"name": "x", "schema": 5}}, "schema"),
-    (json_schema({"type": "objekt"}), "objekt"),
-    (json_schema({"type": "object", "properties": {"a": {"type": 5}}}), "type"),
-    (json_schema({"type": "object", "properties": []}), "properties"),
-    (json_schema({"type": "object", "required": "a"}), "required"),
-    (json_schema({"$ref": "#/$defs/absent"}), "absent"),
-    (json_schema({"$ref": "https://example.com/schema.json"}), "$ref"),
-    (json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
-    (json_schema({"type": "array", "contains": {"type": "integer"}}), "contains"),
-    (json_schema({"not": {"type": "string"}}), "not"),
-    (json_schema({"if": {"type": "string"}, "then": {"minLength": 3}}), "if"),
-    (json_schema({"type": "string", "format": "nonsense"}), "nonsense"),
-    (json_schema({"type": "string", "pattern": "("}), "response_format"),
-    (json_schema({"type": "string", "pattern": "(?=a)a"}), "response_format"),
-    (json_schema({"type": "integer", "minimum": 5, "maximum": 4}), "response_format"),
+    (strict({"type": "objekt"}), "objekt"),
+    (strict({"type": "object", "properties": {"a": {"type": 5}}}), "type"),
+    (strict({"type": "object", "properties": []}), "properties"),
+    (strict({"type": "object", "required": "a"}), "required"),
+    (strict({"$ref": "#/$defs/absent"}), "absent"),
+    (strict({"$ref": "https://example.com/schema.json"}), "$ref"),
+    (strict({"type": "array", "uniqueItems": True}), "uniqueItems"),
+    (strict({"type": "array", "contains": {"type": "integer"}}), "contains"),
+    (strict({"not": {"type": "string"}}), "not"),
+    (strict({"if": {"type": "string"}, "then": {"minLength": 3}}), "if"),
+    (strict({"type": "string", "format": "nonsense"}), "nonsense"),
+    (strict({"type": "string", "pattern": "("}), "response_format"),
+    (strict({"type": "string", "pattern": "(?=a)a"}), "response_format"),
+    (strict({"type": "integer", "minimum": 5, "maximum": 4}), "response_format"),
     ({"type": "yaml"}, "type"),
     ({"type": None}, "type"),
     ({}, "type"),
@@ -437,7 +441,7 @@ def test_c094_structural_tags(api: Api, fields: Callable[[str, str], Json]) -> N
         ({"guided_grammar": "start: absent"}, "guided_grammar"),
         ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
         ({"grammar": "root ::= absent"}, "grammar"),
-        ({"json_schema": {"type": "thing"}}, "json_schema"),
+        ({"json_schema": "{"}, "json_schema"),
         ({"guided_json": XY, "min_tokens": 5, "max_tokens": 9}, "min_tokens"),
     ],
 )

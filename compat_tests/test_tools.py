@@ -158,7 +158,7 @@ CUSTOM = {"type": "custom", "custom": {"name": "free"}}
         ({"tools": [function("no good")]}, ["tools[0]"]),
         ({"tools": [function("x" * 257)]}, ["tools[0]"]),
         ({"tools": [function("f", {"type": "objekt"}, strict=True)]}, ["tools"]),
-        ({"tools": [function("f", {"type": "object", "properties": []})]}, ["tools"]),
+        ({"tools": [function("f", {"properties": []}, strict=True)]}, ["tools"]),
         ({"tools": [function(f"f{i}") for i in range(1025)]}, ["tools"]),
         ({"functions": [{"name": "f"}], "tools": TOOLS}, ["functions"]),
         ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, ["function_call"]),
@@ -368,6 +368,7 @@ def test_tools_and_a_format(api: Api) -> None:
 def test_the_faulty_one_of_tools_and_a_format_is_named(api: Api) -> None:
     good = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "thing"}}}
+    bad["json_schema"]["strict"] = True
     bad_tool = function(
         "f", {"type": "object", "properties": {"a": {"type": "thing"}}}, strict=True
     )

@@ -83,7 +83,7 @@ class NewGrammars:
         names: dict[str, str | None] = {}
         for noted, keywords in zip(self._noted, dropped, strict=True):
             for tool, keyword in keywords:
-                field = f"tools.{tool}" if tool else noted.format_param
+                field = f"tools.{tool[:96]}" if tool else noted.format_param
                 param = noted.param if tool else noted.format_param
                 names.setdefault(f"{field}.{keyword}"[:MAX_NAME_LENGTH], param)
         self._param = next(iter(names.values()), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -24,12 +25,13 @@ _REASONS = {
     "lookarounds": "look-around, which '\\b' is too, is not supported",
     "backreferences": "back-references are not supported",
     "regex parse error": "it is not a regular expression that this server reads",
-    "does not exist": "its target does not exist",
     "oneOf": "its options do not exclude each other; use anyOf",
     "nsatisfiable": "nothing satisfies it",
     "cannot be satisfied": "nothing satisfies it, or it is too complex",
 }
 """By a part of llguidance's message."""
+
+_NO_TARGET = re.compile("Pointer '(.{0,80}?)' does not exist")
 
 Problem = Callable[[Any], str | None]
 """Compiles a schema; returns why that fails, or None."""
@@ -252,6 +254,9 @@ def _shown(schema: dict[str, Any], num: int, bad: set[int]) -> dict[str, Any]:
 
 def _reason(problem: str) -> str:
     """What llguidance says of a regex, in parentheses; its other words are about itself."""
+    target = _NO_TARGET.search(problem)
+    if target is not None:
+        return f": '#{target[1]}' does not exist"
     for sign, words in _REASONS.items():
         if sign in problem:
             return f": {words}"

@@ -25,7 +25,8 @@ def _type(_keyword: str, value: Any) -> Any:
         raise Unreadable("'type' must be a list of strings")
     unknown = [name for name in names if name not in TYPES]
     if unknown or not names:
-        raise Unreadable(f"'type' must be one of {', '.join(sorted(TYPES))}")
+        found = f", not '{unknown[0][:40]}'" if unknown else ""
+        raise Unreadable(f"'type' must be one of {', '.join(sorted(TYPES))}{found}")
     return value
 
 
