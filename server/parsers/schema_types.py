@@ -11,6 +11,7 @@ from server.parsers.json_scan import JsonScanner, Scan
 _FIRSTS = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _ALL = frozenset({"object", "array", "boolean", "null", "number", "integer"})
+_KNOWN = _ALL | {"string"}
 _NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _MAX_SCHEMAS = 64
 
@@ -61,12 +62,15 @@ def types_of(parameters: Mapping[str, Any] | None, key: str) -> frozenset[str]:
 
 
 def _named(schema: Any) -> set[str]:
-    """Return the types that a schema names, or those of the values it lists."""
+    """Return the types that a schema names, or those of the values it lists.
+
+    Other names, such as ``any``, restrict nothing.
+    """
     named = _member(schema, "type")
     if isinstance(named, str):
-        return {named}
+        return {named} & _KNOWN
     if isinstance(named, list):
-        return {name for name in named if isinstance(name, str)}
+        return {name for name in named if isinstance(name, str)} & _KNOWN
     values = _member(schema, "enum")
     if isinstance(values, list):
         return {_type(value) for value in values}

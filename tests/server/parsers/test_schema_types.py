@@ -6,6 +6,8 @@ from tests.support.each import each
     ("schema", "types"),
     [
         ({"type": "integer"}, {"integer"}),
+        ({"type": "any"}, set()),
+        ({"type": ["file", "null"]}, {"null"}),
         ({"type": ["array", "null"]}, {"array", "null"}),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {"string", "null"}),
         ({"oneOf": [{"type": "string"}, {}]}, set()),
