@@ -37,7 +37,7 @@ class Skeleton:
 def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
     """Build it. Raises ModelLoadError."""
     import_modelling()
-    with one_line_errors(config.model or "the built-in model"):
+    with one_line_errors(config):
         module, dtype, nbytes = _module(config, device)
     text_config = module.config.get_text_config()
     model = LoadedModel(

@@ -64,6 +64,7 @@ PACKAGE_EXCEPTIONS = {
 CORE_LAYERS = (
     {
         "core.contract.errors",
+        "core.checkpoint_files",
         "core.contract.info",
         "core.contract.config",
         "core.huge_pages",

@@ -75,8 +75,15 @@ class ModelLoadError(RoseInferError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Return the first line of an error's message that says something, or the name of its type.
+
+    A line that ends with a colon is joined with the next one. A KeyError's is only the key.
+    """
+    kind = type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [kind]
+    while lines[0].endswith(":") and len(lines) > 1:
+        lines[:2] = [f"{lines[0]} {lines[1]}"]
+    return f"{kind}: {lines[0]}" if isinstance(error, KeyError) else lines[0]
 
 
 def is_survivable(error: BaseException) -> bool:

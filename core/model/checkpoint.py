@@ -13,16 +13,25 @@ import torch
 from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
+from core.model.complete import load_complete
 from core.model.devices import pick_dtype
 from core.model.load_bars import download_options
 from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import is_quantised, placement, quantisation_of
+from core.model.weight_files import check_ignored
 
 STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
 
 
 def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> Any:
     """Load the directory or hub id ``source`` with ``from_pretrained``."""
+    check_ignored(source)
+    module = _load_pretrained(config, source, device)
+    check_ignored(source)  # the hub's files are here only now
+    return module
+
+
+def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
 
     trust = config.trust_remote_code
@@ -38,7 +47,7 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
     )
     if method is None:
         with QuickOnMeta():
-            return load(dtype=dtype)
+            return load_complete(functools.partial(load, dtype=dtype), source)
     if config.quantization != "none":
         raise ModelLoadError(
             f"--quantization {config.quantization} is not supported with {source}, which is "
@@ -47,8 +56,9 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
     meta_kernels.restore()
     # on a CPU our fused modules pass float32 to the modules of the quantisation library
     is_wide = device.type == "cpu" and config.dtype == "auto"
+    load = functools.partial(load, dtype=torch.float32 if is_wide else dtype, **placement(device))
     with _quantisation_errors(method):
-        module = load(dtype=torch.float32 if is_wide else dtype, **placement(device))
+        module = load_complete(load, source)
     # some methods dequantise the model on a device that they do not support
     return module if is_quantised(module) else module.to(dtype)
 
@@ -56,6 +66,7 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
 def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> Any:
     """Load the state dict ``config.model`` into the architecture of the config in ``source``."""
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
 
     assert config.model is not None
     trust = config.trust_remote_code
@@ -70,20 +81,13 @@ def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> A
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise ModelLoadError(f"{config.model} does not hold a state dict of tensors")
     checkpoint = next((v.dtype for v in state.values() if v.is_floating_point()), None)
-    module = AutoModelForCausalLM.from_config(hf_config, trust_remote_code=trust)
-    missing, unexpected = module.load_state_dict(state, strict=False)
-    module.tie_weights()
-    tied = set(getattr(module, "_tied_weights_keys", None) or ())
-    missing = [key for key in missing if key not in tied]
-    if missing or unexpected:
-        counts = [f"{len(missing)} missing"] * bool(missing)
-        counts += [f"{len(unexpected)} unexpected"] * bool(unexpected)
-        example = (missing or unexpected)[0]
-        raise ModelLoadError(
-            f"{config.model} does not fit {source}: {' and '.join(counts)} tensors, such as "
-            f"{example}"
-        )
-    return module.to(pick_dtype(config.dtype, checkpoint, device))
+    dtype = pick_dtype(config.dtype, checkpoint, device)
+    with no_init_weights():
+        kind = type(AutoModelForCausalLM.from_config(hf_config, trust_remote_code=trust))
+    load = functools.partial(
+        kind.from_pretrained, None, config=hf_config, state_dict=state, dtype=dtype
+    )
+    return load_complete(load, config.model)
 
 
 @contextlib.contextmanager
@@ -91,6 +95,8 @@ def _quantisation_errors(method: str) -> Iterator[None]:
     """Name the quantisation method in errors: its package may be missing."""
     try:
         yield
+    except ModelLoadError:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelLoadError(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError, first_line
 from core.model.load_bars import reported_weights
+from core.model.weight_files import broken_file
 
 _NO_MEMORY = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
 """What torch and the system say when memory is short, in errors of several types."""
 
 
 @contextlib.contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
+def one_line_errors(config: ModelConfig) -> Iterator[None]:
     """Turn errors of transformers, torch and the hub into a ModelLoadError of one line.
 
-    ``name`` is that of the model.
+    It names the file of the model that is broken, if one is.
     """
+    name = config.model or "the built-in model"
     from transformers.utils import logging  # noqa: PLC0415 - slow to import
 
     logging.set_verbosity_error()
@@ -28,7 +31,8 @@ def one_line_errors(name: str) -> Iterator[None]:
     except ModelLoadError:
         raise
     except Exception as error:  # any error that a broken checkpoint may cause in the libraries
-        reason = reason_of(error, name) or f"cannot load {name}: {first_line(error)}"
+        reason = reason_of(error, name) or broken_file(config)
+        reason = reason or f"cannot load {name}: {first_line(error)}"
         raise ModelLoadError(reason) from error
 
 

@@ -30,7 +30,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     load_progress.begin("loading weights")
     device = pick_device(config.device)
     import_modelling()
-    with one_line_errors(config.model or "the built-in model"):
+    with one_line_errors(config):
         module = _load(config, device)
     with enough_memory("the weights"):
         module = move(module, device)

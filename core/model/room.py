@@ -11,6 +11,7 @@ from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import part_names
 from core.machine import ROOT, available_memory, free_swap
+from core.model.weight_files import folder_of
 
 _LEAST_SHARES = {"int8": 0.25, "int4": 0.125, "fp8": 0.25, "bfloat16": 0.5, "float16": 0.5}
 """The part of a checkpoint's bytes that is left by a quantisation or type if the files are float32,
@@ -37,27 +38,8 @@ def least_nbytes(config: ModelConfig, gguf: Path | None) -> int:
     if gguf is not None:
         parts = [gguf.with_name(name) for name in part_names(gguf.name)]
         return sum(part.stat().st_size for part in parts if part.is_file())
-    folder = _folder_of(config.model)
+    folder = folder_of(config.model)
     if folder is None:
         return 0
     total = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return int(total * _LEAST_SHARES.get(config.quantization, _LEAST_SHARES.get(config.dtype, 1.0)))
-
-
-def _folder_of(model: str | None) -> Path | None:
-    """The directory of a checkpoint, or where the hub's cache has it; None if it is not here."""
-    if model is None:
-        return None
-    path = Path(model)
-    if path.is_dir():
-        return path
-    if path.exists():
-        return None  # a state dict
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
-
-    try:
-        found = try_to_load_from_cache(model, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
 from core import meta_kernels
 from core.contract.config import ModelConfig
-from core.contract.errors import ModelLoadError, first_line
+from core.contract.errors import ModelLoadError
+from core.model.complete import load_complete
 from core.model.devices import pick_dtype
+from core.model.load_errors import one_line_errors
 from core.model.loaded_model import context_length
 from core.model.modelling_import import import_modelling
 from core.pooling.recipe import Recipe
 from core.text.tokenizer import Tokenizer
+
+_UNUSED = {"embed": ("pooler",), "score": ()}
+"""Parts of a transformer that change no hidden state, by task."""
 
 
 def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
@@ -33,16 +39,19 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
     kind = AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
     if recipe.scores_by_logits:
         kind = AutoModelForCausalLM
-    try:
+    with one_line_errors(model_config):
         hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
         dtype = torch.float32
         if device.type != "cpu" or model_config.dtype != "auto":
             dtype = pick_dtype(model_config.dtype, getattr(hf_config, "dtype", None), device)
-        module = kind.from_pretrained(
-            recipe.source, config=hf_config, dtype=dtype, trust_remote_code=trust
+        load = functools.partial(
+            kind.from_pretrained,
+            recipe.source,
+            config=hf_config,
+            dtype=dtype,
+            trust_remote_code=trust,
         )
-    except Exception as error:  # any error that a broken checkpoint may cause in the library
-        raise ModelLoadError(f"cannot load {recipe.source}: {first_line(error)}") from error
+        module = load_complete(load, recipe.source, unused=_UNUSED[recipe.task])
     return module.to(device).eval().requires_grad_(requires_grad=False)
 
 
