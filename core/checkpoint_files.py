@@ -29,11 +29,10 @@ def foreign(head: bytes) -> str | None:
     return None
 
 
-def check_files(folder: Path, names: Iterable[str]) -> None:
+def check_files(paths: Iterable[Path]) -> None:
     """Check those of the files that are there. Raises ModelLoadError for the first broken one."""
-    for name in names:
-        path = folder / name
-        if path.is_symlink() or path.exists():
+    for path in paths:
+        if path.is_symlink() or path.is_file():
             check_file(path)
 
 
@@ -55,21 +54,50 @@ def check_file(path: Path) -> None:
         raise ModelLoadError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises ModelLoadError, which names the file."""
+def read_file(path: Path, kind: type = dict) -> Any:
+    """The object or list in a JSON file. Raises ModelLoadError, which names the file."""
+    check_file(path)
     content = _json(path)
-    if not isinstance(content, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
+    if not isinstance(content, kind):
+        raise ModelLoadError(f"{path} holds no JSON {'object' if kind is dict else 'list'}")
     return content
 
 
-def reason_in(path: Path) -> str | None:
-    """What is wrong with a file, None if nothing is."""
+def find_file(source: str, name: str) -> Path | None:
+    """Return the local path of a file of the directory or hub id, None if it has no such file."""
+    folder = Path(source)
+    if folder.is_dir():
+        path = folder / name
+        return path if path.is_symlink() or path.is_file() else None
+    from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
+
+    found = cached_file(
+        source,
+        name,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
+
+
+def folder_of(model: str | None) -> Path | None:
+    """The directory of a checkpoint, or where the hub's cache has it; None if it is not here."""
+    if model is None:
+        return None
+    path = Path(model)
+    if path.is_dir():
+        return path
+    if path.exists():
+        return None  # a state dict
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+
     try:
-        check_file(path)
-    except ModelLoadError as error:
-        return str(error)
-    return None
+        found = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def safetensors_header(path: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from core import heap_end, memory_ahead
 from core.build import LoadedEngine, load_engine
 from core.contract.config import EngineConfig, ModelConfig
 from core.gguf.file import opened_once
-from core.model.load_errors import named_errors
 from core.pooling.build import LoadedPooler, load_pooler
 from core.pooling.recipe import read_recipe
 
@@ -14,8 +13,7 @@ from core.pooling.recipe import read_recipe
 def load(model_config: ModelConfig, config: EngineConfig) -> LoadedEngine | LoadedPooler:
     """Load a model that generates, embeds or scores. Raises ModelLoadError."""
     try:
-        with named_errors(model_config.model or "the built-in model"):
-            recipe = read_recipe(model_config)
+        recipe = read_recipe(model_config)
         with opened_once():  # a GGUF file has the weights and the tokenizer
             if recipe is None:
                 return load_engine(model_config, config)

@@ -17,6 +17,7 @@ from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
 from core.model.modelling_import import import_modelling
 from core.model.source import find_gguf, source_of
+from core.model.stand_ins import check_checkpoint
 
 _BYTES_PER_VALUE = {"int8": 1.0, "int4": 0.61}
 """Of the matrices, by quantisation; int4 is 4 and 6 bits with their scales."""
@@ -77,6 +78,8 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
             hf_config, dtype=dtype, trust_remote_code=trust
         ).eval()
     module.tie_weights()
+    if path is None:
+        check_checkpoint(module, config)
     return module, dtype, nbytes
 
 

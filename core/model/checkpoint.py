@@ -1,11 +1,10 @@
-"""Load checkpoints: directories and hub ids in Hugging Face format, and bare state dicts."""
+"""Load checkpoints: directories and hub ids in Hugging Face format."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +34,8 @@ def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> 
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
 
     trust = config.trust_remote_code
+    if trust:
+        meta_kernels.restore()  # that code may use the device anywhere
     hf_config = AutoConfig.from_pretrained(config.config or source, trust_remote_code=trust)
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     method = quantisation_of(hf_config)
@@ -61,33 +62,6 @@ def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> 
         module = load_complete(load, source)
     # some methods dequantise the model on a device that they do not support
     return module if is_quantised(module) else module.to(dtype)
-
-
-def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> Any:
-    """Load the state dict ``config.model`` into the architecture of the config in ``source``."""
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
-    from transformers.initialization import no_init_weights  # noqa: PLC0415
-
-    assert config.model is not None
-    trust = config.trust_remote_code
-    hf_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
-    if quantisation_of(hf_config) is not None:
-        raise ModelLoadError(
-            f"{config.config} is the config of a quantised model; it needs its directory"
-        )
-    if not Path(config.model).is_file():
-        raise ModelLoadError(f"there is no file {config.model}")
-    state = torch.load(config.model, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise ModelLoadError(f"{config.model} does not hold a state dict of tensors")
-    checkpoint = next((v.dtype for v in state.values() if v.is_floating_point()), None)
-    dtype = pick_dtype(config.dtype, checkpoint, device)
-    with no_init_weights():
-        kind = type(AutoModelForCausalLM.from_config(hf_config, trust_remote_code=trust))
-    load = functools.partial(
-        kind.from_pretrained, None, config=hf_config, state_dict=state, dtype=dtype
-    )
-    return load_complete(load, config.model)
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from core import load_progress, meta_kernels
+from core import load_progress
 from core.contract.config import ModelConfig
-from core.model.checkpoint import load_pretrained, load_state_dict
+from core.model.checkpoint import load_pretrained
 from core.model.devices import pick_device
 from core.model.gguf import load_gguf
 from core.model.load_errors import one_line_errors
@@ -18,6 +18,7 @@ from core.model.modelling_import import import_modelling
 from core.model.prequantised import move
 from core.model.room import check_room
 from core.model.source import find_gguf, is_state_dict, source_of
+from core.model.state_dict import load_state_dict
 
 __all__ = ["LoadedModel", "load_model"]
 
@@ -39,8 +40,6 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 def _load(config: ModelConfig, device: torch.device) -> Any:
     gguf = find_gguf(config)
-    if config.trust_remote_code:
-        meta_kernels.restore()  # that code may use the device anywhere
     if device.type == "cpu":
         check_room(config, gguf)
     if gguf is not None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.checkpoint_files import folder_of
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import part_names
 from core.machine import ROOT, available_memory, free_swap
-from core.model.weight_files import folder_of
 
 _LEAST_SHARES = {"int8": 0.25, "int4": 0.125, "fp8": 0.25, "bfloat16": 0.5, "float16": 0.5}
 """The part of a checkpoint's bytes that is left by a quantisation or type if the files are float32,

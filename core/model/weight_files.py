@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.checkpoint_files import check_file, read_object, reason_in
+from core.checkpoint_files import check_file, folder_of, read_file
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 
@@ -32,44 +32,36 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelLoadError(f"{folder} has no weights that can be loaded: {_what_there_is(folder)}")
 
 
-def folder_of(model: str | None) -> Path | None:
-    """The directory of a checkpoint, or where the hub's cache has it; None if it is not here."""
-    if model is None:
-        return None
-    path = Path(model)
-    if path.is_dir():
-        return path
-    if path.exists():
-        return None  # a state dict
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
-
-    try:
-        found = try_to_load_from_cache(model, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
-
-
 def check_ignored(source: str) -> None:
     """Raise ModelLoadError for a file of a checkpoint that transformers ignores if it is broken."""
     folder = folder_of(source)
     if folder is not None and _is_there(folder / _IGNORED):
-        check_file(folder / _IGNORED)
-        read_object(folder / _IGNORED)
+        read_file(folder / _IGNORED)
+
+
+def files_of(config: ModelConfig) -> list[Path]:
+    """The files of a model's weights that are here, none if the hub has them all.
+
+    Raises ModelLoadError if a directory has none.
+    """
+    if config.model is None:
+        return []
+    path, folder = Path(config.model), folder_of(config.model)
+    if folder is None:
+        return [path] if path.is_file() else []
+    if not path.is_dir() and not any(folder.glob(name + "*") for name in _NAMES):
+        return []
+    return weight_files(folder)
 
 
 def broken_file(config: ModelConfig) -> str | None:
     """What is wrong with the files of a model whose load has failed; None if that is not known."""
-    folder, path = folder_of(config.model), Path(config.model or "")
-    if folder is None:
-        return reason_in(path) if path.is_file() else None
+    folder = folder_of(config.model)
     try:
-        if (folder / "config.json").exists():
-            read_object(folder / "config.json")
-        if path.is_dir() or any(_is_there(folder / name) for name in _NAMES):
-            for file in weight_files(folder):
-                check_file(file)
+        if folder is not None and (folder / "config.json").exists():
+            read_file(folder / "config.json")
+        for file in files_of(config):
+            check_file(file)
     except ModelLoadError as error:
         return str(error)
     return None
@@ -81,8 +73,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _parts(index: Path) -> list[Path]:
-    check_file(index)
-    names = read_object(index).get("weight_map")
+    names = read_file(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelLoadError(f"{index} has no weight_map: which tensor is in which file")
     parts = [index.with_name(name) for name in sorted({str(name) for name in names.values()})]

@@ -18,41 +18,46 @@ from core.model.modelling_import import import_modelling
 from core.pooling.recipe import Recipe
 from core.text.tokenizer import Tokenizer
 
-_UNUSED = {"embed": ("pooler",), "score": ()}
+UNUSED = {"embed": ("pooler",), "score": ()}
 """Parts of a transformer that change no hidden state, by task."""
 
 
 def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
     """Load the transformer to the device, in float32 on a CPU. Raises ModelLoadError."""
     import_modelling()
-    from transformers import (  # noqa: PLC0415 - slow to import
-        AutoConfig,
-        AutoModel,
-        AutoModelForCausalLM,
-        AutoModelForSequenceClassification,
-    )
+    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
     if model_config.quantization != "none":
         raise ModelLoadError(f"--quantization does not apply to --task {recipe.task}")
     trust = model_config.trust_remote_code
     meta_kernels.restore()
-    kind = AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
-    if recipe.scores_by_logits:
-        kind = AutoModelForCausalLM
     with one_line_errors(model_config):
         hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
         dtype = torch.float32
         if device.type != "cpu" or model_config.dtype != "auto":
             dtype = pick_dtype(model_config.dtype, getattr(hf_config, "dtype", None), device)
         load = functools.partial(
-            kind.from_pretrained,
+            kind_of(recipe).from_pretrained,
             recipe.source,
             config=hf_config,
             dtype=dtype,
             trust_remote_code=trust,
         )
-        module = load_complete(load, recipe.source, unused=_UNUSED[recipe.task])
+        module = load_complete(load, recipe.source, unused=UNUSED[recipe.task])
     return module.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def kind_of(recipe: Recipe) -> Any:
+    """The class of transformers that loads the model."""
+    from transformers import (  # noqa: PLC0415 - slow to import
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+    )
+
+    if recipe.scores_by_logits:
+        return AutoModelForCausalLM
+    return AutoModel if recipe.task == "embed" else AutoModelForSequenceClassification
 
 
 def context_of(config: Any) -> int | None:

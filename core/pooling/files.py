@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-import msgspec
-
+from core.checkpoint_files import find_file, read_file
 from core.contract.errors import ModelLoadError
 
-
-def find_file(source: str, name: str) -> Path | None:
-    """Return the local path of a file of the directory or hub id, None if it has no such file."""
-    folder = Path(source)
-    if folder.is_dir():
-        path = folder / name
-        return path if path.is_file() else None
-    from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
-
-    found = cached_file(
-        source,
-        name,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if found is None else Path(found)
+__all__ = ["find_file", "inner_path", "read_json"]
 
 
-def read_json(source: str, name: str) -> Any:
-    """Return the content of a JSON file, None if there is no such file. Raises ModelLoadError."""
+def read_json(source: str, name: str, kind: type = dict) -> Any:
+    """The object or list of a JSON file, None if there is no such file. Raises ModelLoadError."""
     path = find_file(source, name)
-    if path is None:
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise ModelLoadError(f"{name} of {source} cannot be read: {error}") from error
+    return None if path is None else read_file(path, kind)
 
 
 def read_object(source: str, name: str) -> dict[str, Any]:
     """Return the object in a JSON file, empty without one. Raises ModelLoadError."""
-    content = read_json(source, name)
-    return content if isinstance(content, dict) else {}
+    content: dict[str, Any] | None = read_json(source, name)
+    return content or {}
 
 
 def texts_of(value: object) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.checkpoint_files import check_file
 from core.contract.errors import ModelLoadError
 from core.pooling.files import find_file, inner_path, read_json
 
@@ -55,6 +56,7 @@ def load_dense(source: str, folder: str) -> nn.Module:
 def _weights(source: str, folder: str) -> dict[str, Any]:
     path = find_file(source, inner_path(folder, "model.safetensors"))
     if path is not None:
+        check_file(path)
         from safetensors.torch import load_file  # noqa: PLC0415 - only for dense layers
 
         weights: dict[str, Any] = load_file(path)
@@ -62,6 +64,7 @@ def _weights(source: str, folder: str) -> dict[str, Any]:
     path = find_file(source, inner_path(folder, "pytorch_model.bin"))
     if path is None:
         raise ModelLoadError(f"the dense layer {folder} of {source} has no weights")
+    check_file(path)
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return state
 

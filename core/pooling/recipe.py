@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
+from core.model.load_errors import named_errors
 from core.model.source import path_of
 from core.pooling.files import inner_path, read_json, read_object, texts_of
 from core.pooling.score_files import LOGIT_SCORE, scoring_facts, transformer_facts
@@ -87,6 +88,11 @@ def _recipe(config: ModelConfig) -> Recipe | None:
     source = config.model
     if config.task == "generate" or source is None:
         return None
+    with named_errors(source):
+        return _read(config, source)
+
+
+def _read(config: ModelConfig, source: str) -> Recipe | None:
     if config.gguf_file is not None or _is_file(source):
         if config.task == "auto":
             return None
@@ -118,8 +124,8 @@ def _is_file(source: str) -> bool:
 
 def _modules(source: str) -> Modules | None:
     """The modules, None without modules.json. Raises ModelLoadError."""
-    listed = read_json(source, "modules.json")
-    if not isinstance(listed, list):
+    listed = read_json(source, "modules.json", list)
+    if listed is None:
         return None
     found = []
     for module in listed:

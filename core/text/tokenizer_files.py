@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from core.checkpoint_files import check_files, find_file, folder_of, read_file
 from core.contract.errors import ModelLoadError, first_line
 from core.gguf.file import GgufFile
 from core.gguf.names import SUFFIX
 from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES, named_template
+
+_VOCABULARIES = ("vocab.txt", "merges.txt")
+"""Files whose lines are tokens, whatever they say. transformers reads them without a
+tokenizer.json."""
+
+_TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 
 _FILES = ("*token*", "*vocab*", "*.model", "tekken.json")
 
@@ -26,6 +34,9 @@ def load_tokenizer(
         tokenizer = _from_gguf(source)
     else:
         tokenizer = _from_folder(source, trust_remote_code=trust_remote_code)
+        if chat_template is None:
+            _check_files(source, _TEMPLATES)
+            tokenizer.chat_template = tokenizer.chat_template or _processors_template(str(source))
     if chat_template is not None:
         tokenizer.chat_template = _read_template(chat_template)
     if tokenizer.chat_template is not None:
@@ -54,11 +65,38 @@ def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
         source = Path(source)
         _check_folder(source)
     try:
-        return AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
     except Exception as error:
+        _check_files(source, ("config.json", *_FILES, *_VOCABULARIES, *_TEMPLATES))
         raise ModelLoadError(
             f"The tokenizer of {source} cannot be loaded: {first_line(error)}"
         ) from error
+    _check_files(source, ("tokenizer_config.json",))  # a link to nothing counts as no file
+    if not Path(source, "tokenizer.json").is_file():
+        _check_files(source, _VOCABULARIES)
+    return tokenizer
+
+
+def _check_files(source: str | Path, patterns: Iterable[str]) -> None:
+    """Raise ModelLoadError for a file of these names that is here and broken."""
+    folder = folder_of(str(source))
+    if folder is not None:
+        found = {file for each in patterns if "*" in each for file in folder.glob(each)}
+        names = [name for name in patterns if "*" not in name]
+        check_files([*(folder / name for name in names), *sorted(found)])
+
+
+def _processors_template(source: str) -> Any:
+    """The template that transformers' processors wrote beside the tokenizer, None without one."""
+    path = find_file(source, "chat_template.json")
+    if path is None:
+        return None
+    template = read_file(path).get("chat_template")
+    if isinstance(template, list):
+        return {each["name"]: each["template"] for each in template}
+    if not isinstance(template, str):
+        raise ModelLoadError(f"{path} has no text chat_template")
+    return template
 
 
 def _check_folder(folder: Path) -> None:

@@ -6,12 +6,14 @@ import time
 
 import torch
 
-from core.contract.errors import ModelLoadError
+from core.contract.errors import first_line
 from core.fit import Fit, estimate_fit
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
+from core.model.tokenizer import tokenizer_of
 from core.path_trial import try_path
+from core.pooling.check import check_module
 from core.pooling.recipe import read_recipe
 from server.doctor.finding import Finding
 from server.settings import Settings
@@ -46,13 +48,16 @@ def model(settings: Settings) -> Finding:
     """Whether the model can be loaded and fits into memory."""
     name = settings.model_name
     try:
-        if (recipe := read_recipe(settings.model)) is not None:
+        recipe = read_recipe(settings.model)
+        tokenizer_of(settings.model)
+        if recipe is not None:
+            check_module(recipe, settings.model)
             return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
         fit = estimate_fit(settings.model, settings.engine)
     except NotImplementedError as error:
         return Finding("model", "note", f"{name}: {error}")
-    except ModelLoadError as error:
-        return Finding("model", "problem", " ".join(str(error).split()))
+    except Exception as error:  # noqa: BLE001 - whatever ends a start
+        return Finding("model", "problem", first_line(error))
     return _fits(name, fit)
 
 

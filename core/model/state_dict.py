@@ -1,0 +1,53 @@
+"""Load bare state dicts, as torch.save writes them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core import meta_kernels
+from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
+from core.model.complete import load_complete
+from core.model.devices import pick_dtype
+from core.model.on_meta import QuickOnMeta
+from core.model.prequantised import quantisation_of
+
+
+def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> Any:
+    """Load the state dict ``config.model`` into the architecture of the config in ``source``."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    assert config.model is not None
+    trust = config.trust_remote_code
+    if trust:
+        meta_kernels.restore()  # that code may use the device anywhere
+    hf_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+    if quantisation_of(hf_config) is not None:
+        raise ModelLoadError(
+            f"{config.config} is the config of a quantised model; it needs its directory"
+        )
+    if not Path(config.model).is_file():
+        raise ModelLoadError(f"there is no file {config.model}")
+    state = read_state(Path(config.model), map_location="cpu")
+    checkpoint = next((v.dtype for v in state.values() if v.is_floating_point()), None)
+    dtype = pick_dtype(config.dtype, checkpoint, device)
+    with no_init_weights():
+        kind = type(AutoModelForCausalLM.from_config(hf_config, trust_remote_code=trust))
+    load = functools.partial(
+        kind.from_pretrained, None, config=hf_config, state_dict=state, dtype=dtype
+    )
+    with QuickOnMeta():
+        return load_complete(load, config.model)
+
+
+def read_state(path: Path, **options: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a file of torch.save; ``options`` are torch.load's. Raises ModelLoadError."""
+    state = torch.load(path, weights_only=True, **options)
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise ModelLoadError(f"{path} does not hold a state dict of tensors")
+    return state

@@ -1,0 +1,24 @@
+"""check_module: whether a model that embeds or scores would load, without reading its weights."""
+
+from __future__ import annotations
+
+from core.contract.config import ModelConfig
+from core.model.load_errors import one_line_errors
+from core.model.modelling_import import import_modelling
+from core.model.stand_ins import check_checkpoint
+from core.pooling.checkpoint import UNUSED, kind_of
+from core.pooling.recipe import Recipe
+
+
+def check_module(recipe: Recipe, model_config: ModelConfig) -> None:
+    """Raise ModelLoadError if ``load_module`` would, without reading weights."""
+    import_modelling()
+    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    trust = model_config.trust_remote_code
+    with one_line_errors(model_config):
+        hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
+        with no_init_weights():
+            module = kind_of(recipe).from_config(hf_config, trust_remote_code=trust)
+        check_checkpoint(module, model_config, unused=UNUSED[recipe.task])
