@@ -86,10 +86,11 @@ def folder_of(model: str | None) -> Path | None:
     if model is None:
         return None
     path = Path(model)
-    if path.is_dir():
-        return path
-    if path.exists():
-        return None  # a state dict
+    try:
+        if path.exists():
+            return path if path.is_dir() else None  # a state dict
+    except OSError:
+        return None
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from core.contract.config import ModelConfig, Quantization
-from core.gguf.families import family_of
 from core.gguf.file import GgufFile
+from core.model.config_files import load_config
 from core.model.devices import pick_dtype
-from core.model.gguf import gguf_dtype, stays_in_blocks
+from core.model.gguf import config_of, gguf_dtype, stays_in_blocks, weights_in
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import LoadedModel, context_length
 from core.model.modelling_import import import_modelling
@@ -58,18 +58,16 @@ def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
 
 def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype, int | None]:
     """The module, whose parameters are never written; its type; bytes of a file in blocks."""
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
     path, trust = find_gguf(config), config.trust_remote_code
     if path is None:
-        source = config.config or source_of(config)
-        hf_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        hf_config = load_config(config, source_of(config))
         dtype, nbytes = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device), None
     else:
         file = GgufFile.open(path)
-        family, fields = family_of(file)
-        hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+        family, hf_config = config_of(file)
         dtype, nbytes = gguf_dtype(config, file, device), None
         if stays_in_blocks(config, file, device):
             nbytes = sum(tensor.info.nbytes for tensor in file.tensors.values())
@@ -80,6 +78,8 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
     module.tie_weights()
     if path is None:
         check_checkpoint(module, config)
+    else:
+        weights_in(file, family, module)  # refuses what is missing
     return module, dtype, nbytes
 
 

@@ -7,19 +7,22 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from server import quantize
-from server.commands import (
-    BenchSettings,
-    ChatSettings,
-    DoctorSettings,
-    QuantizeSettings,
-    RouteSettings,
-    Settings,
-    build_parser,
-    parse_command,
-)
-from server.imports_ahead import import_ahead
-from server.program import exit_process, set_up, set_up_server
+try:
+    from server import quantize
+    from server.commands import (
+        BenchSettings,
+        ChatSettings,
+        DoctorSettings,
+        QuantizeSettings,
+        RouteSettings,
+        Settings,
+        build_parser,
+        parse_command,
+    )
+    from server.imports_ahead import import_ahead
+    from server.program import exit_process, set_up, set_up_server
+except KeyboardInterrupt:  # Python's own handler, until main sets others
+    raise SystemExit(128 + signal.SIGINT) from None
 
 if TYPE_CHECKING:
     from server.loaded import Loaded

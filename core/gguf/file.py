@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from core.checkpoint_files import foreign
 from core.contract.errors import ModelLoadError
 from core.gguf.blocks import BlockMatrix, Bytes
 from core.gguf.metadata import Metadata
@@ -122,6 +123,8 @@ def _mapped(path: Path) -> tuple[Header, Bytes]:
     try:
         return read_header(data), data
     except ModelLoadError as error:
+        if reason := foreign(bytes(data[:64])):
+            raise ModelLoadError(f"{path} {reason}") from error
         raise ModelLoadError(f"{path} is not a GGUF file that can be served: {error}") from error
 
 

@@ -13,11 +13,11 @@ from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
+from core.model.config_files import check_ignored, load_config
 from core.model.devices import pick_dtype
 from core.model.load_bars import download_options
 from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import is_quantised, placement, quantisation_of
-from core.model.weight_files import check_ignored
 
 STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
 
@@ -31,12 +31,12 @@ def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> A
 
 
 def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
 
     trust = config.trust_remote_code
     if trust:
         meta_kernels.restore()  # that code may use the device anywhere
-    hf_config = AutoConfig.from_pretrained(config.config or source, trust_remote_code=trust)
+    hf_config = load_config(config, source)
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     method = quantisation_of(hf_config)
     load = functools.partial(

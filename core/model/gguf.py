@@ -15,7 +15,7 @@ from torch import nn
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.end_tokens import end_token_ids
-from core.gguf.families import family_of
+from core.gguf.families import Family, family_of
 from core.gguf.file import GgufFile
 from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
@@ -65,18 +65,14 @@ def _keeps_blocks(config: ModelConfig, device: torch.device) -> bool:
 
 
 def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
-    family, fields = family_of(file)
-    hf_config = AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+    family, hf_config = config_of(file)
     _check_vocabulary(file, hf_config.vocab_size)
     with no_init_weights(), _WithoutMemory():
         module = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    head_dim = getattr(hf_config, "head_dim", None) or (
-        hf_config.hidden_size // hf_config.num_attention_heads
-    )
-    weights = weights_of(file, family, head_dim, _shapes(module))
+    weights = weights_in(file, family, module)
     if keeps_blocks and dtype is torch.float32:  # else every matrix has the type of the model
         _put_blocks(module, weights)
     _fill(module, weights, dtype)
@@ -84,6 +80,23 @@ def _load(file: GgufFile, dtype: torch.dtype, *, keeps_blocks: bool) -> Any:
     assert not any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
     module.generation_config.eos_token_id = sorted(end_token_ids(file.metadata)) or None
     return module
+
+
+def config_of(file: GgufFile) -> tuple[Family, Any]:
+    """The family of the model in a file, and its configuration in transformers."""
+    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
+
+    family, fields = family_of(file)
+    return family, AutoConfig.for_model(**({"model_type": family.model_type} | fields))
+
+
+def weights_in(file: GgufFile, family: Family, module: Any) -> dict[str, Weight]:
+    """The weights in a file of the parameters of a model. Raises ModelLoadError."""
+    config = module.config
+    head_dim = getattr(config, "head_dim", None) or (
+        config.hidden_size // config.num_attention_heads
+    )
+    return weights_of(file, family, head_dim, _shapes(module))
 
 
 class _WithoutMemory(torch.overrides.TorchFunctionMode):

@@ -17,9 +17,10 @@ from core import meta_kernels
 from core.checkpoint_files import check_file, safetensors_header
 from core.contract.config import ModelConfig
 from core.model.complete import load_complete
+from core.model.config_files import check_ignored
 from core.model.prequantised import quantisation_of
 from core.model.state_dict import read_state
-from core.model.weight_files import check_ignored, files_of
+from core.model.weight_files import files_of
 
 
 def check_checkpoint(module: Any, config: ModelConfig, *, unused: Collection[str] = ()) -> None:
@@ -59,7 +60,7 @@ class _StandIn(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.to:
             kwargs = {key: value for key, value in (kwargs or {}).items() if key != "device"}
-        return super().__torch_function__(func, types, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def _stand_ins(file: Path) -> dict[str, torch.Tensor]:

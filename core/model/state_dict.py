@@ -12,6 +12,7 @@ from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
+from core.model.config_files import load_config
 from core.model.devices import pick_dtype
 from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import quantisation_of
@@ -19,14 +20,14 @@ from core.model.prequantised import quantisation_of
 
 def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> Any:
     """Load the state dict ``config.model`` into the architecture of the config in ``source``."""
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
     assert config.model is not None
     trust = config.trust_remote_code
     if trust:
         meta_kernels.restore()  # that code may use the device anywhere
-    hf_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+    hf_config = load_config(config, source)
     if quantisation_of(hf_config) is not None:
         raise ModelLoadError(
             f"{config.config} is the config of a quantised model; it needs its directory"

@@ -12,9 +12,6 @@ _NAMES = ("model.safetensors", "pytorch_model.bin")
 """Each may be in parts, with an index beside them."""
 
 _INDEX = ".index.json"
-_IGNORED = "generation_config.json"
-"""Without it there are no end tokens or defaults of sampling but those of config.json."""
-
 _OTHERS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx")
 _MOST_NAMED = 3
 
@@ -30,13 +27,6 @@ def weight_files(folder: Path) -> list[Path]:
         if _is_there(index := folder / (name + _INDEX)):
             return _parts(index)
     raise ModelLoadError(f"{folder} has no weights that can be loaded: {_what_there_is(folder)}")
-
-
-def check_ignored(source: str) -> None:
-    """Raise ModelLoadError for a file of a checkpoint that transformers ignores if it is broken."""
-    folder = folder_of(source)
-    if folder is not None and _is_there(folder / _IGNORED):
-        read_file(folder / _IGNORED)
 
 
 def files_of(config: ModelConfig) -> list[Path]:

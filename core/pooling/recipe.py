@@ -167,7 +167,7 @@ def _embedding(source: str, modules: Modules | None) -> Recipe:
             case "Transformer":
                 pass
             case "Pooling":
-                facts["poolings"] = _poolings(read_json(source, inner_path(folder, "config.json")))
+                facts["poolings"] = _poolings(_named(source, inner_path(folder, "config.json")))
             case "Dense":
                 dense.append(inner_path(folder, ""))
             case "Normalize":
@@ -185,6 +185,14 @@ def _embedding(source: str, modules: Modules | None) -> Recipe:
         default_prompt=named.get("default_prompt_name"),
         **facts,
     )
+
+
+def _named(source: str, name: str) -> Any:
+    """The object in a JSON file that modules.json needs. Raises ModelLoadError without one."""
+    content = read_json(source, name)
+    if content is None:
+        raise ModelLoadError(f"{source} lacks {name}, which its modules.json needs")
+    return content
 
 
 def _poolings(config: Any) -> tuple[str, ...]:

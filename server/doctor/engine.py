@@ -48,12 +48,12 @@ def model(settings: Settings) -> Finding:
     """Whether the model can be loaded and fits into memory."""
     name = settings.model_name
     try:
-        recipe = read_recipe(settings.model)
-        tokenizer_of(settings.model)
-        if recipe is not None:
+        if (recipe := read_recipe(settings.model)) is not None:
             check_module(recipe, settings.model)
+            tokenizer_of(settings.model)
             return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
         fit = estimate_fit(settings.model, settings.engine)
+        tokenizer_of(settings.model)
     except NotImplementedError as error:
         return Finding("model", "note", f"{name}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever ends a start
