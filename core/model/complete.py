@@ -26,7 +26,9 @@ _OPTIONAL_IF_QUANTISED = re.compile(
 )
 """Tensors that a quantised layer has a right value of if the checkpoint has none."""
 
-_MAKES_NONE = re.compile(r"^(.+?) +\|.*CONVERSION", re.MULTILINE)
+_NOT_MADE = re.compile(r"^(.+?) +\|.*(?:CONVERSION|MISSING)", re.MULTILINE)
+"""Rows of transformers' report."""
+
 _REPORTER = "transformers.modeling_utils"
 
 
@@ -85,7 +87,10 @@ def _log(message: str, names: list[str]) -> None:
 
 @contextlib.contextmanager
 def _readable_errors(name: str) -> Iterator[None]:
-    """Name the parameter that tensors do not make: transformers' error refers to its report."""
+    """Name a parameter that could not be made: transformers' error refers to its report.
+
+    A missing one of integers, as of a quantised layer, has no random values either.
+    """
     reports: list[str] = []
     reporter, handler = logging.getLogger(_REPORTER), _Keeper(reports)
     level, propagates = reporter.level, reporter.propagate
@@ -95,7 +100,7 @@ def _readable_errors(name: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        found = _MAKES_NONE.search("".join(reports))
+        found = _NOT_MADE.search("".join(reports))
         if found is None:
             raise
         raise ModelLoadError(
