@@ -154,7 +154,7 @@ def test_a_mixture_without_all_experts_is_refused(tmp_path: Path, part: str) -> 
     random_model(MixtralConfig(**fields)).save_pretrained(tmp_path)
     serve(tmp_path)
     change_tensors(tmp_path, without(part))
-    assert "model.layers.0.mlp.experts." in refusal(tmp_path)
+    assert ".mlp.experts." in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mlp.up_proj.weight", "mlp.up_proj.scale", "input_layernorm"])
