@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -92,8 +93,9 @@ def _processors_template(source: str) -> Any:
     if path is None:
         return None
     template = read_file(path).get("chat_template")
-    if isinstance(template, list):
-        return {each["name"]: each["template"] for each in template}
+    with contextlib.suppress(KeyError, TypeError):
+        if isinstance(template, list):
+            return {each["name"]: each["template"] for each in template}
     if not isinstance(template, str):
         raise ModelLoadError(f"{path} has no text chat_template")
     return template

@@ -24,3 +24,26 @@ def test_threads_are_the_cores_unless_the_environment_says_otherwise(given, thre
         check=True,
     )
     assert int(done.stdout) == threads
+
+
+INTERRUPT = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+import server.__main__
+"""
+
+
+@pytest.mark.parametrize("module", ["server.commands", "msgspec", "server.flags", "server.program"])
+def test_an_interrupt_during_imports_prints_nothing(module):
+    done = subprocess.run(  # noqa: S603 - this repository's own code
+        [sys.executable, "-c", INTERRUPT.format(module)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

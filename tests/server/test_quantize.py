@@ -11,6 +11,7 @@ from core.contract.config import ModelConfig
 from core.gguf.file import GgufFile
 from server.__main__ import parse_command
 from server.quantize import QuantizeSettings, run
+from tests.support.damaged import change_tensors, without
 from tests.support.gguf_models import tiny_model
 from tests.support.tokenizers import byte_level
 
@@ -75,3 +76,12 @@ def test_what_cannot_be_written_is_said_in_one_line(tmp_path, capsys):
     assert error.startswith("roseinfer: ")
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_random_weights_are_not_written(tmp_path, capsys):
+    tiny_model("llama").save_pretrained(tmp_path / "source")
+    byte_level(280).save_pretrained(tmp_path / "source")
+    change_tensors(tmp_path / "source", without("layers.1.mlp.up_proj"))
+    assert run(parsed(str(tmp_path / "source"), str(tmp_path / "m.gguf"), "--type=q8_0")) == 2
+    assert "it lacks 1 parameters of a llama model" in capsys.readouterr().err
+    assert not (tmp_path / "m.gguf").exists()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 
 import pytest
 
+from core import builtin_model
 from core.contract.config import EngineConfig, ModelConfig
 from core.kernels.cpu import compiler
 from server.__main__ import parse_command
@@ -14,6 +16,8 @@ from server.doctor import command, engine, machine, network
 from server.doctor.finding import Finding
 from server.doctor.flags import DoctorSettings
 from server.settings import Settings
+from tests.support.damaged import POINTER, change_tensors, without
+from tests.support.pooling_models import save_encoder
 
 GIB = 2**30
 
@@ -150,6 +154,44 @@ def test_a_model_that_cannot_be_served(tmp_path):
     config = EngineConfig(kv_cache_memory=1024)
     found = engine.model(settings(engine=config))
     assert "less than one sequence" in found.text
+
+
+@pytest.mark.parametrize("task", ["auto", "generate", "embed", "score"])
+@pytest.mark.parametrize("name", ["/nope", "./nope", "a/b/c", "a b", ""])
+def test_a_model_that_is_not_there(name, task):
+    found = engine.model(settings(model=ModelConfig(model=name, task=task)))
+    assert found.state == "problem"
+    reason = f"there is no model {name}: " if name else "the name of the model is empty"
+    assert found.text.startswith(reason)
+
+
+def test_a_model_that_lacks_a_tensor(tmp_path):
+    folder = shutil.copytree(builtin_model.path(), tmp_path / "model")
+    assert engine.model(settings(model=ModelConfig(model=str(folder)))).state == "ok"
+    change_tensors(folder, without("layers.0.mlp.up_proj"))
+    found = engine.model(settings(model=ModelConfig(model=str(folder))))
+    assert found.state == "problem"
+    assert "it lacks 1 parameters of a " in found.text
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json"])
+def test_a_file_of_a_model_that_is_broken(tmp_path, name):
+    folder = shutil.copytree(builtin_model.path(), tmp_path / "model")
+    (folder / name).write_bytes(POINTER)
+    found = engine.model(settings(model=ModelConfig(model=str(folder))))
+    assert found.text.startswith(f"{folder}/{name} is a pointer of Git LFS")
+
+
+def test_an_encoder_that_lacks_a_tensor(tmp_path):
+    save_encoder(tmp_path)
+    config = ModelConfig(model=str(tmp_path))
+    assert engine.model(settings(model=config)).state == "ok"
+    change_tensors(tmp_path, without("embeddings.LayerNorm"))
+    found = engine.model(settings(model=config))
+    assert (found.state, "it lacks 2 parameters" in found.text) == ("problem", True)
+    save_encoder(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(POINTER)
+    assert "is a pointer of Git LFS" in engine.model(settings(model=config)).text
 
 
 def test_the_report_ends_with_code_1_if_something_stops_a_start(tmp_path, capsys):
