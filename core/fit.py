@@ -38,9 +38,9 @@ class Fit:
 def estimate_fit(model_config: ModelConfig, config: EngineConfig) -> Fit:
     """Estimate, for a CPU. Raises ModelLoadError if the model would not fit or not load."""
     device = pick_device(model_config.device)
+    skeleton = build_skeleton(model_config, device)
     if device.type != "cpu":
         raise NotImplementedError("the fit on a GPU is not estimated")
-    skeleton = build_skeleton(model_config, device)
     model = skeleton.model
     limits = Limits.of(model, config)
     layers = AttentionHook(model.module).layers

@@ -46,19 +46,24 @@ def cuda(settings: Settings) -> Finding:
 
 def model(settings: Settings) -> Finding:
     """Whether the model can be loaded and fits into memory."""
-    name = settings.model_name
     try:
-        if (recipe := read_recipe(settings.model)) is not None:
-            check_module(recipe, settings.model)
-            tokenizer_of(settings.model)
-            return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
-        fit = estimate_fit(settings.model, settings.engine)
-        tokenizer_of(settings.model)
-    except NotImplementedError as error:
-        return Finding("model", "note", f"{name}: {error}")
+        return _model(settings)
     except Exception as error:  # noqa: BLE001 - whatever ends a start
         return Finding("model", "problem", first_line(error))
-    return _fits(name, fit)
+
+
+def _model(settings: Settings) -> Finding:
+    name, recipe = settings.model_name, read_recipe(settings.model)
+    if recipe is not None:
+        check_module(recipe, settings.model)
+        found = Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
+    else:
+        try:
+            found = _fits(name, estimate_fit(settings.model, settings.engine))
+        except NotImplementedError as error:
+            found = Finding("model", "note", f"{name}: {error}")
+    tokenizer_of(settings.model)
+    return found
 
 
 def path(settings: Settings) -> Finding:
