@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from core.contract.errors import first_line
+from core.contract.errors import ModelLoadError, first_line
 from core.fit import Fit, estimate_fit
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
@@ -74,8 +74,8 @@ def path(settings: Settings) -> Finding:
         found = try_path(settings.model, settings.engine)
     except NotImplementedError as error:
         return Finding("path", "note", str(error))
-    except ModelLoadError as error:
-        return Finding("path", "note", f"not tried: {' '.join(str(error).split())}")
+    except Exception as error:  # noqa: BLE001 - the finding of the model says whether it starts
+        return Finding("path", "note", f"not tried: {first_line(error)}")
     if not found.slower_because:
         return Finding("path", "ok", found.name)
     advice = "the server starts and is slower than the model's family can be"

@@ -118,7 +118,10 @@ def test_an_empty_text_is_no_constraint(ask):
 
 
 def test_an_empty_schema_is_any_json(ask):
-    assert ask(json_schema={}, grammar="") == (grammar.json_schema({}, is_strict=False), "json_schema")
+    assert ask(json_schema={}, grammar="") == (
+        grammar.json_schema({}, is_strict=False),
+        "json_schema",
+    )
 
 
 def test_free_text_beside_a_constraint(ask):
