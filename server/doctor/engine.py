@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from core.contract.errors import ModelLoadError, first_line
+from core.contract.errors import first_line
 from core.fit import Fit, estimate_fit
 from core.kernels.cpu.building import KernelsUnavailable
 from core.kernels.cpu.compiler import cached_library, compiled_library
