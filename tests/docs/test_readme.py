@@ -3,6 +3,7 @@
 import re
 
 from tests.docs.markdown import PAGES, ROOT, page
+from tests.support.constraints import constraints
 
 README = page(ROOT / "README.md")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -24,9 +25,18 @@ def test_make_targets_named_in_the_documentation_exist() -> None:
 
 
 def test_plain_commands_install_the_torch_that_make_installs() -> None:
-    pinned = set(re.findall(r'"(torch==[\d.]+)"', README.text))
-    assert pinned == set(re.findall(r'"(torch==[\d.]+)"', MAKEFILE))
-    assert len(pinned) == 1
+    pinned = set(re.findall(r'"torch==([\d.]+)"', README.text))
+    assert pinned == {constraints()["torch"]}
+
+
+def test_make_and_the_plain_commands_install_by_the_constraints() -> None:
+    makefile = MAKEFILE.replace("$(INSTALL)", "pip install --constraint constraints.txt")
+    installs = re.findall(r"pip install .* \"?\.(?:\[.*\])?\"?$", makefile, re.MULTILINE)
+    plain = [line for line in README.shell_commands() if re.search(r"pip install .*\.", line)]
+    assert len(installs) >= 3
+    assert len(plain) >= 3
+    for command in (*installs, *plain[1:]):
+        assert re.search(r" (-c|--constraint) constraints\.txt ", command), command
 
 
 def test_the_licence_is_the_one_that_readme_names() -> None:
