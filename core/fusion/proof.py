@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -180,6 +181,21 @@ def output_of(original: Callable[..., T], *args: Any, **kwargs: Any) -> T | None
         raise
     except (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError):
         return None
+
+
+def left_out(module: nn.Module, given: Collection[str] = ()) -> dict[str, None]:
+    """None for each argument that the module's class needs beside its first and those given.
+
+    These are masks and caches, which attention gets elsewhere; their names are transformers' own.
+    """
+    parameters = list(inspect.signature(type(module).forward).parameters.values())[2:]
+    return {
+        each.name: None
+        for each in parameters
+        if each.default is each.empty
+        and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and each.name not in given
+    }
 
 
 def plain_attention(spec: LayerSpec) -> ModuleAttention:

@@ -34,15 +34,16 @@ _DECODERS = (
 
 @dataclass(frozen=True, slots=True)
 class DecoderOutput:
-    """The part of transformers' output that a language model's head reads."""
+    """The part of transformers' output that a language model's head reads.
+
+    Other fields, of whatever names, are None: the cache, attention weights, router logits.
+    """
 
     last_hidden_state: torch.Tensor  # [1, num_tokens, hidden_size]
-    past_key_values: None = None
-    cache: None = None  # its name from transformers 5.24 on
-    hidden_states: None = None
-    attentions: None = None
-    cross_attentions: None = None
-    router_logits: None = None
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):  # a protocol of Python
+            raise AttributeError(name)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         """Index the tuple of fields that are not None."""

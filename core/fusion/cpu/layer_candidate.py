@@ -11,7 +11,7 @@ from torch import nn
 from core.fusion.cpu.layer import ROTATION, FusedLayer
 from core.fusion.kinds import kind_of
 from core.fusion.patterns import layer_names
-from core.fusion.proof import NUM_ROWS, Proof, no_attention, output_of, plain_attention
+from core.fusion.proof import NUM_ROWS, Proof, left_out, no_attention, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
 from core.model.attention_interface import ModuleAttention, routed
 from core.model.without_products import WithoutProducts
@@ -119,7 +119,7 @@ class LayerCandidate:
         hook = getattr(original, names.second_norm).register_forward_pre_hook(see)
         with routed([getattr(original, names.attention)], attention):
             try:
-                after = output_of(original, x, attention_mask=None, **rope)
+                after = output_of(original, x, **rope, **left_out(original, rope))
             except _Reached:
                 after = seen[0]
             finally:

@@ -12,7 +12,7 @@ from core.fusion.cuda.norm import FusedRMSNorm
 from core.fusion.cuda.ops import TritonOps
 from core.fusion.cuda.rotary import fused_rotation
 from core.fusion.patterns import HEAD_NORMS
-from core.fusion.proof import NUM_ROWS, Proof, output_of
+from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of
 from core.fusion.rotary import applies_rope, install_rotation, original_rotation
 from core.fusion.visitor import AttentionSite, Place
 from core.kernels.triton.head_norm import HeadNorm
@@ -93,6 +93,7 @@ def _query_and_key(
         found.extend((query.clone(), key.clone()))
         return value.new_zeros(*query.shape[:2], value.shape[2])
 
-    arguments = {"hidden_states": hidden, "position_embeddings": (cos, sin), "attention_mask": None}
+    rope = {"position_embeddings": (cos, sin)}
     with routed([attention], record):
-        return [] if output_of(attention, **arguments) is None else found
+        output = output_of(attention, hidden, **rope, **left_out(attention, rope))
+        return [] if output is None else found

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from core.fusion.patterns import LLAMA_LAYER, dense, layer_names, matrix_of
-from core.fusion.proof import NUM_ROWS, Proof, output_of, plain_attention
+from core.fusion.proof import NUM_ROWS, Proof, left_out, output_of, plain_attention
 from core.fusion.visitor import AttentionSite, Place
 from core.model.attention_interface import routed
 
@@ -58,12 +58,13 @@ class ResidualCandidate:
         """See Candidate."""
         hidden = proof.random(1, NUM_ROWS, self._hidden_size)
         cos, sin = (proof.random(1, NUM_ROWS, self._site.spec.head_dim) for _ in range(2))
-        arguments = {"position_embeddings": (cos, sin), "attention_mask": None}
+        rope = {"position_embeddings": (cos, sin)}
+        of_layer, of_attention = (left_out(m, rope) for m in (self._layer, self._site.attention))
         originals = [place.module for place in self._places]
         with routed([self._site.attention], plain_attention(self._site.spec)):
-            expected = output_of(self._layer, hidden.clone(), **arguments)
+            expected = output_of(self._layer, hidden.clone(), **rope, **of_layer)
             self.install()
-            actual = output_of(self._layer, hidden.clone(), **arguments)
+            actual = output_of(self._layer, hidden.clone(), **rope, **of_attention)
         for place, original in zip(self._places, originals, strict=True):
             place.put(original)
         del self._layer.forward

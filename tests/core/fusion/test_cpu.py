@@ -9,6 +9,7 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
 
 from core.fusion.cpu.catalogue import fuse_for_cpu
+from core.fusion.cpu.decoder import DecoderOutput
 from core.fusion.cpu.head import LEAST_ROWS, PackedHead
 from core.fusion.cpu.layer import FusedLayer
 from core.fusion.cpu.linear import PackedLinear
@@ -78,6 +79,32 @@ def test_int8_logits_are_close() -> None:
     assert installed(model, Format.INT8) == INSTALLED["qwen3"]
     actual = logits(model)
     assert (actual - expected).abs().mean() < 0.1 * expected.std()
+
+
+class RenamedLayer(LlamaDecoderLayer):
+    """A layer of another release: masks and caches, which the kernels ignore, have other names."""
+
+    def forward(self, hidden_states, seen, *, held, position_embeddings, **more):
+        return super().forward(hidden_states, seen, position_embeddings=position_embeddings, **more)
+
+
+def test_names_of_masks_and_caches_do_not_matter() -> None:
+    model = fresh("llama")
+    expected = logits(model)
+    hook = AttentionHook(model)
+    for layer in model.model.layers:
+        layer.__class__ = RenamedLayer
+    attention = list(zip(hook.modules, hook.layers, strict=True))
+    assert fuse_for_cpu(KERNELS, model, attention, Format.FLOAT32) == WHOLE
+    hook.install(lambda q, k, v, layer: causal_attention(q, k, v, hook.layers[layer]))
+    torch.testing.assert_close(logits(model), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_fields_that_a_decoder_does_not_give_are_none() -> None:
+    output = DecoderOutput(torch.ones(1, 2, 3))
+    assert output.past_key_values is output.cache is output.of_a_later_release is None
+    assert output[0] is output.last_hidden_state
+    assert copy.copy(output) == output
 
 
 class HalfNorm(nn.Module):

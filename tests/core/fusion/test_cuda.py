@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from types import FunctionType
 
 import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3DecoderLayer
 
 from core.fusion.cuda.catalogue import fuse_for_cuda
 from core.fusion.cuda.linear import DenseWeight
@@ -98,6 +101,40 @@ def test_on_a_gpu_everything_is_fused(family, dtype):
     hook = AttentionHook(model)
     counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TritonOps())
     assert dict(counts) == COUNTS[family]
+
+
+ATTEND = inspect.unwrap(Qwen3Attention.forward)
+
+
+class RenamedLayer(Qwen3DecoderLayer):
+    """A layer of another release: masks and caches, which are ignored, have other names."""
+
+    def forward(self, hidden_states, seen, *, held, position_embeddings, **more):
+        hidden, _ = self.self_attn(
+            self.input_layernorm(hidden_states), position_embeddings, seen, held, **more
+        )
+        hidden = hidden + hidden_states
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class RenamedAttention(Qwen3Attention):
+    forward = FunctionType(
+        ATTEND.__code__.replace(
+            co_varnames=tuple(
+                "seen" if name == "attention_mask" else name for name in ATTEND.__code__.co_varnames
+            )
+        ),
+        ATTEND.__globals__,
+    )
+
+
+def test_names_of_masks_and_caches_do_not_matter():
+    model = randomized("qwen3")
+    hook = AttentionHook(model)
+    for layer in model.model.layers:
+        layer.__class__, layer.self_attn.__class__ = RenamedLayer, RenamedAttention
+    counts = fuse_for_cuda(model, list(zip(hook.modules, hook.layers, strict=True)), TorchOps())
+    assert counts == COUNTS["qwen3"]
 
 
 class WrongOps(TorchOps):
