@@ -126,7 +126,7 @@ class TestHeld:
             (CHAT, {"messages": USER, "model": "other"}, 404),
             (CHAT, {"messages": USER, "n": -1}, 400),
             (CHAT, {"messages": []}, 400),
-            (CHAT, {"messages": USER, "guided_json": {"type": 5}}, 400),
+            (CHAT, {"messages": USER, "guided_regex": "("}, 400),
             (COMPLETIONS, {"prompt": [1, "a"]}, 400),
             ("/generate", {"prompt": "x"}, 200),
             ("/tokenize", {"prompt": "x"}, 200),
