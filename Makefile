@@ -85,6 +85,7 @@ RELEASES := transformers-5.19.0 transformers-5.20.2 transformers-5.21.1 transfor
 	transformers-5.23.0 torch-2.14.1
 OF_RELEASES := $(wildcard tests/core/test_model_path.py) tests/core/model/test_oracle.py \
 	tests/zoo/test_zoo.py::test_a_sample_is_exact_or_refused
+RELEASE := from importlib.metadata import version; print(version("transformers"))
 PURE := import sysconfig; print(sysconfig.get_path("purelib"))
 
 # Every minor release, and the next torch, which takes several gigabytes.
@@ -98,9 +99,9 @@ test-with-%: $(VENV)-with-%/.made
 
 test-newest: $(VENV)-with-newest/.made
 	$(<D)/bin/python -m pip install --quiet --upgrade "$(RANGE)"
-	@if test -e $(<D)/lib/python3*/site-packages/transformers; \
-	then $(<D)/bin/python -m pytest $(ON_ALL_CORES) $(OF_RELEASES); \
-	else echo "skipped: the newest transformers is that of $(VENV)"; fi
+	@if test "$$($(<D)/bin/python -c '$(RELEASE)')" = "$$($(BIN)/python -c '$(RELEASE)')"; \
+	then echo "skipped: the newest transformers is that of $(VENV)"; \
+	else $(<D)/bin/python -m pytest $(ON_ALL_CORES) $(OF_RELEASES); fi
 
 $(VENV)-with-%/.made: $(VENV)/.installed-dev
 	$(PYTHON) -m venv --without-pip $(@D)
