@@ -67,6 +67,7 @@ CORE_LAYERS = (
         "core.checkpoint_files",
         "core.contract.info",
         "core.contract.config",
+        "core.fair_queue",
         "core.huge_pages",
         "core.memory_ahead",
         "core.heap_end",
@@ -123,6 +124,7 @@ FOLDER_CYCLES = {}
 """Folders whose direct children may import one another in a circle."""
 
 NO_TORCH = (
+    "core.fair_queue",
     "core.scheduler",
     "core.sequence",
     "core.kv",

@@ -14,9 +14,9 @@ from core.contract.messages import EngineRequest, EngineStats, StepOutput, Work
 from core.contract.params import SamplingParams
 from core.engine import check_ids, failed_output, failure_of
 from core.failures import MAX_FAILED_STEPS, is_fatal
+from core.fair_queue import Entry, FairQueue, fair_entries
 from core.model.limits import max_step_seconds
 from core.pooling.runner import Runner
-from core.pooling.waiting import WaitingTexts
 from core.scheduler.step_time import StepTime
 from core.step_timer import StepTimer
 
@@ -41,7 +41,7 @@ _CANARY = EngineRequest(
 class PoolingEngine:
     """A ``SteppingEngine``. A step computes whole texts, padded to the longest of them.
 
-    Tenants take turns, see ``WaitingTexts``. A step has as many tokens as are expected to take
+    Tenants take turns, see ``FairQueue``. A step has as many tokens as are expected to take
     ``max_step_seconds``, but at least one text. A tenant waits for the step under way and for at
     most one text of each other tenant.
 
@@ -69,7 +69,8 @@ class PoolingEngine:
         self._max_num_tokens = max_num_batched_tokens
         self._step_time = None if max_step_seconds is None else StepTime(max_step_seconds)
         self._num_token_ids = num_token_ids
-        self._waiting = WaitingTexts()
+        self._queue: FairQueue[Entry[EngineRequest]] = fair_entries()
+        self._waiting: dict[str, Entry[EngineRequest]] = {}  # those of the queue, by id
         self._failed: list[StepOutput] = []  # returned by the next step
         self._running: dict[str, EngineRequest] = {}
         self._started_at = 0.0
@@ -101,14 +102,19 @@ class PoolingEngine:
         """Queue a request, which was checked to fit. What fails here ends with an error, alone."""
         try:
             check_ids(request.prompt_token_ids, self._num_token_ids)
-            self._waiting.add(request)
+            entry = Entry(request, request.tenant, priority=request.priority)
+            self._queue.add(entry)
+            self._waiting[request.request_id] = entry
         except BaseException as error:  # noqa: BLE001 - it raises what cannot be survived
             self._failed.append(failure_of(request, error))
 
     def abort(self, request_id: str) -> None:
         """Drop a request; nothing more is reported about it."""
         self._failed = [output for output in self._failed if output.request_id != request_id]
-        self._num_aborts += self._waiting.remove(request_id)
+        entry = self._waiting.pop(request_id, None)
+        if entry is not None:
+            self._queue.remove(entry)
+            self._num_aborts += 1
 
     def step(self) -> list[StepOutput]:
         """Compute a batch. Raises only if the engine cannot continue."""
@@ -138,7 +144,7 @@ class PoolingEngine:
     def fail_all(self, message: str) -> list[StepOutput]:
         """End every request with an error."""
         failed, self._failed = self._failed, []
-        waiting = self._waiting.clear()
+        waiting, self._waiting, self._queue = self._waiting, {}, fair_entries()
         return failed + [StepOutput(request_id=name, error=message) for name in waiting]
 
     def stats(self) -> EngineStats:
@@ -177,12 +183,13 @@ class PoolingEngine:
         batch: list[EngineRequest] = []
         longest = 0
         while self._waiting and len(batch) < self._max_num_seqs:
-            request = self._waiting.next()
+            request = self._queue.head.value
             longest = max(longest, len(request.prompt_token_ids))
             if batch and longest * (len(batch) + 1) > limit:
                 break
             batch.append(request)
-            self._waiting.take()
+            self._queue.pop()
+            del self._waiting[request.request_id]
         return batch
 
     def _limit(self) -> int:

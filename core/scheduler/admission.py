@@ -8,10 +8,10 @@ from collections.abc import Sequence as ReadOnly
 from functools import partial
 from itertools import islice
 
+from core.fair_queue import FairQueue
 from core.kv.manager import KVCacheManager
 from core.kv.release import Release
 from core.scheduler.demand import Demand, End, peak_growth
-from core.scheduler.fair import FairQueue
 from core.scheduler.victims import victim_of
 from core.sequence import Sequence
 
@@ -20,7 +20,7 @@ NUM_CONSIDERED = 32
 
 
 class Admission:
-    """The waiting sequences in the order of FairQueue. Core thread only.
+    """The waiting sequences in the order of FairQueue, by tokens. Core thread only.
 
     - A sequence fits if there are blocks for all its tokens, one spare block per running sequence,
       and what ``Demand`` expects all of them to allocate before some end. Alone it always fits.
@@ -38,7 +38,7 @@ class Admission:
         self._kv = kv
         self._max_num_seqs = max_num_seqs
         self._demand = demand
-        self._waiting = FairQueue(demand.total_tokens)
+        self._waiting = _fair_queue(demand)
         self._num_arrivals = 0
         self._awaits_end = False  # a sequence was preempted, and none has ended since
         self._num_skipped = 0  # calls of ``pop`` that will return at once
@@ -66,12 +66,12 @@ class Admission:
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a waiting sequence that ended."""
-        self._waiting.remove(sequence)
+        self._waiting.remove(sequence, sequence.num_output_tokens)
         self._try_again()
 
     def clear(self) -> None:
         """Forget every waiting sequence, and what tenants were charged."""
-        self._waiting = FairQueue(self._demand.total_tokens)
+        self._waiting = _fair_queue(self._demand)
         self._awaits_end = False
         self._try_again()
 
@@ -166,3 +166,12 @@ class Admission:
             blocks_per_token=(self._kv.num_used_token_blocks - num_freed) / num_tokens,
         )
         return growth <= num_spare_blocks or has_room(num_spare_blocks=math.ceil(growth))
+
+
+def _fair_queue(demand: Demand) -> FairQueue[Sequence]:
+    """An empty queue. One that was preempted and queued again stays charged, in its old place."""
+    return FairQueue(
+        demand.total_tokens,
+        tenant=lambda sequence: sequence.request.tenant,
+        place=lambda sequence: (sequence.request.priority, sequence.arrival),
+    )

@@ -8,7 +8,6 @@ from core.contract.params import SamplingParams
 from core.engine import ENGINE_FAILED, failed_with
 from core.failures import MAX_FAILED_STEPS
 from core.pooling.engine import FIRST_TOKENS, PoolingEngine
-from core.pooling.waiting import WaitingTexts
 
 
 class Runner:
@@ -222,28 +221,17 @@ def test_a_long_text_goes_before_a_short_one_once():
     assert runner.batches == [["a0"], ["a1"], ["b"], ["a2"]]
 
 
-def test_removed_texts_leave_no_trace():
-    waiting = WaitingTexts()
-    waiting.add(request("stays", priority=0))
-    for number in range(10_000):
-        waiting.add(request(f"r{number}", priority=1))
-        assert waiting.remove(f"r{number}")
-    assert waiting.num_entries < 100
-
-
-def test_many_texts_wait_without_being_searched():
-    waiting = WaitingTexts()
-    for number in range(20_000):
-        waiting.add(request(f"r{number}", priority=number % 3))
-    assert waiting.remove("r0")
-    assert not waiting.remove("r0")
-    order = []
-    while waiting:
-        order.append(waiting.next().request_id)
-        waiting.take()
-    expected = [f"r{n}" for least in range(3) for n in range(least, 20_000, 3)]
-    assert order == expected[1:]
-    assert not len(waiting)
+def test_a_text_that_left_is_not_computed():
+    runner = Runner()
+    driven = engine(runner)
+    for number in range(3):
+        driven.add(request(f"a{number}", tenant="a", length=90))
+    driven.abort("a1")
+    driven.abort("a1")
+    assert (driven.stats().num_waiting, driven.stats().num_aborts) == (2, 1)
+    finished(driven)
+    assert runner.batches == [["a0"], ["a2"]]
+    assert not driven.has_work
 
 
 @pytest.mark.parametrize("prompt", [(), (1, -1), (1, 10), (None,)])

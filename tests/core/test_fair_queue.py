@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.scheduler.fair import NUM_REMEMBERED, FairQueue, _place
+from core.fair_queue import NUM_REMEMBERED, Entry, FairQueue, fair_entries
 from core.sequence import Sequence
 from tests.support.builders import make_sequence
 
@@ -17,10 +17,19 @@ class Line:
     """A FairQueue whose sequences cost their prompt, and end on command."""
 
     def __init__(self) -> None:
-        self.queue = FairQueue(lambda sequence: sequence.num_tokens)
+        self.num_places = 0
+        self.queue = FairQueue(
+            lambda sequence: sequence.num_tokens,
+            tenant=lambda sequence: sequence.request.tenant,
+            place=self.place,
+        )
         self.num_added = 0
         self.running: list[Sequence] = []
         self.service: Counter[str] = Counter()
+
+    def place(self, sequence: Sequence) -> tuple[int, int]:
+        self.num_places += 1
+        return sequence.request.priority, sequence.arrival
 
     def add(self, tenant: str, cost: int = 1, priority: int = 0) -> Sequence:
         name = f"{tenant}{self.num_added}"
@@ -167,7 +176,7 @@ def test_a_preempted_sequence_that_ends_while_it_waits_pays_for_its_output():
     preempted = made.running.pop()
     preempted.token_ids += [0] * 25
     made.queue.add(preempted)
-    made.queue.remove(preempted)
+    made.queue.remove(preempted, 25)
     assert made.take_all() == "bba"
     made.check_forgotten()
 
@@ -282,18 +291,113 @@ def test_any_traffic_keeps_the_order(changes):
 
 
 @pytest.mark.parametrize("num_tenants", [1, 100])
-def test_a_change_costs_few_comparisons(num_tenants, monkeypatch):
+def test_a_change_costs_few_comparisons(num_tenants):
     """10,000 sequences wait; a change looks at the places of some twenty of them."""
-    num_calls = 0
     made = line(*((str(i % num_tenants), 1 + i % 7) for i in range(10_000)))
-
-    def counted(sequence: Sequence) -> tuple[int, int]:
-        nonlocal num_calls
-        num_calls += 1
-        return _place(sequence)
-
-    monkeypatch.setattr("core.scheduler.fair._place", counted)
+    made.num_places = 0
     for _ in range(100):
         made.take()
         made.queue.remove(made.queue.head)
-    assert num_calls < 100 * 2 * 20
+    assert made.num_places < 100 * 2 * 20
+
+
+# Entries, which cost what was expected
+
+
+def push(
+    queue: FairQueue[Entry[str]], value: str, cost: float = 1, priority: int = 0
+) -> Entry[str]:
+    """Add an entry, whose tenant is the first letter."""
+    entry = Entry(value, value[0], cost, priority)
+    queue.add(entry)
+    return entry
+
+
+def pop(queue: FairQueue[Entry[str]], num: int) -> list[str]:
+    return [queue.pop().value for _ in range(num)]
+
+
+def test_one_entry_of_another_passes_a_long_line():
+    queue = fair_entries()
+    for number in range(500):
+        push(queue, f"g{number}", 100)
+    pop(queue, 5)
+    push(queue, "m", 100)
+    assert "m" in pop(queue, 2)
+
+
+def test_an_idle_tenant_saves_no_credit():
+    queue = fair_entries()
+    for number in range(10):
+        push(queue, f"a{number}")
+    pop(queue, 5)
+    for number in range(10):
+        push(queue, f"b{number}")
+    assert [value[0] for value in pop(queue, 10)].count("b") <= 6
+
+
+def test_what_was_discarded_is_not_served():
+    queue = fair_entries()
+    entries = [push(queue, value) for value in ("a0", "a1", "b0")]
+    queue.discard(entries[0])
+    queue.discard(entries[0])
+    assert (len(queue), pop(queue, 2), len(queue)) == (2, ["a1", "b0"], 0)
+    queue.discard(entries[1])
+
+
+def test_entries_of_a_tenant_are_in_the_order_of_priorities():
+    queue = fair_entries()
+    for value, priority in (("a0", 0), ("a1", 5), ("a2", -5), ("a3", 0), ("a4", -5)):
+        push(queue, value, priority=priority)
+    assert pop(queue, 5) == ["a2", "a4", "a0", "a3", "a1"]
+
+
+def test_a_priority_passes_no_other_tenant():
+    queue = fair_entries()
+    for number in range(3):
+        push(queue, f"a{number}", 10)
+        push(queue, f"b{number}", 10, priority=-100)
+    assert [value[0] for value in pop(queue, 6)] == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_large_entry_that_passed_small_ones_is_paid_for():
+    queue = fair_entries()
+    for number in range(3):
+        push(queue, f"a{number}")
+        push(queue, f"b{number}")
+    push(queue, "alarge", 3, priority=-1)
+    assert pop(queue, 5) == ["alarge", "b0", "b1", "b2", "a0"]
+
+
+def test_many_tenants_that_come_once_leave_nothing():
+    queue = fair_entries()
+    for number in range(10_000):
+        queue.add(Entry(str(number), str(number)))
+        if len(queue) > 10:
+            queue.pop()
+    assert pop(queue, 10) == [str(number) for number in range(9_990, 10_000)]
+    assert not any((queue._tenants, queue._order, queue._charged, queue._idle))
+
+
+costs = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100)), min_size=1, max_size=80)
+
+
+@given(costs)
+def test_tenants_that_wait_get_equal_shares(costs):
+    queue = fair_entries()
+    waiting: Counter[str] = Counter()
+    for number, (tenant, cost) in enumerate(costs):
+        queue.add(Entry(number, tenant, cost))
+        waiting[tenant] += 1
+    largest = max(cost for _, cost in costs)
+    served: Counter[str] = Counter()
+    seen = dict.fromkeys("abc", -1)
+    while queue:
+        entry = queue.pop()
+        assert entry.value > seen[entry.tenant], "in order of arrival"
+        seen[entry.tenant] = entry.value
+        served[entry.tenant] += entry.cost
+        waiting[entry.tenant] -= 1
+        for other in "abc":
+            if waiting[other]:  # it has waited from the start
+                assert served[entry.tenant] - served[other] <= 2 * largest
