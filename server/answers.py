@@ -24,8 +24,8 @@ from litestar import Response
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
-from server.connections.answering import BodyWriter, body_writer
 from server.ignored_fields import report_ignored
+from server.net.body_writer import BodyWriter, body_writer
 from server.render.base import StreamRenderer, WholeRenderer
 from server.response_stream import ChoiceOutput, ResponseStream
 

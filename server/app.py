@@ -7,6 +7,7 @@ from collections.abc import Callable
 from core.thread import Event
 from server.access import keys_lifespan, keys_of
 from server.body import StrictRequest
+from server.controllers.ticketed import admit_requests
 from server.cors import cors_config
 from server.dependencies import DEPENDENCIES
 from server.errors import error_response
@@ -15,7 +16,6 @@ from server.loaded import Loaded
 from server.plain_litestar import PlainLitestar
 from server.routes import route_handlers
 from server.settings import Settings
-from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
 from server.tracing.lifespan import tracing_lifespan
 
@@ -41,7 +41,7 @@ def create_app(
             tracing_lifespan(settings),
         ],
         dependencies=DEPENDENCIES,
-        middleware=[watch_stalls, key_guard(keys)],
+        middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},
         cors_config=cors_config(settings),
         request_class=StrictRequest,
@@ -50,4 +50,5 @@ def create_app(
         logging_config=None,
     )
     app.state.api_keys = keys
+    admit_requests(app, settings, keys)
     return app

@@ -7,8 +7,8 @@ from typing import Any
 
 from litestar import Request
 
-from server.admission.lanes import LARGE_BODY
-from server.admission.ticket import ticket_of
+from server.admission.decision import ticket_of
+from server.admission.pools import LARGE_BODY
 from server.content_coding import coding_of, plain
 from server.decoding import Decoded, decode_request
 from server.ignored_fields import report_ignored
@@ -56,7 +56,7 @@ class StrictRequest(Request[Any, Any, Any]):
         if len(body) <= LARGE_BODY:
             return decode()
         turn = ticket_of(self.scope).turn()  # its priority is not known yet
-        decoded: Decoded[Any] = await serving.lanes.large.run(turn, decode)
+        decoded: Decoded[Any] = await serving.pools.large.run(turn, decode)
         return decoded
 
     async def body(self) -> bytes:

@@ -15,7 +15,7 @@ from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepO
 from core.progress import Progress
 from core.step_histograms import StepHistograms
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
-from server.admission.seats import Seats
+from server.admission.choices import ChoiceShare
 from server.response_stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
@@ -45,10 +45,10 @@ class EngineBridge:
         self,
         load: Callable[[], SteppingEngine],
         *,
-        num_seats: int = sys.maxsize,
+        max_further_choices: int = sys.maxsize,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """``num_seats`` are those of ``Seats``. ``on_event`` runs on the loop."""
+        """``max_further_choices`` limits ``ChoiceShare``. ``on_event`` runs on the loop."""
         self.state = State.LOADING
         self.failure: str | None = None
         self._on_event = on_event
@@ -61,7 +61,9 @@ class EngineBridge:
             on_outputs=self._take,
             on_event=lambda event: self._post(self._handle, event),
         )
-        self._seats = Seats(num_seats, lambda request: self._core.submit(Add(request)))
+        self._choices = ChoiceShare(
+            max_further_choices, lambda request: self._core.submit(Add(request))
+        )
 
     @property
     def stats(self) -> EngineStats:
@@ -121,12 +123,12 @@ class EngineBridge:
         self._all_closed.clear()
         for index, request in enumerate(requests):  # before the engine can produce an output
             self._routes[request.request_id] = (stream, index)
-        self._seats.enter(stream, requests)
+        self._choices.enter(stream, requests)
         return stream
 
     def forget(self, stream: ResponseStream) -> None:
         """Abort the unfinished requests of a response. Idempotent."""
-        self._seats.leave(stream)
+        self._choices.leave(stream)
         for request in stream.requests:
             if self._routes.pop(request.request_id, None) is not None:
                 self._core.submit(Abort(request.request_id))
@@ -137,14 +139,14 @@ class EngineBridge:
     def fail(self, stream: ResponseStream, error: RoseInferError) -> None:
         """End the unfinished requests of a response with an error."""
         stream.cause = error
-        self._seats.leave(stream)
+        self._choices.leave(stream)
         for request in stream.requests:
             if request.request_id in self._routes:
                 self._end(request.request_id, str(error))
 
     def fail_all(self, message: str) -> None:
         """End every running and waiting request with an error."""
-        self._seats.clear()
+        self._choices.clear()
         for request_id in list(self._routes):
             self._end(request_id, message)
 
@@ -225,7 +227,7 @@ class EngineBridge:
                 stream.fail(DELIVERY_FAILED)  # its end aborts the requests
             if output.is_last:
                 stream.ended(index, output)
-                self._seats.end(stream)
+                self._choices.end(stream)
         for stream in streams:
             try:
                 stream.flush()

@@ -8,7 +8,8 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from server.admission.ticket import Ticket, ticket_of
+from server.admission.decision import ticket_of
+from server.admission.ticket import Ticket
 from server.serving import Serving
 
 

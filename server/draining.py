@@ -1,4 +1,4 @@
-"""DrainingServer: uvicorn's server with a graceful shutdown and our own front.
+"""DrainingServer: uvicorn's server with a graceful shutdown and our own network.
 
 uvicorn runs the lifespan's shutdown only after open responses have ended, so draining starts at
 the signal: the server refuses new work while it still answers, waits for running responses, and
@@ -17,8 +17,8 @@ from typing import Any, Protocol, cast
 import uvicorn
 from litestar.types import ASGIApp
 
-from server.connections.front import Front
-from server.connections.turn_away import TurnAway
+from server.net.endpoint import Endpoint
+from server.net.head import Admit
 from server.notify import Notifier
 from server.settings import Settings
 
@@ -32,11 +32,8 @@ FAILURE_TIMEOUT = 1.0
 class Work(Protocol):
     """The requests of an application, once its lifespan has begun. Event loop only."""
 
-    def turn_away(self) -> TurnAway:
-        """What answers requests from their heads."""
-
-    def is_full(self) -> bool:
-        """Whether most requests are answered so now."""
+    def admit(self) -> Admit:
+        """What decides about requests from their heads."""
 
     def is_alive(self) -> bool:
         """Whether the process works, as ``/livez`` says."""
@@ -64,17 +61,17 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 
 class DrainingServer(uvicorn.Server):
-    """Drains on the first signal and exits at once on the second. Accepts through ``front``.
+    """Drains on the first signal and exits at once on the second. Accepts through ``endpoint``.
 
     A service manager is told when a drain begins, and that the process works, as ``/livez`` says.
     """
 
     def __init__(
-        self, config: uvicorn.Config, front: Front, drain_timeout: float, work: Work
+        self, config: uvicorn.Config, endpoint: Endpoint, drain_timeout: float, work: Work
     ) -> None:
         super().__init__(config)
         self._work = work
-        self._front = front
+        self._endpoint = endpoint
         self._drain_timeout = drain_timeout
         self._notifier = Notifier.from_environ(os.environ)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,12 +94,8 @@ class DrainingServer(uvicorn.Server):
         """Start, and handle a signal that came before the event loop ran."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
-        acceptor = self._front.accept(
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-            self._work.turn_away(),
-            self._work.is_full,
+        acceptor = self._endpoint.accept(
+            self.config, self.server_state, self.lifespan.state, self._work.admit()
         )
         self.servers = [cast("asyncio.Server", acceptor)]
         self._notifier.watch(self._work.is_alive)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from litestar import Litestar
 
-from server.connections.turn_away import TurnAway
-from server.early_refusal import EarlyRefusal
+from server.bridge import EngineBridge
+from server.net.head import Admit
 from server.probes import liveness
-from server.serving import Serving
 
 
 class EngineWork:
@@ -17,21 +16,19 @@ class EngineWork:
         self._app = app
 
     @property
-    def _serving(self) -> Serving:
-        serving: Serving = self._app.state.serving
-        return serving
+    def _bridge(self) -> EngineBridge:
+        bridge: EngineBridge = self._app.state.serving.bridge
+        return bridge
 
-    def turn_away(self) -> TurnAway:
-        return EarlyRefusal(self._app)
-
-    def is_full(self) -> bool:
-        return self._serving.admission.choices.is_full
+    def admit(self) -> Admit:
+        admit: Admit = self._app.state.admit
+        return admit
 
     def is_alive(self) -> bool:
-        return liveness(self._serving.bridge).status == "ok"
+        return liveness(self._bridge).status == "ok"
 
     async def drain(self, seconds: float) -> None:
-        await self._serving.bridge.drain(seconds)
+        await self._bridge.drain(seconds)
 
     def cancel_all(self) -> None:
-        self._serving.bridge.cancel_all()
+        self._bridge.cancel_all()

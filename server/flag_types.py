@@ -12,6 +12,14 @@ from pathlib import Path
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Most requests and tokens of each tenant in a minute; 0: no limit."""
+
+    requests: int = 0
+    tokens: int = 0
+
+
 @dataclass(frozen=True)
 class Choice:
     """One of some words. Unlike argparse's ``choices`` it also checks environment variables."""

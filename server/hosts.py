@@ -1,4 +1,4 @@
-"""ASGI middleware: refuses requests that a web page sends without permission.
+"""HostPolicy: refuses requests that a web page sends without permission.
 
 A page in a browser on the operator's machine can reach a server on loopback. Browsers name the
 page in ``Origin``. A page whose own name was rebound to a loopback address (DNS rebinding) sends
@@ -8,15 +8,12 @@ that name in ``Host``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
-
 from server.addresses import is_loopback
-from server.errors import APIError, send_error
+from server.errors import APIError
 from server.settings import Settings
 
 ANY = "*"
@@ -27,8 +24,6 @@ _HOST_REFUSED = "This Host is not allowed. The server's --allowed-hosts can allo
 _ORIGIN_REFUSED = "This Origin is not allowed. The server's --allowed-origins can allow it."
 
 _AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]/@\s]+?)\.?)(?::\d{0,5})?")
-Checks = dict[bytes, tuple[Callable[[str], bool], str, str]]
-
 _ORIGIN = re.compile(r"https?://(?P<authority>[^/?#]+)")
 
 
@@ -76,39 +71,26 @@ class HostPolicy:
         found = _ORIGIN.fullmatch(origin)
         return found is not None and _name(found["authority"]) in self.hosts
 
+    def refusal(self, headers: Iterable[tuple[bytes, bytes]], version: str) -> APIError | None:
+        """The 403 of a request with another host or origin. Its body is not read.
 
-def with_known_hosts(app: ASGIApp, policy: HostPolicy) -> ASGIApp:
-    """Wrap ``app``. Other hosts and origins are answered 403 before the body is read.
-
-    A request with several hosts, or of HTTP/1.1 with none, is answered 400 (RFC 9112, section 3.2).
-    """
-    checks: Checks = {
-        b"host": (policy.allows_host, _HOST_REFUSED, "host_not_allowed"),
-        b"origin": (policy.allows_origin, _ORIGIN_REFUSED, "origin_not_allowed"),
-    }
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and (error := _fault(scope, checks)) is not None:
-            await send_error(scope, send, error)
-        else:
-            await app(scope, receive, send)
-
-    return wrapped
+        A request with several hosts, or of HTTP/1.1 with none, gets 400 (RFC 9112, section 3.2).
+        """
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            message = f"A request must have exactly one Host header, not {len(hosts)}."
+            return _closing(400, message, "bad_request")
+        for name, value in headers if self.hosts is not None else ():
+            if name == b"host" and not self.allows_host(value.decode("latin-1")):
+                return _closing(403, _HOST_REFUSED, "host_not_allowed")
+            if name == b"origin" and not self.allows_origin(value.decode("latin-1")):
+                return _closing(403, _ORIGIN_REFUSED, "origin_not_allowed")
+        return None
 
 
-def _fault(scope: HTTPScope, checks: Checks) -> APIError | None:
-    """Why the request is refused; None if it is not. The connection ends after the answer."""
-    closing = {"connection": "close"}
-    num_hosts = sum(name == b"host" for name, _ in scope["headers"])
-    if num_hosts > 1 or (num_hosts == 0 and scope["http_version"] == "1.1"):
-        message = f"A request must have exactly one Host header, not {num_hosts}."
-        return APIError(400, message, code="bad_request", headers=closing)
-    for name, value in scope["headers"]:
-        if name in checks:
-            is_allowed, message, code = checks[name]
-            if not is_allowed(value.decode("latin-1")):
-                return APIError(403, message, code=code, headers=closing)
-    return None
+def _closing(status: int, message: str, code: str) -> APIError:
+    """The connection cannot be used again: the body is on it."""
+    return APIError(status, message, code=code, headers={"connection": "close"})
 
 
 def _name(authority: str) -> str:

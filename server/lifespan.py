@@ -9,7 +9,7 @@ from litestar import Litestar
 
 from core.load import load as load_model
 from core.thread import Event, SteppingEngine
-from server.admission.seats import seats_beside_first
+from server.admission.choices import further_choices
 from server.bridge import EngineBridge
 from server.loaded import Loaded
 from server.served_model import ServedModel
@@ -37,7 +37,7 @@ def engine_lifespan(
 
         bridge = EngineBridge(
             load_on_core_thread,
-            num_seats=seats_beside_first(settings.engine.max_num_seqs),
+            max_further_choices=further_choices(settings.engine.max_num_seqs),
             on_event=on_event,
         )
         serving = Serving.of(settings, bridge)
@@ -46,7 +46,7 @@ def engine_lifespan(
         try:
             yield
         finally:
-            serving.lanes.close()
+            serving.pools.close()
             bridge.close()
 
     return lifespan

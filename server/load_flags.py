@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 
-from server.admission.rates import Rates
-from server.flag_types import not_negative, positive, seconds, size
+from server.flag_types import Rates, not_negative, positive, seconds, size
 from server.flags import Flag
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from core.thread import Died, Event, Ready
 from server import heap
 from server.app import create_app
-from server.connections.errors import FrontError
-from server.connections.opening import open_front
 from server.draining import DrainingServer, server_config
 from server.edge import with_edge
 from server.engine_work import EngineWork
 from server.loaded import Loaded
+from server.net.endpoint import open_endpoint
+from server.net.listener import ListenError
 from server.settings import Settings
 from server.start_up.start_up import StartUp
 
@@ -24,8 +24,8 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     ``set_up_server`` has prepared the process. ``load`` replaces the loader of ``settings.model``.
     """
     try:
-        front = open_front(settings)
-    except FrontError as error:
+        endpoint = open_endpoint(settings)
+    except ListenError as error:
         print(f"roseinfer: {error}", file=sys.stderr)
         return 2
     exit_code = 0
@@ -36,7 +36,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
             case Ready():
                 heap.freeze()
                 server.announce_ready()
-                start_up.ready(front, app.state.serving.model)
+                start_up.ready(endpoint, app.state.serving.model)
             case Died(message, is_load_error):
                 start_up.end()
                 print(f"roseinfer: {_line(message)}", file=sys.stderr, flush=True)
@@ -45,14 +45,14 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
 
     start_up = StartUp(settings, load)
     app = create_app(settings, load=start_up.load, on_event=on_event)
-    config = server_config(with_edge(app, settings), settings)
-    server = DrainingServer(config, front, settings.drain_timeout, EngineWork(app))
-    start_up.begin(front)
+    config = server_config(with_edge(app), settings)
+    server = DrainingServer(config, endpoint, settings.drain_timeout, EngineWork(app))
+    start_up.begin(endpoint)
     try:
         server.run(sockets=[])
     finally:
         start_up.end()
-        front.close()
+        endpoint.close()
     return exit_code
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from litestar.exceptions import InternalServerException
-from litestar.types import Scope
 
 from server.errors import APIError
 
@@ -21,9 +20,9 @@ def check_media_type(headers: Mapping[str, str], *, is_open: bool) -> None:
         raise APIError(415, f"Content-Type must be application/json, not {media_type or 'absent'}.")
 
 
-def declared_size(scope: Scope) -> int | None:
+def declared_size(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """The bytes of the body as ``Content-Length`` says; None if it does not say a number."""
-    for name, value in scope["headers"]:
+    for name, value in headers:
         if name == b"content-length":
             return int(value) if value.isdigit() else None
     return None

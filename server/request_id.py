@@ -1,4 +1,4 @@
-"""ASGI middleware: x-request-id and x-roseinfer-ignored on responses, traces, the access log."""
+"""with_trace: x-request-id and x-roseinfer-ignored on responses, traces, the access log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from server.ignored_fields import ignored_header, ignored_names
 from server.records.line import write_line
 from server.records.log import RequestLog
 from server.records.trace import SCOPE_KEY, Trace
-from server.tenants.tenant import Tenant, tenant_of
+from server.short_paths import METHOD_KEY
+from server.stalls import StallWatch
 
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 """Ids of clients that are safe in a header and in a log."""
@@ -26,8 +27,12 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C's trace context: version, trace, span, flags."""
 
 
-def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
-    """Wrap ``app``, inside ``with_tenant``. ``clock`` times the requests.
+def with_trace(
+    app: ASGIApp,
+    stalls: Callable[[], StallWatch],
+    clock: Callable[[], float] = time.perf_counter,
+) -> ASGIApp:
+    """Wrap ``app``, inside ``with_paths``. ``clock`` times the requests.
 
     A client's own id is used if it is safe. 404s of no route get an id too.
     """
@@ -38,9 +43,8 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
             return
         request_id = id_of(scope["headers"])
         trace = Trace(
-            method=scope["method"],
+            method=scope.get("state", {}).get(METHOD_KEY, scope["method"]),
             path=scope["path"],
-            key=tenant_of(scope).name,
             request_id=request_id.decode(),
             traceparent=_traceparent_of(scope["headers"]),
             clock=clock,
@@ -63,9 +67,12 @@ def with_request_id(app: ASGIApp, clock: Callable[[], float] = time.perf_counter
                 return _send_last(send, message, trace)
             return send(message)
 
+        watch = stalls()
+        watch.enter()
         try:
             await app(scope, receive, send_with_id)
         finally:
+            watch.leave()
             trace.error = state.get(CUT_KEY) or state.get(ERROR_KEY)
             write_line(trace, trace.end())
             _release(scope, trace)
@@ -115,7 +122,7 @@ def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
 def log_refusal(
     method: str,
     path: str,
-    tenant: Tenant,
+    key: str,
     request_id: bytes,
     error: APIError,
     records: RequestLog | None,
@@ -124,7 +131,7 @@ def log_refusal(
 
     With ``records``, it is recorded too.
     """
-    trace = Trace(method=method, path=path, key=tenant.name, request_id=request_id.decode())
+    trace = Trace(method=method, path=path, key=key, request_id=request_id.decode())
     trace.responds(error.status)
     trace.error, trace.is_complete = error, True
     write_line(trace, None if records is None else records.end(trace))

@@ -6,10 +6,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from server.admission.admission import Admission
-from server.admission.lanes import Lanes
-from server.admission.limits import Limits
-from server.admission.turns import Turns
+from server.admission.admission import Admission, Limits
+from server.admission.pools import WorkerPools
 from server.bridge import EngineBridge
 from server.errors import APIError
 from server.records.log import RequestLog
@@ -42,14 +40,13 @@ class Serving:
     settings: Settings
     bridge: EngineBridge
     admission: Admission
-    lanes: Lanes
+    pools: WorkerPools
     stalls: StallWatch
     created: int
     responses: ResponseStore
     records: RequestLog
     loaded_model: ServedModel | None = None
     trimmer: Trimmer = field(default_factory=Trimmer)
-    turns: Turns = field(default_factory=Turns)
 
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
@@ -66,7 +63,7 @@ class Serving:
             settings=settings,
             bridge=bridge,
             admission=Admission(limits, settings.rate_limit),
-            lanes=Lanes(settings.tokenizer_workers),
+            pools=WorkerPools(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),
             responses=ResponseStore(

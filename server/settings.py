@@ -10,7 +10,6 @@ import msgspec
 
 from core.contract.config import EngineConfig, ModelConfig
 from server.access_flags import ACCESS_FLAGS
-from server.admission.rates import Rates
 from server.connection_flags import CONNECTION_FLAGS
 from server.engine_flags import (
     DEFAULT_TOKENIZER_WORKERS,
@@ -21,7 +20,7 @@ from server.engine_flags import (
     TASK_FLAGS,
     TOKENIZER_WORKERS,
 )
-from server.flag_types import Choice, not_negative, path, port, seconds
+from server.flag_types import Choice, Rates, not_negative, path, port, seconds
 from server.flags import Commands, Flag, FlagGroup, Repeated, Switch, add_groups, new_program
 from server.load_flags import LOAD_FLAGS
 from server.model_names import default_name

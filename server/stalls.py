@@ -9,8 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from litestar.types import ASGIApp, Receive, Scope, Send
-
 from core.histogram import GAP_SECONDS, Histogram
 from schemas.stats import LoopStats
 
@@ -83,17 +81,3 @@ class StallWatch:
         self._timer = None
         if self._num_open:
             self._schedule()
-
-
-def watch_stalls(app: ASGIApp) -> ASGIApp:
-    """Litestar middleware: tell the StallWatch in ``state.stalls`` of each request."""
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        watch: StallWatch = scope["litestar_app"].state.stalls
-        watch.enter()
-        try:
-            await app(scope, receive, send)
-        finally:
-            watch.leave()
-
-    return wrapped

@@ -25,7 +25,7 @@ def _path(serving: Serving) -> PathStats | None:
 
 
 def _admission(serving: Serving) -> AdmissionStats:
-    admission, lanes = serving.admission, serving.lanes
+    admission, pools = serving.admission, serving.pools.all
     return AdmissionStats(
         num_tickets=admission.num_tickets,
         num_choices=admission.choices.held,
@@ -34,7 +34,7 @@ def _admission(serving: Serving) -> AdmissionStats:
         num_prompt_tokens=admission.prompt_tokens.held,
         num_output_tokens=admission.output_tokens.held,
         num_compilations=admission.compilations.held,
-        num_waiting_jobs=lanes.num_waiting,
-        num_running_jobs=lanes.num_running,
-        num_abandoned_jobs=lanes.num_abandoned,
+        num_waiting_jobs=sum(pool.num_waiting for pool in pools),
+        num_running_jobs=sum(pool.num_running for pool in pools),
+        num_abandoned_jobs=sum(pool.num_abandoned for pool in pools),
     )

@@ -5,11 +5,61 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from server.admission.budget import Budget
-from server.admission.limits import Limits
+from server.admission.pacing import Pacing
 from server.admission.rate_limit import RateLimiter
-from server.admission.rates import Rates
+from server.flag_types import Rates
+
+_TEXTS: dict[str, tuple[str, str, str | None]] = {
+    "choices": (
+        "Too many requests are waiting.",
+        "This asks for {} generations at once; the server takes at most {}.",
+        "n",
+    ),
+    "body_bytes": (
+        "Too many bytes of requests are waiting.",
+        "The body has {} bytes; the server takes at most {}.",
+        None,
+    ),
+    "memory": (
+        "Requests and their answers hold too much memory.",
+        "The body may take {} bytes once it is decoded; the server takes at most {}.",
+        None,
+    ),
+    "prompt_tokens": (
+        "Too many prompt tokens are waiting.",
+        "The prompts have {} tokens together; the server takes at most {}.",
+        "prompt",
+    ),
+    "output_tokens": (
+        "Too many tokens are waiting to be generated.",
+        "This asks for up to {} tokens in all choices; the server takes at most {}.",
+        "max_tokens",
+    ),
+    "compilations": (
+        "Too many grammars are waiting to be compiled.",
+        "This asks for {} grammars to be compiled; the server takes at most {}.",
+        None,
+    ),
+}
+"""Of each budget: the messages of its 429 and its 400, and the parameter that the latter names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """One number for each budget. Choices and tokens run or wait; bodies are not yet decoded.
+
+    ``memory`` is the bytes of decoded bodies, until their answers are sent, and of whole answers.
+    """
+
+    choices: int
+    body_bytes: int
+    memory: int
+    prompt_tokens: int
+    output_tokens: int
+    compilations: int
 
 
 class Admission:
@@ -24,66 +74,18 @@ class Admission:
     ) -> None:
         """``clock`` measures seconds."""
         self.rates = RateLimiter(rates or Rates(), clock=clock)
+        self.pacing = Pacing()
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
-        self.choices = Budget(
-            limits.choices,
-            name="choices",
-            full="Too many requests are waiting.",
-            never="This asks for {} generations at once; the server takes at most {}.",
-            param="n",
-            clock=clock,
-        )
-        self.body_bytes = Budget(
-            limits.body_bytes,
-            name="body_bytes",
-            full="Too many bytes of requests are waiting.",
-            never="The body has {} bytes; the server takes at most {}.",
-            clock=clock,
-        )
-        self.memory = Budget(
-            limits.memory,
-            name="memory",
-            full="Requests and their answers hold too much memory.",
-            never="The body may take {} bytes once it is decoded; the server takes at most {}.",
-            clock=clock,
-        )
-        self.prompt_tokens = Budget(
-            limits.prompt_tokens,
-            name="prompt_tokens",
-            full="Too many prompt tokens are waiting.",
-            never="The prompts have {} tokens together; the server takes at most {}.",
-            param="prompt",
-            clock=clock,
-        )
-        self.output_tokens = Budget(
-            limits.output_tokens,
-            name="output_tokens",
-            full="Too many tokens are waiting to be generated.",
-            never="This asks for up to {} tokens in all choices; the server takes at most {}.",
-            param="max_tokens",
-            clock=clock,
-        )
-        self.compilations = Budget(
-            limits.compilations,
-            name="compilations",
-            full="Too many grammars are waiting to be compiled.",
-            never="This asks for {} grammars to be compiled; the server takes at most {}.",
-            clock=clock,
-        )
-        self._refused_by_budget = Counter({budget.name: 0 for budget in self.budgets})
-
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        """All of them."""
-        return (
-            self.choices,
-            self.body_bytes,
-            self.memory,
-            self.prompt_tokens,
-            self.output_tokens,
-            self.compilations,
-        )
+        made = {name: _budget(name, getattr(limits, name), clock) for name in _TEXTS}
+        self.budgets = tuple(made.values())
+        self.choices = made["choices"]
+        self.body_bytes = made["body_bytes"]
+        self.memory = made["memory"]
+        self.prompt_tokens = made["prompt_tokens"]
+        self.output_tokens = made["output_tokens"]
+        self.compilations = made["compilations"]
+        self._refused_by_budget = Counter(dict.fromkeys(made, 0))
 
     def refuse(self, budget: Budget) -> None:
         """Count a request that is refused because a budget is used up."""
@@ -98,3 +100,8 @@ class Admission:
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
         return {**self._refused_by_budget, **self.rates.refusals}
+
+
+def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
+    full, never, param = _TEXTS[name]
+    return Budget(limit, name=name, full=full, never=never, param=param, clock=clock)

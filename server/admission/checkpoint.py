@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from core.contract.errors import RequestCancelled
 
 is_abandoned: ContextVar[Callable[[], bool] | None] = ContextVar("is_abandoned", default=None)
-"""Set by a Lane in the worker thread."""
+"""Set by a WorkerPool in the worker thread."""
 
 
 def is_cancelled() -> bool:
-    """Whether the client of the running job has left. False outside of a Lane."""
+    """Whether the client of the running job has left. False outside of a WorkerPool."""
     check = is_abandoned.get()
     return check is not None and check()
 

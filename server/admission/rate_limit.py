@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
-from server.admission.rates import Rates
 from server.errors import APIError
+from server.flag_types import Rates
 
 MINUTE = 60.0
 MAX_TENANTS = 4096

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
 from server.admission.admission import Admission
 from server.admission.budget import Budget
-from server.admission.lane import Turn
+from server.admission.pools import Turn
 from server.records.trace import Trace
 from server.response_stream import ResponseStream
 from server.tenants.tenant import Tenant
-
-SCOPE_KEY = "ticket"
-"""Key in the ``state`` of an ASGI scope."""
 
 
 class Ticket:
@@ -33,14 +30,16 @@ class Ticket:
         tenant: Tenant,
         *,
         declared_bytes: int | None = None,
-        trace: Trace | None = None,
+        seconds: float | None = None,
     ) -> None:
         """Admit a request by its headers. Raises QueueFull.
 
         ``declared_bytes`` is the Content-Length. Without one, bytes count as they arrive.
+        ``seconds`` are those until the deadline.
         """
         self.tenant = tenant
-        self.trace = Trace() if trace is None else trace
+        self.seconds = seconds
+        self.trace = Trace()
         """What becomes of the request."""
         self.num_body_bytes = 0
         """Bytes of the body that have arrived, and of stored items that it refers to."""
@@ -74,6 +73,10 @@ class Ticket:
         finally:
             self._admission.num_tickets -= 1
             self._release()
+
+    async def begin(self) -> None:
+        """Wait until the request may begin."""
+        await self._admission.pacing.begin(self.tenant.name)
 
     def body_arrived(self, num_bytes: int) -> None:
         """Count bytes of the body."""
@@ -185,9 +188,3 @@ class Ticket:
     def _release(self) -> None:
         for budget in list(self._held):
             self._give_back_all(budget)
-
-
-def ticket_of(scope: Any) -> Ticket:
-    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
-    ticket: Ticket = scope["state"][SCOPE_KEY]
-    return ticket

@@ -18,16 +18,14 @@ class Watched:
     listens, and a disconnect cancels the application wherever it is.
     """
 
-    def __init__(
-        self, receive: Receive, *, on_body: Callable[[int], None] = lambda _size: None
-    ) -> None:
+    def __init__(self, receive: Receive, *, on_body: Callable[[int], None] | None = None) -> None:
         """``on_body`` gets the size of each piece of the body. It may raise to refuse the rest."""
         self.is_uploaded = False
         """Whether the whole body has arrived."""
         self.was_left = False
         """Whether the client has left while the application ran, after the end of the body."""
         self._receive = receive
-        self._on_body = on_body
+        self._on_body = on_body or _ignore
         self._has_left = anyio.Event()
         self._tasks = anyio.create_task_group()
 
@@ -40,6 +38,7 @@ class Watched:
             except Exception as error:  # noqa: BLE001 - the task group would wrap it
                 failure = error
             self.cancel()
+        self._on_body = _ignore  # what anyio keeps of a cancelled task may refer to this object
         if failure is not None:
             try:
                 raise failure
@@ -69,3 +68,7 @@ class Watched:
         self.was_left = True
         self._has_left.set()
         self.cancel()
+
+
+def _ignore(_size: int) -> None:
+    """Nobody counts the body."""

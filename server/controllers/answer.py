@@ -40,8 +40,8 @@ async def answer(
     ticket.chosen(num_generations)
     texts = Texts() if serving.settings.log_prompts else None
     turn = ticket.turn(priority or 0)
-    lane = serving.lanes.of_size(ticket.num_body_bytes)
-    job = await lane.run(turn, _translated, translate, request, serving.model, texts)
+    pool = serving.pools.of_size(ticket.num_body_bytes)
+    job = await pool.run(turn, _translated, translate, request, serving.model, texts)
     _note(ticket.trace, job, serving.model, texts)
     ticket.translated(
         num_prompt_tokens=job.num_prompt_tokens, num_output_tokens=job.max_output_tokens
@@ -49,7 +49,7 @@ async def answer(
     grammars, salt = job.new_grammars, job.salt(ticket.tenant)
     if grammars is not None and not grammars.are_compiled(salt):
         with ticket.compiling():
-            await serving.lanes.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
+            await serving.pools.grammars.run(ticket.turn(turn.priority), grammars.compile, salt)
     ignored = [*job.ignored, *(() if grammars is None else grammars.warnings)]
     if grammars is not None and serving.settings.strict_schemas:
         grammars.check_enforced()

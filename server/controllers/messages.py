@@ -62,5 +62,5 @@ class MessagesController(Controller):
         """Number of tokens of the prompt that a conversation becomes, in Anthropic's format."""
         serving.check_accepting(data.model)
         turn = ticket.turn()
-        body = await serving.lanes.tokens.run(turn, count_tokens, data, serving.model)
+        body = await serving.pools.tokens.run(turn, count_tokens, data, serving.model)
         return Response(body, media_type=MediaType.JSON)

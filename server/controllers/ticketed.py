@@ -7,23 +7,24 @@ from collections.abc import Callable
 from litestar import Litestar
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.contract.errors import QueueFull
-from server.admission.deadline import run_until_deadline, seconds_given
-from server.admission.ticket import SCOPE_KEY, Ticket
+from server.admission.control import AdmissionControl
+from server.admission.deadline import run_until_deadline
+from server.admission.decision import SCOPE_KEY, Decision
+from server.admission.head import HeadAdmission
 from server.admission.watched import Watched
-from server.errors import send_error, to_api_error
-from server.raw_body import declared_size
+from server.errors import send_error
 from server.records.trace import trace_of
 from server.serving import Serving
+from server.settings import Settings
 from server.short_paths import short_forms
-from server.tenants.tenant import tenant_of
+from server.tenants.keys import Keys
 
 TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 """Statuses of the errors of a route that names a model, takes a ticket and reads a body."""
 
 
 def with_ticket(app: ASGIApp) -> ASGIApp:
-    """Wrap a route: it runs with a ticket, which is taken before the body is read.
+    """Wrap a route: it runs with the ticket that was taken for it, or answers why there is none.
 
     A client that disconnects cancels the route wherever it is, and with it what it waits for. A
     deadline ends it.
@@ -37,33 +38,26 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
         trace = trace_of(scope)
         trace.path = scope["path_template"]  # a client may write it with more slashes
         serving.records.begin(trace)
-        serving.bridge.check_accepting()
-        declared = declared_size(scope)
-        if declared is not None:  # a larger body is a 413, not a 429
-            declared = min(declared, serving.settings.max_body_size)
-        tenant, admission = tenant_of(scope), serving.admission
-        seconds = seconds_given(scope["headers"], serving.settings.request_timeout)
-        if admission.rates:
-            admission.rates.admit(tenant.name)
-            send = _with_headers(send, lambda: admission.rates.headers(tenant.name))
-        try:
-            ticket = Ticket(admission, tenant, declared_bytes=declared, trace=trace)
-        except QueueFull as full:  # raised, it would cost twice as much
-            await send_error(scope, send, to_api_error(full))
+        decision: Decision = scope["state"][SCOPE_KEY]
+        if decision.error is not None:  # raised, it would cost twice as much
+            await send_error(scope, send, decision.error)
             return
-        with ticket:
-            scope["state"][SCOPE_KEY] = ticket
-            watched = Watched(receive, on_body=ticket.body_arrived)
-            trace.enter("upload")
-            serving.trimmer.request_started()
-            try:
-                if seconds is None:
-                    await watched.run(app, scope, send)
-                else:
-                    await run_until_deadline(seconds, watched, ticket, app, scope, send)
-            finally:
-                serving.trimmer.request_ended()
-                trace.has_left = watched.was_left
+        ticket, rates = decision.ticket, serving.admission.rates
+        assert ticket is not None
+        if rates:
+            send = _with_headers(send, lambda: rates.headers(decision.tenant.name))
+        ticket.trace = trace
+        watched = Watched(receive, on_body=ticket.body_arrived)
+        trace.enter("upload")
+        serving.trimmer.request_started()
+        try:
+            if ticket.seconds is None:
+                await watched.run(app, scope, send)
+            else:
+                await run_until_deadline(ticket.seconds, watched, ticket, app, scope, send)
+        finally:
+            serving.trimmer.request_ended()
+            trace.has_left = watched.was_left
 
     return wrapped
 
@@ -78,11 +72,21 @@ def ticketed_paths(app: Litestar) -> frozenset[str]:
     )
 
 
-def ticketed_urls(app: Litestar) -> dict[bytes, str]:
+def admit_requests(app: Litestar, settings: Settings, keys: Keys) -> None:
+    """Set what admits the application's requests, once its lifespan has begun."""
+    paths = ticketed_urls(app)
+    control = AdmissionControl(settings, keys, paths, lambda: app.state.serving)
+    has_proxy = settings.forwarded_allow_ips is not None
+    head = HeadAdmission(
+        control.decide, paths, lambda: app.state.serving.records, has_proxy=has_proxy
+    )
+    app.state.decide, app.state.admit = control.decide, head.admit
+
+
+def ticketed_urls(app: Litestar) -> dict[str, str]:
     """Where clients find these routes, short forms included, with the paths of the routes."""
     paths = ticketed_paths(app)
-    forms = {path: path for path in paths} | short_forms(paths, app)
-    return {form.encode(): path for form, path in forms.items()}
+    return {path: path for path in paths} | short_forms(paths, app)
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

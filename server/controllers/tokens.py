@@ -37,7 +37,7 @@ class TokenController(Controller):
     ) -> Response[bytes]:
         """Token ids of a text, or of a conversation as the chat template renders it."""
         serving.check_accepting(data.model)
-        body = await serving.lanes.tokens.run(ticket.turn(), tokenize, data, serving.model)
+        body = await serving.pools.tokens.run(ticket.turn(), tokenize, data, serving.model)
         ticket.rendered(len(body))
         return Response(body, media_type=MediaType.JSON)
 
@@ -54,6 +54,6 @@ class TokenController(Controller):
     ) -> Response[bytes]:
         """Text of token ids, special tokens included."""
         serving.check_accepting(data.model)
-        body = await serving.lanes.tokens.run(ticket.turn(), detokenize, data, serving.model)
+        body = await serving.pools.tokens.run(ticket.turn(), detokenize, data, serving.model)
         ticket.rendered(len(body))
         return Response(body, media_type=MediaType.JSON)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from server.connections.descriptors import connection_limit, raise_descriptor_limit
-from server.connections.errors import FrontError
-from server.connections.opening import open_front
 from server.doctor.finding import Finding
+from server.net.connection_limit import possible_connections, raise_descriptor_limit
+from server.net.endpoint import open_endpoint
+from server.net.listener import ListenError
 from server.settings import Settings
 
 
 def port(settings: Settings) -> Finding:
     """Listen as the server would, and stop at once."""
     try:
-        front = open_front(settings)
-    except FrontError as error:
+        endpoint = open_endpoint(settings)
+    except ListenError as error:
         return Finding("port", "problem", str(error))
     try:
-        return Finding("port", "ok", f"{front.url} is free")
+        return Finding("port", "ok", f"{endpoint.url} is free")
     finally:
-        front.close()
+        endpoint.close()
 
 
 def connections(settings: Settings) -> Finding:
     """How many connections the limit of descriptors leaves."""
     descriptors = raise_descriptor_limit()
-    limit = connection_limit(settings.max_connections, descriptors)
+    limit = possible_connections(settings.max_connections, descriptors)
     text = f"{limit:,} at once"
     if limit < settings.max_connections:
         return Finding(

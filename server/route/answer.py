@@ -14,7 +14,7 @@ from typing import cast
 
 import httptools
 
-from server.connections.answering import BodyWriter
+from server.net.body_writer import BodyWriter
 from server.route.address import Address
 from server.route.call import Headers
 

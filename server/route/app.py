@@ -13,11 +13,11 @@ from server.access import keys_lifespan, keys_of
 from server.cors import cors_config
 from server.errors import error_response
 from server.route.config import RouteConfig
+from server.route.control import decide_by_caller
 from server.route.controllers import CONTROLLERS
 from server.route.fleet import Fleet
 from server.route.routing import Routing
 from server.settings import Settings
-from server.stalls import watch_stalls
 from server.tenants.guard import key_guard
 
 
@@ -32,7 +32,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         route_handlers=list(CONTROLLERS),
         lifespan=[keys_lifespan(settings, keys), _fleet_lifespan(config, settings, environ)],
         dependencies={"routing": Provide(_routing, sync_to_thread=False)},
-        middleware=[watch_stalls, key_guard(keys)],
+        middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},
         cors_config=cors_config(settings),
         request_max_body_size=None,  # HeldBody limits it
@@ -40,6 +40,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         logging_config=None,
     )
     app.state.api_keys = keys
+    app.state.decide = decide_by_caller(settings, keys)
     return app
 
 

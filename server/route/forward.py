@@ -9,8 +9,8 @@ from typing import Any, cast
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.connections.answering import body_writer
 from server.errors import APIError, send_error
+from server.net.body_writer import body_writer
 from server.route import ends
 from server.route.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
 from server.route.call import Headers, response_headers

@@ -28,18 +28,16 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
             traffic.rates.admit(tenant)
         body = HeldBody(traffic.body_bytes, tenant, routing.settings.max_body_size)
         scope["state"][SCOPE_KEY] = body
-        declared = declared_size(scope)
+        declared = declared_size(scope["headers"])
         if declared is not None:
             body.take(declared)
-        watched = Watched(receive, on_body=_nothing if declared is not None else body.take)
+        # the parser enforces a Content-Length
+        watched = Watched(receive, on_body=None if declared is not None else body.take)
         try:
             with traffic.opened(watched):
+                await traffic.pacing.begin(tenant)
                 await watched.run(app, scope, send)
         finally:
             body.release()
 
     return wrapped
-
-
-def _nothing(_size: int) -> None:
-    """The body's bytes were counted with its Content-Length, which the parser enforces."""

@@ -9,13 +9,13 @@ import sys
 from litestar import Litestar
 
 from server import heap
-from server.connections.errors import FrontError
-from server.connections.opening import open_front
-from server.connections.turn_away import Headers, TurnAway
 from server.draining import DrainingServer, server_config
+from server.edge import with_edge
+from server.net.endpoint import open_endpoint
+from server.net.head import Admit, admit_all
+from server.net.listener import ListenError
 from server.route.app import create_app
 from server.route.config import ConfigError, read_config
-from server.route.edge import with_edge
 from server.route.routing import Routing
 from server.route.settings import RouteSettings, environ_of_models
 from server.route.traffic import Traffic
@@ -29,18 +29,18 @@ def run(settings: RouteSettings) -> int:
     server, environ = settings.server, environ_of_models(os.environ)
     try:
         config = read_config(settings.config, environ)
-        front = open_front(server, descriptors_each=DESCRIPTORS_EACH)
-    except (ConfigError, FrontError) as error:
+        endpoint = open_endpoint(server, descriptors_each=DESCRIPTORS_EACH)
+    except (ConfigError, ListenError) as error:
         print(f"roseinfer: {error}", file=sys.stderr)
         return 2
     app = create_app(config, server, environ)
-    uvicorn_config = server_config(with_edge(app, server), server)
-    router = _Router(uvicorn_config, front, server.drain_timeout, _Work(app))
-    print(f"Listening on {front.url}, routing to {', '.join(config.models)}", flush=True)
+    uvicorn_config = server_config(with_edge(app), server)
+    router = _Router(uvicorn_config, endpoint, server.drain_timeout, _Work(app))
+    print(f"Listening on {endpoint.url}, routing to {', '.join(config.models)}", flush=True)
     try:
         router.run(sockets=[])
     finally:
-        front.close()
+        endpoint.close()
     return 0
 
 
@@ -64,11 +64,8 @@ class _Work:
         routing: Routing = self._app.state.routing
         return routing.traffic
 
-    def turn_away(self) -> TurnAway:
-        return _pass
-
-    def is_full(self) -> bool:
-        return False
+    def admit(self) -> Admit:
+        return admit_all
 
     def is_alive(self) -> bool:
         return True  # it is asked on the event loop
@@ -78,7 +75,3 @@ class _Work:
 
     def cancel_all(self) -> None:
         self._traffic.cancel_all()
-
-
-def _pass(_method: bytes, _url: bytes, _headers: Headers, _client: tuple[str, int] | None) -> None:
-    """Answer nothing from the head alone."""

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from core.contract.errors import Unavailable
 from server.admission.budget import Budget
+from server.admission.pacing import Pacing
 from server.admission.rate_limit import RateLimiter
-from server.admission.rates import Rates
 from server.admission.watched import Watched
+from server.flag_types import Rates
 
 HELD_BODIES = 4
 """Bodies of the largest size that may be held at once."""
@@ -26,6 +27,7 @@ class Traffic:
     def __init__(self, max_body_size: int, rates: Rates | None) -> None:
         self.is_draining = False
         self.rates = RateLimiter(rates or Rates())
+        self.pacing = Pacing()
         self.body_bytes = Budget(
             HELD_BODIES * max_body_size,
             full="Too many bytes of requests are waiting.",

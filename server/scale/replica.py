@@ -52,7 +52,7 @@ class Replica:
         self._app = create_app(
             self._settings, load=lambda: self.load(self._settings), on_event=self._on_event
         )
-        return below_prefix(with_edge(self._app, self._settings))
+        return below_prefix(with_edge(self._app))
 
     async def check_health(self) -> None:
         """Raise ReplicaFailed if Serve should replace this replica.

@@ -37,7 +37,7 @@ class Uploads:
 
     async def body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None if the client leaves. Raises APIError for one without room."""
-        if (declared_size(scope) or 0) > self._max_body_size:
+        if (declared_size(scope["headers"]) or 0) > self._max_body_size:
             raise body_too_large()
         tenant = tenant_at(scope.get("client")).name
         pieces: list[bytes] = []

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from core.contract.info import EngineInfo, PoolingInfo
-from server.connections.front import Front
+from server.net.endpoint import Endpoint
 from server.settings import Settings
 
 
 def announce(
     settings: Settings,
-    front: Front,
+    endpoint: Endpoint,
     info: EngineInfo,
     *,
     takes_messages: bool,
@@ -20,7 +20,7 @@ def announce(
 ) -> None:
     """Print what is served, where, and an example. ``ends`` are the tokens that end an answer."""
     if sys.stdout.isatty():
-        _print_table(facts_of(settings, front.url, info, ends=ends))
+        _print_table(facts_of(settings, endpoint.url, info, ends=ends))
     else:
         room = f", room for {info.num_kv_tokens} in the cache"
         if info.pooling is not None:
@@ -32,7 +32,7 @@ def announce(
         )
     path, body = _example(info, takes_messages)
     print(
-        f"Try:  curl {front.curl}{path} -H 'Content-Type: application/json' -d '{body}'",
+        f"Try:  curl {endpoint.curl}{path} -H 'Content-Type: application/json' -d '{body}'",
         flush=True,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.load_progress import LoadProgress
-from server.connections.front import Front
 from server.loaded import Loaded
+from server.net.endpoint import Endpoint
 from server.served_model import ServedModel
 from server.settings import Settings
 from server.start_up.announcement import announce
@@ -24,17 +24,17 @@ class StartUp:
         self._screen = StartScreen(progress)
         self.load = reported(settings, load, progress)
 
-    def begin(self, front: Front) -> None:
+    def begin(self, endpoint: Endpoint) -> None:
         """Say where the server listens, and show how far the load is."""
-        print(f"Listening on {front.url}, loading {self._settings.model_name} ...", flush=True)
+        print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
         self._screen.start()
 
-    def ready(self, front: Front, model: ServedModel) -> None:
+    def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
         """Say what is served."""
         self.end()
         announce(
             self._settings,
-            front,
+            endpoint,
             model.info,
             takes_messages=model.takes_messages,
             ends=[*map(model.tokenizer.token_text, model.info.eos_token_ids)],

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 
+from server.tenants.address import tenant_at
 from server.tenants.key_file import ApiKey
 from server.tenants.tenant import Tenant
 
@@ -44,6 +45,23 @@ class Keys:
     def find(self, token: bytes) -> Tenant | None:
         """The holder of a key, if it is one. An empty token is none."""
         return self._tenants.get(_digest(token)) if token else None
+
+    def tenant(
+        self, headers: Iterable[tuple[bytes, bytes]], client: tuple[str, int] | None
+    ) -> Tenant:
+        """Who asks: the holder of the key in the headers, else the client's address.
+
+        A missing or wrong key is refused by ``key_guard``: only after routing is it known whether
+        the route needs one.
+        """
+        if self:
+            seen: set[bytes] = set()
+            for name, value in headers:
+                if name in KEY_HEADERS and name not in seen:  # the first of each counts
+                    seen.add(name)
+                    if tenant := self.find(token_in(name, value)):
+                        return tenant
+        return tenant_at(client)
 
     def _numbered(self, digest: bytes) -> str:
         """The name of a key without one. Its number is its own while the process runs."""

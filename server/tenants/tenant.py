@@ -28,6 +28,6 @@ class Tenant:
 
 
 def tenant_of(scope: Any) -> Tenant:
-    """The tenant of an HTTP scope. Raises KeyError if ``with_tenant`` did not see the request."""
+    """The tenant of an HTTP scope. KeyError: ``with_admission`` did not see it."""
     tenant: Tenant = scope["state"][SCOPE_KEY]
     return tenant

@@ -46,7 +46,7 @@ async def serve_folder(soon):
             await stack.enter_async_context(app.lifespan())
             with soon():
                 await ready.wait()
-            return with_edge(app, chosen)
+            return with_edge(app)
 
         yield serve
 
@@ -110,7 +110,7 @@ async def start_app(soon):
                 stack.callback(engine.free)
             with soon():
                 await ready.wait()
-            wrapped = with_edge(app, chosen, clock=clock)
+            wrapped = with_edge(app, clock=clock)
             wrapped.litestar, wrapped.bridge = app, app.state.serving.bridge
             return wrapped
 

@@ -151,7 +151,7 @@ async def test_health_while_loading_and_after_a_failed_load(soon):
         Settings(), load=load, on_event=lambda event: (events.append(event), notified.set())
     )
     async with app.lifespan():
-        asgi = with_edge(app, Settings())
+        asgi = with_edge(app)
         exchange = await ask(asgi, "GET", "/health")
         assert (exchange.status, exchange.json["status"]) == (503, "loading")
         for method, path, body in [

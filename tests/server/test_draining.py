@@ -10,8 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from server import draining
-from server.connections.opening import open_front
 from server.draining import DrainingServer, server_config
+from server.net.endpoint import open_endpoint
 from server.settings import Settings
 from tests.support.engines import settle
 
@@ -28,11 +28,8 @@ class ScriptedWork:
         self.num_cancels = 0
         self.has_ended = anyio.Event()
 
-    def turn_away(self):
-        return lambda *_head: None
-
-    def is_full(self):
-        return False
+    def admit(self):
+        return lambda _head: {}
 
     def is_alive(self):
         return True
@@ -65,8 +62,8 @@ def serve(work, soon, monkeypatch):
     async def serve(*, tick=NEVER):
         monkeypatch.setattr(draining, "TICK", tick)
         settings = Settings(port=0)
-        front = open_front(settings)
-        server = DrainingServer(server_config(application, settings), front, 7.0, work)
+        endpoint = open_endpoint(settings)
+        server = DrainingServer(server_config(application, settings), endpoint, 7.0, work)
         serving = asyncio.create_task(server.serve(sockets=[]))
         try:
             with soon():
@@ -75,7 +72,7 @@ def serve(work, soon, monkeypatch):
                 yield server
                 await serving
         finally:
-            front.close()
+            endpoint.close()
 
     return serve
 
@@ -114,15 +111,15 @@ async def test_a_failed_engine_ends_it_after_its_last_answers(serve, work):
 async def test_a_signal_before_the_loop_runs_drains_from_the_start(work, monkeypatch, soon):
     monkeypatch.setattr(draining, "TICK", NEVER)
     settings = Settings(port=0)
-    front = open_front(settings)
-    server = DrainingServer(server_config(application, settings), front, 7.0, work)
+    endpoint = open_endpoint(settings)
+    server = DrainingServer(server_config(application, settings), endpoint, 7.0, work)
     server.handle_exit(signal.SIGTERM, None)
     work.has_ended.set()
     try:
         with soon():
             await server.serve(sockets=[])
     finally:
-        front.close()
+        endpoint.close()
     assert work.drains == [7.0]
 
 

@@ -1,5 +1,6 @@
 """A request is freed when it ends: many of them leave nothing to the collector."""
 
+import asyncio
 import contextlib
 import gc
 import weakref
@@ -12,12 +13,11 @@ import pytest
 from core.contract.errors import DeadlineExceeded
 from server.admission.ticket import Ticket
 from server.answers import StreamAnswer, WholeAnswer
-from server.connections.answering import extensions_of
 from server.errors import APIError
-from server.request_id import with_request_id
+from server.net.body_writer import extensions_of
+from server.request_id import with_trace
 from server.response_stream import ResponseStream
-from server.tenants.keys import Keys
-from server.tenants.middleware import with_tenant
+from server.stalls import StallWatch
 from tests.support.asgi import Exchange
 from tests.support.engines import GatedEngine, out, settle
 
@@ -153,7 +153,7 @@ async def test_the_cycle_of_a_request_is_freed():
     async def serve():
         scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
         cycle = Cycle(scope)
-        await with_tenant(with_request_id(app), Keys(()))(scope, None, None)
+        await with_trace(app, lambda: StallWatch(asyncio.get_running_loop()))(scope, None, None)
         return weakref.ref(cycle)
 
     with without_collections():

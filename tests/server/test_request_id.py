@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from server.request_id import with_request_id
+from server.request_id import with_trace
 from tests.support.asgi import Exchange, ask
 
 pytestmark = pytest.mark.anyio
@@ -76,5 +76,5 @@ async def test_other_protocols_pass_through():
         seen.append((scope, receive, send))
 
     scope = {"type": "lifespan"}
-    await with_request_id(app)(scope, None, None)
+    await with_trace(app, None)(scope, None, None)
     assert seen == [(scope, None, None)]

@@ -12,7 +12,7 @@ from core.builtin_model import MODEL_ID
 from core.contract.config import AttentionBackendName, EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
 from server.__main__ import parse_command
-from server.admission.rates import Rates
+from server.flag_types import Rates
 from server.settings import Settings, parse_settings
 from server.tenants.key_file import KeyFile
 from tests.support.each import each

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import msgspec
 
 from server.admission.watched import Watched
-from server.connections.answering import EXTENSION
+from server.net.body_writer import EXTENSION
 from tests.support.engines import DEADLINE
 
 

@@ -37,7 +37,7 @@ async def free(soon):
 
 def held(app):
     serving = app.litestar.state.serving
-    admission, lanes = serving.admission, serving.lanes
+    admission, pools = serving.admission, serving.pools.all
     return {
         "tickets": admission.num_tickets,
         "choices": admission.choices.held,
@@ -45,9 +45,9 @@ def held(app):
         "memory": admission.memory.held,
         "prompt_tokens": admission.prompt_tokens.held,
         "output_tokens": admission.output_tokens.held,
-        "waiting": lanes.num_waiting,
-        "running": lanes.num_running,
-        "abandoned": lanes.num_abandoned,
+        "waiting": sum(pool.num_waiting for pool in pools),
+        "running": sum(pool.num_running for pool in pools),
+        "abandoned": sum(pool.num_abandoned for pool in pools),
     }
 
 
@@ -405,7 +405,7 @@ class TestDisconnect:
 
 async def test_the_priority_of_a_request_is_that_of_its_turn_in_the_lane(start_app):
     app = await start_app()
-    lane = app.litestar.state.serving.lanes.small
+    lane = app.litestar.state.serving.pools.small
     turns, run = [], lane.run
 
     async def noted_run(turn, *args):

@@ -3,8 +3,8 @@ import msgspec
 import pytest
 
 from server.admission.deadline import seconds_given
-from server.admission.rates import Rates
 from server.errors import APIError
+from server.flag_types import Rates
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import out, settle, until
 
@@ -117,7 +117,7 @@ class TestExpiry:
         assert self.is_free(app)
 
     async def test_in_front_of_a_worker_it_is_a_504_that_may_be_retried(self, app, engine, timers):
-        lane = app.litestar.state.serving.lanes.small
+        lane = app.litestar.state.serving.pools.small
         lane.num_running += lane._num_workers  # all are busy
         exchange = chat()
         async with anyio.create_task_group() as tasks:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.admission.drain_rate import TIME_CONSTANT, DrainRate
+from server.admission.budget import TIME_CONSTANT, DrainRate
 
 
 def test_unknown_before_the_first_measurement():

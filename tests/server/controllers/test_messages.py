@@ -7,8 +7,8 @@ import pytest
 from anthropic.types import Message
 
 from core.contract.errors import DeadlineExceeded, Unavailable
-from server.admission.rates import Rates
-from server.early_refusal import EarlyRefusal
+from server.flag_types import Rates
+from server.net.head import Head
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, out
 
@@ -161,35 +161,20 @@ async def test_a_prompt_that_is_too_long(start_app):
     assert error["details"]["error_code"] == "context_length_exceeded"
 
 
-async def test_a_full_queue_and_its_early_refusal(start_app):
+async def test_a_full_queue_and_its_refusal_from_the_head(start_app):
     app = await start_app()
     budget = app.litestar.state.serving.admission.choices
     budget.take("127.0.0.1", budget.limit)
     upload = Exchange("POST", MESSAGES, chunks=[], headers=JSON)
     await upload.run(app)
     error_of(upload, 429, "rate_limit_error")
-    early = EarlyRefusal(app.litestar)(b"POST", MESSAGES.encode(), [HOST], ("127.0.0.1", 5))
+    head = Head(b"POST", MESSAGES.encode(), [HOST], ("127.0.0.1", 5))
+    early = app.litestar.state.admit(head)
     head, body = early(is_last=False).split(b"\r\n\r\n")
     ids = [line.split(b": ") for line in head.splitlines() if b"request-id: " in line]
     assert [name for name, _ in ids] == [b"x-request-id", b"request-id"]
     mine = {"request_id": ids[0][1].decode()}
     assert json.loads(body) == upload.json | mine
-
-
-async def test_the_early_refusal_knows_both_headers_of_keys(start_app):
-    app = await start_app(api_keys=("one",))
-    budget = app.litestar.state.serving.admission.choices
-    budget.take("key#1", budget.limit)
-    turn_away = EarlyRefusal(app.litestar)
-
-    def answer(*headers):
-        return turn_away(b"POST", MESSAGES.encode(), [HOST, *headers], ("127.0.0.1", 5))
-
-    mine, bearer = (b"x-api-key", b"one"), (b"authorization", b"Bearer one")
-    assert answer(mine)
-    assert answer(bearer)
-    assert answer((b"x-api-key", b"two")) is None
-    assert answer(mine, bearer) is None, "the application decides"
 
 
 async def test_a_rate(start_app):

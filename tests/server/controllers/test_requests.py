@@ -9,9 +9,9 @@ import pytest
 
 from core.contract.messages import CacheMiss, Work
 from server.bridge import State
-from server.connections.refusal import LATE_BODY
 from server.controllers import chat
 from server.errors import CUT_KEY
+from server.net.refusal import LATE_BODY
 from tests.support.asgi import Exchange, ask
 from tests.support.clock import Clock
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
@@ -71,7 +71,7 @@ class Held:
         if phase == "upload":
             self.exchange.hold_end()
         elif phase == "waiting":
-            self.app.litestar.state.serving.lanes.small.num_running += 100
+            self.app.litestar.state.serving.pools.small.num_running += 100
         elif phase == "worker":
             self.gate.clear()
         elif phase == "delivery":
@@ -83,7 +83,7 @@ class Held:
         if phase == "upload":
             await settle()
         elif phase == "waiting":
-            await until(lambda: self.app.litestar.state.serving.lanes.small.num_waiting)
+            await until(lambda: self.app.litestar.state.serving.pools.small.num_waiting)
         elif phase == "worker":
             await until(lambda: self.has_begun)
         else:
@@ -135,7 +135,7 @@ async def test_a_client_that_leaves_in_a_phase_has_its_time_there(
 async def test_a_new_grammar_waits_for_its_own_worker(start_app, clock):
     app = await start_app(clock=clock)
     exchange = post(response_format={"type": "json_object"})
-    lane = app.litestar.state.serving.lanes.grammars
+    lane = app.litestar.state.serving.pools.grammars
     lane.num_running += 100
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(exchange.run, app)

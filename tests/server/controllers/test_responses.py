@@ -188,13 +188,13 @@ class TestStoredBytes:
 
         def seen(app):
             serving, found = app.litestar.state.serving, []
-            of_size = serving.lanes.of_size
+            of_size = serving.pools.of_size
 
             def noted(num_bytes):
                 found.append((num_bytes, serving.admission.memory.held))
                 return of_size(num_bytes)
 
-            serving.lanes.of_size = noted
+            serving.pools.of_size = noted
             return found
 
         return seen

@@ -8,10 +8,10 @@ import tracemalloc
 import anyio
 import pytest
 
-from server.admission.rates import Rates
+from server.edge import with_edge
+from server.flag_types import Rates
 from server.route.app import create_app
 from server.route.config import make_config
-from server.route.edge import with_edge
 from server.route.held_body import SCOPE_KEY
 from server.settings import Settings
 from tests.support.asgi import Exchange, ask
@@ -31,7 +31,7 @@ async def start_app():
             chosen = Settings(**settings)
             app = create_app(config, chosen, {})
             await stack.enter_async_context(app.lifespan())
-            wrapped = with_edge(app, chosen)
+            wrapped = with_edge(app)
             wrapped.routing = app.state.routing
             return wrapped
 
@@ -251,3 +251,16 @@ async def test_a_body_that_no_server_can_get_is_not_kept(start_app, request, cap
         assert exchange.json["error"]["code"] == "server_is_overloaded"
     now, _peak = tracemalloc.get_traced_memory()
     assert now < len(BODY) / 2, "somebody keeps the body"
+
+
+async def test_requests_that_arrive_together_begin_a_few_at_a_time(start_app):
+    app = await start_app()
+    begun = []
+
+    async def begin(tenant):
+        begun.append(tenant)
+
+    app.routing.traffic.pacing.begin = begin
+    await ask(app, "POST", CHAT, {"model": "a"})
+    await ask(app, "GET", "/health")
+    assert begun == ["127.0.0.1"]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from server.__main__ import parse_command
-from server.connections.errors import FrontError
+from server.net.listener import ListenError
 from server.route.child import command_of
 from server.route.config import (
     ConfigError,
@@ -123,10 +123,10 @@ def test_a_key_that_is_not_there_is_named(tmp_path, environ):
 def test_the_key_of_the_router_is_no_key_of_a_server(tmp_path, monkeypatch, capsys):
     """Models do not get the router's own variables."""
 
-    def open_front(*_args, **_options):
-        raise FrontError("the key was found")
+    def open_endpoint(*_args, **_options):
+        raise ListenError("the key was found")
 
-    monkeypatch.setattr("server.route.run.open_front", open_front)
+    monkeypatch.setattr("server.route.run.open_endpoint", open_endpoint)
     monkeypatch.setenv("ROSEINFER_API_KEY", "ours")
     path = tmp_path / "models.toml"
     path.write_text('[models.far]\nurl = "http://h"\napi_key_env = "ROSEINFER_API_KEY"\n')

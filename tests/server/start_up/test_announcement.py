@@ -12,7 +12,7 @@ import pytest
 from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
 from core.load_progress import LoadProgress, LoadStage
-from server.connections.opening import open_front
+from server.net.endpoint import open_endpoint
 from server.settings import Settings
 from server.start_up.announcement import announce, facts_of
 from server.start_up.reported import reported
@@ -127,10 +127,10 @@ def announced(monkeypatch):
     def print_it(info, *, is_terminal, takes_messages=True, ends=(), **settings):
         stream = Stream(is_terminal=is_terminal)
         given = Settings(port=0, **settings)
-        with contextlib.closing(open_front(given)) as front, monkeypatch.context() as patch:
+        with contextlib.closing(open_endpoint(given)) as endpoint, monkeypatch.context() as patch:
             patch.setattr("sys.stdout", stream)
-            announce(given, front, info, takes_messages=takes_messages, ends=ends)
-            port = front.url.rpartition(":")[2]
+            announce(given, endpoint, info, takes_messages=takes_messages, ends=ends)
+            port = endpoint.url.rpartition(":")[2]
         return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).replace(port, "8000")
 
     return print_it

@@ -16,7 +16,7 @@ from server.settings import Settings
 settings = Settings(model=ModelConfig(device="cpu"))
 ready = threading.Event()
 app = create_app(settings, on_event=lambda event: ready.set())
-with TestClient(with_edge(app, settings), base_url="http://127.0.0.1") as client:
+with TestClient(with_edge(app), base_url="http://127.0.0.1") as client:
     assert ready.wait(120)
     client.get("/health")
     before = set(sys.modules)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from server.bridge import State
-from server.connections.busy import PROBES
+from server.net.early_answer import PROBES
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,7 @@ import pytest
 from core.grammar.compiler import GrammarCompiler
 from server.tenants.key_file import ApiKey
 from server.tenants.keys import Keys
-from server.tenants.middleware import with_tenant
-from server.tenants.tenant import Tenant, tenant_of
+from server.tenants.tenant import Tenant
 from tests.support.asgi import ask
 from tests.support.engines import AnsweringEngine, words
 
@@ -23,37 +22,25 @@ def bearer(key):
     return {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
 
-async def tenant(keys=(), headers=(), client=("192.0.2.1", 5), kind="http"):
-    seen = []
-
-    async def app(scope, receive, send):
-        seen.append(tenant_of(scope))
-
-    scope = {"type": kind, "headers": list(headers), "client": client}
-    await with_tenant(app, Keys(map(ApiKey, keys)))(scope, None, None)
-    return seen[0]
+def tenant(keys=(), headers=()):
+    return Keys(map(ApiKey, keys)).tenant(headers, ("192.0.2.1", 5))
 
 
-async def test_a_valid_key_names_the_tenant():
+def test_a_valid_key_names_the_tenant():
     header = (b"authorization", b"Bearer two")
-    found = await tenant(["one", "two"], [(b"host", b"x"), header])
+    found = tenant(["one", "two"], [(b"host", b"x"), header])
     assert (found.name, found.has_key) == ("key#2", True)
 
 
 @pytest.mark.parametrize("headers", [[], [(b"authorization", b"Bearer x")]])
 @pytest.mark.parametrize("keys", [[], ["one"]])
-async def test_without_a_valid_key_the_address_does(keys, headers):
-    assert await tenant(keys, headers) == Tenant("192.0.2.1")
+def test_without_a_valid_key_the_address_does(keys, headers):
+    assert tenant(keys, headers) == Tenant("192.0.2.1")
 
 
-async def test_the_first_authorization_counts():
+def test_the_first_authorization_counts():
     first, second = (b"authorization", b"Bearer x"), (b"authorization", b"Bearer one")
-    assert not (await tenant(["one"], [first, second])).has_key
-
-
-async def test_other_scopes_have_no_tenant():
-    with pytest.raises(KeyError):
-        await tenant(kind="lifespan")
+    assert not (tenant(["one"], [first, second])).has_key
 
 
 async def salts(start_app, *requests, routes=ROUTES, **settings):

@@ -60,9 +60,7 @@ async def test_a_collector_gets_a_span_of_each_request_before_the_server_ends(co
     )
     async with app.lifespan():
         await ready.wait()
-        exchange = await ask(
-            with_edge(app, settings), "POST", "/v1/chat/completions", CHAT, HEADERS
-        )
+        exchange = await ask(with_edge(app), "POST", "/v1/chat/completions", CHAT, HEADERS)
         assert exchange.status == 200
     sent = b"".join(collector.bodies)
     assert bytes.fromhex(TRACE) in sent

@@ -108,7 +108,7 @@ async def test_the_page_is_there_before_the_model():
 
     app = create_app(Settings(), load=load)
     async with app.lifespan():
-        asgi = with_edge(app, Settings())
+        asgi = with_edge(app)
         assert (await ask(asgi, "GET", "/health")).json["status"] == "loading"
         for path in PAGES:
             assert (await ask(asgi, "GET", path)).status == 200

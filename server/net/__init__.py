@@ -1,0 +1,1 @@
+"""The network: a listener with a connection limit, and a protocol with limits and deadlines."""

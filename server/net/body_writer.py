@@ -1,0 +1,98 @@
+"""What answers are written to, in place of a transport and of ``send``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+EXTENSION = "roseinfer.body_writer"
+"""Key in the ``extensions`` of an ASGI scope."""
+
+
+class LingeringTransport:
+    """The part of a transport that uvicorn's answers use; ``close`` calls ``linger`` instead."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, linger: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = linger
+
+
+class BodyWriter:
+    """The body of one response, framed as uvicorn's ``send`` frames it. Event loop only.
+
+    Once the application has sent ``http.response.start``, ``write`` does the same as
+    ``http.response.body`` with ``more_body``, if ``is_ready``.
+    """
+
+    __slots__ = ("_cycle", "_ends_with_connection")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._ends_with_connection = False  # neither its size nor chunks say where the body ends
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a write need not wait for the client. False: only ``send`` may be used now."""
+        cycle = self._cycle
+        return not (
+            cycle.flow.write_paused
+            or cycle.disconnected
+            or cycle.response_complete
+            or not cycle.chunked_encoding
+        )
+
+    def write(self, data: bytes) -> None:
+        """Write a piece of the body that is not empty."""
+        assert data
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def frame(self, message: Any) -> None:
+        """Prepare the cycle for a message that it is about to send.
+
+        An answer in front of the end of the request's body says that the connection ends after it:
+        the rest of the body would be read as the next request. HTTP/1.0 has no chunks (RFC 9112,
+        sections 9.3 and 6.1).
+        """
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            if cycle.more_body:
+                cycle.keep_alive = False
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            if cycle.scope["http_version"] == "1.0" and b"content-length" not in names:
+                self._ends_with_connection, cycle.chunked_encoding = True, False
+        elif self._ends_with_connection:
+            cycle.expected_content_length = len(message.get("body", b""))
+
+
+def framed(app: Any) -> Any:
+    """Wrap an ASGI application: ``BodyWriter.frame`` sees each message of its answers."""
+
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        writer = body_writer(scope)
+        assert writer is not None
+
+        def send_framed(message: Any) -> Awaitable[None]:
+            writer.frame(message)
+            sent: Awaitable[None] = send(message)
+            return sent
+
+        await app(scope, receive, send_framed)
+
+    return wrapped
+
+
+def extensions_of(cycle: RequestResponseCycle) -> dict[str, Any]:
+    """The extensions of a scope whose response this cycle sends."""
+    return {EXTENSION: BodyWriter(cycle)}
+
+
+def body_writer(scope: Any) -> BodyWriter | None:
+    """The writer of an HTTP scope's response; None under a server that has none."""
+    writer: BodyWriter | None = (scope.get("extensions") or {}).get(EXTENSION)
+    return writer

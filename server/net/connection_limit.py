@@ -1,0 +1,239 @@
+"""ConnectionLimit: how many connections are open, and which of them ends for a new one.
+
+Up to ``limit`` connections have requests. RESERVE more are opened: probes of health are answered on
+them, other requests get 503. From ``limit`` open connections on, each new one ends the oldest that
+has waited for MIN_AGE without a request (silent, idle, or with an incomplete head). Where there is
+none and the reserve is used up, the oldest connection that only waits for its client to read a
+refusal is ended, and new ones wait in the listener's backlog.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import select
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger("roseinfer.connections")
+
+RESERVE = 32
+"""Connections above the limit: probes, and requests that are answered 503."""
+
+MIN_AGE = 0.15
+"""Seconds that a connection waits at least before it is ended for a new one.
+
+A client that connects many times before it sends takes this long. A probe of health may wait this
+long behind silent connections.
+"""
+
+NUM_CANDIDATES = 16
+"""Waiting connections that are looked at to find one without unread bytes."""
+
+LOG_INTERVAL = 10.0
+"""Seconds between two log lines about the same condition."""
+
+OTHER_DESCRIPTORS = 64
+"""Descriptors for everything but connections: the model's files, pipes, logs."""
+
+FEWEST = 8
+"""Connections that are served however low the limit of descriptors is."""
+
+
+class Slot:
+    """One connection's part of the limit. Event loop only."""
+
+    __slots__ = ("_end", "_limit", "fileno", "is_taken", "since")
+
+    def __init__(self, limit: ConnectionLimit, fileno: int) -> None:
+        self._limit = limit
+        self._end: Callable[[], object] = lambda: None
+        self.is_taken = True
+        self.fileno = fileno
+        self.since = 0.0
+
+    def wait(self, end: Callable[[], object]) -> None:
+        """No request is on the connection from now on. ``end`` ends it for a new one."""
+        self._end = end
+        self._limit.change(self, waits=True)
+
+    def linger(self, end: Callable[[], object]) -> None:
+        """The connection has its last answer. ``end`` ends it before the client has read that."""
+        self._end = end
+        self._limit.change(self, lingers=True)
+
+    def stop_waiting(self) -> None:
+        """A request is on the connection, or an answer to the last one."""
+        self._limit.change(self)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the connection should end after its next answer."""
+        return self._limit.is_crowded
+
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether too many connections have requests."""
+        return self._limit.is_exceeded
+
+    def end(self) -> None:
+        """End the connection."""
+        self._end()
+
+    def leave(self) -> None:
+        """The connection has ended. Idempotent."""
+        if self.is_taken:
+            self.is_taken = False
+            self._end = lambda: None
+            self._limit.leave(self)
+
+
+class ConnectionLimit:
+    """Counts connections. Event loop only."""
+
+    def __init__(self, limit: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._num_open = 0
+        self._waiting: dict[Slot, None] = {}  # the oldest first
+        self._lingering: dict[Slot, None] = {}  # the oldest first
+        self._leaving: set[Slot] = set()
+        self._log = ThrottledLog(clock)
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when a connection has ended."""
+
+    @property
+    def num_open(self) -> int:
+        """Connections that have a descriptor."""
+        return self._num_open
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether connections should end after their next answer."""
+        return self._num_open * 4 >= self.limit * 3
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether too many connections have requests."""
+        num_idle = len(self._waiting) + len(self._lingering) + len(self._leaving)
+        is_above = self._num_open - num_idle > self.limit
+        if is_above:
+            self._log.warning(
+                "All %d connections are in use (--max-connections): new ones are answered 503",
+                self.limit,
+            )
+        return is_above
+
+    def has_room(self) -> bool:
+        """Whether a connection may be accepted. If not, some may end soon."""
+        if self._num_open < self.limit + RESERVE:
+            return True
+        if not self._end_waiting() and self._lingering:
+            self._end(next(iter(self._lingering)))
+        return False
+
+    def enter(self, fileno: int) -> Slot:
+        """Count a connection, for which there is room. At the limit, another one ends."""
+        if self._num_open - len(self._leaving) >= self.limit:
+            self._end_waiting()
+        self._num_open += 1
+        return Slot(self, fileno)
+
+    def seconds_to_room(self) -> float:
+        """Seconds after which it is worth asking ``has_room`` again."""
+        for slot in self._waiting:
+            return max(MIN_AGE / 4, slot.since + MIN_AGE - self._clock())
+        return MIN_AGE
+
+    def change(self, slot: Slot, *, waits: bool = False, lingers: bool = False) -> None:
+        """Put the slot at the end of those that wait or linger, or keep its connection."""
+        self._waiting.pop(slot, None)
+        self._lingering.pop(slot, None)
+        if slot.is_taken and (waits or lingers):
+            (self._waiting if waits else self._lingering)[slot] = None
+            slot.since = self._clock()
+
+    def leave(self, slot: Slot) -> None:
+        """Count a connection that has ended."""
+        self.change(slot)
+        self._leaving.discard(slot)
+        self._num_open -= 1
+        self.on_room()
+
+    def _end_waiting(self) -> bool:
+        """End the oldest connection that has waited for MIN_AGE. False: there is none."""
+        now = self._clock()
+        for index, slot in enumerate(self._waiting):
+            if index == NUM_CANDIDATES or now - slot.since < MIN_AGE:
+                return False
+            if not has_unread_bytes(slot.fileno):
+                break
+        else:
+            return False
+        self._log.warning(
+            "All %d connections are in use (--max-connections): idle ones are closed", self.limit
+        )
+        self._end(slot)
+        return True
+
+    def _end(self, slot: Slot) -> None:
+        self.change(slot)
+        self._leaving.add(slot)
+        slot.end()
+
+
+class ThrottledLog:
+    """Warnings, each text once in LOG_INTERVAL seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last: dict[str, float] = {}
+
+    def warning(self, text: str, *values: object) -> None:
+        """Log, unless the same text was logged a short while ago."""
+        now = self._clock()
+        if now - self._last.get(text, -LOG_INTERVAL) >= LOG_INTERVAL:
+            self._last[text] = now
+            logger.warning(text, *values)
+
+
+def has_unread_bytes(fileno: int) -> bool:
+    """Whether the kernel holds bytes, or the end of the stream, that were not read yet."""
+    poll = select.poll()
+    poll.register(fileno, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def raise_descriptor_limit() -> int | None:
+    """Raise the soft limit to the hard one. Returns the limit; None if there is none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # some systems refuse an infinite one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def possible_connections(wanted: int, descriptor_limit: int | None, *, each: int = 1) -> int:
+    """Connections that can be served: ``wanted``, or fewer if there are too few descriptors.
+
+    ``each`` is how many descriptors one with a request takes.
+    """
+    if descriptor_limit is None:
+        return wanted
+    return min(wanted, max(FEWEST, (descriptor_limit - OTHER_DESCRIPTORS - RESERVE) // each))
+
+
+def possible_limit(wanted: int, each: int) -> ConnectionLimit:
+    """The limit with the descriptors that the process may have; logs if they are too few."""
+    descriptors = raise_descriptor_limit()
+    possible = possible_connections(wanted, descriptors, each=each)
+    if possible < wanted:
+        logger.warning(
+            "%d connections are served, not %d: the process may have %d descriptors (ulimit -n)",
+            possible,
+            wanted,
+            descriptors,
+        )
+    return ConnectionLimit(possible)

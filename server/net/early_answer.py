@@ -1,0 +1,52 @@
+"""Errors that are answered from the head of a request, in front of the application."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from server.errors import RETRY_AFTER_SECONDS, APIError, retry_headers
+from server.net import refusal
+from server.net.head import EarlyAnswer, Head
+from server.records.log import RequestLog
+from server.request_id import id_headers, id_of, log_refusal
+from server.tenants.address import tenant_at
+from server.tenants.tenant import Tenant
+
+PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
+"""Paths of probes of health, which are answered however busy the server is."""
+
+
+def early_answer(
+    error: APIError,
+    head: Head,
+    path: str,
+    tenant: Tenant,
+    records: RequestLog | None = None,
+) -> EarlyAnswer:
+    """What the application would answer, with its line in the access log.
+
+    ``path`` is the route's. With ``records``, the request is recorded.
+    """
+    method, request_id = head.method.decode(), id_of(head.headers)
+
+    def answer(*, is_last: bool) -> bytes:
+        log_refusal(method, path, tenant.name, request_id, error, records)
+        ids = {name.decode(): value.decode() for name, value in id_headers(path, request_id)}
+        headers = {**ids, "openai-processing-ms": "0"} | retry_headers(error)
+        data = refusal.raw_response(error, headers, is_last=is_last, path=path)
+        return data[: data.index(b"\r\n\r\n") + 4] if method == "HEAD" else data
+
+    return answer
+
+
+def busy_answer(head: Head) -> EarlyAnswer | None:
+    """503 for a request on a connection above the limit. None for a probe of health.
+
+    Keys are not looked up: in the access log, the tenant is the connection's address.
+    """
+    path = unquote(head.url.partition(b"?")[0].decode("latin-1"))
+    if path in PROBES:
+        return None
+    error = refusal.BUSY.error()
+    error.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    return early_answer(error, head, path, tenant_at(head.client))

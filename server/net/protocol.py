@@ -1,0 +1,370 @@
+"""LimitedProtocol: uvicorn's HTTP/1.1 with limits and deadlines.
+
+One request is served at a time. A second request that arrives while the first is being answered
+ends the connection after that answer, and is dropped: reading goes on, so that a client that
+leaves is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from server.net import refusal
+from server.net.body_writer import LingeringTransport, extensions_of, framed
+from server.net.connection_limit import Slot
+from server.net.early_answer import busy_answer
+from server.net.head import Admit, EarlyAnswer, Head, head_without_upgrade
+from server.net.limits import Limits, Phase
+from server.net.timer import Timer
+
+logger = logging.getLogger("roseinfer.connections")
+
+ENDING = frozenset({Phase.LAST_ANSWER, Phase.END})
+
+
+class RefusedBytesError(Exception):
+    """Raised inside a callback of the parser, to stop it."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. Event loop only.
+
+    ``slot`` is the connection's part of the limit. ``admit`` decides about each whole head.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        slot: Slot,
+        limits: Limits,
+        admit: Admit,
+    ) -> None:
+        super().__init__(config, server_state, app_state, loop)
+        # uvicorn declares an int, but only hands it to call_later.
+        self.timeout_keep_alive = cast("int", limits.idle_timeout)
+        self.app = framed(self.app)
+        self._slot = slot
+        self._limits = limits
+        self._admit = admit
+        self._early: EarlyAnswer | None = None
+        self._is_new = True  # no request has been answered
+        self._phase = Phase.REQUEST
+        self._refusal: refusal.Refusal | None = None  # why a callback has stopped the parser
+        self._timer = Timer(loop)  # of head, body and lingering
+        self._write_timer = Timer(loop)
+        self._is_upgrade = False
+        self._data_size = 0  # of the bytes being parsed
+        self._head_size = 0
+        self._num_headers = 0
+        self._body_start = 0.0
+        self._body_size = 0
+        self._framing_size = 0
+        self._barren_size = 0  # since the last byte of the body: chunk extensions, trailers
+        self._dropped_size = 0
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_request()
+        self._timer.start(self._limits.idle_timeout, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the slot."""
+        super().connection_lost(exc)
+        self._phase = Phase.END
+        self._timer.stop()
+        self._write_timer.stop()
+        self._slot.leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then check sizes and start the deadline of what is incomplete."""
+        if self._phase in ENDING:
+            self._drop(len(data))
+            return
+        self._data_size = len(data)
+        body_size = self._body_size
+        was_body = self._phase is Phase.BODY
+        self._unset_keepalive_if_required()
+        self._parse(data)
+        if self._phase is Phase.HEAD:
+            self._continue_head()
+        elif self._phase is Phase.REFUSED:
+            self._answer_early(is_last=True)
+            self._linger()
+        elif self._phase is Phase.BODY:
+            self._continue_body(self._body_size - body_size if was_body else None)
+
+    def pause_writing(self) -> None:
+        """Give the client the write timeout to read."""
+        super().pause_writing()
+        self._limit_writing()
+
+    def resume_writing(self) -> None:
+        """Stop the write timeout."""
+        super().resume_writing()
+        self._write_timer.stop()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        """Begin a head. A request beside a running answer ends the connection after it."""
+        if self._phase is Phase.ANSWER:
+            self._end_after_answer()
+            raise RefusedBytesError
+        if self._phase is Phase.END:  # since the request before in the same bytes
+            raise RefusedBytesError
+        self._phase = Phase.HEAD
+        self._head_size = self._num_headers = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Limit the URL."""
+        super().on_url(url)
+        if len(self.url) > self._limits.max_url_size:
+            self._stop_parser(refusal.LONG_URL)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Limit the number of headers. Trailers are dropped."""
+        if self._phase is not Phase.HEAD:
+            return
+        self._num_headers += 1
+        if self._num_headers > self._limits.max_headers:
+            self._stop_parser(refusal.LARGE_HEAD)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Limit the headers, then start the application."""
+        if self._head_size + self._data_size > self._limits.max_head_size:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > self._limits.max_head_size:
+                self._stop_parser(refusal.LARGE_HEAD)
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._stop_parser(refusal.BAD_REQUEST)
+            self._is_upgrade = True
+            return
+        self._slot.stop_waiting()
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        head = Head(method, self.url, self.headers, self.client, version)
+        self._early = busy_answer(head) if self._slot.is_above_limit else None
+        admitted = self._early or self._admit(head)
+        if not isinstance(admitted, dict):
+            self._early, self._phase = admitted, Phase.REFUSED
+            return
+        self.scope["state"].update(admitted)
+        super().on_headers_complete()
+        self.scope["extensions"] = extensions_of(self.cycle)
+        self._phase = Phase.BODY
+        self._body_size = self._framing_size = self._barren_size = 0
+        self._timer.stop()
+        if self._slot.is_crowded:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Count the body."""
+        if self._phase is Phase.REFUSED:
+            return
+        self._body_size += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait for the answer, without a deadline."""
+        if self._is_upgrade:
+            return
+        self._is_new = False
+        if self._phase is Phase.REFUSED:
+            self._complete_early()
+            return
+        super().on_message_complete()
+        self._timer.stop()
+        self._phase = Phase.ANSWER
+        self.cycle.transport = self.transport
+
+    # uvicorn's callback
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or end the connection."""
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self._limit_writing()
+        if self._phase is Phase.BODY:
+            self._linger()
+        elif self._phase is Phase.ANSWER and not self.transport.is_closing():
+            self._wait_for_request()
+        if self._phase is Phase.END:
+            self._unset_keepalive_if_required()
+
+    # Parsing
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
+        except httptools.HttpParserError:  # bytes that are no HTTP, or RefusedBytesError
+            if self._phase is Phase.ANSWER:
+                self._end_after_answer()
+            elif self._phase not in {Phase.LAST_ANSWER, Phase.END}:
+                self._refuse(self._refusal or refusal.BAD_REQUEST)
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head, to be parsed again. The parser would take no body after an upgrade."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        self._is_upgrade = False
+        self.parser = httptools.HttpRequestParser(self)
+        return head_without_upgrade(method, self.url, version, self.headers)
+
+    # Phases
+
+    def _wait_for_request(self) -> None:
+        self._phase = Phase.REQUEST
+        self._slot.wait(self._end_for_another)
+
+    def _continue_head(self) -> None:
+        self._head_size += self._data_size
+        if self._head_size > self._limits.max_head_size:
+            self._refuse(refusal.LARGE_HEAD)
+        elif self._head_size == self._data_size:  # its first bytes
+            self._slot.wait(self._end_for_another)  # it is the youngest again
+            self._timer.start(self._limits.head_timeout, self._on_late_head)
+
+    def _continue_body(self, new_size: int | None) -> None:
+        """``new_size`` is None if the head came with these bytes."""
+        if new_size is None:
+            self.cycle.transport = cast(
+                "asyncio.Transport", LingeringTransport(self.transport, self._linger)
+            )
+            self._body_start = self.loop.time()
+            self._timer.start(self._limits.body_grace, self._on_late_body)
+            return
+        self._framing_size += self._data_size - new_size
+        self._barren_size = 0 if new_size else self._barren_size + self._data_size
+        if (
+            self._barren_size > self._limits.max_head_size
+            or self._framing_size > self._limits.max_framing_size + self._body_size
+        ):
+            self._refuse(refusal.LARGE_FRAMING)
+
+    def _complete_early(self) -> None:
+        """Answer a whole request that was refused, and keep the connection if possible."""
+        is_last = (
+            self.parser.get_http_version() == "1.0"
+            or not self.parser.should_keep_alive()
+            or self._slot.is_crowded
+        )
+        self._data_size = 0  # what follows in these bytes is no part of this body
+        self._answer_early(is_last=is_last)
+        if is_last:
+            self._close()
+        else:
+            self._wait_for_request()
+            self._timer.start(self._limits.idle_timeout, self.transport.close)
+
+    def _answer_early(self, *, is_last: bool) -> None:
+        assert self._early is not None
+        self.transport.write(self._early(is_last=is_last))
+
+    def _end_after_answer(self) -> None:
+        self._phase = Phase.LAST_ANSWER
+        self.cycle.keep_alive = False
+
+    def _drop(self, size: int) -> None:
+        """Drop bytes. A client that sends many of them is not waiting for its answer."""
+        self._dropped_size += size
+        is_too_much = self._dropped_size > self._limits.max_head_size
+        if self._phase is Phase.LAST_ANSWER and is_too_much:
+            self.transport.abort()
+
+    # Ends
+
+    def _stop_parser(self, reason: refusal.Refusal) -> None:
+        self._refusal = reason
+        raise RefusedBytesError
+
+    def _refuse(self, reason: refusal.Refusal) -> None:
+        """Answer instead of the application, and end the connection."""
+        logger.info("refused a request: %d %s", reason.status, reason.message)
+        cycle = self.cycle
+        state: dict[str, Any] = {}
+        if cycle is not None and not cycle.response_complete:
+            state = cycle.scope["state"]
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        self.transport.write(reason.answer(state))
+        self._linger()
+
+    def _linger(self) -> None:
+        """End the connection, but let a client that is still sending read the answer first.
+
+        Closing a socket that holds unread bytes resets the connection, and the client loses what
+        it has not read.
+        """
+        if self._phase is Phase.END or self.transport.is_closing():
+            return
+        self._phase = Phase.END
+        self._slot.linger(self.transport.abort)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer.start(self._limits.linger_timeout, self.transport.abort)
+
+    def _end_for_another(self) -> None:
+        """End the connection for a new one.
+
+        A client whose first request is on its way reads 503. One with an idle connection sends
+        its next request again, as RFC 9112, section 9.5, expects.
+        """
+        if self._phase is Phase.HEAD or self._is_new:
+            self.transport.write(refusal.BUSY.response())
+        self._close()
+
+    def _close(self) -> None:
+        """End the connection when everything is written."""
+        self._phase = Phase.END
+        self._slot.linger(self.transport.abort)
+        self._timer.stop()
+        if self.transport.get_write_buffer_size():
+            self._limit_writing()
+            self.transport.close()
+        else:
+            self.transport.abort()  # at once, also where TLS would wait for the client
+
+    # Deadlines
+
+    def _on_late_head(self) -> None:
+        self._refuse(refusal.LATE_HEAD)
+
+    def _on_late_body(self) -> None:
+        limits, now = self._limits, self.loop.time()
+        if self.flow.read_paused or self.cycle.waiting_for_100_continue:
+            self._body_start = now  # the application has not asked for more
+        due = self._body_start + limits.body_grace + self._body_size / limits.body_rate
+        if now < due:
+            self._timer.start(due - now, self._on_late_body)
+        else:
+            self._refuse(refusal.LATE_BODY)
+
+    def _on_late_write(self) -> None:
+        if self.transport.get_write_buffer_size():
+            logger.info("ended a connection whose client did not read")
+            self.transport.abort()
+
+    def _limit_writing(self) -> None:
+        if not self._write_timer.is_running:
+            self._write_timer.start(self._limits.write_timeout, self._on_late_write)

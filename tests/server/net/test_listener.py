@@ -1,0 +1,99 @@
+import os
+import socket
+import stat
+
+import pytest
+
+from server.net.listener import (
+    ListenError,
+    listen_tcp,
+    listen_unix,
+    listening_process,
+    remove_socket,
+    url_of,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "r.sock")
+
+
+def test_urls(path):
+    with listen_tcp("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert url_of(listener, is_tls=False) == f"http://127.0.0.1:{port}"
+        assert url_of(listener, is_tls=True) == f"https://127.0.0.1:{port}"
+    with listen_unix(path) as listener:
+        assert url_of(listener, is_tls=False) == f"unix:{path}"
+
+
+def test_a_taken_port_is_one_line():
+    with listen_tcp("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
+            listen_tcp("127.0.0.1", port)
+
+
+def test_owner_and_group_may_connect_to_a_unix_socket(path, tmp_path):
+    with listen_unix(path):
+        assert stat.S_IMODE((tmp_path / "r.sock").stat().st_mode) == 0o660
+
+
+def test_the_socket_of_a_dead_server_is_replaced(path):
+    listen_unix(path).close()
+    with listen_unix(path), socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+
+
+def test_the_socket_of_a_live_server_is_kept(path):
+    with listen_unix(path):
+        with pytest.raises(ListenError, match="another process listens on it"):
+            listen_unix(path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+
+
+def test_a_file_is_kept(path, tmp_path):
+    (tmp_path / "r.sock").write_text("mine")
+    with pytest.raises(ListenError, match="not a socket"):
+        listen_unix(path)
+    remove_socket(path)
+    assert (tmp_path / "r.sock").read_text() == "mine"
+
+
+def test_a_path_that_cannot_be_made_is_one_line(tmp_path):
+    for path in (tmp_path / "nowhere" / "r.sock", tmp_path / ("x" * 200)):
+        with pytest.raises(ListenError) as caught:
+            listen_unix(str(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_the_socket_is_removed(path, tmp_path):
+    listen_unix(path).close()
+    for _ in range(2):
+        remove_socket(path)
+        assert not (tmp_path / "r.sock").exists()
+
+
+def test_the_process_that_listens_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = listening_process(port)
+        assert said is not None
+        assert said.endswith(f"(process {os.getpid()})")
+        with pytest.raises(ListenError) as caught:
+            listen_tcp("127.0.0.1", port)
+        assert f"in use by {said}; stop it, or choose another port with --port" in str(caught.value)
+
+
+def test_a_free_port_is_of_no_process(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert listening_process(port) is None
+    assert listening_process(80, tmp_path) is None
+
+
+def test_an_address_that_the_machine_does_not_have():
+    with pytest.raises(ListenError, match=r"the machine has no such address; --host 0\.0\.0\.0"):
+        listen_tcp("192.0.2.1", 0)
