@@ -48,6 +48,8 @@ class Arena:
         self.num_sent = 0
         self.statuses: Counter[int] = Counter()
         self.faults: list[str] = []
+        self.slowest_refusal = 0.0
+        """Seconds until the last 429 or 503 of ``post`` and ``all_at_once``."""
         self._lock = threading.Lock()
 
     def amount(self, full: int, least: int = 1) -> int:
@@ -93,11 +95,13 @@ class Arena:
         """POST and read everything. Status 0: no answer."""
         self.sent()
         status, data = 0, b""
+        begun = time.monotonic()
         try:
             with self.connect(timeout=timeout) as connection:
                 reply = connection.request("POST", path, body, headers)
                 status = reply.status
                 data = reply.body
+                self._answered(status, time.monotonic() - begun)
         except (OSError, ConnectionEnded) as error:
             data = f"{type(error).__name__}: {error}".encode()
         self.note(status, data[:300].decode(errors="replace"))
@@ -137,6 +141,7 @@ class Arena:
         """Open a connection for each request, send them all, then read all the answers."""
         self.sent(len(requests))
         answers: dict[Any, bytearray] = {}
+        begun = time.monotonic()
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
             for data in requests:
                 client = stack.enter_context(socket.socket())
@@ -148,9 +153,16 @@ class Arena:
             deadline = time.monotonic() + wait
             while selector.get_map() and time.monotonic() < deadline:
                 for key, _ in selector.select(0.5):
-                    exchange(selector, key, answers[key.fileobj])
+                    answer = answers[key.fileobj]
+                    if exchange(selector, key, answer):
+                        self._answered(status_of(answer), time.monotonic() - begun)
         for answer in answers.values():
             self.note(status_of(answer), answer[:300].decode(errors="replace"))
+
+    def _answered(self, status: int, seconds: float) -> None:
+        if status in {429, 503}:
+            with self._lock:
+                self.slowest_refusal = max(self.slowest_refusal, seconds)
 
     def together(
         self, function: Callable[[T], Any], items: Iterable[T], *, width: int = 16
@@ -191,21 +203,23 @@ def yield_processors() -> None:
 
 def exchange(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, answer: bytearray
-) -> None:
-    """Send the request of a connection, or read a piece of its answer."""
+) -> bool:
+    """Send a connection's request, or read a piece of its answer; whether that was the last."""
     client: Any = key.fileobj
     piece = b""
     try:
         if key.data:
             client.sendall(key.data)
             selector.modify(client, selectors.EVENT_READ, None)
-            return
+            return False
         piece = client.recv(65536)
     except OSError:  # reset
         piece = b""
     answer += piece
-    if not piece or is_complete(answer):
+    is_last = not piece or is_complete(answer)
+    if is_last:
         selector.unregister(client)
+    return is_last
 
 
 def abandon(connection: Connection) -> None:
@@ -232,6 +246,8 @@ class Attack:
     """One hostile client.
 
     ``may_refuse``: the queue is filled on purpose, so a bystander may be answered 429.
+    ``is_flood``: there are more connections or requests than a server takes, without much work in
+    any. It need not be refused fast, only in seconds: see ``Stand``.
     ``flags``, ``num_descriptors`` and ``is_faulty`` (compat_tests/support/faulty_server.py) ask for
     a server of its own. The faulty one answers 500 to the requests that ask for it. ``kind`` is
     what the attacked server makes: text, or ``embed`` or ``score``; or ``route``, for one of text
@@ -242,6 +258,7 @@ class Attack:
     run: Callable[[Arena], None]
     is_quick: bool = False
     may_refuse: bool = False
+    is_flood: bool = False
     flags: tuple[str, ...] = ()
     num_descriptors: int | None = None
     is_faulty: bool = False

@@ -29,6 +29,10 @@ CALM_LOOKS = 3
 BACK_SECONDS = 2.0
 """Seconds until everything is back to baseline."""
 
+FLOOD_GAP, FLOOD_CHAT, FLOOD_HEALTH, FLOOD_REFUSAL, FLOOD_BACK = 1.0, 3.0, 1.0, 5.0, 10.0
+"""Seconds in a flood: the neighbour's longest gap, the slowest chat, ``/health`` and 429 or 503,
+and until everything is back to baseline."""
+
 SHORTEST = 0.3
 """Seconds that an attack is watched at least; the report waits for a tiny chat besides."""
 
@@ -130,6 +134,7 @@ class Outcome:
     back_seconds: float
     kept: int
     peak: int
+    slowest_refusal: float
     broken: list[str] = field(default_factory=list)
     is_close: bool = False
 
@@ -303,7 +308,7 @@ class Stand:
         after = self.server.stats()["event_loop"]
         self._witness.ask("pause")
         clock = Clock()
-        patience = BACK_SECONDS * self.slack(calm)
+        patience = (FLOOD_BACK if attack.is_flood else BACK_SECONDS) * self.slack(calm)
         left = self.wait_back(patience)
         back_seconds = clock.seconds
         kept = self.wait_kept(memory_before, patience - clock.seconds)
@@ -323,6 +328,7 @@ class Stand:
             back_seconds=back_seconds,
             kept=kept,
             peak=max(0, peak.bytes - memory_before),
+            slowest_refusal=arena.slowest_refusal,
             broken=[*arena.faults[:3], *left],
         )
         late, others = self._late(outcome, attack), self._others(outcome, attack)
@@ -367,6 +373,14 @@ class Stand:
     def _late(self, outcome: Outcome, attack: Attack) -> list[tuple[str, float, float]]:
         """The broken bars of time: what, its seconds, and the bar."""
         calm, seen, slack = outcome.calm, outcome.seen, self.slack(outcome.calm)
+        if attack.is_flood:
+            bars = [
+                ("gap", seen.gap, FLOOD_GAP * slack),
+                ("tiny chat", seen.chat, FLOOD_CHAT * slack),
+                ("/health", seen.health, FLOOD_HEALTH * slack),
+                ("slowest 429 or 503", outcome.slowest_refusal, FLOOD_REFUSAL * slack),
+            ]
+            return [bar for bar in bars if bar[1] > bar[2]]
         bars = [
             ("gap", seen.gap, max(3 * calm.gap, calm.gap + 0.25 * slack)),
             ("tiny chat", seen.chat, max(5 * calm.chat, calm.chat + 1.0 * slack)),
@@ -389,7 +403,9 @@ class Stand:
             broken.append("the neighbour's text changed")
         if any(status != 200 for status, _ in seen.healths):
             broken.append("/health was not 200")
-        odd = {status for status, _ in seen.chats} - ({200, 429} if attack.may_refuse else {200})
+        allowed = {200} | ({429} if attack.may_refuse else set())
+        allowed |= {503} if attack.is_flood and attack.may_refuse else set()
+        odd = {status for status, _ in seen.chats} - allowed
         if odd or (seen.num_refused and not attack.may_refuse):
             broken.append(f"a bystander was refused: {sorted(odd)}")
         return broken

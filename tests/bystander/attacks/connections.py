@@ -43,7 +43,7 @@ def endless_headers(arena: Arena) -> None:
     arena.note(status_of(answer))
 
 
-@attack("half-sent requests on 200 connections", is_quick=True)
+@attack("half-sent requests on 200 connections", is_quick=True, is_flood=True)
 def half_sent(arena: Arena) -> None:
     data = arena.whole(CHAT, arena.chat("x" * 200))
     with contextlib.ExitStack() as stack:
@@ -67,7 +67,7 @@ def drip(arena: Arena) -> None:
             pause(0.1)
 
 
-@attack("1,100 silent sockets under 1,024 descriptors", num_descriptors=1024)
+@attack("1,100 silent sockets under 1,024 descriptors", num_descriptors=1024, is_flood=True)
 def silent_sockets(arena: Arena) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(1100):
@@ -77,7 +77,7 @@ def silent_sockets(arena: Arena) -> None:
         pause(6)
 
 
-@attack("connections opened and closed, 2,000 times")
+@attack("connections opened and closed, 2,000 times", is_flood=True)
 def churn(arena: Arena) -> None:
     def once(number: int) -> None:
         arena.sent()

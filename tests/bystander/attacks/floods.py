@@ -21,7 +21,10 @@ def full_queue(arena: Arena) -> None:
 
 
 @attack(
-    "burst of 1,500 tiny requests under 1,024 descriptors", may_refuse=True, num_descriptors=1024
+    "burst of 1,500 tiny requests under 1,024 descriptors",
+    may_refuse=True,
+    num_descriptors=1024,
+    is_flood=True,
 )
 def burst(arena: Arena) -> None:
     body = arena.chat("hi", max_tokens=1)
@@ -30,7 +33,7 @@ def burst(arena: Arena) -> None:
         arena.fault(f"{arena.statuses[0]} requests were never answered")
 
 
-@attack("burst of 200 tiny requests", is_quick=True, may_refuse=True)
+@attack("burst of 200 tiny requests", is_quick=True, may_refuse=True, is_flood=True)
 def small_burst(arena: Arena) -> None:
     body = arena.chat("hi", max_tokens=1)
     arena.together(lambda _: arena.post(CHAT, body, timeout=60), range(200), width=50)

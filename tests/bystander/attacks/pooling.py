@@ -38,7 +38,7 @@ def leavers(arena: Arena) -> None:
     )
 
 
-@attack("burst of 200 embeddings", kind="embed", may_refuse=True)
+@attack("burst of 200 embeddings", kind="embed", may_refuse=True, is_flood=True)
 def burst(arena: Arena) -> None:
     arena.together(
         lambda _: arena.post(EMBED, {"input": ["a fox"] * 8}, timeout=60), range(200), width=50

@@ -137,7 +137,9 @@ def unknown(arena: Arena) -> None:
     )
 
 
-@attack("burst of 1,000 tiny requests through a router", kind="route", may_refuse=True)
+@attack(
+    "burst of 1,000 tiny requests through a router", kind="route", may_refuse=True, is_flood=True
+)
 def burst(arena: Arena) -> None:
     body = arena.chat("hi", max_tokens=1)
     arena.all_at_once([arena.whole(CHAT, body)] * arena.amount(1000), wait=60)
@@ -145,7 +147,7 @@ def burst(arena: Arena) -> None:
         arena.fault(f"{arena.statuses[0]} requests were never answered")
 
 
-@attack("1,000 silent sockets in front of a router", kind="route", is_quick=True)
+@attack("1,000 silent sockets in front of a router", kind="route", is_quick=True, is_flood=True)
 def silent(arena: Arena) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(arena.amount(1000)):
