@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import signal
+import socket
 import subprocess
 import threading
 from collections import Counter
@@ -220,3 +221,37 @@ def test_a_session_stays_on_a_server_and_leaves_it_when_that_is_full(pair):
         assert all(stream.began.wait(60) for stream in streams)
         assert min(pair.num_running()) >= 1  # 1.5 times the mean of 4 is 6
         assert all(future.result(120).finish_reasons == ["length"] for future in futures)
+
+
+def test_a_flood_of_connections_of_one_address_is_held_off(pair):
+    """Its first 200 connections stay, the others are closed, and other clients are served."""
+    with contextlib.ExitStack() as stack:
+        flood = [
+            stack.enter_context(Connection("127.0.0.1", pair.port, source="127.0.0.2"))
+            for _ in range(300)
+        ]
+        eventually(lambda: sum(map(is_closed, flood)) == 100)
+        assert pair.ask() == 200
+
+
+def is_closed(connection: Connection) -> bool:
+    """Whether the other side has ended the connection."""
+    with contextlib.suppress(BlockingIOError):
+        try:
+            return connection.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except ConnectionError:
+            return True
+    return False
+
+
+def test_a_flood_of_requests_of_one_address_is_answered_429(pair):
+    with Connection("127.0.0.1", pair.port, source="127.0.0.3") as connection:
+        statuses: Counter[int] = Counter()
+        while not statuses[429] and statuses.total() < 1200:
+            reply = connection.request("GET", "/health")
+            body = reply.body
+            statuses[reply.status] += 1
+    assert statuses == {200: 1000, 429: 1}
+    assert reply.header("retry-after") == "10"
+    assert b"rate_limit_exceeded" in body
+    assert pair.ask() == 200
