@@ -15,6 +15,9 @@ CODINGS = ("gzip", "deflate")
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 """zlib's names of the formats. ``deflate`` is zlib's; some clients send it without the header."""
 
+MAX_MEMBERS = 64
+"""Members of a gzip body. The rest of the body is copied for each."""
+
 _decoders = anyio.CapacityLimiter(2)
 """Bodies that are decoded at once: so many of the largest size are in no budget yet."""
 
@@ -43,22 +46,42 @@ async def plain(body: bytes, coding: str, most: int) -> bytes:
 
 
 def decompress(body: bytes, coding: str, most: int) -> bytes:
-    """As ``plain``. It decodes one byte more than ``most`` at most."""
-    bits = _GZIP
-    if coding == "deflate":
-        has_header = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
-        bits = _ZLIB if has_header else _RAW
-    stream = zlib.decompressobj(bits)
-    try:
-        data = stream.decompress(body, most)
-        is_longer = not stream.eof and bool(stream.decompress(stream.unconsumed_tail, 1))
-    except zlib.error:
-        raise _broken(coding) from None
-    if is_longer:
-        raise body_too_large()
-    if not stream.eof or stream.unused_data:
+    """As ``plain``. It decodes one byte more than ``most`` at most.
+
+    A gzip body may be several members, whose contents are joined (RFC 1952, section 2.2).
+    """
+    if coding == "gzip":
+        return _joined(body, most)
+    has_header = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
+    data, rest = _first(body, _ZLIB if has_header else _RAW, coding, most)
+    if rest:
         raise _broken(coding)
     return data
+
+
+def _joined(body: bytes, most: int) -> bytes:
+    members: list[bytes] = []
+    for _ in range(MAX_MEMBERS):
+        data, body = _first(body, _GZIP, "gzip", most)
+        members.append(data)
+        most -= len(data)
+        if not body:
+            return b"".join(members)
+    raise _broken("gzip")
+
+
+def _first(body: bytes, bits: int, coding: str, most: int) -> tuple[bytes, bytes]:
+    """Decode up to the end of the compressed data; return what is behind it too."""
+    stream = zlib.decompressobj(bits)
+    try:
+        data = stream.decompress(body, most + 1)
+    except zlib.error:
+        raise _broken(coding) from None
+    if len(data) > most:
+        raise body_too_large()
+    if not stream.eof:
+        raise _broken(coding)
+    return data, stream.unused_data
 
 
 def _broken(coding: str) -> APIError:

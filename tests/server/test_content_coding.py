@@ -41,8 +41,17 @@ async def test_the_limit_is_of_the_decoded_size(coding, encode):
 @pytest.mark.parametrize(("coding", "encode"), CODED)
 async def test_what_is_not_coded_so_is_refused(coding, encode):
     whole = encode(TEXT)
-    for body in (whole[:-1], whole[:5], whole + b"x", whole + whole, TEXT):
+    for body in (whole[:-1], whole[:5], whole + b"x", TEXT, b""):
         assert status_of(decompress, body, coding, 10_000) == 400
+
+
+async def test_members_of_gzip_are_joined():
+    first, second = gzip.compress(TEXT), gzip.compress(b"x")
+    assert decompress(first + second + gzip.compress(b""), "gzip", 601) == TEXT + b"x"
+    assert status_of(decompress, first + second, "gzip", 600) == 413
+    assert status_of(decompress, second + first[:-1], "gzip", 10_000) == 400
+    assert status_of(decompress, second * 65, "gzip", 10_000) == 400
+    assert status_of(decompress, zlib.compress(TEXT) * 2, "deflate", 10_000) == 400
 
 
 async def test_names_of_codings():
