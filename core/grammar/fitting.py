@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import DroppedKeyword, Json, JsonCall, KeywordArguments, XmlArguments
-from core.grammar.keywords import COMBINING, DEFINITIONS
+from core.grammar.keywords import COMBINING, DEFINITIONS, moved, references
 from core.grammar.patterns import RAW_FORMATS
 from core.grammar.repair import Tries, repair
 from core.grammar.schema import invalid_schema, prepare_schema
@@ -20,6 +20,8 @@ _OF_WHOLE_OBJECTS = (
     *(*COMBINING, "const", "enum", "maxProperties", "minProperties", "patternProperties"),
 )
 """Keywords of arguments that need the whole object."""
+
+_COMBINING = frozenset(COMBINING)
 
 _LIMITS = frozenset({"format", "maxLength", "minLength", "pattern"})
 
@@ -59,23 +61,20 @@ class Fitting:
     ) -> Iterator[tuple[str, Any, bool]]:
         """Return name, prepared schema and "is required" of each argument, in order.
 
-        A schema has the definitions of all.
+        A schema has what it refers to.
         """
         schema = self._object(grammar)
         for keyword in _OF_WHOLE_OBJECTS:
             if keyword in schema:
                 self._drop(grammar, keyword, _IN_THIS_FORM)
-        shared = {key: schema[key] for key in DEFINITIONS if key in schema}
+        in_its_place = _completed(schema)
         required = schema.get("required", [])
         for name, own in schema.get("properties", {}).items():
             if own is False:
                 if name in required:
                     self._drop(grammar, "required", f"nothing satisfies '{name}'")
                 continue
-            if shared and isinstance(own, dict) and own.get("type") != "string":
-                yield name, {**shared, **own}, name in required
-            else:
-                yield name, own, name in required
+            yield name, in_its_place(own), name in required
 
     def raw_string(
         self,
@@ -87,7 +86,10 @@ class Fitting:
         """Return the schema of a string without quotes; ``json_text`` writes one with quotes."""
         if schema.get("format", "ipv4") not in RAW_FORMATS:
             self._drop(grammar, "format", _IN_THIS_FORM)
-        if len(_LIMITS & schema.keys()) > 1:  # only of JSON llguidance says if nothing satisfies it
+        for keyword in _COMBINING & schema.keys():
+            self._drop(grammar, keyword, _IN_THIS_FORM)
+        schema = {key: value for key, value in schema.items() if key not in _COMBINING}
+        if _LIMITS & schema.keys():  # only of JSON llguidance says if nothing satisfies it
             schema = self._repaired(schema, grammar, json_text)
         return self.repaired(schema, grammar, text)
 
@@ -171,6 +173,24 @@ def _naming(tool: str) -> Iterator[None]:
         named = f"Invalid schema of tool '{tool[:64]}':"
         message = error.message.replace("Invalid schema:", named, 1)
         raise InvalidRequest(message, code=error.code) from error
+
+
+def _completed(whole: dict[str, Any]) -> Callable[[Any], Any]:
+    """Return a function that adds to a schema in ``whole`` what it refers to."""
+    definitions = {key: whole[key] for key in DEFINITIONS if key in whole}
+    targets = tuple(f"#/{key}/" for key in DEFINITIONS)
+    if all(reference.startswith(targets) for reference in references(whole)):
+        place, shared = "", definitions
+    else:
+        place = "/$defs/arguments"
+        shared = {"$defs": {"arguments": moved({"type": "object", **whole}, place)}}
+
+    def completed(schema: Any) -> Any:
+        if next(references(schema), None) is None:
+            return schema
+        return {**moved(schema, place), **shared}
+
+    return completed
 
 
 def _widened(schema: dict[str, Any]) -> dict[str, Any]:

@@ -106,6 +106,25 @@ def with_children(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[
     return result
 
 
+def moved(schema: Any, place: str) -> Any:
+    """A prepared schema moved to ``place``, with its references into itself adjusted."""
+    if not isinstance(schema, dict):
+        return schema
+    result = with_children(schema, lambda item: moved(item, place))
+    if "$ref" in result:
+        result["$ref"] = "#" + place + result["$ref"][1:]
+    return result
+
+
+def references(schema: Any) -> Iterator[str]:
+    """The references in a prepared schema."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"]
+        for _, item in children(schema):
+            yield from references(item)
+
+
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -34,7 +34,7 @@ from core.contract.grammar import (
 )
 from core.grammar.fitting import Fitting
 from core.grammar.gbnf import with_characters
-from core.grammar.keywords import with_children
+from core.grammar.keywords import moved
 from core.grammar.patterns import RAW_FORMATS, with_patterns
 
 MAX_LARK_BYTES = 320 * 1024
@@ -194,7 +194,7 @@ class _Writer:
         arguments = self._fitting.arguments(grammar, _json_alone)
         properties = {key: {"const": value} for key, value in json.loads(grammar.head).items()}
         place = grammar.key.replace("~", "~0").replace("/", "~1")
-        properties[grammar.key] = _moved(arguments, f"/properties/{place}")
+        properties[grammar.key] = moved(arguments, f"/properties/{place}")
         call = {
             "type": "object",
             "properties": properties,
@@ -277,10 +277,6 @@ class _Writer:
 
     def written_string(self, own: dict[str, Any], after: str) -> str:
         """Return an expression for an unquoted string and ``after``."""
-        if "const" in own or "enum" in own:
-            values = [v for v in own.get("enum", [own.get("const")]) if isinstance(v, str)]
-            options = " | ".join(_quoted(str(value)) for value in values)
-            return f"{self._rule(options, is_terminal=True)} {self._markup(after)}"
         limits = []
         for pattern in filter(None, (own.get("pattern"), RAW_FORMATS.get(own.get("format", "")))):
             head = "" if pattern.startswith("^") else r"(.|\n)*"
@@ -288,6 +284,12 @@ class _Writer:
             limits.append(f"{head}({pattern}){tail}")
         if not own.keys().isdisjoint({"minLength", "maxLength"}):
             limits.append(f"(.|\\n){{{own.get('minLength', 0)},{own.get('maxLength', '')}}}")
+        if "const" in own or "enum" in own:
+            values = [v for v in own.get("enum", [own.get("const")]) if isinstance(v, str)]
+            if not limits:
+                options = " | ".join(map(_quoted, values))
+                return f"{self._rule(options, is_terminal=True)} {self._markup(after)}"
+            limits.append("|".join(map(re.escape, values)))
         if not limits:
             return self._until(after)
         # The string ends at the first ``after``, so it must satisfy the limits without one inside.
@@ -335,16 +337,6 @@ def _for_llguidance(schema: Any, *, is_compact: bool = False) -> dict[str, Any]:
         {"whitespace_flexible": False} if is_compact else {"whitespace_pattern": _SPACE}
     )
     return {"x-guidance": space, **({} if schema is True else with_patterns(schema))}
-
-
-def _moved(schema: Any, place: str) -> Any:
-    """Return a prepared schema moved to ``place``, with its references into itself adjusted."""
-    if not isinstance(schema, dict):
-        return schema
-    result = with_children(schema, lambda item: _moved(item, place))
-    if "$ref" in result:
-        result["$ref"] = "#" + place + result["$ref"][1:]
-    return result
 
 
 def _quoted(text: str) -> str:

@@ -53,7 +53,10 @@ class Dropped(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """What is left out at once: a keyword, or one entry of ``allOf`` or ``patternProperties``."""
+    """What is left out at once: a keyword, or an entry of ``allOf`` or ``patternProperties``.
+
+    So is each property that is forbidden (``false``), apart from the schemas of the others.
+    """
 
     keyword: str
     entry: str | int | None = None
@@ -187,12 +190,19 @@ def _units(schema: dict[str, Any]) -> Iterator[_Unit]:
             yield from (_Unit(keyword, index) for index in range(len(value)))
         elif keyword == "patternProperties":
             yield from (_Unit(keyword, pattern) for pattern in value)
+        elif keyword == "properties":
+            yield _Unit(keyword)
+            yield from (_Unit(keyword, name) for name, item in value.items() if item is False)
         elif keyword not in _ALWAYS_KEPT:
             yield _Unit(keyword)
 
 
 def _only(schema: dict[str, Any], units: Sequence[_Unit]) -> dict[str, Any]:
-    """The schema with these keywords, in its order. What ``patternProperties`` allow stays so."""
+    """The schema with these keywords, in its order.
+
+    What ``patternProperties`` allow stays so, and which properties there are: an object that is
+    closed would be empty without them.
+    """
     wanted = set(units)
     result: dict[str, Any] = {}
     for keyword, value in schema.items():
@@ -202,6 +212,11 @@ def _only(schema: dict[str, Any], units: Sequence[_Unit]) -> dict[str, Any]:
                 result[keyword] = parts
         elif keyword == "patternProperties":
             result[keyword] = {k: v for k, v in value.items() if _Unit(keyword, k) in wanted}
+        elif keyword == "properties":
+            result[keyword] = {
+                k: _Unit(keyword, k if v is False else None) not in wanted or v
+                for k, v in value.items()
+            }
         elif keyword in _ALWAYS_KEPT or _Unit(keyword) in wanted:
             result[keyword] = value
     return result

@@ -102,7 +102,7 @@ class _Preparation:
             and isinstance(result.get("properties"), dict)
             and "additionalProperties" not in result
             and all(schema.get(keyword) is None for keyword in ("patternProperties", *COMBINING))
-            and not result.get("minProperties", 0)
+            and result.get("minProperties", 0) <= len(result["properties"])
         ):
             result["additionalProperties"] = False
         return result

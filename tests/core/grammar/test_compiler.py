@@ -151,7 +151,7 @@ def test_a_small_grammar_that_expands_is_refused_while_it_is_written(decoder):
     )
     schema = {
         "type": "object",
-        "properties": {f"p{i}": {"type": "integer"} for i in range(100)},
+        "properties": {f"p{i}": {"$ref": "#/$defs/d0"} for i in range(100)},
         "$defs": {f"d{i}": {"type": "string"} for i in range(1000)},  # copied to each property
     }
     grammar = tool_calls([ToolSpec("f", schema)], markup)

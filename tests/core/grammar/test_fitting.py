@@ -85,6 +85,8 @@ REFUSED = [
     ({"type": "object", "properties": "a"}, ["properties"]),
     ({"type": "object", "properties": {"a": "the name"}}, ["properties.a"]),
     ({"type": "object", "properties": {}, "required": True}, ["required"]),
+    ({"type": "object", "minProperties": 2, "properties": {"a": {}}, "additionalProperties": False},
+     ["minProperties"]),
     ({"type": "object", "additionalProperties": "x"}, ["additionalProperties"]),
     ({"oneOf": [{"type": "string"}, {"maxLength": 3}]}, ["oneOf"]),
     ({"oneOf": [{"type": "string"}, {"maxLength": 3}], "anyOf": [{}]}, ["oneOf"]),
@@ -236,6 +238,66 @@ def test_a_form_of_calls_names_what_it_cannot_enforce(decoder):
     assert names(decoder, date) == []
     assert decoder.accepts(date, "<f=t><p=a>2024-02-29</p></f>")
     assert not decoder.accepts(date, "<f=t><p=a>2023-02-29</p></f>")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_number_of_keys_costs_no_property(decoder, count):
+    own = {"minProperties": count, "type": "object", "properties": {"a": ROLE, "b": {}, "c": {}}}
+    grammar = json_schema(object_of(z=own), is_strict=False)
+    assert names(decoder, grammar) == ["minProperties"][: count - 1]
+    assert decoder.accepts(grammar, '{"z": {"a": "owner", "b": 1}}')
+    assert decoder.accepts(grammar, '{"z": {}}') == (count > 1)
+    assert not decoder.accepts(grammar, '{"z": {"a": "goat", "b": 1}}')
+    assert not decoder.accepts(grammar, '{"z": {"d": 1, "e": 1}}')
+
+
+def test_a_forbidden_key_that_is_required(decoder):
+    """The other properties keep their schemas."""
+    grammar = json_schema(object_of(role=ROLE, z=False), is_strict=False)
+    assert names(decoder, grammar) == ["properties", "required"]
+    assert decoder.accepts(grammar, '{"role": "owner", "z": 1}')
+    assert not decoder.accepts(grammar, '{"role": "goat", "z": 1}')
+    assert "'properties' and 'required'" in refusal(decoder, json_schema(object_of(z=False)))
+
+
+TREE = object_of(name={"type": "string"}, count={"$ref": "#/properties/size"}) | {
+    "required": ["name"]
+}
+TREE["properties"] |= {"size": {"type": "integer"}, "kids": {"items": {"$ref": "#"}, "maxItems": 2}}
+
+
+@each(
+    ("name", "text"),
+    [
+        ("json", '<{"name": "t", "arguments": {"name": "a", "count": %s, "kids": %s}}>'),
+        ("keywords", '[t(name="a", count=%s, kids=%s)]'),
+        ("xml", "<f=t><p=name>a</p><p=count>%s</p><p=kids>%s</p></f>"),
+    ],
+)
+def test_references_into_the_arguments(decoder, name, text):
+    grammar = tool_calls([ToolSpec("t", TREE)], MARKUPS[name], is_single=True)
+    assert names(decoder, grammar) == []
+    assert decoder.accepts(grammar, text % (1, '[{"name": "b", "kids": [{"name": "c"}]}]'))
+    assert not decoder.accepts(grammar, text % ('"a"', "[]"))
+    assert not decoder.accepts(grammar, text % (1, "[[]]"))
+    assert not decoder.accepts(grammar, text % (1, '[{"name": 1}]'))
+
+
+def test_an_unquoted_string_loses_nothing_in_silence(decoder):
+    def calls(**own):
+        schema = object_of(a={"type": "string", **own})
+        return tool_calls([ToolSpec("t", schema)], MARKUPS["xml"], is_single=True)
+
+    options = [{"pattern": "^a"}, {"pattern": "b$"}]
+    assert names(decoder, calls(allOf=options)) == ["allOf"]
+    assert names(decoder, calls(anyOf=options)) == ["anyOf"]
+    assert names(decoder, calls(enum=["a", "b"], pattern="^c$")) == ["enum", "pattern"]
+    assert names(decoder, calls(pattern=r"^[^\s\S]$")) == ["type", "pattern"]
+    both = calls(enum=["a.", "b."], pattern="^a")
+    assert names(decoder, both) == []
+    assert decoder.accepts(both, "<f=t><p=a>a.</p></f>")
+    for other in ("b.", "ab"):
+        assert not decoder.accepts(both, f"<f=t><p=a>{other}</p></f>")
 
 
 @pytest.mark.parametrize("name", ["keywords", "xml"])
