@@ -19,18 +19,20 @@ _MULTIPLE_OF_4 = "(?:0[48]|[2468][048]|[13579][26])"
 _DATE = f"(?:{_YEAR}-{_MONTH_AND_DAY}|(?:[0-9]{{2}}{_MULTIPLE_OF_4}|{_MULTIPLE_OF_4}00)-02-29)"
 _HOUR = "(?:[01][0-9]|2[0-3])"
 _TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
-_N = "[0-9]{1,9}"
-_DAYS = f"(?:{_N}Y(?:{_N}M(?:{_N}D)?)?|{_N}M(?:{_N}D)?|{_N}D)"
-_SECONDS = f"T(?:{_N}H(?:{_N}M(?:{_N}S)?)?|{_N}M(?:{_N}S)?|{_N}S)"
+_Y, _M, _W, _D = "[0-9]{1,6}Y", "[0-9]{1,7}M", "[0-9]{1,8}W", "[0-9]{1,8}D"
+_H, _S = "[0-9]{1,6}H", "[0-9]{1,7}S"
+_DAYS = f"(?:{_Y}(?:{_M}(?:{_D})?)?|{_M}(?:{_D})?|{_D})"
+_SECONDS = f"T(?:{_H}(?:{_M}(?:{_S})?)?|{_M}(?:{_S})?|{_S})"
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
 DATES = {
     "date": f"^{_DATE}$",
     "date-time": f"^{_DATE}T{_TIME}$",
-    "duration": f"^P(?:{_DAYS}(?:{_SECONDS})?|{_SECONDS}|{_N}W)$",
+    "duration": f"^P(?:{_DAYS}(?:{_SECONDS})?|{_SECONDS}|{_W})$",
     "time": f"^{_TIME}$",
 }
-"""Formats of RFC 3339: dates of Python's calendar, at most 9 digits where it allows any number."""
+"""Formats of RFC 3339, within what Python and Pydantic read: dates of the calendar, durations of at
+most 999,999,999 days and 2**32 seconds."""
 
 RAW_FORMATS = DATES | {
     "ipv4": rf"^{_BYTE}(?:\.{_BYTE}){{3}}$",
