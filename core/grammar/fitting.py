@@ -17,11 +17,10 @@ from core.grammar.schema import invalid_schema, prepare_schema
 OfSchema: TypeAlias = Json | JsonCall | XmlArguments | KeywordArguments
 
 _OF_WHOLE_OBJECTS = (
-    *(*COMBINING, "const", "enum", "maxProperties", "minProperties", "patternProperties"),
+    *COMBINING,
+    *("const", "enum", "maxProperties", "minProperties", "patternProperties"),
 )
 """Keywords of arguments that need the whole object."""
-
-_COMBINING = frozenset(COMBINING)
 
 _LIMITS = frozenset({"format", "maxLength", "minLength", "pattern"})
 
@@ -86,9 +85,9 @@ class Fitting:
         """Return the schema of a string without quotes; ``json_text`` writes one with quotes."""
         if schema.get("format", "ipv4") not in RAW_FORMATS:
             self._drop(grammar, "format", _IN_THIS_FORM)
-        for keyword in _COMBINING & schema.keys():
+        for keyword in filter(schema.__contains__, COMBINING):
             self._drop(grammar, keyword, _IN_THIS_FORM)
-        schema = {key: value for key, value in schema.items() if key not in _COMBINING}
+        schema = {key: value for key, value in schema.items() if key not in COMBINING}
         if _LIMITS & schema.keys():  # only of JSON llguidance says if nothing satisfies it
             schema = self._repaired(schema, grammar, json_text)
         return self.repaired(schema, grammar, text)
