@@ -12,7 +12,7 @@ from core.contract.grammar import DroppedKeyword, Json, JsonCall, KeywordArgumen
 from core.grammar.keywords import COMBINING, DEFINITIONS, moved, references
 from core.grammar.patterns import RAW_FORMATS
 from core.grammar.repair import Tries, repair
-from core.grammar.schema import invalid_schema, prepare_schema
+from core.grammar.schema import invalid_schema, lookup, prepare_schema
 
 OfSchema: TypeAlias = Json | JsonCall | XmlArguments | KeywordArguments
 
@@ -62,7 +62,7 @@ class Fitting:
 
         A schema has what it refers to.
         """
-        schema = self._object(grammar)
+        schema = _with_target(self._object(grammar))
         for keyword in _OF_WHOLE_OBJECTS:
             if keyword in schema:
                 self._drop(grammar, keyword, _IN_THIS_FORM)
@@ -172,6 +172,20 @@ def _naming(tool: str) -> Iterator[None]:
         named = f"Invalid schema of tool '{tool[:64]}':"
         message = error.message.replace("Invalid schema:", named, 1)
         raise InvalidRequest(message, code=error.code) from error
+
+
+def _with_target(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object, with the object that it refers to in place of its reference."""
+    while "$ref" in schema:
+        target = lookup(schema, schema["$ref"])
+        rest = {key: value for key, value in schema.items() if key != "$ref"}
+        if not isinstance(target, dict) or target.get("type") != "object":
+            break
+        if (target.keys() & rest.keys()) - DEFINITIONS:
+            break
+        schema = {**target, **rest}
+        del schema["type"]
+    return schema
 
 
 def _completed(whole: dict[str, Any]) -> Callable[[Any], Any]:

@@ -230,7 +230,7 @@ class _Preparation:
             if reference in seen:
                 return True
             seen.add(reference)
-            target = _lookup(self._root, reference)
+            target = lookup(self._root, reference)
             if not isinstance(target, dict) or not isinstance(target.get("$ref"), str):
                 break
             reference = target["$ref"]
@@ -267,7 +267,7 @@ class _Preparation:
                 return None
             if not isinstance(option.get("$ref"), str):
                 return option
-            option = _lookup(self._root, option["$ref"])
+            option = lookup(self._root, option["$ref"])
         return None
 
 
@@ -303,7 +303,7 @@ def _discriminates(name: str, options: list[dict[str, Any]]) -> bool:
     return True
 
 
-def _lookup(root: Any, reference: str) -> Any:
+def lookup(root: Any, reference: str) -> Any:
     """Return the target of a reference into the same schema, None without one."""
     node = root
     for part in reference.removeprefix("#").split("/")[1:]:

@@ -260,46 +260,6 @@ def test_a_forbidden_key_that_is_required(decoder):
     assert "'properties' and 'required'" in refusal(decoder, json_schema(object_of(z=False)))
 
 
-TREE = object_of(name={"type": "string"}, count={"$ref": "#/properties/size"}) | {
-    "required": ["name"]
-}
-TREE["properties"] |= {"size": {"type": "integer"}, "kids": {"items": {"$ref": "#"}, "maxItems": 2}}
-
-
-@each(
-    ("name", "text"),
-    [
-        ("json", '<{"name": "t", "arguments": {"name": "a", "count": %s, "kids": %s}}>'),
-        ("keywords", '[t(name="a", count=%s, kids=%s)]'),
-        ("xml", "<f=t><p=name>a</p><p=count>%s</p><p=kids>%s</p></f>"),
-    ],
-)
-def test_references_into_the_arguments(decoder, name, text):
-    grammar = tool_calls([ToolSpec("t", TREE)], MARKUPS[name], is_single=True)
-    assert names(decoder, grammar) == []
-    assert decoder.accepts(grammar, text % (1, '[{"name": "b", "kids": [{"name": "c"}]}]'))
-    assert not decoder.accepts(grammar, text % ('"a"', "[]"))
-    assert not decoder.accepts(grammar, text % (1, "[[]]"))
-    assert not decoder.accepts(grammar, text % (1, '[{"name": 1}]'))
-
-
-def test_an_unquoted_string_loses_nothing_in_silence(decoder):
-    def calls(**own):
-        schema = object_of(a={"type": "string", **own})
-        return tool_calls([ToolSpec("t", schema)], MARKUPS["xml"], is_single=True)
-
-    options = [{"pattern": "^a"}, {"pattern": "b$"}]
-    assert names(decoder, calls(allOf=options)) == ["allOf"]
-    assert names(decoder, calls(anyOf=options)) == ["anyOf"]
-    assert names(decoder, calls(enum=["a", "b"], pattern="^c$")) == ["enum", "pattern"]
-    assert names(decoder, calls(pattern=r"^[^\s\S]$")) == ["type", "pattern"]
-    both = calls(enum=["a.", "b."], pattern="^a")
-    assert names(decoder, both) == []
-    assert decoder.accepts(both, "<f=t><p=a>a.</p></f>")
-    for other in ("b.", "ab"):
-        assert not decoder.accepts(both, f"<f=t><p=a>{other}</p></f>")
-
-
 @pytest.mark.parametrize("name", ["keywords", "xml"])
 def test_a_property_that_nothing_satisfies_is_left_out(decoder, name):
     schema = object_of(a=ROLE, b=False)
