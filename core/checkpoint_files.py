@@ -29,10 +29,15 @@ def foreign(head: bytes) -> str | None:
     return None
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything of this name: a file, a directory, or a link, also to nothing."""
+    return path.is_symlink() or path.exists()
+
+
 def check_files(paths: Iterable[Path]) -> None:
     """Check those of the files that are there. Raises ModelLoadError for the first broken one."""
     for path in paths:
-        if path.is_symlink() or path.is_file():
+        if is_there(path):
             check_file(path)
 
 
@@ -67,8 +72,7 @@ def find_file(source: str, name: str) -> Path | None:
     """Return the local path of a file of the directory or hub id, None if it has no such file."""
     folder = Path(source)
     if folder.is_dir():
-        path = folder / name
-        return path if path.is_symlink() or path.is_file() else None
+        return path if is_there(path := folder / name) else None
     from transformers.utils import cached_file  # noqa: PLC0415 - slow to import
 
     found = cached_file(

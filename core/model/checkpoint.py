@@ -13,7 +13,7 @@ from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
-from core.model.config_files import check_ignored, load_config
+from core.model.config_files import check_generation_config, load_config
 from core.model.devices import pick_dtype
 from core.model.load_bars import download_options
 from core.model.on_meta import QuickOnMeta
@@ -24,9 +24,9 @@ STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
 
 def load_pretrained(config: ModelConfig, source: str, device: torch.device) -> Any:
     """Load the directory or hub id ``source`` with ``from_pretrained``."""
-    check_ignored(source)
+    check_generation_config(source)
     module = _load_pretrained(config, source, device)
-    check_ignored(source)  # the hub's files are here only now
+    check_generation_config(source)  # the hub's files are here only now
     return module
 
 

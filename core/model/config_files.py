@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.checkpoint_files import folder_of, read_file
+from core.checkpoint_files import folder_of, is_there, read_file
 from core.contract.config import ModelConfig
+from core.contract.errors import InvalidRequest, ModelLoadError
+from core.contract.params import SamplingParams
 from core.model.load_errors import named_errors
 
-_IGNORED = "generation_config.json"
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""Fields of a generation config that are the defaults of requests."""
+
+_GENERATION = "generation_config.json"
 """transformers ignores it if it is broken, and with it end tokens and defaults of sampling."""
 
 
@@ -28,12 +33,26 @@ def load_config(config: ModelConfig, source: str) -> Any:
             raise
 
 
-def check_ignored(source: str) -> None:
-    """Raise ModelLoadError for a broken file that transformers would ignore."""
-    _check(source, _IGNORED)
+def check_generation_config(source: str) -> None:
+    """Raise ModelLoadError for a broken one, and for values that no request could have."""
+    content = _check(source, _GENERATION)
+    ends = content.get("eos_token_id") or []
+    defaults = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
+    numbers = list(defaults.items())
+    numbers += [("eos_token_id", end) for end in (ends if isinstance(ends, list) else [ends])]
+    for name, value in numbers:
+        if not isinstance(value, int if name == "eos_token_id" else int | float):
+            raise ModelLoadError(f"{_GENERATION} of {source}: {name} is no number")
+    try:
+        SamplingParams(max_tokens=1, **defaults | {"top_k": max(int(defaults.get("top_k", 0)), 0)})
+    except (InvalidRequest, ValueError, OverflowError) as error:
+        raise ModelLoadError(f"{_GENERATION} of {source}: {error}") from error
 
 
-def _check(source: str, name: str) -> None:
+def _check(source: str, name: str) -> dict[str, Any]:
+    """The object in a file, empty if it is not here. Raises ModelLoadError."""
     folder = folder_of(source)
-    if folder is not None and ((path := folder / name).is_symlink() or path.exists()):
-        read_file(path)
+    if folder is None or not is_there(path := folder / name):
+        return {}
+    content: dict[str, Any] = read_file(path)
+    return content

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.model.config_files import SAMPLING
 from core.model.layout import store_conv1d_by_column
 from core.model.plain import activation_dtype
 
@@ -103,6 +104,5 @@ def _eos_token_ids(config: Any) -> frozenset[int]:
 def _default_sampling(module: Any) -> dict[str, float]:
     """Sampling values of the model's generation config."""
     config = getattr(module, "generation_config", None)
-    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    values = {name: getattr(config, name, None) for name in names}
+    values = {name: getattr(config, name, None) for name in SAMPLING}
     return {name: value for name, value in values.items() if value is not None}

@@ -17,7 +17,7 @@ from core import meta_kernels
 from core.checkpoint_files import check_file, safetensors_header
 from core.contract.config import ModelConfig
 from core.model.complete import load_complete
-from core.model.config_files import check_ignored
+from core.model.config_files import check_generation_config
 from core.model.prequantised import quantisation_of
 from core.model.state_dict import read_state
 from core.model.weight_files import files_of
@@ -31,7 +31,7 @@ def check_checkpoint(module: Any, config: ModelConfig, *, unused: Collection[str
     """
     if config.model is None or quantisation_of(module.config) is not None:
         return
-    check_ignored(config.model)
+    check_generation_config(config.model)
     files = files_of(config)
     if files:
         _check_tensors(module, files, config.model, unused)

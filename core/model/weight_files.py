@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.checkpoint_files import check_file, folder_of, read_file
+from core.checkpoint_files import check_file, folder_of, is_there, read_file
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 
@@ -22,9 +22,9 @@ def weight_files(folder: Path) -> list[Path]:
     The error says what there is instead.
     """
     for name in _NAMES:
-        if _is_there(folder / name):
+        if is_there(folder / name):
             return [folder / name]
-        if _is_there(index := folder / (name + _INDEX)):
+        if is_there(index := folder / (name + _INDEX)):
             return _parts(index)
     raise ModelLoadError(f"{folder} has no weights that can be loaded: {_what_there_is(folder)}")
 
@@ -57,17 +57,15 @@ def broken_file(config: ModelConfig) -> str | None:
     return None
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a file or a link of this name."""
-    return path.is_symlink() or path.is_file()
-
-
 def _parts(index: Path) -> list[Path]:
-    names = read_file(index).get("weight_map")
+    content = read_file(index)
+    names = content.get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelLoadError(f"{index} has no weight_map: which tensor is in which file")
-    parts = [index.with_name(name) for name in sorted({str(name) for name in names.values()})]
-    missing = [part.name for part in parts if not _is_there(part)]
+    if not isinstance(content.get("metadata"), dict):
+        raise ModelLoadError(f"{index} has no metadata, an object that transformers needs")
+    parts = [index.parent / name for name in sorted({str(name) for name in names.values()})]
+    missing = [part.name for part in parts if not is_there(part)]
     if missing:
         raise ModelLoadError(
             f"{index.parent} lacks {_named(missing)} of {len(parts)} files that {index.name} names"

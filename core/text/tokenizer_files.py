@@ -14,11 +14,19 @@ from core.gguf.file import GgufFile
 from core.gguf.names import SUFFIX
 from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES, named_template
 
-_VOCABULARIES = ("vocab.txt", "merges.txt")
-"""Files whose lines are tokens, whatever they say. transformers reads them without a
-tokenizer.json."""
+_OBJECTS = (
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "tokenizer.json"),
+)
+"""Files of JSON that hold an object."""
+
+_VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt")
+"""transformers reads them without a tokenizer.json, and takes any line of a text for a token."""
 
 _TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
+
+_USED = ("default", "tool_use")
+"""Names of templates that transformers chooses by itself."""
 
 _FILES = ("*token*", "*vocab*", "*.model", "tekken.json")
 
@@ -41,7 +49,7 @@ def load_tokenizer(
     if chat_template is not None:
         tokenizer.chat_template = _read_template(chat_template)
     if tokenizer.chat_template is not None:
-        _check_template(tokenizer)
+        _check_template(tokenizer, source)
     return tokenizer
 
 
@@ -68,11 +76,12 @@ def _from_folder(source: str | Path, *, trust_remote_code: bool) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=trust_remote_code)
     except Exception as error:
-        _check_files(source, ("config.json", *_FILES, *_VOCABULARIES, *_TEMPLATES))
+        _check_files(source, ("config.json", *_OBJECTS, *_FILES, *_VOCABULARIES, *_TEMPLATES))
+        _check_objects(source)
         raise ModelLoadError(
-            f"The tokenizer of {source} cannot be loaded: {first_line(error)}"
+            f"The tokenizer of {source} cannot be loaded: {_reason(source, error)}"
         ) from error
-    _check_files(source, ("tokenizer_config.json",))  # a link to nothing counts as no file
+    _check_objects(source, is_loaded=True)
     if not Path(source, "tokenizer.json").is_file():
         _check_files(source, _VOCABULARIES)
     return tokenizer
@@ -84,7 +93,39 @@ def _check_files(source: str | Path, patterns: Iterable[str]) -> None:
     if folder is not None:
         found = {file for each in patterns if "*" in each for file in folder.glob(each)}
         names = [name for name in patterns if "*" not in name]
-        check_files([*(folder / name for name in names), *sorted(found)])
+        files = sorted(file for file in found if not file.is_dir())
+        check_files([*(folder / name for name in names), *files])
+
+
+def _check_objects(source: str | Path, *, is_loaded: bool = False) -> None:
+    """Raise ModelLoadError for one of ``_OBJECTS`` that is none.
+
+    A directory, or a link to nothing, counts as no file for transformers. What it has loaded is
+    checked for no more than that.
+    """
+    folder = folder_of(str(source))
+    for path in (folder / name for name in _OBJECTS) if folder is not None else ():
+        if not path.is_file():
+            check_files([path])
+        elif not is_loaded:
+            read_file(path)
+
+
+def _reason(source: str | Path, error: Exception) -> str:
+    """Why transformers cannot load a tokenizer whose files are what their names say."""
+    reason, folder = first_line(error).rstrip(","), folder_of(str(source))
+    if folder is None:
+        return reason
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return f"{reason}; there is no {path}"
+    from tokenizers import Tokenizer  # noqa: PLC0415 - only for what cannot be loaded
+
+    try:
+        Tokenizer.from_file(str(path))
+    except Exception as found:  # noqa: BLE001 - the library raises no narrower one
+        return f"{path}: {first_line(found)}"
+    return reason
 
 
 def _processors_template(source: str) -> Any:
@@ -95,10 +136,10 @@ def _processors_template(source: str) -> Any:
     template = read_file(path).get("chat_template")
     with contextlib.suppress(KeyError, TypeError):
         if isinstance(template, list):
-            return {each["name"]: each["template"] for each in template}
-    if not isinstance(template, str):
+            template = {each["name"]: each["template"] for each in template}
+    if not isinstance(template, str | dict):
         raise ModelLoadError(f"{path} has no text chat_template")
-    return template
+    return template or None
 
 
 def _check_folder(folder: Path) -> None:
@@ -125,15 +166,22 @@ def _read_template(given: str) -> str:
         ) from error
 
 
-def _check_template(tokenizer: Any) -> None:
-    """Compile the template, so that errors are found at load and the first request is fast."""
+def _check_template(tokenizer: Any, source: str | Path) -> None:
+    """Compile what is used, so that errors are found at load and the first request is fast."""
     from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - comes with transformers
 
-    try:
-        tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
-    except TemplateSyntaxError as error:
-        raise ModelLoadError(
-            f"The chat template is not valid Jinja: {error.message} (line {error.lineno})."
-        ) from error
-    except Exception:  # noqa: BLE001, S110 - a template may refuse this conversation
-        pass
+    given = tokenizer.chat_template
+    templates = given if isinstance(given, dict) else {"default": given}
+    if not all(isinstance(template, str) for template in templates.values()):
+        raise ModelLoadError(f"The chat template of {source} is no text")
+    for template in filter(None, map(templates.get, _USED)):
+        try:
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": ""}], chat_template=template, tokenize=False
+            )
+        except TemplateSyntaxError as error:
+            raise ModelLoadError(
+                f"The chat template is not valid Jinja: {error.message} (line {error.lineno})."
+            ) from error
+        except Exception:  # noqa: BLE001, S110 - a template may refuse this conversation
+            pass

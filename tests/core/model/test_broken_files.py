@@ -65,6 +65,25 @@ def test_a_generation_config_is_not_ignored(folder: Path, content: str) -> None:
     load_model(ModelConfig(model=str(folder)))
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"eos_token_id": "</s>"}', "eos_token_id is no number"),
+        ('{"eos_token_id": [1, "</s>"]}', "eos_token_id is no number"),
+        ('{"temperature": "hot"}', "temperature is no number"),
+        ('{"top_k": [5]}', "top_k is no number"),
+        ('{"temperature": -1}', "temperature must be at least 0.0, not -1."),
+        ('{"top_p": 5}', "top_p must be between 0.0 and 1.0, not 5."),
+    ],
+)
+def test_a_generation_config_has_usable_values(folder: Path, content: str, said: str) -> None:
+    path = folder / "generation_config.json"
+    path.write_text(content)
+    assert refusal(folder) == f"generation_config.json of {folder}: {said}"
+    path.write_text('{"eos_token_id": [1, 2], "temperature": 0, "top_k": -1, "top_p": null}')
+    assert load_model(ModelConfig(model=str(folder))).eos_token_ids == {1, 2}
+
+
 def test_a_generation_config_of_the_hub_is_not_ignored(tmp_path: Path) -> None:
     tiny_model("llama").save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").write_text("{bad")
@@ -95,11 +114,32 @@ def test_a_shard_that_is_not_there_is_named(shards: Path) -> None:
     assert f"lacks {path.name} of " in refusal(shards)
 
 
-@pytest.mark.parametrize("content", ["{bad", "[]", "{}", '{"weight_map": []}'])
+@pytest.mark.parametrize(
+    "content", ["{bad", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": "b"}}']
+)
 def test_a_broken_index_is_named(shards: Path, content: str) -> None:
     path = shards / "model.safetensors.index.json"
     path.write_text(content)
     assert refusal(shards).startswith(f"{path} ")
+
+
+def test_an_index_may_name_files_elsewhere(shards: Path) -> None:
+    index = shards / "model.safetensors.index.json"
+    text = index.read_text()
+    (shards / "parts").mkdir()
+    for part in shards.glob("model-*.safetensors"):
+        part.rename(shards / "parts" / part.name)
+    index.write_text(text.replace('"model-', '"parts/model-'))
+    assert load_model(ModelConfig(model=str(shards))).vocab_size
+    index.write_text(text.replace('"model-', '"../model-'))
+    assert "lacks model-00001-of-" in refusal(shards)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+def test_a_directory_is_no_file_of_weights(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).mkdir()
+    assert refusal(folder) == f"{folder / name} cannot be read: Is a directory"
 
 
 def test_shards_without_an_index_are_said(shards: Path) -> None:

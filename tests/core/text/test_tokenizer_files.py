@@ -59,11 +59,60 @@ def test_a_file_of_older_versions_is_named(folder: Path, name: str) -> None:
     assert refusal(folder).startswith(f"{folder / name} is not valid JSON: ")
 
 
-@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
-def test_a_link_to_nothing_is_named(folder: Path, name: str) -> None:
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).symlink_to("gone")
-    assert refusal(folder) == f"{folder / name} is a link to a file that is not there"
+NAMES = [
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json"),
+    *("chat_template.jinja", "chat_template.json"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_link_to_nothing_and_a_folder_are_named(folder: Path, name: str) -> None:
+    """transformers counts them as no file."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    path.symlink_to("gone")
+    assert refusal(folder) == f"{path} is a link to a file that is not there"
+    path.unlink()
+    path.mkdir()
+    assert refusal(folder) == f"{path} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("name", NAMES[:4])
+@pytest.mark.parametrize("content", ["[1]", "null", '"x"'])
+def test_json_of_another_kind_is_named(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content)
+    assert refusal(folder) == f"{folder / name} holds no JSON object"
+
+
+def test_what_the_library_says_of_a_tokenizer_is_told(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text("{}")
+    assert f"cannot be loaded: {path}: Model missing" in refusal(folder)
+    path.unlink()
+    assert refusal(folder).endswith(f"; there is no {path}")
+
+
+def test_what_is_not_read_beside_a_tokenizer_may_be_broken(folder: Path) -> None:
+    (folder / "vocab.json").symlink_to("gone")
+    (folder / "merges.txt").mkdir()
+    (folder / "tokens").mkdir()
+    assert Tokenizer.load(folder).vocabulary
+
+
+@pytest.mark.parametrize("template", [3, {"default": 3}, [{"name": "default", "template": 3}]])
+def test_a_template_is_a_text(folder: Path, template: object) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+    assert refusal(folder) == f"The chat template of {folder} is no text"
+
+
+def test_the_template_for_tools_is_compiled_at_load(folder: Path) -> None:
+    templates = {"default": OTHER, "rag": "{% is not read %}"}
+    path = folder / "chat_template.json"
+    path.write_text(json.dumps({"chat_template": templates}))
+    assert Tokenizer.load(folder).chat_template is not None
+    path.write_text(json.dumps({"chat_template": {**templates, "tool_use": "{% if %}"}}))
+    assert refusal(folder).startswith("The chat template is not valid Jinja")
 
 
 def test_a_pointer_is_no_vocabulary(tmp_path: Path) -> None:
