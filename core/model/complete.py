@@ -17,9 +17,10 @@ from core.model.prequantised import is_quantised
 logger = logging.getLogger("roseinfer.core")
 
 _WRAPPERS = re.compile(
-    r"(?:^|\.)((?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.)"
+    r"(?:^|\.)((?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|"
+    r"base_model\.model)\.)"
 )
-"""Parts of names in a state dict of DistributedDataParallel, torch.compile and FSDP."""
+"""Parts of names in a state dict of DistributedDataParallel, torch.compile, FSDP and PEFT."""
 
 _OPTIONAL_IF_QUANTISED = re.compile(
     r"(zero_point|zeros|g_idx|(input|output|[qkv])_(global_)?scale)$"

@@ -1,17 +1,20 @@
-"""check_module: whether a model that embeds or scores would load, without reading its weights."""
+"""check_pooler: whether a model that embeds or scores would load, without reading its weights."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from core.contract.config import ModelConfig
 from core.model.load_errors import one_line_errors
 from core.model.modelling_import import import_modelling
 from core.model.stand_ins import check_checkpoint
+from core.pooling.build import build_runner
 from core.pooling.checkpoint import UNUSED, kind_of
 from core.pooling.recipe import Recipe
 
 
-def check_module(recipe: Recipe, model_config: ModelConfig) -> None:
-    """Raise ModelLoadError if ``load_module`` would, without reading weights."""
+def check_pooler(recipe: Recipe, model_config: ModelConfig) -> None:
+    """Raise ModelLoadError if ``load_pooler`` would, but for what shows only in use."""
     import_modelling()
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
@@ -22,3 +25,5 @@ def check_module(recipe: Recipe, model_config: ModelConfig) -> None:
         with no_init_weights():
             module = kind_of(recipe).from_config(hf_config, trust_remote_code=trust)
         check_checkpoint(module, model_config, unused=UNUSED[recipe.task])
+    any_pooling = recipe.poolings or ("mean",)  # all have the same width
+    build_runner(replace(recipe, poolings=any_pooling), module, model_config)

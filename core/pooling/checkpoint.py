@@ -9,7 +9,6 @@ import torch
 
 from core import meta_kernels
 from core.contract.config import ModelConfig
-from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
 from core.model.devices import pick_dtype
 from core.model.load_errors import one_line_errors
@@ -27,8 +26,6 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
     import_modelling()
     from transformers import AutoConfig  # noqa: PLC0415 - slow to import
 
-    if model_config.quantization != "none":
-        raise ModelLoadError(f"--quantization does not apply to --task {recipe.task}")
     trust = model_config.trust_remote_code
     meta_kernels.restore()
     with one_line_errors(model_config):

@@ -6,7 +6,10 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from core.contract.config import ModelConfig
+from core.contract.errors import ModelLoadError
 from core.contract.info import PoolingInfo
 from core.pooling.causality import is_causal
 from core.pooling.heads import load_dense
@@ -22,13 +25,20 @@ logger = logging.getLogger("roseinfer.core")
 def build_embedder(
     recipe: Recipe, module: Any, tokenizer: Tokenizer, pad_id: int, model_config: ModelConfig
 ) -> tuple[PoolingRunner, PoolingInfo]:
-    """Return both. Raises ModelLoadError."""
-    recipe = _settled(recipe, module)
+    """Return both, of a recipe that says its pooling. Raises ModelLoadError."""
     poolings, normalizes = recipe.poolings or (), bool(recipe.normalizes)
-    dense = [load_dense(recipe.source, folder).to(module.device) for folder in recipe.dense]
     config = module.config.get_text_config()
-    width = int(config.hidden_size) * len(poolings)
-    size = int(dense[-1][0].out_features) if dense else width  # type: ignore[index]
+    size = int(config.hidden_size) * len(poolings)
+    dense: list[nn.Module] = []
+    for folder in recipe.dense:
+        layer, function = load_dense(recipe.source, folder)
+        if layer.in_features != size:
+            raise ModelLoadError(
+                f"the dense layer {folder} of {recipe.source} takes vectors of "
+                f"{layer.in_features} dimensions, and is given {size}"
+            )
+        dense += [layer.to(module.device), function]
+        size = int(layer.out_features)
     runner = EmbeddingRunner(
         module, pad_id=pad_id, poolings=poolings, dense=dense, normalizes=normalizes
     )
@@ -47,8 +57,8 @@ def build_embedder(
     return runner, info
 
 
-def _settled(recipe: Recipe, module: Any) -> Recipe:
-    """Guess what the checkpoint does not say, and log it.
+def settled(recipe: Recipe, module: Any) -> Recipe:
+    """Guess what the checkpoint does not say, and log it. Raises ModelLoadError.
 
     A causal model's last token has seen the whole text: such models are trained with it, and
     normalise. Of others it is the mean, as in sentence-transformers.

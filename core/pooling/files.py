@@ -23,9 +23,19 @@ def read_object(source: str, name: str) -> dict[str, Any]:
     return content or {}
 
 
-def texts_of(value: object) -> dict[str, str]:
-    """Return the texts of a JSON object by name, empty if ``value`` is none."""
-    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
+def prompt_facts(source: str) -> dict[str, Any]:
+    """The fields of a Recipe that say which texts begin an input. Raises ModelLoadError."""
+    name = "config_sentence_transformers.json"
+    named = read_object(source, name)
+    prompts, default = named.get("prompts") or {}, named.get("default_prompt_name") or None
+    if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
+        raise ModelLoadError(f"prompts in {name} of {source} are no texts by name")
+    if default is not None and default not in [*prompts]:
+        raise ModelLoadError(
+            f"default_prompt_name in {name} of {source} is {default!r}, which is none of its "
+            "prompts"
+        )
+    return {"prompts": prompts, "default_prompt": default}
 
 
 def inner_path(folder: object, name: str) -> str:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from core.checkpoint_files import check_file
-from core.contract.errors import ModelLoadError
+from core.contract.errors import ModelLoadError, first_line
+from core.model.state_dict import read_state
 from core.pooling.files import find_file, inner_path, read_json
 
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -38,8 +39,8 @@ def pool(hidden: torch.Tensor, lengths: torch.Tensor, poolings: Sequence[str]) -
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=-1)
 
 
-def load_dense(source: str, folder: str) -> nn.Module:
-    """Load a dense layer of sentence-transformers. Raises ModelLoadError."""
+def load_dense(source: str, folder: str) -> tuple[nn.Linear, nn.Module]:
+    """Load a dense layer of sentence-transformers, and its activation. Raises ModelLoadError."""
     config = read_json(source, inner_path(folder, "config.json")) or {}
     try:
         linear = nn.Linear(
@@ -47,10 +48,14 @@ def load_dense(source: str, folder: str) -> nn.Module:
         )
         weights = _weights(source, folder)
         linear.load_state_dict({name.removeprefix("linear."): w for name, w in weights.items()})
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ModelLoadError(f"the dense layer {folder} of {source} is not complete") from error
+    except ModelLoadError:
+        raise
+    except Exception as error:  # any error that damaged files may cause in torch
+        raise ModelLoadError(
+            f"the dense layer {folder} of {source} is not complete: {first_line(error)}"
+        ) from error
     name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
-    return nn.Sequential(linear, activation(name))
+    return linear, activation(name)
 
 
 def _weights(source: str, folder: str) -> dict[str, Any]:
@@ -65,8 +70,7 @@ def _weights(source: str, folder: str) -> dict[str, Any]:
     if path is None:
         raise ModelLoadError(f"the dense layer {folder} of {source} has no weights")
     check_file(path)
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state
+    return read_state(path, map_location="cpu")
 
 
 def _mask(hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

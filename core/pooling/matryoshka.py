@@ -22,7 +22,7 @@ def sizes_of(
     """Sizes to which a vector may be cut; empty: any below its own. None: it may not be cut.
 
     The operator's choice comes first, then the configuration, then the model's name. Raises
-    ModelLoadError for a choice above ``size``.
+    ModelLoadError for a choice above ``size``, and for a configuration that names no numbers.
     """
     if chosen is not None:
         if max(chosen, default=0) > size:
@@ -33,7 +33,14 @@ def sizes_of(
         return chosen
     named = getattr(config, "matryoshka_dimensions", None)
     if named:
-        return tuple(int(one) for one in named if 0 < int(one) <= size)
+        if not isinstance(named, list | tuple) or not all(
+            type(one) is int and one > 0 for one in named
+        ):
+            raise ModelLoadError(
+                f"matryoshka_dimensions in the configuration of {source} are no list of whole "
+                "numbers above 0"
+            )
+        return tuple(one for one in named if one <= size) or None
     if getattr(config, "is_matryoshka", False):
         return ()
     name = _name_of(source)

@@ -12,7 +12,7 @@ from core.contract.config import ModelConfig, Task
 from core.contract.errors import ModelLoadError
 from core.model.load_errors import named_errors
 from core.model.source import path_of
-from core.pooling.files import inner_path, read_json, read_object, texts_of
+from core.pooling.files import inner_path, prompt_facts, read_json, read_object
 from core.pooling.score_files import LOGIT_SCORE, scoring_facts, transformer_facts
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -31,6 +31,8 @@ _OWNERS: dict[str, Task] = {
     "pooling": "embed",
     "matryoshka_dimensions": "embed",
     "score_tokens": "score",
+    "quantization": "generate",
+    "config": "generate",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 _GENERATING = (*_CAUSAL, "ForConditionalGeneration")
@@ -176,15 +178,8 @@ def _embedding(source: str, modules: Modules | None) -> Recipe:
                 raise ModelLoadError(
                     f"{source} has a module of type {kind}, which is not supported"
                 )
-    named = read_object(source, "config_sentence_transformers.json")
-    return Recipe(
-        task="embed",
-        source=source,
-        dense=tuple(dense),
-        prompts=texts_of(named.get("prompts")),
-        default_prompt=named.get("default_prompt_name"),
-        **facts,
-    )
+    facts |= prompt_facts(source)
+    return Recipe(task="embed", source=source, dense=tuple(dense), **facts)
 
 
 def _named(source: str, name: str) -> Any:
@@ -199,9 +194,10 @@ def _poolings(config: Any) -> tuple[str, ...]:
     config = config if isinstance(config, dict) else {}
     if config.get("include_prompt") is False:
         raise ModelLoadError("pooling without the prompt's tokens is not supported")
-    mode = config.get("pooling_mode")
-    named = {mode} if isinstance(mode, str) else set(mode or ())
-    named |= {name for flag, name in _FLAGS.items() if config.get(flag)}
-    if unknown := named - set(POOLINGS):
-        raise ModelLoadError(f"pooling {min(unknown)!r} is not supported")
+    mode = config.get("pooling_mode") or []
+    named = mode if isinstance(mode, list) else [mode]
+    for name in named:
+        if name not in POOLINGS:
+            raise ModelLoadError(f"pooling {name!r} is not supported")
+    named = [*named, *(name for flag, name in _FLAGS.items() if config.get(flag))]
     return tuple(name for name in POOLINGS if name in named) or ("mean",)

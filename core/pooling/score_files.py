@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.contract.errors import ModelLoadError
-from core.pooling.files import inner_path, read_object, texts_of
+from core.pooling.files import inner_path, prompt_facts, read_object
 
 LOGIT_SCORE = "LogitScore"
 """The module of a causal model that scores."""
@@ -20,12 +20,10 @@ _FORMATS = {"flat": (False,), "structured": (True,)}
 
 def scoring_facts(source: str, modules: Any, *, is_causal: bool) -> dict[str, Any]:
     """The fields of a Recipe. Raises ModelLoadError. ``modules`` is None without modules.json."""
-    named = read_object(source, "config_sentence_transformers.json")
     facts: dict[str, Any] = {
         "scores_by_logits": is_causal,
-        "prompts": texts_of(named.get("prompts")),
-        "default_prompt": named.get("default_prompt_name"),
-        "activation": _activation(source, named),
+        "activation": _activation(source),
+        **prompt_facts(source),
     }
     if modules is None:
         return facts | {"formats": (False, True), "needs_template": is_causal}
@@ -47,8 +45,13 @@ def transformer_facts(source: str) -> dict[str, Any]:
     """The fields of a Recipe that follow from the module Transformer. Raises ModelLoadError."""
     config = read_object(source, "sentence_bert_config.json")
     length, modalities = config.get("max_seq_length"), config.get("modality_config")
+    if length is not None and (type(length) is not int or length < 1):
+        raise ModelLoadError(
+            f"max_seq_length in sentence_bert_config.json of {source} is {length!r}, not a whole "
+            "number above 0"
+        )
     facts: dict[str, Any] = {
-        "max_length": length if isinstance(length, int) else None,
+        "max_length": length,
         "lowercases": bool(config.get("do_lower_case")),
     }
     message = modalities.get("message") if isinstance(modalities, dict) else None
@@ -71,11 +74,11 @@ def _score_ids(source: str, config: dict[str, Any]) -> tuple[int, ...]:
     return found
 
 
-def _activation(source: str, named: dict[str, Any]) -> str | None:
+def _activation(source: str) -> str | None:
     """The name of a cross-encoder's activation, None for the default."""
     config = read_object(source, "config.json")
     own = config.get("sentence_transformers")
-    found = named.get("activation_fn")
+    found = read_object(source, "config_sentence_transformers.json").get("activation_fn")
     found = found or (own.get("activation_fn") if isinstance(own, dict) else None)
     found = found or config.get("sbert_ce_default_activation_function")
     return None if found is None else str(found).rpartition(".")[2]

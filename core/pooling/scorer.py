@@ -23,6 +23,10 @@ def build_scorer(
     words = model_config.score_tokens
     if recipe.scores_by_logits:
         ids = _score_ids(recipe, tokenizer, words)
+        if max(ids) >= module.config.get_text_config().vocab_size:
+            raise ModelLoadError(
+                f"a score of {recipe.source} needs token {max(ids)}, which the model does not have"
+            )
         runner = LogitRunner(module, pad_id=pad_id, activation=function, ids=ids)
     else:
         if words is not None:
@@ -59,6 +63,4 @@ def _score_ids(
             missing = words[found.index(None)]
             raise ModelLoadError(f"--score-tokens: {missing!r} is no token of {recipe.source}")
         ids = tuple(one for one in found if one is not None)
-    if max(ids) >= len(tokenizer):
-        raise ModelLoadError(f"LogitScore of {recipe.source} names token {max(ids)}, which is none")
     return ids

@@ -61,7 +61,7 @@ class Tokenizer:
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self.pad_token_id: int | None = tokenizer.pad_token_id
         length = tokenizer.model_max_length
-        self.model_max_length: int | None = None if length > _UNKNOWN_LENGTH else int(length)
+        self.model_max_length: int | None = int(length) if 0 < length <= _UNKNOWN_LENGTH else None
         template = tokenizer.chat_template
         named = template if isinstance(template, dict) else {"default": template}
         self.chat_template: str | None = named.get("default")

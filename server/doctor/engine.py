@@ -13,7 +13,7 @@ from core.kernels.cpu.compiler import cached_library, compiled_library
 from core.kernels.cpu.library import load
 from core.model.tokenizer import tokenizer_of
 from core.path_trial import try_path
-from core.pooling.check import check_module
+from core.pooling.check import check_pooler
 from core.pooling.recipe import read_recipe
 from server.doctor.finding import Finding
 from server.settings import Settings
@@ -55,13 +55,12 @@ def model(settings: Settings) -> Finding:
 def _model(settings: Settings) -> Finding:
     name, recipe = settings.model_name, read_recipe(settings.model)
     if recipe is not None:
-        check_module(recipe, settings.model)
-        found = Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
-    else:
-        try:
-            found = _fits(name, estimate_fit(settings.model, settings.engine))
-        except NotImplementedError as error:
-            found = Finding("model", "note", f"{name}: {error}")
+        check_pooler(recipe, settings.model)
+        return Finding("model", "ok", f"{name} has no cache: its task is {recipe.task}")
+    try:
+        found = _fits(name, estimate_fit(settings.model, settings.engine))
+    except NotImplementedError as error:
+        found = Finding("model", "note", f"{name}: {error}")
     tokenizer_of(settings.model)
     return found
 

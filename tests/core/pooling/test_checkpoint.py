@@ -1,12 +1,22 @@
 """What the configuration of a checkpoint says of texts, and that its files are complete."""
 
+import json
+
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, BertConfig, Qwen3Config, RobertaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    Qwen3Config,
+    RobertaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
-from core.contract.config import ModelConfig
+from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
-from core.pooling.check import check_module
+from core.load import load as load_all
+from core.pooling.check import check_pooler
 from core.pooling.checkpoint import context_of, load_module
 from core.pooling.heads import load_dense
 from core.pooling.recipe import read_recipe
@@ -18,7 +28,14 @@ from tests.support.damaged import (
     change_tensors,
     without,
 )
-from tests.support.pooling_models import describe, save_cross_encoder, save_encoder
+from tests.support.pooling_models import (
+    bert_tokenizer,
+    describe,
+    describe_scores,
+    save_cross_encoder,
+    save_encoder,
+    save_reranker,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +62,7 @@ def load(folder, task="auto"):
     """The module, which the check without weights takes as well."""
     config = ModelConfig(model=str(folder), device="cpu", task=task)
     recipe = read_recipe(config)
-    check_module(recipe, config)
+    check_pooler(recipe, config)
     return load_module(recipe, config, torch.device("cpu"))
 
 
@@ -56,7 +73,7 @@ def refusal(folder, task="auto"):
     with pytest.raises(ModelLoadError) as loaded:
         load_module(recipe, config, torch.device("cpu"))
     with pytest.raises(ModelLoadError) as checked:
-        check_module(recipe, config)
+        check_pooler(recipe, config)
     assert str(loaded.value) == str(checked.value)
     assert "\n" not in str(loaded.value)
     return str(loaded.value)
@@ -90,6 +107,7 @@ def test_a_pooler_that_is_not_used_may_be_missing(tmp_path, caplog, capfd):
 
 def test_the_head_of_a_generator_is_no_news(tmp_path, caplog):
     """A checkpoint of all of it embeds without its output layer."""
+    bert_tokenizer().save_pretrained(tmp_path)
     model = AutoModelForCausalLM.from_config(Qwen3Config(**DECODER, head_dim=8))
     model.save_pretrained(tmp_path)
     assert torch.equal(load(tmp_path, "embed").norm.weight, model.model.norm.weight)
@@ -150,6 +168,10 @@ def test_no_file_of_sentence_transformers_is_ignored(tmp_path, name, content):
     path.symlink_to("gone")
     with pytest.raises(ModelLoadError, match=f"{path} is a link to a file that is not there"):
         read_recipe(config)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ModelLoadError, match=f"{path} cannot be read: Is a directory"):
+        read_recipe(config)
 
 
 def test_a_pooling_without_its_file_is_no_mean(tmp_path):
@@ -167,3 +189,109 @@ def test_the_weights_of_a_dense_layer_are_named_if_broken(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ModelLoadError, match=f"{path} is cut off"):
         load_dense(str(tmp_path), "2_Dense")
+
+
+def set_fields(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def refused(folder, **flags):
+    """What the start of a server says, and the check without weights says too."""
+    config = ModelConfig(model=str(folder), device="cpu", **flags)
+    with pytest.raises(ModelLoadError) as started:
+        load_all(config, EngineConfig())
+    with pytest.raises(ModelLoadError) as checked:
+        check_pooler(read_recipe(config), config)
+    assert str(started.value) == str(checked.value)
+    assert "\n" not in str(started.value)
+    return str(started.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("sentence_bert_config.json", {"max_seq_length": -1}, "is -1, not a whole number above 0"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "is '9', not a whole number"),
+        ("sentence_bert_config.json", {"max_seq_length": True}, "is True, not a whole number"),
+        ("1_Pooling/config.json", {"pooling_mode": 3}, "pooling 3 is not supported"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", []]}, "pooling [] is not supported"),
+        ("config_sentence_transformers.json", {"prompts": {"a": 1}}, "are no texts by name"),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "are no texts by name"),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": "b"},
+            "is 'b', which is none of its prompts",
+        ),
+        ("config_sentence_transformers.json", {"default_prompt_name": 3}, "is 3, which is none"),
+        ("config.json", {"matryoshka_dimensions": "any"}, "are no list of whole numbers"),
+        ("config.json", {"matryoshka_dimensions": [8, "x"]}, "are no list of whole numbers"),
+        ("config.json", {"matryoshka_dimensions": 16}, "are no list of whole numbers"),
+        ("2_Dense/config.json", {"in_features": 24}, "is not complete: "),
+        ("2_Dense/config.json", {"in_features": "wide"}, "is not complete: "),
+        ("2_Dense/config.json", {"bias": False}, 'Unexpected key(s) in state_dict: "bias"'),
+        ("2_Dense/config.json", {"activation_function": "Odd"}, "the activation Odd is not"),
+    ],
+)
+def test_odd_values_are_an_error_at_load(tmp_path, name, fields, said):
+    save_encoder(tmp_path)
+    describe(tmp_path, pooling={}, dense=(32, 8), prompts={"prompts": {"a": "A: "}})
+    set_fields(tmp_path / name, **fields)
+    assert said in refused(tmp_path)
+
+
+def test_a_dense_layer_fits_what_is_before_it(tmp_path):
+    save_encoder(tmp_path)
+    describe(tmp_path, pooling={"pooling_mode": ["cls", "mean"]}, dense=(32, 8))
+    assert "2_Dense of" in (said := refused(tmp_path))
+    assert said.endswith("takes vectors of 32 dimensions, and is given 64")
+    torch.save([1], tmp_path / "2_Dense" / "pytorch_model.bin")
+    (tmp_path / "2_Dense" / "model.safetensors").unlink()
+    assert refused(tmp_path).endswith("pytorch_model.bin does not hold a state dict of tensors")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"config": "/no/config"}, "--config is for --task generate; this model's task is embed"),
+        ({"quantization": "int8"}, "--quantization is for --task generate"),
+    ],
+)
+def test_flags_of_generators_are_refused(tmp_path, flags, said):
+    save_encoder(tmp_path)
+    with pytest.raises(ModelLoadError, match=said):
+        read_recipe(ModelConfig(model=str(tmp_path), **flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"matryoshka_dimensions": (33,)}, "--matryoshka-dimensions has 33"),
+        ({"task": "score"}, "it lacks 2 parameters of a bert model"),
+        ({"chat_template": "{{ 1 }}"}, "does not show a text"),
+        ({"tokenizer": "/no"}, "There is no tokenizer in /no"),
+    ],
+)
+def test_flags_that_do_not_fit_are_an_error_at_load(tmp_path, flags, said):
+    save_encoder(tmp_path)
+    assert said in refused(tmp_path, **flags)
+
+
+def test_a_scorer_that_cannot_score_is_an_error_at_load(tmp_path):
+    save_cross_encoder(tmp_path, num_labels=2)
+    assert refused(tmp_path) == f"{tmp_path} has 2 labels; a cross-encoder has one"
+    save_reranker(tmp_path)
+    assert "does not say which tokens make a score" in refused(tmp_path, task="score")
+    describe_scores(tmp_path)
+    assert "'nope' is no token" in refused(tmp_path, score_tokens=("a", "nope"))
+    describe_scores(tmp_path, logits={"false_token_id": 10**6})
+    assert "needs token 1000000, which the model does not have" in refused(tmp_path)
+
+
+def test_a_model_that_computes_no_text_is_an_error_at_load(tmp_path):
+    """Its decoder needs a text of its own."""
+    fields = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4}
+    T5ForConditionalGeneration(T5Config(vocab_size=196, **fields)).save_pretrained(tmp_path)
+    bert_tokenizer().save_pretrained(tmp_path)
+    describe(tmp_path, pooling={})
+    with pytest.raises(ModelLoadError, match="does not embed a text: You must specify"):
+        load_all(ModelConfig(model=str(tmp_path)), EngineConfig())

@@ -24,6 +24,7 @@ HUB_CACHE = "/root/hub/models--Qwen--Qwen3-Embedding-0.6B/snapshots/0123abc"
         (BertConfig(), "org/qwen3-embedding-of-another-kind", None),
         (BertConfig(is_matryoshka=True), "org/x", ()),
         (BertConfig(matryoshka_dimensions=[8, 2048]), "org/x", (8,)),
+        (BertConfig(matryoshka_dimensions=[2048]), "org/x", None),
     ],
 )
 def test_what_the_checkpoint_and_its_name_say(config, source, expected):

@@ -226,15 +226,6 @@ def test_what_cannot_be_done_is_an_error_at_load(tmp_path, change, says):
         loaded(tmp_path)
 
 
-def test_odd_files_are_as_good_as_none(tmp_path):
-    model = save_encoder(tmp_path)
-    describe(tmp_path, pooling={"pooling_mode": "mean"}, prompts={"prompts": ["x"]})
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "many"}')
-    pooler = loaded(tmp_path)
-    assert (pooler.info.pooling.prompts, pooler.info.max_model_len) == ({}, CONTEXT)
-    check(vectors(pooler), [hidden(model, text).mean(0) for text in TEXTS])
-
-
 def test_a_classifier_of_several_labels_is_refused(tmp_path):
     save_cross_encoder(tmp_path, num_labels=3)
     with pytest.raises(ModelLoadError, match="3 labels"):
