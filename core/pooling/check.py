@@ -8,7 +8,7 @@ from core.contract.config import ModelConfig
 from core.model.load_errors import one_line_errors
 from core.model.modelling_import import import_modelling
 from core.model.stand_ins import check_checkpoint
-from core.pooling.build import build_runner
+from core.pooling.assembly import build_runner
 from core.pooling.checkpoint import UNUSED, kind_of
 from core.pooling.recipe import Recipe
 
