@@ -36,12 +36,13 @@ def load_config(config: ModelConfig, source: str) -> Any:
 def check_generation_config(source: str) -> None:
     """Raise ModelLoadError for a broken one, and for values that no request could have."""
     content = _check(source, _GENERATION)
-    ends = content.get("eos_token_id") or []
     defaults = {name: value for name in SAMPLING if (value := content.get(name)) is not None}
     numbers = list(defaults.items())
-    numbers += [("eos_token_id", end) for end in (ends if isinstance(ends, list) else [ends])]
+    for name in content:
+        if name.endswith("_token_id") and (ids := content[name]) is not None:
+            numbers += [(name, one) for one in (ids if isinstance(ids, list) else [ids])]
     for name, value in numbers:
-        if not isinstance(value, int if name == "eos_token_id" else int | float):
+        if not isinstance(value, int if name.endswith("_token_id") else int | float):
             raise ModelLoadError(f"{_GENERATION} of {source}: {name} is no number")
     try:
         SamplingParams(max_tokens=1, **defaults | {"top_k": max(int(defaults.get("top_k", 0)), 0)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from core.contract.config import ModelConfig
 from core.model.load_errors import one_line_errors
 from core.model.modelling_import import import_modelling
@@ -23,7 +25,9 @@ def check_pooler(recipe: Recipe, model_config: ModelConfig) -> None:
     with one_line_errors(model_config):
         hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
         with no_init_weights():
-            module = kind_of(recipe).from_config(hf_config, trust_remote_code=trust)
+            module = kind_of(recipe).from_config(
+                hf_config, dtype=torch.float32, trust_remote_code=trust
+            )
         check_checkpoint(module, model_config, unused=UNUSED[recipe.task])
     any_pooling = recipe.poolings or ("mean",)  # all have the same width
     build_runner(replace(recipe, poolings=any_pooling), module, model_config)

@@ -26,10 +26,10 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def activation(name: str) -> nn.Module:
-    """Return the module of this name. Raises ModelLoadError."""
+def activation(name: str, source: str) -> nn.Module:
+    """Return the module of this name, which ``source`` names. Raises ModelLoadError."""
     if name not in _ACTIVATIONS:
-        raise ModelLoadError(f"the activation {name} is not supported")
+        raise ModelLoadError(f"the activation {name} of {source} is not supported")
     return _ACTIVATIONS[name]()
 
 
@@ -55,7 +55,7 @@ def load_dense(source: str, folder: str) -> tuple[nn.Linear, nn.Module]:
             f"the dense layer {folder} of {source} is not complete: {first_line(error)}"
         ) from error
     name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
-    return linear, activation(name)
+    return linear, activation(name, source)
 
 
 def _weights(source: str, folder: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def build_scorer(
 ) -> tuple[PoolingRunner, PoolingInfo]:
     """Return both. Raises ModelLoadError."""
     runner: PoolingRunner
-    function = activation(recipe.activation or "Sigmoid")
+    function = activation(recipe.activation or "Sigmoid", recipe.source)
     words = model_config.score_tokens
     if recipe.scores_by_logits:
         ids = _score_ids(recipe, tokenizer, words)

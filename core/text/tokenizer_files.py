@@ -46,6 +46,8 @@ def load_tokenizer(
         if chat_template is None:
             _check_files(source, _TEMPLATES)
             tokenizer.chat_template = tokenizer.chat_template or _processors_template(str(source))
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise ModelLoadError(f"model_max_length in the tokenizer of {source} is no number")
     if chat_template is not None:
         tokenizer.chat_template = _read_template(chat_template)
     if tokenizer.chat_template is not None:

@@ -70,6 +70,7 @@ def test_a_generation_config_is_not_ignored(folder: Path, content: str) -> None:
     [
         ('{"eos_token_id": "</s>"}', "eos_token_id is no number"),
         ('{"eos_token_id": [1, "</s>"]}', "eos_token_id is no number"),
+        ('{"pad_token_id": ""}', "pad_token_id is no number"),
         ('{"temperature": "hot"}', "temperature is no number"),
         ('{"top_k": [5]}', "top_k is no number"),
         ('{"temperature": -1}', "temperature must be at least 0.0, not -1."),

@@ -229,7 +229,7 @@ def refused(folder, **flags):
         ("2_Dense/config.json", {"in_features": 24}, "is not complete: "),
         ("2_Dense/config.json", {"in_features": "wide"}, "is not complete: "),
         ("2_Dense/config.json", {"bias": False}, 'Unexpected key(s) in state_dict: "bias"'),
-        ("2_Dense/config.json", {"activation_function": "Odd"}, "the activation Odd is not"),
+        ("2_Dense/config.json", {"activation_function": "Odd"}, "the activation Odd of"),
     ],
 )
 def test_odd_values_are_an_error_at_load(tmp_path, name, fields, said):

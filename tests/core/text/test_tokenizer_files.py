@@ -106,6 +106,15 @@ def test_a_template_is_a_text(folder: Path, template: object) -> None:
     assert refusal(folder) == f"The chat template of {folder} is no text"
 
 
+def test_the_longest_text_is_a_number(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    for value in ("many", [1], {}):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": value}))
+        assert refusal(folder) == f"model_max_length in the tokenizer of {folder} is no number"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": -1}))
+    assert Tokenizer.load(folder).model_max_length is None
+
+
 def test_the_template_for_tools_is_compiled_at_load(folder: Path) -> None:
     templates = {"default": OTHER, "rag": "{% is not read %}"}
     path = folder / "chat_template.json"
