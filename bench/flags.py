@@ -23,10 +23,10 @@ from bench.settings import (
 )
 from bench.shapes import RANDOM_MODELS
 from core.contract.config import EngineConfig, ModelConfig
-from server import flag_types
-from server.engine_flags import ENGINE_FLAGS, MODEL_FLAGS, STREAM_INTERVAL, TOKENIZER_WORKERS
-from server.flag_types import Choice, file, not_negative, path, positive
-from server.flags import Commands, Flag, FlagGroup, Switch, add_groups
+from server.settings import types as flag_types
+from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS, STREAM_INTERVAL, TOKENIZER_WORKERS
+from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups
+from server.settings.types import OneOf, file, not_negative, path, positive
 
 __all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
 
@@ -59,7 +59,7 @@ _RANDOM_MODEL_FLAGS = (
         name="random-model",
         help="a model of this shape with random weights, made offline at its first use and kept "
         "in the user's cache directory",
-        convert=Choice(RANDOM_MODELS),
+        convert=OneOf(RANDOM_MODELS),
     ),
     Switch(name="make-only", help="make the random model, print its directory and exit"),
 )
@@ -172,7 +172,7 @@ _PACE = FlagGroup(
         Flag(
             name="submit-schedule",
             help="whether times count from the last submission or from the start of the run",
-            convert=Choice(get_args(Schedule)),
+            convert=OneOf(get_args(Schedule)),
             field="schedule",
         ),
         Flag(

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from core.contract.config import EngineConfig, ModelConfig
-from server.engine_flags import DEFAULT_TOKENIZER_WORKERS
+from server.settings.engine import DEFAULT_TOKENIZER_WORKERS
 
 Schedule: TypeAlias = Literal["relative", "absolute"]
 

@@ -15,7 +15,7 @@ from core.build import LoadedEngine, load_engine
 from core.contract.messages import Abort, Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from core.thread import CoreThread, Died, Event, SteppingEngine
-from server.settings import Settings
+from server.settings.settings import Settings
 
 
 class Answer:

@@ -17,8 +17,8 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before
 
 from benchmarks.engine_client import EngineClient
 from benchmarks.jobs import answer_jobs
-from server.program import SWITCH_INTERVAL
-from server.settings import Settings, parse_settings
+from server.cli.program import SWITCH_INTERVAL
+from server.settings.settings import Settings, parse_settings
 
 
 async def serve_jobs(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from benchmarks.floors import Cost
 from benchmarks.probe import num_cores
 from benchmarks.scenarios import SLOT_CONTEXT, SLOTS
 from benchmarks.shapes import Shape
-from server.model_names import default_name
+from server.settings.settings import default_name
 
 VLLM_CACHE_GIB = {True: 4, False: 6}
 """GiB of KV cache, by whether the model's context is short."""

@@ -15,8 +15,8 @@ from typing import Any
 import ray
 from ray import serve
 
-from server.scale.app import application
-from server.scale.plan import plan_of
+from server.ray.app import application
+from server.ray.plan import plan_of
 
 OBJECT_STORE = 200 * 2**20
 

@@ -24,9 +24,9 @@ from benchmarks.process import clean_environment, free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
-EDGE = "server.scale.edge:middlewares"
+EDGE = "server.ray.edge:middlewares"
 
-REPLICA = "server.scale.replica:Replica"
+REPLICA = "server.ray.replica:Replica"
 
 STOP_TIMEOUT = 60.0
 

@@ -3,10 +3,10 @@
     python -m benchmarks.resident FILE.gguf ... [-- flags of serve]
 
 Serves the built-in model, then each FILE, with the same flags and a KV cache of 8 MiB, asks each
-for a short answer, and waits until freed memory has been returned (server/trimmer.py). Python,
-torch and the server are in both. What a file's server holds more is what the file costs: weights,
-tokenizer and workspaces. Prints it in MB and as a ratio to the size of the file. A larger cache
-comes beside that: its size is the operator's choice.
+for a short answer, and waits until freed memory has been returned
+(server/generation/trimmer.py). Python, torch and the server are in both. What a file's server holds
+more is what the file costs: weights, tokenizer and workspaces. Prints it in MB and as a ratio to
+the size of the file. A larger cache comes beside that: its size is the operator's choice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.post import post
 from benchmarks.process import ServerProcess
-from server.trimmer import DELAY
+from server.generation.trimmer import DELAY
 
 CACHE = ("--kv-cache-memory", "8MiB", "--max-model-len", "64")
 

@@ -31,7 +31,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the server sets it, before
 from benchmarks.decoding import step_times
 from core.build import load_engine
 from core.contract.config import EngineConfig, ModelConfig
-from server.program import SWITCH_INTERVAL
+from server.cli.program import SWITCH_INTERVAL
 
 PERIOD = 0.01
 """Seconds in which a thief computes once."""

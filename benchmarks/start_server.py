@@ -29,7 +29,7 @@ from benchmarks.process import ServerProcess, clean_environment
 
 BUILT_IN = "-"
 
-IMPORT_ALL = "import server.process; from transformers import AutoModelForCausalLM, AutoTokenizer"
+IMPORT_ALL = "import server.cli.serve; from transformers import AutoModelForCausalLM, AutoTokenizer"
 
 TIMEOUT = 120.0
 

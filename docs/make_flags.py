@@ -5,14 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.flags import BENCH_GROUPS
-from server.chat.flags import CHAT_GROUPS
-from server.doctor.flags import DOCTOR_GROUP
-from server.flag_table import flag_table
-from server.quantize import QUANTIZE_GROUPS
-from server.route.settings import ROUTE_GROUPS
-from server.settings import SERVE_GROUPS
+from server.cli.chat.flags import CHAT_GROUPS
+from server.cli.doctor.flags import DOCTOR_GROUP
+from server.cli.quantize import QUANTIZE_GROUPS
+from server.router.config.settings import ROUTE_GROUPS
+from server.settings.flags import FlagGroup
+from server.settings.settings import SERVE_GROUPS
 
 PAGE = Path(__file__).with_name("flags.md")
+
+
+def flag_table(groups: tuple[FlagGroup, ...]) -> str:
+    """Return Markdown: one table a group."""
+    return "\n".join(_group(group) for group in groups)
+
+
+def _group(group: FlagGroup) -> str:
+    rows = [f"### {group.title}", "", "| flag | meaning | default |", "|---|---|---|"]
+    for flag in group.flags:
+        meaning = flag.help
+        if flag.aliases:
+            meaning += "; alias: " + ", ".join(f"`--{alias}`" for alias in flag.aliases)
+        default = flag.default_of(group.structs)
+        shown = flag.shown_default(default)
+        if shown and not flag.default_text:
+            shown = f"`{shown}`"
+        spelling = f"`{flag.spelling}`"
+        rows.append("| " + " | ".join(map(_cell, (spelling, meaning, shown))) + " |")
+    return "\n".join([*rows, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def flags_page() -> str:

@@ -2,7 +2,7 @@
 
 Requests: an optional field is `X | None = None`. JSON null and a missing key both mean "not given"
 and decode to None. Zero, false, "" and [] are values. Unknown keys of nested objects are ignored.
-The requests refuse unknown keys, which ``server.decoding`` leaves out before it decodes.
+The requests refuse unknown keys, which ``server.http.decoding`` leaves out before it decodes.
 
 Responses: a required key is a plain field, written even if it is null. A key that may be missing is
 `X | UnsetType = UNSET`, not written if UNSET. A key that may be missing, null or an object (`usage`

@@ -29,7 +29,7 @@ from tests.support.source_tree import (
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-MAX_IMPORTS = 15
+MAX_IMPORTS = 22
 
 KERNEL = "a Triton kernel is one function"
 BEING_SPLIT = "being split"
@@ -56,8 +56,8 @@ PACKAGE_IMPORTS = {
 """Packages of this repository that each package may import, besides itself."""
 
 PACKAGE_EXCEPTIONS = {
-    "server/__main__.py": ("bench", "the CLI entry of `roseinfer bench`"),
-    "server/commands.py": ("bench", "the flags of `roseinfer bench`"),
+    "server/cli/main.py": ("bench", "the CLI entry of `roseinfer bench`"),
+    "server/cli/commands.py": ("bench", "the flags of `roseinfer bench`"),
 }
 """File: the packages that it also imports, and why."""
 
@@ -113,12 +113,34 @@ THREAD_IMPORTS = {
 }
 
 SERVER_LAYERS = (
-    {"server.parsers"},
-    {"server.render"},
-    {"server.translate"},
-    {"server.controllers"},
+    {"server.parsers", "server.bridge"},
+    {"server.parsers.tool"},
+    {"server.settings"},
+    {"server.http"},
+    {"server.tenants", "server.rendering"},
+    {"server.observe", "server.cli.chat"},
+    {"server.net", "server.router.config"},
+    {"server.admission"},
+    {"server.generation", "server.cli.doctor"},
+    {"server.translation"},
+    {"server.openapi", "server.apis.operation.metrics"},
+    {"server.apis.pooling"},
+    {
+        "server.apis.anthropic",
+        "server.apis.ollama",
+        "server.apis.openai",
+        "server.apis.operation",
+        "server.apis.responses",
+        "server.ui",
+    },
+    {"server.apis"},
+    {"server.app"},
+    {"server.router.upstreams"},
+    {"server.router", "server.cli.start_up"},
+    {"server.cli"},
+    {"server", "server.ray"},
 )
-"""A file in one of these folders imports no folder of a later layer, and no other of its own."""
+"""A folder of server imports from itself and from folders of earlier layers."""
 
 FOLDER_CYCLES = {}
 """Folders whose direct children may import one another in a circle."""
@@ -157,7 +179,7 @@ def check_limit(sizes: dict[str, int], limit: int, exceptions: dict[str, str]) -
 
 
 def test_the_files_are_found():
-    assert {"core.engine", "core.kv", "server.app", "schemas.chat"} <= MODULES.keys()
+    assert {"core.engine", "core.kv", "server.app.app", "schemas.chat"} <= MODULES.keys()
 
 
 # Direction of imports
@@ -204,7 +226,7 @@ def test_shipped_code_imports_no_tests_and_no_test_tools():
 
 def test_only_the_replicas_of_ray_serve_import_ray():
     importers = {name_of(file) for file in FILES if tops_of(file) & {"ray", "starlette"}}
-    assert importers == {"server/scale/app.py", "server/scale/edge.py"}
+    assert importers == {"server/ray/app.py", "server/ray/edge.py"}
 
 
 def test_core_imports_from_its_own_layer_or_earlier_ones():
@@ -220,13 +242,13 @@ def test_core_imports_from_its_own_layer_or_earlier_ones():
 
 def test_server_folders_import_from_earlier_layers():
     ranks = {folder: rank for rank, layer in enumerate(SERVER_LAYERS) for folder in layer}
-    for folder, rank in ranks.items():
-        forbidden = {other for other in ranks if ranks[other] >= rank} - {folder}
-        for file in files_in(folder):
-            for name in imports_of(file):
-                assert not any(is_in(name, other) for other in forbidden), (
-                    f"{name_of(file)} imports {name}"
-                )
+    folders = {m: ".".join(f.relative_to(ROOT).parent.parts) for m, f in MODULES.items()}
+    found = {folder for folder in folders.values() if is_in(folder, "server")}
+    assert found == ranks.keys(), "each folder of server is in one layer"
+    for module, folder in folders.items():
+        for name in imports_of(MODULES[module]) if folder in ranks else ():
+            other = folders.get(name, folder)
+            assert other == folder or ranks.get(other, -1) < ranks[folder], f"{module}: {name}"
 
 
 def test_modules_have_no_import_cycles():

@@ -12,9 +12,9 @@ import uvloop
 from benchmarks.front_end.child import Child
 from benchmarks.front_end.client import read_streams, request_bytes
 from benchmarks.front_end.paced import MARGIN, load_paced
-from server.__main__ import run
-from server.program import exit_process
-from server.settings import parse_settings
+from server.cli.main import run
+from server.cli.program import exit_process
+from server.settings.settings import parse_settings
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from benchmarks.front_end.child import Child
 from benchmarks.front_end.client import request_bytes
 from benchmarks.front_end.paced import load_paced
-from server.__main__ import run
-from server.program import exit_process
-from server.settings import parse_settings
+from server.cli.main import run
+from server.cli.program import exit_process
+from server.settings.settings import parse_settings
 
 NUM_PLACES = 2
 """Requests that run or wait when the queue is full."""

@@ -17,8 +17,8 @@ from core.build import LoadedEngine, load_engine
 from core.contract.messages import Add, EngineRequest, StepOutput
 from core.contract.params import SamplingParams
 from core.thread import CoreThread, SteppingEngine
-from server.__main__ import exit_process, run
-from server.settings import Settings, parse_settings
+from server.cli.main import exit_process, run
+from server.settings.settings import Settings, parse_settings
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from server.admission.budget import Budget
 from server.admission.pacing import Pacing
 from server.admission.rate_limit import RateLimiter
-from server.flag_types import Rates
+from server.settings.types import Rates
 
 _TEXTS: dict[str, tuple[str, str, str | None]] = {
     "choices": (
@@ -48,7 +48,7 @@ _TEXTS: dict[str, tuple[str, str, str | None]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class AdmissionLimits:
     """One number for each budget. Choices and tokens run or wait; bodies are not yet decoded.
 
     ``memory`` is the bytes of decoded bodies, until their answers are sent, and of whole answers.
@@ -67,7 +67,7 @@ class Admission:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: AdmissionLimits,
         rates: Rates | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,

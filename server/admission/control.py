@@ -10,10 +10,10 @@ from server.admission.admission import Admission
 from server.admission.deadline import seconds_given
 from server.admission.decision import Asked, Decision, Headers
 from server.admission.ticket import Ticket
-from server.errors import APIError, to_api_error
-from server.hosts import HostPolicy
-from server.raw_body import declared_size
-from server.settings import Settings
+from server.http.body import declared_size
+from server.http.errors import APIError, to_api_error
+from server.http.origins import HostPolicy
+from server.settings.settings import Settings
 from server.tenants.keys import Keys
 from server.tenants.tenant import Tenant
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from server.errors import APIError
+from server.http.errors import APIError
 from server.tenants.tenant import Tenant
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from server.admission.decision import SCOPE_KEY, Asked, Decide
+from server.http.paths import path_of_url
 from server.net.early_answer import early_answer
 from server.net.head import EarlyAnswer, Head
-from server.paths import path_of_url
-from server.records.log import RequestLog
+from server.observe.log import RequestLog
 
 
 class HeadAdmission:

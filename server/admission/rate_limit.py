@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
-from server.errors import APIError
-from server.flag_types import Rates
+from server.http.errors import APIError
+from server.settings.types import Rates
 
 MINUTE = 60.0
 MAX_TENANTS = 4096

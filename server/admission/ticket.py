@@ -11,8 +11,8 @@ from core.contract.errors import QueueFull, RoseInferError
 from server.admission.admission import Admission
 from server.admission.budget import Budget
 from server.admission.pools import Turn
-from server.records.trace import Trace
-from server.response_stream import ResponseStream
+from server.bridge.stream import ResponseStream
+from server.observe.trace import Trace
 from server.tenants.tenant import Tenant
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from server.errors import RETRY_AFTER_SECONDS, APIError, retry_headers
+from server.http.errors import RETRY_AFTER_SECONDS, APIError, retry_headers
 from server.net import refusal
 from server.net.head import EarlyAnswer, Head
-from server.records.log import RequestLog
-from server.request_id import id_headers, id_of, log_refusal
-from server.tenants.address import tenant_at
-from server.tenants.tenant import Tenant
+from server.observe.access_log import id_headers, id_of, log_refusal
+from server.observe.log import RequestLog
+from server.tenants.tenant import Tenant, tenant_at
 
 PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
 """Paths of probes of health, which are answered however busy the server is."""

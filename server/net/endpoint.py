@@ -18,7 +18,7 @@ from server.net.limits import Limits
 from server.net.listener import listen_tcp, listen_unix, remove_socket, url_of
 from server.net.protocol import LimitedProtocol
 from server.net.tls import tls_context
-from server.settings import Settings
+from server.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

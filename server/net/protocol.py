@@ -60,7 +60,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._early: EarlyAnswer | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
-        self._refusal: refusal.Refusal | None = None  # why a callback has stopped the parser
+        self._refusal: refusal.HttpRefusal | None = None  # why a callback has stopped the parser
         self._timer = Timer(loop)  # of head, body and lingering
         self._write_timer = Timer(loop)
         self._is_upgrade = False
@@ -290,11 +290,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # Ends
 
-    def _stop_parser(self, reason: refusal.Refusal) -> None:
+    def _stop_parser(self, reason: refusal.HttpRefusal) -> None:
         self._refusal = reason
         raise RefusedBytesError
 
-    def _refuse(self, reason: refusal.Refusal) -> None:
+    def _refuse(self, reason: refusal.HttpRefusal) -> None:
         """Answer instead of the application, and end the connection."""
         logger.info("refused a request: %d %s", reason.status, reason.message)
         cycle = self.cycle

@@ -11,15 +11,15 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-from server.error_shapes import ID_KEY, shape_at
-from server.errors import CUT_KEY, INVALID, RETRY_AFTER_SECONDS, APIError
+from server.http.apis import ID_KEY, shape_at
+from server.http.errors import CUT_KEY, INVALID, RETRY_AFTER_SECONDS, APIError
 
 RETRYABLE = frozenset({408, 503})
 """Statuses after which the same request may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HttpRefusal:
     """Why a connection is ended, as an error response."""
 
     status: int
@@ -84,15 +84,15 @@ def _date(seconds: int) -> str:
     return formatdate(seconds, usegmt=True)
 
 
-BAD_REQUEST = Refusal(400, "The bytes received are not a valid HTTP request.", "bad_request")
-LONG_URL = Refusal(414, "The request line is too long.", "url_too_long")
-LARGE_HEAD = Refusal(431, "The request's headers are too large.", "headers_too_large")
-LARGE_FRAMING = Refusal(
+BAD_REQUEST = HttpRefusal(400, "The bytes received are not a valid HTTP request.", "bad_request")
+LONG_URL = HttpRefusal(414, "The request line is too long.", "url_too_long")
+LARGE_HEAD = HttpRefusal(431, "The request's headers are too large.", "headers_too_large")
+LARGE_FRAMING = HttpRefusal(
     400, "The chunks of the body are too small, or their extensions too large.", "bad_chunks"
 )
-LATE_HEAD = Refusal(408, "The request's headers took too long to arrive.", "request_timeout")
-LATE_BODY = Refusal(408, "The request's body took too long to arrive.", "request_timeout")
-BUSY = Refusal(
+LATE_HEAD = HttpRefusal(408, "The request's headers took too long to arrive.", "request_timeout")
+LATE_BODY = HttpRefusal(408, "The request's body took too long to arrive.", "request_timeout")
+BUSY = HttpRefusal(
     503,
     "All connections of the server are in use.",
     "server_is_overloaded",

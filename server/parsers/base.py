@@ -1,10 +1,14 @@
-"""Deltas and the Parser protocol: what all parsers return, and how they are driven."""
+"""Deltas and the Parser protocol: what all parsers return, and how they are driven.
+
+Puts the deltas of one choice together. A stream sends the deltas, a whole response this.
+"""
 
 from __future__ import annotations
 
 import random
 import string
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
 
@@ -42,7 +46,7 @@ class CallArguments(msgspec.Struct, frozen=True):
 Delta: TypeAlias = Content | Reasoning | CallBegin | CallArguments
 
 
-class Parser(Protocol):
+class AnswerParser(Protocol):
     """Parses one choice's text, which comes in pieces of any size.
 
     However the same text is cut, its concatenated deltas are the same. A parser cannot be used
@@ -59,3 +63,48 @@ class Parser(Protocol):
 def new_call_id() -> str:
     """Return a fresh id in OpenAI's form, ``call_`` and 24 letters or digits."""
     return "call_" + "".join(_random.choices(_ALPHANUMERICS, k=24))
+
+
+class ParsedCall(msgspec.Struct, frozen=True):
+    """One tool call. ``arguments`` is JSON text, incomplete if the output ended inside it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, frozen=True):
+    """The message of a choice. ``content`` is None if it consists of calls only."""
+
+    content: str | None
+    reasoning: str | None
+    calls: tuple[ParsedCall, ...]
+
+
+def fold(deltas: Iterable[Delta]) -> Message:
+    """The message that a choice's deltas add up to."""
+    content: list[str] = []
+    reasoning: list[str] = []
+    begun: list[CallBegin] = []
+    arguments: list[list[str]] = []
+    for delta in deltas:
+        match delta:
+            case Content(text):
+                content.append(text)
+            case Reasoning(text):
+                reasoning.append(text)
+            case CallBegin():
+                begun.append(delta)
+                arguments.append([])
+            case CallArguments(index, text):
+                arguments[index].append(text)
+            case _:
+                assert_never(delta)
+    return Message(
+        content=None if begun and not content else "".join(content),
+        reasoning="".join(reasoning) or None,
+        calls=tuple(
+            ParsedCall(call.id, call.name, "".join(pieces))
+            for call, pieces in zip(begun, arguments, strict=True)
+        ),
+    )

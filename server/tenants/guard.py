@@ -7,7 +7,7 @@ from collections.abc import Callable
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
-from server.errors import APIError
+from server.http.errors import APIError
 from server.tenants.keys import KEY_HEADERS, Keys
 from server.tenants.tenant import tenant_of
 

@@ -6,9 +6,8 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 
-from server.tenants.address import tenant_at
-from server.tenants.key_file import ApiKey
-from server.tenants.tenant import Tenant
+from server.settings.key_file import ApiKey
+from server.tenants.tenant import Tenant, tenant_at
 
 
 class Keys:

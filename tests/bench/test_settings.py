@@ -4,8 +4,8 @@ import pytest
 
 from bench.flags import BENCH_GROUPS
 from bench.settings import BenchSettings, EngineTarget, ServerTarget, model_cache
-from server.__main__ import parse_command
-from server.settings import SERVE_GROUPS, Settings
+from server.cli.main import parse_command
+from server.settings.settings import SERVE_GROUPS, Settings
 from tests.support.each import each
 
 URL = ("--base-url", "http://127.0.0.1:1/v1")

@@ -22,7 +22,7 @@ from benchmarks.rounds import order_of_round
 from benchmarks.scenarios import SLOTS, scenarios
 from benchmarks.session import strip_paths
 from benchmarks.shapes import shape_of, shape_of_file
-from server.settings import parse_settings
+from server.settings.settings import parse_settings
 from tests.benchmarks.test_floors import TINY
 from tests.support.gguf_models import tiny_model, write_tiny
 

@@ -13,7 +13,7 @@ from benchmarks.probe import Rates
 from benchmarks.profile_load import Load
 from benchmarks.profile_rows import HEAD, Profile
 from benchmarks.profiles import main, profile_of
-from server.__main__ import parse_command
+from server.cli.main import parse_command
 
 RATES = Rates(
     threads=2, read_gbs=40.0, fma_gflops=200.0, method="", products={"bfloat16": 400.0, "int8": 800}

@@ -68,7 +68,7 @@ def load() -> LoadedEngine:
 
 
 if __name__ == "__main__":
-    from server.__main__ import exit_process, run
-    from server.settings import parse_settings
+    from server.cli.main import exit_process, run
+    from server.settings.settings import parse_settings
 
     exit_process(run(parse_settings(["serve", *sys.argv[1:]]), load=load))

@@ -10,7 +10,7 @@ def main() -> None:
     number = int(sys.argv.pop())
     resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
     sys.argv[1:1] = ["serve"]
-    from server.__main__ import main as serve  # noqa: PLC0415 - under the limit
+    from server.cli.main import main as serve  # noqa: PLC0415 - under the limit
 
     serve()
 

@@ -14,8 +14,8 @@ import threading
 from typing import Any
 
 from core.weights_ahead import touch_ahead
-from server.program import exit_process, set_up_server
-from server.settings import parse_settings
+from server.cli.program import exit_process, set_up_server
+from server.settings.settings import parse_settings
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -35,7 +35,7 @@ def holdings(app: Any) -> dict[str, int]:
     serving = app.state.serving
     found = {
         "python blocks": sys.getallocatedblocks(),
-        "stored responses": serving.responses._responses._num_bytes,
+        "stored responses": app.state.response_store._responses._num_bytes,
         "request records": serving.records._records._num_bytes,
         "held by requests": serving.admission.memory.held,
     }
@@ -66,7 +66,7 @@ def main() -> None:
     settings = parse_settings(["serve", *flags])
     set_up_server(settings)
     touch_ahead(settings.model)
-    from server import process  # noqa: PLC0415 - imports torch, after set_up_server
+    from server.cli import serve as process  # noqa: PLC0415 - imports torch, after set_up_server
 
     apps: list[Any] = []
     create_app = process.create_app

@@ -108,7 +108,7 @@ NO_SEARCH_AND_NO_META_KERNELS = """
 import sys
 from server import __main__, imports_ahead
 imports_ahead.import_ahead()
-import server.process
+import server.cli.serve
 from core.model.modelling_import import import_modelling
 import_modelling()
 import inspect

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from server.__main__ import parse_command
-from server.settings import Settings
+from server.cli.main import parse_command
+from server.settings.settings import Settings
 from tests.deploy.dockerfile import stages_of
 from tests.deploy.serving import check_serves, clean_environ
 from tests.docs.markdown import ROOT

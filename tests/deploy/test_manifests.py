@@ -12,8 +12,8 @@ import pytest
 import yaml
 from litestar.routes import HTTPRoute
 
-from server.app import create_app
-from server.settings import Settings, parse_settings
+from server.app.app import create_app
+from server.settings.settings import Settings, parse_settings
 from tests.deploy.dockerfile import stages_of
 from tests.docs.markdown import ROOT
 

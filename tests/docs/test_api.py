@@ -7,9 +7,9 @@ from litestar.routes import HTTPRoute
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
-from server.app import create_app
-from server.settings import Settings
-from server.translate.unsupported import refused_fields
+from server.app.app import create_app
+from server.settings.settings import Settings
+from server.translation.shared_fields import refused_fields
 from tests.docs.markdown import ROOT, page
 
 API = page(ROOT / "docs" / "api.md")

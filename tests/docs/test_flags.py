@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.__main__ import build_parser, parse_command
+from server.cli.main import build_parser, parse_command
 from tests.docs.markdown import PAGES, ROOT, page
 
 DOCUMENTED = [path for path in PAGES if path.name not in {"CHANGELOG.md", "RESULTS.md", "peers.md"}]

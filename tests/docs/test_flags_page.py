@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from docs.make_flags import PAGE, flags_page
-from server.__main__ import build_parser
+from server.cli.main import build_parser
 
 
 def test_the_page_is_what_its_script_writes() -> None:

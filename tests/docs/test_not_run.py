@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from compat_tests.support.snippets import NOT_RUN, snippets
-from server.__main__ import parse_command
-from server.scale.plan import plan_of
+from server.cli.main import parse_command
+from server.ray.plan import plan_of
 from tests.docs.markdown import ROOT, page
 
 REASONS = {
@@ -173,7 +173,7 @@ def test_applications_of_ray_serve_are_complete() -> None:
     blocks = page(ROOT / "docs" / "several-machines.md").blocks
     (block,) = (block for block in blocks if block.language == "yaml")
     for application in yaml.safe_load(block.text)["applications"]:
-        assert application["import_path"] == "server.scale.app:build"
+        assert application["import_path"] == "server.ray.app:build"
         assert plan_of(application["args"]).argv
 
 
@@ -184,7 +184,7 @@ def test_applications_of_ray_serve_are_complete() -> None:
         "make no-such-target",
         "docker build --file deploy/docker/Dockerfile --build-arg NO_SUCH=1 .",
         "docker run roseinfer serve --no-such-flag",
-        "serve run server.scale.app:build no_such_option=1",
+        "serve run server.ray.app:build no_such_option=1",
         "kubectl apply --filename deploy/kubernetes/no-such-file.yaml",
         "pip install dist/roseinfer-0.0.1-py3-none-any.whl",
         "no-such-program",

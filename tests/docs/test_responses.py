@@ -1,7 +1,7 @@
 """docs/responses.md names every field of the request."""
 
 from schemas.responses_request import ResponsesRequest
-from server.settings import Settings
+from server.settings.settings import Settings
 from tests.docs.markdown import ROOT, page
 
 PAGE = page(ROOT / "docs" / "responses.md")

@@ -87,7 +87,7 @@ def test_the_wheel_names_its_license_and_its_program(unpacked, metadata):
     (entry_points,) = unpacked.glob("*.dist-info/entry_points.txt")
     parser = configparser.ConfigParser()
     parser.read(entry_points)
-    assert dict(parser["console_scripts"]) == {"roseinfer": "server.__main__:main"}
+    assert dict(parser["console_scripts"]) == {"roseinfer": "server.cli.main:main"}
 
 
 PYTHON = (sys.executable, "-S", "-P")

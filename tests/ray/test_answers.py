@@ -53,7 +53,7 @@ def direct():
 
 @pytest.fixture(scope="module")
 def served(cluster):
-    """The application as `serve run server.scale.app:build` builds it."""
+    """The application as `serve run server.ray.app:build` builds it."""
     cluster.deploy(FLAGS | {"replicas": 1, "num_cpus": 0.2})
     yield cluster
     cluster.delete("rose")

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from server.scale.replica import Replica
+from server.ray.replica import Replica
 
 FOLDER = "RAY_TRIAL_FOLDER"
 """Environment variable: where a file ``sick.PID`` makes the engine of that process die."""

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from server.admission.watched import Watched
+from server.admission.deadline import Watched
 from server.net.body_writer import EXTENSION
 from tests.support.engines import DEADLINE
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from core.contract.messages import CacheMiss, StepOutput, Work
 from schemas.records import RequestRecord, Times
-from server.records.record import record_of
-from server.records.trace import Trace
-from server.response_stream import ResponseStream
+from server.bridge.stream import ResponseStream
+from server.observe.record import record_of
+from server.observe.trace import Trace
 from tests.support.clock import Clock
 from tests.support.engines import request
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from server.stalls import BEAT, LIMIT
+from server.observe.stalls import BEAT, LIMIT
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import settle
 

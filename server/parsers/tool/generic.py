@@ -10,7 +10,7 @@ _BEGIN, _END = "<tool_call>", "</tool_call>"
 class GenericParser(JsonCallParser):
     r"""``<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>``, one pair of tags a call.
 
-    ``server.translate.generic_tools`` asks for it in the prompt. A model that was not trained on
+    ``server.translation.messages`` asks for it in the prompt. A model that was not trained on
     it may forget the tags: any object in the text may be a call; it is one if it has nothing but a
     call's members and names an offered function.
     """

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from server.parsers.json_reader import peek_unit, read_string, read_value
 from server.parsers.json_scan import JsonScanner, Scan, after_blanks
-from server.parsers.reader import Malformed, Steps
+from server.parsers.reader import Malformed, Steps, peek_unit, read_string, read_value
 from server.parsers.tool.parser import CallParser
 
 _ARGUMENTS = ("arguments", "parameters")

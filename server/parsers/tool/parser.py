@@ -25,8 +25,7 @@ from core.contract.grammar import CallMarkup
 from schemas.tools import FunctionDefinition
 from server.parsers.base import Delta, new_call_id
 from server.parsers.emitter import Emitter
-from server.parsers.json_reader import read_value
-from server.parsers.reader import EndOfText, Malformed, Reader, Steps
+from server.parsers.reader import EndOfText, Malformed, Reader, Steps, read_value
 from server.parsers.tails import held_from
 
 

@@ -10,8 +10,8 @@ import pytest
 from core.contract.info import PoolingInfo
 from core.text.tokenizer import Tokenizer
 from server.admission.checkpoint import checkpoint
-from server.decoded_size import Punctuation, decoded_size
-from server.translate.chat import translate_chat
+from server.apis.openai.chat import translate_chat
+from server.http.decoding import Punctuation, decoded_size
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, last, out, settle, until, words
 
@@ -327,7 +327,7 @@ class TestDisconnect:
     @pytest.fixture
     def translate(self, monkeypatch):
         translate = Held()
-        monkeypatch.setattr("server.controllers.chat.translate_chat", translate)
+        monkeypatch.setattr("server.apis.openai.routes.translate_chat", translate)
         yield translate
         translate.gate.set()
 

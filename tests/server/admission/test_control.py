@@ -13,13 +13,13 @@ from uvicorn.server import ServerState
 
 from server.admission.decision import SCOPE_KEY
 from server.admission.pacing import BEGINS
-from server.bridge import State
-from server.controllers.ticketed import ticketed_paths
-from server.draining import server_config
-from server.flag_types import Rates
+from server.app.draining import server_config
+from server.bridge.bridge import BridgeState
+from server.generation.admit import ticketed_paths
 from server.net.endpoint import open_endpoint
 from server.net.head import Head
-from server.settings import Settings
+from server.settings.settings import Settings
+from server.settings.types import Rates
 from tests.support.asgi import Exchange
 from tests.support.asgi import ask as ask_app
 
@@ -228,9 +228,9 @@ async def test_a_ticket_is_given_back_whatever_route_is_found(start_app, method,
 
 async def test_a_server_that_drains_says_so_itself(start):
     app = await start()
-    app.bridge.state = State.DRAINING
+    app.bridge.state = BridgeState.DRAINING
     assert decision(app).error.status == 503
-    app.bridge.state = State.READY
+    app.bridge.state = BridgeState.READY
 
 
 async def test_refusals_are_counted_and_logged(start, caplog):

@@ -3,8 +3,8 @@ import msgspec
 import pytest
 
 from server.admission.deadline import seconds_given
-from server.errors import APIError
-from server.flag_types import Rates
+from server.http.errors import APIError
+from server.settings.types import Rates
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import out, settle, until
 

@@ -1,8 +1,8 @@
 import pytest
 
 from server.admission.rate_limit import MAX_TENANTS, RateLimiter
-from server.errors import APIError
-from server.flag_types import Rates
+from server.http.errors import APIError
+from server.settings.types import Rates
 from tests.support.clock import Clock
 
 

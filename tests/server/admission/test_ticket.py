@@ -1,11 +1,11 @@
 import pytest
 
 from core.contract.errors import InvalidRequest, QueueFull
-from server.admission.admission import Admission, Limits
+from server.admission.admission import Admission, AdmissionLimits
 from server.admission.ticket import Ticket
 from server.tenants.tenant import Tenant
 
-LIMITS = Limits(
+LIMITS = AdmissionLimits(
     choices=4, body_bytes=100, memory=100, prompt_tokens=100, output_tokens=100, compilations=1
 )
 

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from server.admission.watched import Watched
+from server.admission.deadline import Watched
 
 pytestmark = pytest.mark.anyio
 

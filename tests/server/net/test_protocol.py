@@ -7,8 +7,8 @@ import logging
 import anyio
 import pytest
 
-from server.error_shapes import ID_KEY
-from server.errors import CUT_KEY, APIError
+from server.http.apis import ID_KEY
+from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
 from server.net.head import Head
 from server.net.refusal import raw_response

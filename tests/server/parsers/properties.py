@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from schemas.tools import FunctionDefinition
-from server.parsers.base import CallArguments, CallBegin, Content
-from server.parsers.message import fold
+from server.parsers.base import CallArguments, CallBegin, Content, fold
 from server.parsers.tool import tool_parser
 
 TOOLS = [

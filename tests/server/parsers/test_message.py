@@ -1,8 +1,16 @@
 import re
 
 from schemas.tools import FunctionDefinition
-from server.parsers.base import CallArguments, CallBegin, Content, Reasoning, new_call_id
-from server.parsers.message import Call, Message, fold
+from server.parsers.base import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Message,
+    ParsedCall,
+    Reasoning,
+    fold,
+    new_call_id,
+)
 from server.parsers.tool import tool_parser
 
 CALL = '<tool_call>{"name": "ping", "arguments": {"a": 1}}</tool_call>'
@@ -19,7 +27,9 @@ def test_folding():
         CallBegin(1, "j", "g"),
         Content("z"),
     ]
-    assert fold(deltas) == Message("z", "xy", (Call("i", "f", "{}"), Call("j", "g", "")))
+    assert fold(deltas) == Message(
+        "z", "xy", (ParsedCall("i", "f", "{}"), ParsedCall("j", "g", ""))
+    )
 
 
 def test_ids():

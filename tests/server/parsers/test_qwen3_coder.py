@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.tools import FunctionDefinition
-from server.parsers.message import fold
+from server.parsers.base import fold
 from server.parsers.tool import tool_parser
 from tests.server.parsers import properties
 from tests.server.parsers.properties import Case, plain

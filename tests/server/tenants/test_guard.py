@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from server.bridge import State
+from server.bridge.bridge import BridgeState
 from server.net.early_answer import PROBES
 from tests.support.asgi import ask
 
@@ -112,7 +112,7 @@ async def test_a_request_without_a_key_takes_no_place(start_app):
     taken = []
     admission = app.litestar.state.serving.admission
     admission.choices.take = lambda *args: taken.append(args)
-    app.bridge.state = State.DRAINING
+    app.bridge.state = BridgeState.DRAINING
     for path in (CHAT, "/v1/completions", "/generate", "/tokenize", "/detokenize"):
         headers = {"content-type": "application/json", "content-length": "9" * 15}
         assert (await ask(app, "POST", path, b"{}", headers)).status == 401

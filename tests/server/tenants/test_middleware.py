@@ -3,7 +3,7 @@
 import pytest
 
 from core.grammar.compiler import GrammarCompiler
-from server.tenants.key_file import ApiKey
+from server.settings.key_file import ApiKey
 from server.tenants.keys import Keys
 from server.tenants.tenant import Tenant
 from tests.support.asgi import ask

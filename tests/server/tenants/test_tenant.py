@@ -1,9 +1,8 @@
 import pytest
 
-from server.tenants.address import LOCAL, UNKNOWN, tenant_at
-from server.tenants.key_file import ApiKey
+from server.settings.key_file import ApiKey
 from server.tenants.keys import Keys, bearer_token
-from server.tenants.tenant import Tenant, tenant_of
+from server.tenants.tenant import LOCAL, UNKNOWN, Tenant, tenant_at, tenant_of
 
 
 def test_without_a_salt_the_requests_own_is_used():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from server.ui.files import read_files
+from server.ui.routes import read_files
 
 DESIGN = read_files()["css/design.css"].content.decode()
 PAIRS = re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", DESIGN)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.ui.files import FOLDER, MEDIA_TYPES, UiFile, read_files
+from server.ui.routes import FOLDER, MEDIA_TYPES, UiFile, read_files
 
 
 def test_every_file_of_the_folder_is_read():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.ui.files import FOLDER
+from server.ui.routes import FOLDER
 
 TESTS = Path(__file__).with_name("javascript")
 

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from core.contract.errors import ModelLoadError
-from server.app import create_app
-from server.edge import with_edge
-from server.settings import Settings, parse_settings
-from server.ui.files import INDEX, read_files
+from server.app.app import create_app
+from server.app.edge import with_edge
+from server.settings.settings import Settings, parse_settings
+from server.ui.routes import INDEX, read_files
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from server.ui.files import INDEX, read_files
+from server.ui.routes import INDEX, read_files
 
 TEXTS = {name: file.content.decode() for name, file in read_files().items()}
 SCRIPTS = {name: text for name, text in TEXTS.items() if name.endswith(".js")}

@@ -1,0 +1,69 @@
+"""POST /v1/messages and /v1/messages/count_tokens, Anthropic's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Controller, MediaType, Response, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from schemas.anthropic import CountTokensRequest, MessagesRequest
+from schemas.anthropic_answer import (
+    ANTHROPIC_EVENTS,
+    AnthropicErrorResponse,
+    AnthropicMessage,
+    TokenCount,
+)
+from server.admission.ticket import Ticket
+from server.apis.anthropic.request import count_tokens, translate_messages
+from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.answer import answer
+from server.generation.serving import Serving
+from server.openapi.responses import returns, returns_or_streams
+
+
+class MessagesController(Controller):
+    path = "/v1/messages"
+    tags = ("Messages",)
+    middleware = (with_ticket,)
+
+    @post(
+        status_code=200,
+        responses=returns_or_streams(
+            AnthropicMessage,
+            ANTHROPIC_EVENTS,
+            *TICKETED_ERRORS,
+            error=AnthropicErrorResponse,
+            last=None,
+        ),
+    )
+    async def create(
+        self,
+        data: JSONBody[MessagesRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[Any]:
+        """Continue a conversation, in Anthropic's format."""
+        serving.check_accepting(data.model)
+        return await answer(serving, ticket, translate_messages, data, priority=data.priority)
+
+    @post(
+        "/count_tokens",
+        status_code=200,
+        responses=returns(TokenCount, *TICKETED_ERRORS, error=AnthropicErrorResponse),
+    )
+    async def count(
+        self,
+        data: JSONBody[CountTokensRequest],
+        serving: NamedDependency[Serving],
+        ticket: NamedDependency[Ticket],
+    ) -> Response[bytes]:
+        """Number of tokens of the prompt that a conversation becomes, in Anthropic's format."""
+        serving.check_accepting(data.model)
+        turn = ticket.turn()
+        body = await serving.pools.tokens.run(turn, count_tokens, data, serving.model)
+        return Response(body, media_type=MediaType.JSON)
+
+
+ROUTES: tuple[type[Controller], ...] = (MessagesController,)

@@ -1,0 +1,270 @@
+"""translate_chat: a chat request to a Job. Runs in a worker thread.
+
+Parser deltas to OpenAI's deltas and messages.
+
+ChatRenderer: chat completions, streamed or whole.
+
+FunctionRenderer: chat completions whose call is in the older field ``function_call``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from core.contract.messages import StepOutput, TokenLogprob
+from schemas.chat import (
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionRequest,
+    ChatMessage,
+    FinishReason,
+)
+from schemas.chat_chunk import (
+    ChatChunkChoice,
+    ChatCompletionChunk,
+    ChatDelta,
+    FunctionCallDelta,
+    ToolCallDelta,
+)
+from schemas.logprobs import ChatLogprobs
+from schemas.tools import FunctionCall, ToolCall
+from server.generation.job import Job
+from server.generation.model import ServedModel
+from server.http.sse import Template
+from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning, fold
+from server.rendering.deltas import ChatOptions, ChoiceDeltas
+from server.rendering.envelope import Envelope, EventRenderer, stop_reason
+from server.rendering.logprobs import chat_logprobs
+from server.rendering.sliced import SLICE, encoded_list
+from server.translation.chat import chat_job
+from server.translation.tools import uses_functions, with_tools
+
+
+def chat_delta(delta: Delta) -> ChatDelta:
+    """One delta of a stream. Reasoning gets both field names that clients read."""
+    match delta:
+        case Content(text):
+            return ChatDelta(content=text)
+        case Reasoning(text):
+            return ChatDelta(reasoning_content=text, reasoning=text)
+        case CallBegin(index, call_id, name):
+            function = FunctionCallDelta(name=name, arguments="")
+            call = ToolCallDelta(index=index, id=call_id, type="function", function=function)
+            return ChatDelta(tool_calls=[call])
+        case CallArguments(index, text):
+            function = FunctionCallDelta(arguments=text)
+            return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=function)])
+        case _:
+            assert_never(delta)
+
+
+def chat_message(deltas: Iterable[Delta]) -> ChatMessage:
+    """The message of a response that is not streamed."""
+    message = fold(deltas)
+    calls = [
+        ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments))
+        for call in message.calls
+    ]
+    return ChatMessage(
+        role="assistant",
+        content=message.content,
+        reasoning_content=message.reasoning or UNSET,
+        reasoning=message.reasoning or UNSET,
+        tool_calls=calls or UNSET,
+    )
+
+
+@dataclass(slots=True)
+class _Choice:
+    """State of one choice.
+
+    ``template`` is set once all further text is content: it makes the remaining chunks.
+    ``logprobs`` and ``token_ids`` have not been sent yet.
+    """
+
+    deltas: ChoiceDeltas
+    template: Template | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+
+class ChatRenderer(EventRenderer):
+    """See Renderer. Event loop only."""
+
+    def __init__(self, envelope: Envelope, options: ChatOptions) -> None:
+        super().__init__(envelope, ChatCompletionChunk)
+        self._options = options
+        self._choices = [_Choice(ChoiceDeltas(options)) for _ in range(envelope.num_choices)]
+
+    def begin(self) -> bytes:
+        """The role chunk of every choice, in order: clients expect ascending indexes.
+
+        Its content is null if the message may consist of tool calls only.
+        """
+        content = "" if self._options.new_parser is None else None
+        return b"".join(
+            self._chunk(
+                index,
+                ChatDelta(role="assistant", content=content, refusal=None),
+                logprobs=None if self._envelope.num_top is None else ChatLogprobs(content=[]),
+                prompt_token_ids=self._prompt_token_ids() if index == 0 else UNSET,
+            )
+            for index in range(len(self._choices))
+        )
+
+    def feed(self, index: int, output: StepOutput) -> bytes:
+        """Chunks for the new text, and the finish chunk at the end.
+
+        Log-probabilities and token ids go into the next chunk. What remains of them at the end
+        goes into the finish chunk.
+        """
+        choice = self._choices[index]
+        if choice.template is not None and output.finish_reason is None:  # the last one has totals
+            return choice.template.fill(output.text) if output.text else b""
+        self._counter.count(index, output)
+        if not self._only_text_differs:
+            choice.logprobs += output.logprobs
+            choice.token_ids += output.token_ids
+        data = b"".join([self._delta_chunk(index, delta) for delta in choice.deltas.feed(output)])
+        if choice.deltas.is_plain:
+            choice.template = self._templates.get((index, Content))
+        if output.finish_reason is not None:
+            data += self._chunk(
+                index,
+                ChatDelta(),
+                logprobs=self._pending_logprobs(choice) if choice.logprobs else None,
+                finish_reason=self._finish_reason(choice.deltas, output),
+                stop_reason=stop_reason(output),
+                token_ids=self._pending_token_ids(choice),
+                warnings=self._envelope.shown_warnings,
+            )
+        return data
+
+    def whole(self, outputs: Sequence[StepOutput]) -> bytes:
+        usage = self._total_usage(outputs)
+        choices = (self._choice(i, output) for i, output in enumerate(outputs))
+        return msgspec.json.encode(
+            self._envelope.head.of(ChatCompletion)(
+                choices=encoded_list(choices, weight=SLICE),
+                usage=usage,
+                prompt_logprobs=self._prompt_logprobs(outputs[0]),
+                prompt_token_ids=self._prompt_token_ids(),
+                warnings=self._envelope.shown_warnings,
+            )
+        )
+
+    def _delta_chunk(self, index: int, delta: Delta) -> bytes:
+        choice = self._choices[index]
+        if isinstance(delta, CallBegin):
+            self._templates.pop((index, CallArguments), None)  # it contains the call's index
+        elif self._only_text_differs:
+            return self._filled(
+                (index, type(delta)),
+                delta.text,
+                lambda text: self._chunk(
+                    index, self._delta(msgspec.structs.replace(delta, text=text))
+                ),
+            )
+        return self._chunk(
+            index,
+            self._delta(delta),
+            logprobs=self._pending_logprobs(choice),
+            token_ids=self._pending_token_ids(choice),
+        )
+
+    def _choice(self, index: int, output: StepOutput) -> ChatChoice:
+        deltas = self._choices[index].deltas
+        message = self._message(deltas.feed(output))
+        return ChatChoice(
+            index=index,
+            message=message,
+            logprobs=self._logprobs(output.logprobs),
+            finish_reason=self._finish_reason(deltas, output),
+            stop_reason=stop_reason(output),
+            token_ids=self._token_ids(output.token_ids),
+        )
+
+    # What the older form of calls does differently.
+
+    def _delta(self, delta: Delta) -> ChatDelta:
+        return chat_delta(delta)
+
+    def _message(self, deltas: Iterable[Delta]) -> ChatMessage:
+        return chat_message(deltas)
+
+    def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
+        return deltas.finish_reason(output)
+
+    def _pending_logprobs(self, choice: _Choice) -> ChatLogprobs | None:
+        entries, choice.logprobs = choice.logprobs, []
+        return self._logprobs(entries)
+
+    def _pending_token_ids(self, choice: _Choice) -> list[int] | UnsetType:
+        token_ids, choice.token_ids = choice.token_ids, []
+        return self._token_ids(token_ids)
+
+    def _prompt_token_ids(self) -> list[int] | UnsetType:
+        return self._token_ids(self._envelope.prompts[0])
+
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> ChatLogprobs | None:
+        num_top = self._envelope.num_top
+        if num_top is None:
+            return None
+        return chat_logprobs(entries, self._envelope.tokenizer, self._name, num_top)
+
+    def _chunk(
+        self,
+        index: int,
+        delta: ChatDelta,
+        *,
+        logprobs: ChatLogprobs | None = None,
+        finish_reason: FinishReason | None = None,
+        stop_reason: str | int | UnsetType = UNSET,
+        token_ids: list[int] | UnsetType = UNSET,
+        prompt_token_ids: list[int] | UnsetType = UNSET,
+        warnings: list[str] | UnsetType = UNSET,
+    ) -> bytes:
+        choice = ChatChunkChoice(
+            index=index,
+            delta=delta,
+            logprobs=logprobs,
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
+            token_ids=token_ids,
+        )
+        return self._frame(choice, prompt_token_ids=prompt_token_ids, warnings=warnings)
+
+
+class FunctionRenderer(ChatRenderer):
+    """See Renderer. A choice has at most one call. Event loop only."""
+
+    def _delta(self, delta: Delta) -> ChatDelta:
+        match delta:
+            case CallBegin(name=name):
+                return ChatDelta(function_call=FunctionCallDelta(name=name, arguments=""))
+            case CallArguments(text=text):
+                return ChatDelta(function_call=FunctionCallDelta(arguments=text))
+            case _:
+                return super()._delta(delta)
+
+    def _message(self, deltas: Iterable[Delta]) -> ChatMessage:
+        message = super()._message(deltas)
+        if message.tool_calls is UNSET:
+            return message
+        call = message.tool_calls[0].function
+        return msgspec.structs.replace(message, tool_calls=UNSET, function_call=call)
+
+    def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
+        reason = super()._finish_reason(deltas, output)
+        return "function_call" if reason == "tool_calls" else reason
+
+
+def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
+    """The job of a chat completion. Raises InvalidRequest."""
+    new_renderer = FunctionRenderer if uses_functions(request) else ChatRenderer
+    return chat_job(with_tools(request), model, id_prefix="chatcmpl-", new_renderer=new_renderer)

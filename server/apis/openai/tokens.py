@@ -1,0 +1,68 @@
+"""/tokenize and /detokenize requests to the JSON of their responses. Runs in a worker thread."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.contract.errors import InvalidRequest
+from schemas.tokenize import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+from server.generation.model import ServedModel
+from server.http.decoding import check_nesting
+from server.rendering.sliced import encoded_list
+from server.translation.prompt_size import check_messages_size
+from server.translation.prompts import chat_prompt
+
+
+def tokenize(request: TokenizeRequest, model: ServedModel) -> bytes:
+    """Encode a text, or render and encode a conversation. Raises InvalidRequest."""
+    tokens = _token_ids(request, model)
+    return msgspec.json.encode(
+        TokenizeResponse(
+            count=len(tokens),
+            max_model_len=model.info.max_model_len,
+            tokens=encoded_list(tokens),
+            token_strs=encoded_list(map(model.tokenizer.token_text, tokens))
+            if request.return_token_strs
+            else None,
+        )
+    )
+
+
+def detokenize(request: DetokenizeRequest, model: ServedModel) -> bytes:
+    """Decode token ids. Raises InvalidRequest for ids outside the vocabulary."""
+    vocab_size = model.tokenizer.vocab_size
+    if any(token_id >= vocab_size for token_id in request.tokens):
+        raise InvalidRequest(
+            f"tokens must be token ids below {vocab_size}.",
+            param="tokens",
+            code="invalid_value",
+        )
+    text = model.tokenizer.decode(request.tokens, skip_special_tokens=False)
+    return msgspec.json.encode(DetokenizeResponse(prompt=text))
+
+
+def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
+    if (request.prompt is None) == (request.messages is None):
+        raise InvalidRequest(
+            "Exactly one of prompt and messages must be given.",
+            param="prompt",
+            code="invalid_parameter_combination",
+        )
+    if request.prompt is not None:
+        return model.tokenizer.encode(
+            request.prompt, add_special_tokens=request.add_special_tokens is not False
+        )
+    check_nesting(request)
+    check_messages_size(request.messages)
+    return chat_prompt(
+        request,
+        model.tokenizer,
+        tools=[msgspec.to_builtins(tool) for tool in request.tools or ()],
+        allow_template=model.settings.trust_request_chat_template,
+        families=model.families,
+    )

@@ -1,0 +1,1 @@
+"""Probes, statistics, metrics and request records."""

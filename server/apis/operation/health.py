@@ -1,0 +1,88 @@
+"""Probes: whether the process should get requests, and whether it should be restarted.
+
+statistics: the numbers of GET /stats.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.health import HealthResponse
+from schemas.stats import AdmissionStats, PathStats, ServerStats
+from server.bridge.bridge import BridgeState, EngineBridge
+from server.generation.serving import Serving
+
+READY_STALL_SECONDS = 4.0
+LIVE_STALL_SECONDS = 120.0
+"""Seconds without progress after which a server is not ready, and not alive.
+
+A step of a large model on a slow machine may take longer, so a step is also given a multiple of the
+longest that has ended.
+"""
+
+READY_STALL_FACTOR = 2.0
+LIVE_STALL_FACTOR = 10.0
+
+_REASONS = {
+    BridgeState.LOADING: "The model is loading.",
+    BridgeState.DRAINING: "The server is shutting down.",
+    BridgeState.FAILED: "The engine has failed.",
+}
+
+
+def readiness(bridge: EngineBridge) -> HealthResponse:
+    """Whether the server should get requests now. Event loop only."""
+    if bridge.state in _REASONS:
+        return _state(bridge)
+    return _progress(bridge, READY_STALL_SECONDS, READY_STALL_FACTOR)
+
+
+def liveness(bridge: EngineBridge) -> HealthResponse:
+    """Whether the process works, also if it is loading or draining. Event loop only."""
+    if bridge.state is BridgeState.FAILED:
+        return _state(bridge)
+    return _progress(bridge, LIVE_STALL_SECONDS, LIVE_STALL_FACTOR)
+
+
+def _state(bridge: EngineBridge) -> HealthResponse:
+    return HealthResponse(status=bridge.state.value, reason=_REASONS[bridge.state])
+
+
+def _progress(bridge: EngineBridge, seconds: float, factor: float) -> HealthResponse:
+    taken, longest = bridge.progress.seconds, bridge.progress.longest
+    if taken <= max(seconds, factor * longest):
+        return HealthResponse(status="ok")
+    reason = f"The engine has made no progress for {taken:.1f} s; its longest step took "
+    return HealthResponse(status="stalled", reason=f"{reason}{longest:.1f} s.")
+
+
+def statistics(serving: Serving) -> ServerStats:
+    """The engine's counters after its last step, and the server's own now."""
+    return ServerStats(
+        **msgspec.structs.asdict(serving.bridge.stats),
+        num_refused=serving.admission.num_refused,
+        event_loop=serving.stalls.stats,
+        admission=_admission(serving),
+        model_path=_path(serving),
+    )
+
+
+def _path(serving: Serving) -> PathStats | None:
+    model = serving.loaded_model
+    return None if model is None else PathStats(**msgspec.structs.asdict(model.info.path))
+
+
+def _admission(serving: Serving) -> AdmissionStats:
+    admission, pools = serving.admission, serving.pools.all
+    return AdmissionStats(
+        num_tickets=admission.num_tickets,
+        num_choices=admission.choices.held,
+        num_body_bytes=admission.body_bytes.held,
+        num_held_bytes=admission.memory.held,
+        num_prompt_tokens=admission.prompt_tokens.held,
+        num_output_tokens=admission.output_tokens.held,
+        num_compilations=admission.compilations.held,
+        num_waiting_jobs=sum(pool.num_waiting for pool in pools),
+        num_running_jobs=sum(pool.num_running for pool in pools),
+        num_abandoned_jobs=sum(pool.num_abandoned for pool in pools),
+    )

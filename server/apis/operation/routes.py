@@ -1,0 +1,150 @@
+"""Routes of the operator: health, statistics, metrics, records of requests.
+
+GET /health, /livez and /readyz, which need no API key, and /stats.
+
+GET /metrics: counters and histograms for Prometheus.
+
+GET /requests and /requests/{id}: what happened to the requests of a key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from litestar import Controller, Request, Response, get
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+
+from schemas.health import HealthResponse
+from schemas.records import RequestList, RequestRecord
+from schemas.stats import ServerStats
+from server.apis.operation.health import liveness, readiness, statistics
+from server.apis.operation.metrics.definitions import MetricValues
+from server.apis.operation.metrics.table import read_all
+from server.bridge.bridge import BridgeState
+from server.generation.serving import Serving
+from server.http.errors import APIError
+from server.openapi.responses import also_returns, returns, returns_text
+from server.tenants.tenant import tenant_of
+
+
+class HealthController(Controller):
+    path = "/"
+    tags = ("Operation",)
+
+    @get(
+        ["/health", "/v1/health"],
+        opt={"public": True},
+        sync_to_thread=False,
+        responses=returns(HealthResponse, 500)
+        | also_returns(503, HealthResponse, "The server is loading, draining or failed."),
+    )
+    def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+        """200 if the server accepts new work, else 503."""
+        state = serving.bridge.state
+        return Response(
+            HealthResponse(status=state.value),
+            status_code=200 if state is BridgeState.READY else 503,
+        )
+
+    @get(
+        "/livez",
+        opt={"public": True},
+        sync_to_thread=False,
+        responses=returns(HealthResponse, 500)
+        | also_returns(503, HealthResponse, "The process should be restarted."),
+    )
+    def livez(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+        """503 if the engine has failed or hangs: restart the process. Else 200."""
+        return _probed(liveness(serving.bridge))
+
+    @get(
+        "/readyz",
+        opt={"public": True},
+        sync_to_thread=False,
+        responses=returns(HealthResponse, 500)
+        | also_returns(503, HealthResponse, "The server should get no requests now."),
+    )
+    def readyz(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
+        """503 if the server does not accept new work, or makes no progress. Else 200."""
+        return _probed(readiness(serving.bridge))
+
+    @get("/stats", sync_to_thread=False, responses=returns(ServerStats, 500))
+    def stats(self, serving: NamedDependency[Serving]) -> ServerStats:
+        """Counters of the engine, of the event loop and of admission."""
+        return statistics(serving)
+
+
+def _probed(response: HealthResponse) -> Response[HealthResponse]:
+    return Response(response, status_code=200 if response.status == "ok" else 503)
+
+
+_renderers = CapacityLimiter(1)
+"""Pages that are made at once."""
+
+
+class MetricsController(Controller):
+    path = "/"
+    tags = ("Operation",)
+
+    @get("/metrics", responses=returns_text("Prometheus' text format.", 500))
+    async def metrics(self, serving: NamedDependency[Serving]) -> Response[bytes]:
+        """Counters, gauges and histograms for Prometheus."""
+        body, media_type = await to_thread.run_sync(
+            _render,
+            read_all(serving),
+            serving.settings.model_name,
+            limiter=_renderers,
+            abandon_on_cancel=True,
+        )
+        return Response(body, media_type=media_type)
+
+
+def _render(values: MetricValues, model_name: str) -> tuple[bytes, str]:
+    """The page and its media type."""
+    # a server whose metrics nobody reads does not import Prometheus' client
+    from server.apis.operation.metrics.exposition import MEDIA_TYPE, render  # noqa: PLC0415
+
+    return render(values, model_name=model_name), MEDIA_TYPE
+
+
+AnyRequest = Request[Any, Any, Any]
+
+
+class RequestController(Controller):
+    path = "/requests"
+    tags = ("Operation",)
+
+    @get(sync_to_thread=False, responses=returns(RequestList, 400, 500))
+    def latest(
+        self,
+        request: AnyRequest,
+        serving: NamedDependency[Serving],
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
+    ) -> RequestList:
+        """List the newest requests of this key, running ones included."""
+        return RequestList(data=serving.records.latest(tenant_of(request.scope).name, limit))
+
+    @get("/{request_id:str}", sync_to_thread=False, responses=returns(RequestRecord, 404, 500))
+    def retrieve(
+        self, request_id: FromPath[str], request: AnyRequest, serving: NamedDependency[Serving]
+    ) -> RequestRecord:
+        """Describe a request of this key, by its response's id or its x-request-id."""
+        record = serving.records.find(tenant_of(request.scope).name, request_id)
+        if record is None:
+            raise APIError(
+                404,
+                f"There is no record of a request '{request_id[:64]}'. The server keeps the last "
+                f"{serving.settings.request_log} of all keys (--request-log).",
+                param="request_id",
+                code="request_not_found",
+            )
+        return record
+
+
+ROUTES: tuple[type[Controller], ...] = (
+    HealthController,
+    MetricsController,
+    RequestController,
+)

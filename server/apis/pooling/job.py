@@ -1,0 +1,115 @@
+"""What embeddings and scores share: the model's facts, the length of an input, and the Job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from core.contract.errors import InvalidRequest
+from core.contract.info import PoolingInfo
+from core.contract.params import SamplingParams
+from core.text.message_template import encode_shown, end_of_shown
+from schemas.completions import CompletionRequest
+from server.generation.job import Job
+from server.generation.model import ServedModel
+from server.rendering.base import Renderer
+from server.translation.prompt_size import prompt_exceeds, size_check
+
+_NOTHING = SamplingParams(max_tokens=0)
+
+
+def pooling_of(model: ServedModel) -> PoolingInfo:
+    """The facts of a model that does not generate. Raises InvalidRequest for one that does."""
+    if model.info.pooling is None:
+        raise InvalidRequest(
+            "This model generates text. It makes no embeddings and scores nothing.",
+            param="model",
+            code="unsupported_task",
+        )
+    return model.info.pooling
+
+
+def checked_size(text: str, model: ServedModel, truncate: int | None, *, param: str) -> str:
+    """The part of a text to tokenize, in lower case if the model wants that.
+
+    Raises ContextLengthExceeded, before tokenizing is costly.
+    """
+    if pooling_of(model).lowercases:
+        text = text.lower()
+    request = CompletionRequest(truncate_prompt_tokens=truncate, truncation_side="right")
+    return text[size_check(request, model, param=param)(text)]
+
+
+def text_ids(
+    text: str, model: ServedModel, truncate: int | None, *, param: str, before: str = ""
+) -> list[int]:
+    """The ids of a text to embed, which begins with the prompt ``before``. Raises InvalidRequest.
+
+    A chat template that shows the text shows the prompt as an instruction.
+    """
+    tokenizer, template = model.tokenizer, pooling_of(model).template
+    if template is None:
+        part = checked_size(before + text, model, truncate, param=param)
+        ids = tokenizer.encode(part, add_special_tokens=True)
+        return fitting(ids, model, truncate, param=param)
+    part = checked_size(text, model, truncate, param=param)
+    ids = encode_shown(tokenizer, template, (part,), before)
+    end = partial(end_of_shown, tokenizer, template, 1, before)
+    return fitting(ids, model, truncate, param=param, end=end)
+
+
+def fitting(
+    ids: list[int],
+    model: ServedModel,
+    truncate: int | None,
+    *,
+    param: str,
+    end: Callable[[], list[int]] | None = None,
+) -> list[int]:
+    """The ids, or as many as ``truncate_prompt_tokens`` says. Raises InvalidRequest.
+
+    The tokens that the tokenizer puts at the end of every text stay at the end, or those of
+    ``end``. A prompt has one token at least: a model computes nothing of none.
+    """
+    if truncate == 0:
+        raise InvalidRequest(
+            "truncate_prompt_tokens must be -1 or above 0.",
+            param="truncate_prompt_tokens",
+            code="integer_below_min_value",
+        )
+    if not ids:
+        raise InvalidRequest(
+            f"{param} is a text without tokens.", param=param, code="invalid_value"
+        )
+    most = model.info.max_model_len
+    kept = most if truncate == -1 else len(ids) if truncate is None else truncate
+    if min(kept, len(ids)) > most:
+        raise prompt_exceeds(most, len(ids), param=param)
+    if kept >= len(ids):
+        return ids
+    last = model.tokenizer.encode("", add_special_tokens=True) if end is None else end()
+    num_last = 0
+    while num_last < min(len(last), kept) and last[-num_last - 1] == ids[-num_last - 1]:
+        num_last += 1
+    return ids[: kept - num_last] + ids[len(ids) - num_last :]
+
+
+def pooling_job(
+    prompts: Sequence[Sequence[int]],
+    renderer: Renderer,
+    *,
+    response_id: str,
+    priority: int | None,
+    second_text_starts: Sequence[int] = (),
+) -> Job:
+    """One request for each prompt. ``second_text_starts`` are those of pairs."""
+    return Job(
+        id=response_id,
+        prompts=prompts,
+        params=[_NOTHING] * len(prompts),
+        is_streamed=False,
+        stream_interval=0,
+        priority=priority or 0,
+        renderer=renderer,
+        second_text_starts=second_text_starts,
+    )

@@ -1,0 +1,1 @@
+"""The application: its routes, ASGI layers, lifespan and draining."""

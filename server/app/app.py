@@ -1,0 +1,58 @@
+"""create_app: routes, exception handlers and lifespan in one application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from litestar import Litestar
+
+from core.thread import Event
+from server.apis.responses.store import ResponseStore
+from server.app.access import keys_lifespan, keys_of
+from server.app.lifespan import engine_lifespan, tracing_lifespan
+from server.app.routes import route_handlers
+from server.generation.admit import admit_requests
+from server.generation.model import Loaded
+from server.generation.request import StrictRequest
+from server.generation.serving import DEPENDENCIES
+from server.http.errors import error_response
+from server.http.origins import cors_config
+from server.settings.settings import Settings
+from server.tenants.guard import key_guard
+
+
+def create_app(
+    settings: Settings,
+    *,
+    load: Callable[[], Loaded] | None = None,
+    on_event: Callable[[Event], None] = lambda _event: None,
+) -> Litestar:
+    """Build the application. Its lifespan loads the engine.
+
+    ``load`` replaces the loader of ``settings.model``. ``on_event`` runs on the event loop when
+    the engine is ready and when it has died.
+    ``with_edge`` wraps the result; without it no request has a tenant.
+    """
+    keys = keys_of(settings)
+    app = Litestar(
+        route_handlers=route_handlers(settings, has_keys=bool(keys)),
+        lifespan=[
+            keys_lifespan(settings, keys),
+            engine_lifespan(settings, load, on_event),
+            tracing_lifespan(settings),
+        ],
+        dependencies=DEPENDENCIES,
+        middleware=[key_guard(keys)],
+        exception_handlers={Exception: error_response},
+        cors_config=cors_config(settings),
+        request_class=StrictRequest,
+        request_max_body_size=settings.max_body_size,
+        openapi_config=None,  # server.openapi serves the document, without Litestar's pages
+        logging_config=None,
+    )
+    app.state.api_keys = keys
+    app.state.response_store = ResponseStore(
+        settings.max_stored_responses, settings.max_stored_response_bytes
+    )
+    admit_requests(app, settings, keys)
+    return app

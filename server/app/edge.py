@@ -1,0 +1,71 @@
+"""The five ASGI layers of our own between the protocol and a handler, from the outside in.
+
+1. ``with_paths``: a path as the router spells it, with ``/v1`` if that is missing; HEAD as GET.
+2. ``with_trace``: the request's id, its trace and line in the access log, the stall detector.
+3. ``with_admission``: the decision about host, origin, tenant, rates and budgets, with the ticket.
+   The protocol has made it from the head, or it is made here.
+4. ``key_guard``: a key, on routes that need one. It runs after routing, as a middleware of the
+   application.
+5. ``with_ticket``, or ``with_traffic`` in the router: what the client's leaving and the deadline
+   end. It is a middleware of the routes that do much work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Litestar
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from server.admission.decision import SCOPE_KEY, Asked, Decide, Decision
+from server.http.errors import send_error
+from server.http.paths import with_paths
+from server.observe.access_log import with_trace
+from server.observe.trace import trace_of
+from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
+
+
+def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
+    """Wrap the application of a ``create_app`` in the first three layers.
+
+    ``app.state`` has what may ``decide``, and in its lifespan the ``stalls``. ``clock``
+    times the request; the engine's own times are of ``time.perf_counter``.
+    """
+    admitted = with_admission(app, app.state.decide)
+    return with_paths(with_trace(admitted, lambda: app.state.stalls, clock), app)
+
+
+def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
+    """Wrap ``app``. A ticket is held until ``app`` returns."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await app(scope, receive, send)
+            return
+        state = scope["state"]
+        decision: Decision | None = state.get(SCOPE_KEY)
+        if decision is None:
+            decision = decide(asked_by(scope))
+            state[SCOPE_KEY] = decision
+        state[TENANT_KEY] = decision.tenant
+        trace_of(scope).key = decision.tenant.name
+        if decision.forbidden is not None:
+            await send_error(scope, send, decision.forbidden)
+        elif decision.ticket is None:
+            await app(scope, receive, send)
+        else:
+            with decision.ticket:
+                await decision.ticket.begin()
+                await app(scope, receive, send)
+            del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
+
+    return wrapped
+
+
+def asked_by(scope: Any) -> Asked:
+    """What an HTTP scope asks."""
+    client, version = scope.get("client"), scope["http_version"]
+    return Asked(scope["method"], scope["path"], scope["headers"], client, version)

@@ -1,0 +1,1 @@
+"""The event loop's side of the core thread."""

@@ -1,0 +1,248 @@
+"""EngineBridge: the event loop's side of the core thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+import anyio
+
+from core.contract.errors import RoseInferError, Unavailable, is_survivable
+from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
+from core.progress import Progress
+from core.step_histograms import StepHistograms
+from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
+from server.bridge.choices import ChoiceShare
+from server.bridge.stream import ResponseStream
+
+logger = logging.getLogger("roseinfer.server")
+
+CLOSE_TIMEOUT = 1.0
+"""Seconds that the running step may take when the core thread is stopped."""
+
+DELIVERY_FAILED = "The server failed on this request."
+
+
+class BridgeState(Enum):
+    """State of the server. It only moves down this list."""
+
+    LOADING = "loading"
+    READY = "ok"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class EngineBridge:
+    """Submits requests, routes outputs to responses, starts and stops the core thread.
+
+    Event loop only. The core thread calls two callbacks that only post to the loop.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], SteppingEngine],
+        *,
+        max_further_choices: int = sys.maxsize,
+        on_event: Callable[[Event], None] = lambda _event: None,
+    ) -> None:
+        """``max_further_choices`` limits ``ChoiceShare``. ``on_event`` runs on the loop."""
+        self.state = BridgeState.LOADING
+        self.failure: str | None = None
+        self._on_event = on_event
+        self._routes: dict[str, tuple[ResponseStream, int]] = {}
+        self._streams: set[ResponseStream] = set()
+        self._all_closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._core = CoreThread(
+            load,
+            on_outputs=self._take,
+            on_event=lambda event: self._post(self._handle, event),
+        )
+        self._choices = ChoiceShare(
+            max_further_choices, lambda request: self._core.submit(Add(request))
+        )
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's counters after its last step."""
+        return self._core.stats
+
+    @property
+    def histograms(self) -> StepHistograms:
+        """Distributions over the engine's steps."""
+        return self._core.histograms
+
+    @property
+    def progress(self) -> Progress:
+        """How long the core thread has been busy with one step."""
+        return self._core.progress
+
+    @property
+    def num_in_flight(self) -> int:
+        """Number of running and waiting requests."""
+        return len(self._routes)
+
+    def start(self) -> None:
+        """Start to load the engine. Returns at once."""
+        self._core.start()
+
+    def check_accepting(self) -> None:
+        """Raise Unavailable if the server takes no new work."""
+        match self.state:
+            case BridgeState.READY:
+                return
+            case BridgeState.LOADING:
+                raise Unavailable("The model is still loading.")
+            case BridgeState.DRAINING:
+                raise Unavailable("The server is shutting down.")
+            case BridgeState.FAILED:
+                raise Unavailable("The engine has failed.")
+
+    def open(
+        self,
+        requests: Sequence[EngineRequest],
+        *,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> ResponseStream:
+        """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
+
+        ``on_end`` is called when a request has ended by itself.
+        """
+        self.check_accepting()
+        stream = ResponseStream(
+            requests,
+            on_close=self.forget,
+            on_end=on_end,
+            is_engine_ready=lambda: self.state is BridgeState.READY,
+            work_of=self._core.work,
+        )
+        self._streams.add(stream)
+        self._all_closed.clear()
+        for index, request in enumerate(requests):  # before the engine can produce an output
+            self._routes[request.request_id] = (stream, index)
+        self._choices.enter(stream, requests)
+        return stream
+
+    def forget(self, stream: ResponseStream) -> None:
+        """Abort the unfinished requests of a response. Idempotent."""
+        self._choices.leave(stream)
+        for request in stream.requests:
+            if self._routes.pop(request.request_id, None) is not None:
+                self._core.submit(Abort(request.request_id))
+        self._streams.discard(stream)
+        if not self._streams:
+            self._all_closed.set()
+
+    def fail(self, stream: ResponseStream, error: RoseInferError) -> None:
+        """End the unfinished requests of a response with an error."""
+        stream.cause = error
+        self._choices.leave(stream)
+        for request in stream.requests:
+            if request.request_id in self._routes:
+                self._end(request.request_id, str(error))
+
+    def fail_all(self, message: str) -> None:
+        """End every running and waiting request with an error."""
+        self._choices.clear()
+        for request_id in list(self._routes):
+            self._end(request_id, message)
+
+    async def drain(self, timeout: float) -> None:  # noqa: ASYNC109 - it escalates, it does not cancel
+        """Refuse new work and wait for open responses. After ``timeout`` seconds end them."""
+        if self.state in {BridgeState.LOADING, BridgeState.READY}:
+            self.state = BridgeState.DRAINING
+        if await self._wait_closed(timeout):
+            return
+        logger.warning("%d responses are still open; ending them", len(self._streams))
+        self.fail_all("The server is shutting down.")
+        if not await self._wait_closed(CLOSE_TIMEOUT / 2):
+            self.cancel_all()
+            await self._wait_closed(CLOSE_TIMEOUT / 2)
+
+    def cancel_all(self) -> None:
+        """Cancel every open response, also those that are blocked on a client."""
+        for stream in list(self._streams):
+            stream.cancel()
+
+    def close(self) -> bool:
+        """Stop the core thread and return whether it has ended. Idempotent."""
+        if self.state is not BridgeState.FAILED:
+            self.state = BridgeState.DRAINING
+        self.fail_all("The server is shutting down.")
+        return self._core.close(CLOSE_TIMEOUT)
+
+    def _end(self, request_id: str, message: str) -> None:
+        """End a request with an error."""
+        work = self._core.work(request_id)
+        self._core.submit(Abort(request_id))
+        self._deliver([StepOutput(request_id=request_id, error=message, work=work)])
+
+    async def _wait_closed(self, timeout: float) -> bool:  # noqa: ASYNC109 - returns on timeout
+        if self._streams:
+            with anyio.move_on_after(timeout):
+                await self._all_closed.wait()
+        return not self._streams
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        """Run a callback on the event loop. Called on the core thread."""
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is closed
+            logger.debug("an output came after the event loop was closed")
+
+    def _take(self, outputs: Sequence[StepOutput]) -> None:
+        """Get the outputs of a step. Called on the core thread.
+
+        The loop is lent a core until it has sent them, so that it delays no compute thread.
+        """
+        self._core.lend_core()
+        self._post(self._deliver_step, outputs)
+
+    def _deliver_step(self, outputs: Sequence[StepOutput]) -> None:
+        try:
+            self._deliver(outputs)
+        finally:
+            self._core.return_core()
+
+    def _deliver(self, outputs: Sequence[StepOutput]) -> None:
+        """Route the outputs of one step, and then send what each response got, in one write."""
+        streams: dict[ResponseStream, None] = {}
+        for output in outputs:
+            route = self._routes.get(output.request_id)
+            if route is None:
+                continue  # the client has disconnected
+            if output.is_last:
+                del self._routes[output.request_id]
+            stream, index = route
+            streams[stream] = None
+            try:
+                stream.push(index, output)
+            except BaseException as error:  # one response must not end the others
+                if not is_survivable(error):
+                    raise
+                logger.exception("cannot deliver to request %s", output.request_id)
+                stream.fail(DELIVERY_FAILED)  # its end aborts the requests
+            if output.is_last:
+                stream.ended(index, output)
+                self._choices.end(stream)
+        for stream in streams:
+            try:
+                stream.flush()
+            except BaseException as error:
+                if not is_survivable(error):
+                    raise
+                logger.exception("cannot render a response")
+                stream.fail(DELIVERY_FAILED)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Ready():
+                if self.state is BridgeState.LOADING:
+                    self.state = BridgeState.READY
+            case Died(message):
+                self.state, self.failure = BridgeState.FAILED, message
+                self.fail_all("The engine died.")
+        self._on_event(event)

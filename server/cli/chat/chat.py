@@ -1,0 +1,174 @@
+"""Chat: questions, answers, and commands that begin with a slash.
+
+Rates: how fast an answer came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from server.cli.chat.client import ChatClient, Ending
+from server.cli.chat.conversation import Transcript
+from server.cli.chat.errors import ChatError
+from server.cli.chat.flags import ChatSettings
+from server.cli.chat.prompt import Prompt
+from server.cli.chat.screen import Screen
+
+
+class ChatSpeed:
+    """Times of one answer. ``clock`` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self._first: float | None = None
+        self._last = self._start
+        self._num_pieces = 0
+
+    def piece(self) -> None:
+        """A piece with text has come."""
+        self._last = self._clock()
+        self._num_pieces += 1
+        if self._first is None:
+            self._first = self._last
+
+    def line(self, ending: Ending) -> str:
+        """Say it in one line. Without the server's count, pieces are counted and marked so."""
+        if self._first is None:
+            return "no text"
+        count = ending.completion_tokens
+        about = "" if count is not None else "about "
+        count = self._num_pieces if count is None else count
+        parts = [f"{about}{count:,} tokens", f"{self._first - self._start:.2f} s to the first"]
+        seconds = self._last - self._first
+        if count > 1 and seconds > 0:
+            parts.append(f"{about}{(count - 1) / seconds:,.1f} tokens/s")
+        if ending.prompt_tokens is not None:
+            parts.insert(0, f"{ending.prompt_tokens:,} tokens in the prompt")
+        return ", ".join(parts)
+
+
+HELP = """\
+/system TEXT   set the system prompt; without TEXT remove it
+/retry         take the last answer back and ask again
+/clear         forget the conversation, not the system prompt
+/save FILE     write the conversation to a file
+/load FILE     continue the conversation of a file
+/help          show this
+/quit          leave, as Ctrl-D does
+Ctrl-C stops an answer; at the prompt it leaves. Begin a message of several lines
+with three quotes, and end it with three. A space before a slash sends it."""
+
+
+class Chat:
+    """One conversation with one model."""
+
+    def __init__(
+        self, settings: ChatSettings, client: ChatClient, model: str, prompt: Prompt, screen: Screen
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._model = model
+        self._prompt = prompt
+        self._screen = screen
+        self._conversation = Transcript(settings.system)
+        self._unanswered: str | None = None
+        self.has_failed = False
+        """Whether an answer or a command failed."""
+
+    def run(self) -> None:
+        """Answer until the input ends."""
+        with self._prompt.kept_history():
+            while True:
+                try:
+                    line = self._prompt.read()
+                except KeyboardInterrupt:
+                    self._screen.note("")
+                    return
+                if line is None or line.strip() == "/quit":
+                    return
+                try:
+                    self._take(line)
+                except ChatError as error:
+                    self.has_failed = True
+                    self._screen.error(str(error))
+
+    def _take(self, line: str) -> None:
+        if line.startswith("/"):
+            name, _, rest = line[1:].partition(" ")
+            self._obey(name.strip(), rest.strip())
+        elif line.strip():
+            self._ask(line.strip())
+
+    def _obey(self, name: str, rest: str) -> None:
+        match name:
+            case "help":
+                self._screen.note(HELP)
+            case "system":
+                self._conversation.system = rest or None
+                self._screen.note("The system prompt is " + ("set." if rest else "removed."))
+            case "retry":
+                question = self._unanswered or self._conversation.take_back()
+                if question is None:
+                    raise ChatError("there is nothing to ask again")
+                self._ask(question)
+            case "clear":
+                self._conversation.clear()
+                self._unanswered = None
+                self._screen.note("The conversation is forgotten.")
+            case "save":
+                self._conversation.save(_path(rest, name), self._model)
+                self._screen.note(f"Saved to {rest}.")
+            case "load":
+                self._conversation.load(_path(rest, name))
+                self._unanswered = None
+                num_turns = len(self._conversation.messages)
+                self._screen.note(f"Loaded {num_turns} messages from {rest}.")
+            case _:
+                raise ChatError(f"there is no command /{name}; /help lists them")
+
+    def _ask(self, question: str) -> None:
+        """Ask, and show the answer. Ctrl-C ends it, and with it the request."""
+        ending, rates, parts = Ending(), ChatSpeed(), list[str]()
+        self._unanswered = question
+        is_stopped = False
+        try:
+            with closing(self._client.answer(self._body(question), ending)) as pieces:
+                for piece in pieces:
+                    rates.piece()
+                    if piece.thinking:
+                        self._screen.thinking(piece.thinking)
+                    if piece.text:
+                        parts.append(piece.text)
+                        self._screen.text(piece.text)
+        except KeyboardInterrupt:
+            is_stopped = True
+        finally:
+            self._screen.end()
+            if parts:  # a part of an answer is kept: the user has seen it
+                self._conversation.add(question, "".join(parts))
+                self._unanswered = None
+        if self._prompt.is_terminal:
+            cut = {"length": "cut at the limit of tokens; "}.get(ending.finish_reason or "", "")
+            self._screen.note(("stopped; " if is_stopped else cut) + rates.line(ending))
+
+    def _body(self, question: str) -> dict[str, Any]:
+        given = {
+            "temperature": self._settings.temperature,
+            "max_tokens": self._settings.max_tokens,
+        }
+        return {
+            "model": self._model,
+            "messages": self._conversation.request(question),
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+
+def _path(text: str, command: str) -> Path:
+    if not text:
+        raise ChatError(f"name a file: /{command} FILE")
+    return Path(text).expanduser()

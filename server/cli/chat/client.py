@@ -1,0 +1,169 @@
+"""ChatClient: asks a server for answers, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+
+from server.cli.chat.errors import ChatError, KeyRefusedError, StartError
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds. An answer may take any time: the server sends comments while it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an answer: visible text, or the thinking before it."""
+
+    text: str = ""
+    thinking: str = ""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How an answer ended: counts of the server and its finish reason, where it gave them."""
+
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class ChatClient:
+    """Requests to one server. ``path`` is that of its Unix socket, if it listens on one."""
+
+    def __init__(self, base_url: str, api_key: str | None = None, path: str | None = None) -> None:
+        """Raises StartError if the URL is not one."""
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        transport = None if path is None else httpx.HTTPTransport(uds=path)
+        timeout = httpx.Timeout(CONNECT_TIMEOUT, read=None)
+        self.base_url = base_url
+        try:
+            self._http = httpx.Client(
+                base_url=base_url, headers=headers, transport=transport, timeout=timeout
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise StartError(f"{base_url} is not the URL of a server: {error}") from error
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def served_model(self) -> str:
+        """Return the first model that the server lists.
+
+        Raises StartError, which is a KeyRefusedError if the server answers 401.
+        """
+        try:
+            reply = self._http.get("models", timeout=CONNECT_TIMEOUT)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise StartError(f"cannot reach {self.base_url}: {_reason(error)}") from error
+        if reply.status_code != 200:
+            kind = KeyRefusedError if reply.status_code == 401 else StartError
+            raise kind(f"{self.base_url}/models: {_message(reply)}")
+        try:
+            return msgspec.json.decode(reply.content, type=_Models).data[0].id
+        except (msgspec.MsgspecError, IndexError):
+            raise StartError(f"{self.base_url}/models lists no model") from None
+
+    def answer(self, body: dict[str, Any], ending: Ending) -> Generator[Piece]:
+        """Yield the pieces of an answer as they come. Raises ChatError.
+
+        Closing the iterator closes the connection, by which the server sees that its client has
+        left. ``ending`` is filled in when the answer is complete.
+        """
+        body = body | {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            with self._http.stream("POST", "chat/completions", json=body) as reply:
+                if reply.status_code != 200:
+                    reply.read()
+                    raise ChatError(_message(reply))
+                yield from _pieces(reply, ending)
+        except httpx.HTTPError as error:
+            raise ChatError(f"the connection broke: {_reason(error)}") from error
+        if ending.finish_reason is None:
+            raise ChatError("the answer ended without a finish reason")
+
+
+def _pieces(reply: httpx.Response, ending: Ending) -> Iterator[Piece]:
+    for line in _lines(reply):
+        if not line.startswith(b"data:"):
+            continue  # a comment, or the end of an event
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        try:
+            chunk = msgspec.json.decode(data, type=_Chunk)
+        except msgspec.MsgspecError as error:
+            raise ChatError(f"the server sent no chunk: {error}") from error
+        if chunk.error is not None:
+            raise ChatError(_text(chunk.error))
+        if chunk.usage is not None:
+            ending.prompt_tokens = chunk.usage.prompt_tokens
+            ending.completion_tokens = chunk.usage.completion_tokens
+        for choice in chunk.choices:
+            ending.finish_reason = choice.finish_reason or ending.finish_reason
+            delta = choice.delta
+            thinking = delta.reasoning_content or delta.reasoning or ""
+            if delta.content or thinking:
+                yield Piece(delta.content or "", thinking)
+
+
+def _lines(reply: httpx.Response) -> Iterator[bytes]:
+    """The whole lines of a body. httpx would end some at U+0085 or U+2028, which JSON may have."""
+    rest = b""
+    for piece in reply.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+
+
+def _message(reply: httpx.Response) -> str:
+    """The message of an error's body, in one line."""
+    try:
+        said = msgspec.json.decode(reply.content)
+    except msgspec.MsgspecError:
+        said = reply.text
+    text = _text(said.get("error", said) if isinstance(said, dict) else said)
+    return f"HTTP {reply.status_code}: {text}"
+
+
+def _text(error: Any) -> str:
+    text = error.get("message", error) if isinstance(error, dict) else error
+    return " ".join(str(text).split())[:500]
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

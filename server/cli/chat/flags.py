@@ -1,0 +1,116 @@
+"""The flags of ``roseinfer chat``, and ChatSettings made of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from core.contract.config import EngineConfig, ModelConfig
+from server.settings import types as flag_types
+from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS
+from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, variable
+
+
+class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to talk to, and how. ``serve`` are flags of the private server."""
+
+    model: str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    system: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    plain: bool = False
+    serve: tuple[str, ...] = ()
+
+
+_PRIVATE_FLAGS = (*MODEL_FLAGS, *ENGINE_FLAGS)
+
+PASSED_ON = frozenset(variable(flag.name) for flag in _PRIVATE_FLAGS)
+"""Environment variables that a private server obeys."""
+
+CHAT_GROUPS = (
+    FlagGroup(
+        "conversation",
+        (
+            Flag(
+                name="model",
+                help="hub id, directory or file of a model, which a private server then serves; "
+                "with --base-url: the model id in requests",
+                metavar="MODEL",
+                default_text="the first model of the server",
+                is_positional=True,
+            ),
+            Flag(
+                name="base-url",
+                help="server to talk to, as http://127.0.0.1:8000/v1",
+                metavar="URL",
+                default_text="a private server if MODEL is given; else the server on port 8000, "
+                "or a private one of the built-in model if there is none",
+            ),
+            Flag(
+                name="api-key",
+                help="key that the server requires",
+                metavar="KEY",
+                default_text="ROSEINFER_API_KEY",
+            ),
+            Flag(name="system", help="system prompt", metavar="TEXT"),
+            Flag(
+                name="temperature",
+                help="sampling temperature",
+                convert=flag_types.not_negative_number,
+                metavar="T",
+                default_text="the server's",
+            ),
+            Flag(
+                name="max-tokens",
+                help="most tokens of an answer",
+                convert=flag_types.positive,
+                default_text="what the context has room for",
+            ),
+            Switch(name="plain", help="show answers as they come, without Markdown"),
+        ),
+        (ChatSettings,),
+    ),
+    FlagGroup("private server only", _PRIVATE_FLAGS, (ModelConfig, EngineConfig)),
+)
+"""All flags of ``chat``."""
+
+
+def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ) -> None:
+    """Add ``roseinfer chat``; ``make_settings`` among its options makes ChatSettings."""
+    parser = commands.add_parser(
+        "chat",
+        help="talk to a model in the terminal",
+        description="Talk to a model: of a server (--base-url), or of a private server that "
+        "starts with the chat and ends with it. /help lists the commands.",
+    )
+    parser.set_defaults(
+        make_settings=functools.partial(_settings, environ=environ, refuse=parser.error)
+    )
+    add_groups(parser, CHAT_GROUPS)
+
+
+def _settings(
+    given: dict[str, Any], environ: Mapping[str, str], refuse: Callable[[str], NoReturn]
+) -> ChatSettings:
+    """Settings of the flags that were given. Refuses those that would have no effect."""
+    serve = tuple(_spelled(given))
+    if serve and "base_url" in given:
+        refuse(f"{serve[0]} has a meaning only without --base-url")
+    key = environ.get(variable("api-key"), "").partition(",")[0] or None
+    fields = {name: given[name] for name in ChatSettings.__struct_fields__ if name in given}
+    return ChatSettings(**({"api_key": key} | fields), serve=serve)
+
+
+def _spelled(given: Mapping[str, Any]) -> Iterator[str]:
+    """Write the flags of a private server that were given as its command line."""
+    for flag in _PRIVATE_FLAGS:
+        if flag.dest in given:
+            yield f"--{flag.name}"
+            if not isinstance(flag, Switch):
+                yield str(given[flag.dest])

@@ -1,0 +1,104 @@
+"""``roseinfer quantize MODEL OUT``: its flags, and the command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from core.contract.config import GgufMix, ModelConfig
+from core.contract.errors import ModelLoadError
+from core.gguf.names import SUFFIX
+from server.settings.engine import CHAT_TEMPLATE, TOKENIZER, TRUST_REMOTE_CODE
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups
+from server.settings.types import OneOf, path
+
+_DEFAULT_MIX: GgufMix = "q4_k_m"
+
+
+class QuantizeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write, and where."""
+
+    model: ModelConfig
+    out: Path
+    type: GgufMix = _DEFAULT_MIX
+
+
+QUANTIZE_GROUPS = (
+    FlagGroup(
+        "files",
+        (
+            Flag(
+                name="model",
+                help="hub id or directory in Hugging Face format",
+                convert=path,
+                metavar="MODEL",
+                is_positional=True,
+            ),
+            Flag(
+                name="out",
+                help="the file to write, which ends in .gguf; an existing one is replaced when the "
+                "new one is complete",
+                convert=path,
+                metavar="OUT",
+                is_positional=True,
+            ),
+            Flag(
+                name="type",
+                help="types of the matrices, by the names of llama.cpp's mixes",
+                convert=OneOf(get_args(GgufMix)),
+            ),
+            TOKENIZER,
+            CHAT_TEMPLATE,
+            TRUST_REMOTE_CODE,
+        ),
+        (QuantizeSettings, ModelConfig),
+    ),
+)
+"""All flags of ``quantize``."""
+
+
+def add_quantize_command(commands: Commands) -> None:
+    """Add ``roseinfer quantize``; ``make_settings`` among its options makes QuantizeSettings."""
+    parser = commands.add_parser(
+        "quantize",
+        help="write a model as a quantised GGUF file",
+        description="Write a model as a GGUF file, with its "
+        "configuration, tokenizer and chat template.",
+    )
+
+    def make(given: dict[str, Any]) -> QuantizeSettings:
+        out = given.pop("out", None)
+        if out is None:
+            parser.error(_what_to_type(given.get("model", "")))
+        kind = {"type": given.pop("type")} if "type" in given else {}
+        return QuantizeSettings(model=ModelConfig(device="cpu", **given), out=Path(out), **kind)
+
+    parser.set_defaults(make_settings=make)
+    add_groups(parser, QUANTIZE_GROUPS)
+
+
+def _what_to_type(name: str) -> str:
+    """What is missing of a command without the file to write. ``name`` is what it has, or empty."""
+    if not name:
+        return "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"
+    if name.endswith(SUFFIX):
+        return (
+            "name the model before the file to write: roseinfer quantize MODEL OUT.gguf. The "
+            "built-in model cannot be written: its tokenizer has no form in GGUF files"
+        )
+    return "name the file to write behind the model: roseinfer quantize MODEL OUT.gguf"
+
+
+def run(settings: QuantizeSettings) -> int:
+    """Write the file; return the exit code: 2 if that is not possible."""
+    from core.model.gguf_export import export_gguf  # noqa: PLC0415 - imports torch
+
+    try:
+        export_gguf(settings.model, settings.out, settings.type)
+    except ModelLoadError as error:
+        print(f"roseinfer: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,29 @@
+"""A server that ends with its parent: ``python -m server.cli.with_parent PARENT FLAGS``.
+
+It is ``roseinfer serve FLAGS``, but gets SIGTERM when its parent ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+from server.cli.main import main
+
+_SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have Linux send SIGTERM when the parent ends; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before
+            raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    _end_with_parent(int(sys.argv[1]))
+    main(["serve", *sys.argv[2:]])

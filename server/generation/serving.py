@@ -1,0 +1,120 @@
+"""Serving: what handlers share.
+
+What handlers can ask for by the name of a parameter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from litestar import Request
+from litestar.datastructures import State
+from litestar.di import Provide
+
+from server.admission.admission import Admission, AdmissionLimits
+from server.admission.decision import ticket_of
+from server.admission.pools import WorkerPools
+from server.admission.ticket import Ticket
+from server.bridge.bridge import EngineBridge
+from server.generation.model import ServedModel
+from server.generation.trimmer import Trimmer
+from server.http.errors import APIError
+from server.observe.log import RequestLog
+from server.observe.stalls import StallWatch
+from server.settings.settings import Settings
+
+HELD_BODIES = 4
+"""Bodies of the largest size that may be held at once."""
+
+DECODED_BODIES = 16
+"""Times the size of the largest body that decoded bodies and whole answers may take together."""
+
+MIN_MEMORY = 512 * 2**20
+"""Bytes that they may take at least."""
+
+MAX_COMPILATIONS = 32
+"""Requests whose grammars are compiled or wait for that."""
+
+
+@dataclass(slots=True)
+class Serving:
+    """The settings, the bridge and the loaded model. ``created`` is in Unix seconds.
+
+    Event loop only, except ``loaded_model``: the core thread sets it before it reports Ready.
+    """
+
+    settings: Settings
+    bridge: EngineBridge
+    admission: Admission
+    pools: WorkerPools
+    stalls: StallWatch
+    created: int
+    records: RequestLog
+    loaded_model: ServedModel | None = None
+    trimmer: Trimmer = field(default_factory=Trimmer)
+
+    @classmethod
+    def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
+        """What belongs to these settings, created now on the running event loop."""
+        limits = AdmissionLimits(
+            choices=settings.engine.max_num_seqs + settings.max_queued_requests,
+            body_bytes=HELD_BODIES * settings.max_body_size,
+            memory=max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
+            prompt_tokens=settings.max_queued_prompt_tokens,
+            output_tokens=settings.max_queued_output_tokens,
+            compilations=MAX_COMPILATIONS,
+        )
+        return cls(
+            settings=settings,
+            bridge=bridge,
+            admission=Admission(limits, settings.rate_limit),
+            pools=WorkerPools(settings.tokenizer_workers),
+            stalls=StallWatch(asyncio.get_running_loop()),
+            created=int(time.time()),
+            records=RequestLog(settings.model_name, settings.request_log),
+        )
+
+    @property
+    def model(self) -> ServedModel:
+        """The model. Call ``check_accepting`` first: until then it may not be loaded."""
+        assert self.loaded_model is not None
+        return self.loaded_model
+
+    def check_accepting(self, model_name: str | None = None) -> None:
+        """Raise Unavailable if the server takes no new work, APIError for an unknown model."""
+        self.bridge.check_accepting()
+        self.check_model(model_name)
+
+    def check_model(self, name: str | None) -> None:
+        """Raise APIError if a request names another model. None means the served model."""
+        settings = self.settings
+        if name is None or settings.accept_any_model_name:
+            return
+        if name not in settings.served_model_names:
+            served = "', '".join(settings.served_model_names)
+            raise APIError(
+                404,
+                f"The model '{name}' does not exist; this server has '{served}'.",
+                code="model_not_found",
+            )
+
+
+def _serving(state: State) -> Serving:
+    serving: Serving = state.serving
+    return serving
+
+
+def _ticket(request: Request[Any, Any, Any]) -> Ticket:
+    return ticket_of(request.scope)
+
+
+DEPENDENCIES = {
+    "serving": Provide(_serving, sync_to_thread=False),
+    "ticket": Provide(_ticket, sync_to_thread=False),
+}
+
+NO_DEPENDENCIES = {name: Provide(lambda: None, sync_to_thread=False) for name in DEPENDENCIES}
+"""For an application that only describes its routes."""

@@ -1,0 +1,1 @@
+"""What every API shares of HTTP: errors, paths, origins, bodies, events."""

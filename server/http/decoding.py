@@ -1,0 +1,274 @@
+"""decode_request: the JSON of a body to a request, within the limits of ``schemas.limits``.
+
+Unknown fields of a request, and of objects in it that forbid them, are left out and named; unknown
+keys of other nested objects are left out silently. ``server.http.loose_values`` says which values
+are taken that are not of a field's type. The cost of a body is bounded before an object is made of
+it.
+
+decoded_size: the most memory that the objects of a JSON body take, from its bytes alone.
+
+check_nesting: refuses JSON that is nested too deeply, before anything recurses into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from core.contract.errors import InvalidRequest
+from schemas.limits import (
+    DEFAULT_FIELD_BYTES,
+    MAX_COLONS,
+    MAX_COMMAS,
+    MAX_CONTAINERS,
+    MAX_DEPTH,
+    MAX_KEYS,
+    NESTED_FIELDS,
+    field_bytes,
+)
+from server.http.errors import APIError, invalid_body
+from server.http.ignored_fields import MAX_NAME_LENGTH
+from server.http.loose_values import strict_form
+
+BASE = 4096
+"""Bytes of a request without its fields' values."""
+
+CONTAINER = 200
+"""Bytes of a list or object, with one value that no comma counts."""
+
+KEY = 112
+"""Bytes of a key with its part of a table, which may have grown just now."""
+
+VALUE = 80
+"""Bytes of a short text or a number, and of its place in a list."""
+
+WIDEST = 4
+"""Bytes of a character, if a text has one outside of ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuation:
+    """Characters of a JSON body that say how many values it has. Those inside of texts count."""
+
+    num_containers: int
+    num_colons: int
+    num_quotes: int
+    num_commas: int
+
+    @classmethod
+    def of(cls, body: bytes) -> Punctuation:
+        """Count them. Each pass takes 0.6 ms a MB and holds the interpreter lock."""
+        return cls(
+            num_containers=body.count(b"[") + body.count(b"{"),
+            num_colons=body.count(b":"),
+            num_quotes=body.count(b'"'),
+            num_commas=body.count(b","),
+        )
+
+    @property
+    def num_keys(self) -> int:
+        """The most keys that there may be."""
+        return min(self.num_colons, self.num_quotes // 2)
+
+
+def decoded_size(body: bytes, marks: Punctuation) -> int:
+    """Bytes that the body's objects take at most."""
+    may_be_wide = not body.isascii() or (b"\\" in body and b"\\u" in body)
+    return (
+        BASE
+        + (WIDEST if may_be_wide else 1) * len(body)
+        + CONTAINER * marks.num_containers
+        + KEY * marks.num_keys
+        + VALUE * marks.num_commas
+    )
+
+
+MAX_SCANNED = 3 * MAX_CONTAINERS
+"""Lists and objects of a body that is scanned before it is refused for having too many of them. It
+may be nested too deeply, which is a 400 (C-097)."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_UNKNOWN = re.compile(
+    r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$\.(?P<field>\w+)`)?", re.DOTALL
+)
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[T]):
+    """A request, its fields that the API does not have (``options.x``), and its size."""
+
+    request: T
+    ignored: tuple[str, ...] = ()
+    size: int = 0
+    """Bytes that the request takes at most."""
+
+
+def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:
+    """Decode a body. ``is_strict`` refuses unknown fields. Any thread. Raises APIError.
+
+    A byte order mark in front is ignored, as RFC 8259, section 8.1, allows.
+    """
+    body = body.removeprefix(BOM_UTF8)
+    marks = Punctuation.of(body)
+    if len(body) > DEFAULT_FIELD_BYTES:
+        _check_size(body, marks, type_)
+    try:
+        with _without_collections(body):
+            return Decoded(_decode(body, type_), size=decoded_size(body, marks))
+    except _ERRORS as error:
+        unknown = _UNKNOWN.fullmatch(str(error))
+        if unknown is None:
+            raise invalid_body(error) from None
+        if is_strict or marks.num_colons > MAX_COLONS:
+            path = [unknown["field"]] if unknown["field"] else []
+            name = ".".join([*path, unknown["name"]])[:MAX_NAME_LENGTH]
+            raise APIError(
+                400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
+            ) from None
+    return _without_unknown(body, marks, type_)
+
+
+def _decode(body: bytes, type_: type[T]) -> T:
+    """Decode strictly; if that fails, once more without loose values. Raises msgspec's errors."""
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        strict = None if _UNKNOWN.fullmatch(str(error)) else strict_form(body, type_)
+        if strict is None:
+            raise
+    return msgspec.json.decode(strict, type=type_)
+
+
+def _without_unknown(body: bytes, marks: Punctuation, type_: type[T]) -> Decoded[T]:
+    try:
+        known, ignored = _known(body, type_)
+        with _without_collections(body):
+            request = _decode(known, type_)
+    except _ERRORS as error:
+        raise invalid_body(error) from None
+    return Decoded(request, ignored, decoded_size(body, marks))
+
+
+def _known(body: bytes | Raw, type_: type[msgspec.Struct]) -> tuple[bytes, tuple[str, ...]]:
+    """The object without its unknown fields, and their names."""
+    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    known = {name: fields.pop(name) for name in type_.__struct_fields__ if name in fields}
+    ignored = list(fields)
+    for name, nested in _closed_fields(type_).items():
+        if name in known and bytes(memoryview(known[name])[:1]) == b"{":
+            inner, names = _known(known[name], nested)
+            known[name] = Raw(inner)
+            ignored += [f"{name}.{field}" for field in names]
+    return msgspec.json.encode(known), tuple(ignored)
+
+
+@functools.cache
+def _closed_fields(type_: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """Fields with objects that forbid unknown fields too."""
+    return {
+        field.name: option
+        for field in msgspec.structs.fields(type_)
+        for option in (field.type, *get_args(field.type))
+        if isinstance(option, type)
+        and issubclass(option, msgspec.Struct)
+        and option.__struct_config__.forbid_unknown_fields
+    }
+
+
+def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) -> None:
+    """Refuse a body with too many values or a field with too many bytes."""
+    _check_count("values", marks.num_commas, MAX_COMMAS)
+    _check_count("keys", marks.num_keys, MAX_KEYS)
+    if marks.num_containers > MAX_SCANNED:
+        _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
+    try:
+        fields = msgspec.json.decode(body, type=_raw_fields(type_))
+    except _ERRORS:
+        return  # the decoder of the request says what is wrong
+    _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
+    for name in type_.__struct_fields__:
+        value, most_bytes = getattr(fields, name), field_bytes(name)
+        if value is UNSET or most_bytes is None:
+            continue
+        size = memoryview(value).nbytes
+        if size > most_bytes:
+            raise APIError(
+                413,
+                f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}.",
+                param=name,
+                code="request_too_large",
+            )
+
+
+def _check_count(what: str, found: int, most: int) -> None:
+    if found > most:
+        raise APIError(
+            413,
+            f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
+            code="request_too_large",
+        )
+
+
+@functools.cache
+def _raw_fields(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A Struct with the same fields, whose values are not decoded."""
+    fields: list[tuple[str, Any, Any]] = [
+        (name, Raw | UnsetType, UNSET) for name in type_.__struct_fields__
+    ]
+    return msgspec.defstruct(f"Raw{type_.__name__}", fields)
+
+
+@contextlib.contextmanager
+def _without_collections(body: bytes) -> Iterator[None]:
+    """Do not search for garbage while a large body becomes objects: all of them are in use."""
+    if len(body) <= DEFAULT_FIELD_BYTES or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def check_nesting(request: msgspec.Struct) -> None:
+    """Raise InvalidRequest naming the field. The depth is found without recursion."""
+    for name in NESTED_FIELDS:
+        value = getattr(request, name, None)
+        if value is not None and (depth := _depth(value)) > MAX_DEPTH:
+            raise InvalidRequest(
+                f"'{name}' is nested {depth} levels deep; the limit is {MAX_DEPTH}.",
+                param=name,
+                code="invalid_value",
+            )
+
+
+def _depth(value: Any) -> int:
+    """Levels of lists and objects."""
+    depth, level = 0, [value]
+    while level := [child for parent in level for child in _children(parent)]:
+        depth += 1
+    return depth
+
+
+def _children(value: Any) -> list[Any]:
+    match value:
+        case dict():
+            return list(value.values()) or [None]
+        case list():
+            return value or [None]
+        case msgspec.Struct():
+            return [getattr(value, name) for name in value.__struct_fields__]
+        case _:
+            return []

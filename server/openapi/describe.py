@@ -1,0 +1,195 @@
+"""The OpenAPI document of a list of controllers.
+
+JSON Schemas of the wire types, with the limits of this server.
+
+Litestar's own schemas lose limits of zero, nested limits and the discriminators of unions.
+msgspec's schemas of the same types keep them and use the same names.
+
+The route that serves the document.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Controller, Litestar, get
+from litestar.enums import MediaType
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.routes import HTTPRoute
+
+from schemas.base import ResponseModel
+from schemas.tokenize import TokenizeRequest
+from server.generation.serving import NO_DEPENDENCIES
+from server.openapi.responses import ERRORS, NDJSON, StreamedSpec
+from server.translation.shared_fields import refused_fields
+
+REFERENCE = "#/components/schemas/{name}"
+NOT_SUPPORTED = "Not supported by this server: must be null."
+
+_NULL = {"type": "null"}
+
+Json = dict[str, Any]
+
+_RULES: dict[type[msgspec.Struct], Json] = {
+    TokenizeRequest: {
+        "oneOf": [
+            {"required": [one], "properties": {one: {"not": _NULL}, other: _NULL}}
+            for one, other in (("prompt", "messages"), ("messages", "prompt"))
+        ]
+    }
+}
+"""Rules between fields that msgspec does not express."""
+
+
+def component_schemas(types: set[type[msgspec.Struct]]) -> Json:
+    """Schemas of the types and of every type they contain, by name."""
+    ordered = sorted(types, key=lambda type_: type_.__name__)
+    _, schemas = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
+    responses = {type_.__name__: type_ for type_ in _subclasses(ResponseModel)}
+    for name, schema in schemas.items():
+        if "description" in schema:
+            schema["description"] = inspect.cleandoc(schema["description"])
+        if name in responses:
+            schema["required"] = _always_written(responses[name])
+    for type_ in ordered:
+        schemas[type_.__name__].pop(
+            "additionalProperties", None
+        )  # ignored, see server.http.decoding
+        _mark_refused(schemas[type_.__name__]["properties"], refused_fields(type_))
+        schemas[type_.__name__].update(_RULES.get(type_, {}))
+    return dict(sorted(schemas.items()))
+
+
+def _mark_refused(properties: Json, fields: Mapping[str, bool]) -> None:
+    """Describe the fields that must be null, and those (true) that also take neutral values."""
+    for name, has_neutral_values in fields.items():
+        if has_neutral_values:
+            properties[name]["description"] = "Only values without effect are accepted."
+        else:
+            properties[name] = _NULL | {"description": NOT_SUPPORTED}
+
+
+def _always_written(type_: type[msgspec.Struct]) -> list[str]:
+    return [
+        field.encode_name
+        for field in msgspec.structs.fields(type_)
+        if field.default is not msgspec.UNSET
+    ]
+
+
+def _subclasses(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for subclass in type_.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+API_VERSION = "1"
+"""The version in the paths: /v1."""
+
+
+def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
+    """Build the document. ``has_keys``: routes that are not public need an API key."""
+    app = Litestar(
+        route_handlers=list(controllers),
+        dependencies=NO_DEPENDENCIES,
+        openapi_config=OpenAPIConfig(
+            title="roseinfer",
+            version=API_VERSION,
+            description="An OpenAI-compatible LLM inference server.",
+            use_handler_docstrings=True,
+            render_plugins=[JsonRenderPlugin()],
+        ),
+        logging_config=None,
+    )
+    document: Json = deepcopy(app.openapi_schema.to_schema())
+    types: set[type[msgspec.Struct]] = set()
+    for path, method, handler in _handlers(app):
+        _complete(document["paths"][path][method], handler, has_keys=has_keys)
+        types |= _types(handler)
+    document["components"] = {"schemas": component_schemas(types)}
+    if has_keys:
+        scheme = {"type": "http", "scheme": "bearer", "description": "One of the server's keys."}
+        document["components"]["securitySchemes"] = {"key": scheme}
+    return document
+
+
+def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
+    """Path, method and handler of every described route."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for method, (handler, _) in route.route_handler_map.items():
+                if handler.resolve_include_in_schema() and method != "OPTIONS":
+                    yield route.path_format or "/", method.lower(), handler
+
+
+def _types(handler: HTTPRouteHandler) -> set[type[msgspec.Struct]]:
+    """The Structs that a handler reads and writes."""
+    specs = list((handler.responses or {}).values())
+    types: set[Any] = {spec.data_container for spec in specs}
+    for spec in specs:
+        if isinstance(spec, StreamedSpec):
+            types |= {*spec.events, spec.error}
+    if handler.parsed_data_field is not None:
+        types.add(handler.parsed_data_field.annotation)
+    return types - {None}
+
+
+def _complete(operation: Json, handler: HTTPRouteHandler, *, has_keys: bool) -> None:
+    """Add streams, API keys and 403. Remove the 400 that Litestar adds to every route."""
+    operation["summary"] = operation.pop("description").replace("``", "`")
+    responses = operation["responses"]
+    declared = handler.responses or {}
+    if 400 not in declared:
+        responses.pop("400", None)
+    for status, spec in declared.items():
+        if isinstance(spec, StreamedSpec):
+            media_type, stream = _stream(spec)
+            responses[str(status)]["content"][media_type] = {"schema": stream}
+    everywhere = [403]
+    if has_keys and not handler.opt.get("public"):
+        operation["security"] = [{"key": []}]
+        everywhere.append(401)
+    for status in everywhere:
+        content = deepcopy(responses["500"]["content"])
+        responses[str(status)] = {"description": ERRORS[status], "content": content}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _stream(spec: StreamedSpec) -> tuple[str, Json]:
+    if not spec.events:
+        return "text/plain", {"type": "string", "description": "New text as it is generated."}
+    names = [f"`{REFERENCE.format(name=event.__name__)}`" for event in spec.events]
+    error = REFERENCE.format(name=spec.error.__name__)
+    last = f" The last is `{spec.last}`." if spec.last else ""
+    kind = "Lines of JSON." if spec.stream_type == NDJSON else "Server-sent events."
+    # OpenAPI 3.1 has no schema for streams.
+    return spec.stream_type, {
+        "description": f"{kind} The data of each is one line of JSON: a {', '.join(names)}, or a "
+        f"`{error}` if the stream cannot continue.{last}",
+    }
+
+
+def openapi_route(controllers: list[type[Controller]], *, has_keys: bool) -> HTTPRouteHandler:
+    """The route of the document that describes ``controllers``. The first request builds it."""
+
+    @cache
+    def encoded() -> bytes:
+        return msgspec.json.encode(describe(controllers, has_keys=has_keys))
+
+    @get(
+        ["/openapi.json", "/v1/openapi.json"],
+        media_type=MediaType.JSON,
+        include_in_schema=False,
+        sync_to_thread=True,  # building the document would block the event loop
+    )
+    def openapi() -> bytes:
+        return encoded()
+
+    return openapi

@@ -1,1 +1,0 @@
-"""The engine's outputs to API objects. Only this package builds responses."""

@@ -1,1 +1,0 @@
-"""The engine's outputs to Anthropic's messages and events."""

@@ -1,1 +1,0 @@
-"""The engine's outputs to Ollama's lines."""

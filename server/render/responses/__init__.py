@@ -1,1 +1,0 @@
-"""Responses of POST /v1/responses: items and events."""

@@ -1,0 +1,1 @@
+"""The engine's outputs to parts of answers that several APIs share."""

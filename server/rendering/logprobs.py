@@ -1,0 +1,121 @@
+"""Log-probabilities in the formats of chat, completions and vLLM's prompt_logprobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
+
+from core.contract.messages import PromptLogprobs, TokenLogprob
+from core.text.tokenizer import Tokenizer
+from schemas import logprobs as wire
+from server.rendering.sliced import list_or_encoded
+
+TokenName = Callable[[int], str]
+
+
+def token_names(tokenizer: Tokenizer, *, as_ids: bool) -> TokenName:
+    """A function from token id to text, or to ``token_id:17``. It remembers the texts."""
+    return (lambda token_id: f"token_id:{token_id}") if as_ids else cache(tokenizer.token_text)
+
+
+def chat_logprobs(
+    entries: Sequence[TokenLogprob], tokenizer: Tokenizer, name: TokenName, num_top: int
+) -> wire.ChatLogprobs:
+    """``logprobs`` of a chat choice. Tokens that are part of a character have raw bytes."""
+
+    def bytes_of(token_id: int) -> list[int]:
+        return list(tokenizer.token_bytes(token_id))
+
+    if len(entries) > 1:
+        bytes_of = cache(bytes_of)
+    tokens = (
+        wire.TokenLogprob(
+            token=name(entry.token_id),
+            logprob=_value(entry),
+            bytes=bytes_of(entry.token_id),
+            top_logprobs=[
+                wire.TopLogprob(
+                    token=name(token_id),
+                    logprob=value,
+                    bytes=bytes_of(token_id),
+                )
+                for token_id, value in entry.top[:num_top]
+            ],
+        )
+        for entry in entries
+    )
+    content = list_or_encoded(len(entries), tokens, weight=1 + num_top)
+    return wire.ChatLogprobs(content=content)
+
+
+def completion_logprobs(
+    entries: Sequence[TokenLogprob],
+    name: TokenName,
+    num_top: int,
+    *,
+    offsets: Sequence[int] = (),
+    offset: int = 0,
+) -> wire.CompletionLogprobs:
+    """``logprobs`` of a completion choice: four lists of equal length.
+
+    The first ``len(offsets)`` entries belong to an echoed prompt. The generated text starts at
+    ``offset`` in the choice's text.
+    """
+    size, generated = len(entries), entries[len(offsets) :]
+    text_offset = chain(offsets, (offset + entry.text_offset for entry in generated))
+    alternatives = (_alternatives(entry, name, num_top) for entry in entries)
+    return wire.CompletionLogprobs(
+        tokens=list_or_encoded(size, (name(entry.token_id) for entry in entries)),
+        token_logprobs=list_or_encoded(size, (entry.logprob for entry in entries)),
+        top_logprobs=list_or_encoded(size, alternatives, weight=1 + num_top),
+        text_offset=list_or_encoded(size, text_offset),
+    )
+
+
+def prompt_logprobs(
+    entries: PromptLogprobs | Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
+) -> wire.PromptLogprobs:
+    """A map from token id to log-probability per position; null at the first."""
+    positions = (_prompt_position(entry, tokenizer, num_top) for entry in entries)
+    ranked: wire.PromptLogprobs = list_or_encoded(len(entries), positions, weight=1 + num_top)
+    return ranked
+
+
+def _prompt_position(
+    entry: TokenLogprob, tokenizer: Tokenizer, num_top: int
+) -> dict[int, wire.PromptLogprob] | None:
+    if entry.logprob is None:
+        return None
+    ranked = {
+        token_id: wire.PromptLogprob(
+            logprob=value, rank=rank, decoded_token=tokenizer.token_text(token_id)
+        )
+        for rank, (token_id, value) in enumerate(entry.top[:num_top], start=1)
+    }
+    ranked.setdefault(
+        entry.token_id,
+        wire.PromptLogprob(
+            logprob=entry.logprob, decoded_token=tokenizer.token_text(entry.token_id)
+        ),
+    )
+    return ranked
+
+
+def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:
+    """Log-probabilities of the best tokens and the sampled one, by text.
+
+    Of two tokens with the same text the likelier one is kept, unless the other was sampled.
+    """
+    if entry.logprob is None:
+        return None
+    result: dict[str, float] = {}
+    for token_id, value in entry.top[:num_top]:
+        result.setdefault(name(token_id), value)
+    result[name(entry.token_id)] = entry.logprob
+    return result
+
+
+def _value(entry: TokenLogprob) -> float:
+    assert entry.logprob is not None, "only a prompt's first token has no log-probability"
+    return entry.logprob

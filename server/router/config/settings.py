@@ -1,0 +1,92 @@
+"""The command ``roseinfer route`` and its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, variable
+from server.settings.settings import SERVE_GROUPS, Settings
+from server.settings.types import path
+
+_SHARED = {
+    "server": ("host", "port", "drain-timeout", "keep-alive-interval", "log-level", "log-format"),
+    "load": ("max-body-size", "rate-limit"),
+    "access": (
+        "api-key",
+        "api-key-file",
+        "allowed-hosts",
+        "allowed-origins",
+        "forwarded-allow-ips",
+    ),
+    "connections": (
+        "uds",
+        "ssl-certfile",
+        "ssl-keyfile",
+        "max-connections",
+        "idle-timeout",
+        "write-timeout",
+    ),
+}
+"""Flags of ``serve`` that mean the same here."""
+
+
+class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be chosen for a router. ``server`` is its front: of it, no model is loaded."""
+
+    config: str
+    """Path of the file of ``server.router.config.config``."""
+    server: Settings
+
+
+_CONFIG = Flag(
+    name="config",
+    help="TOML file of the models; see docs/routing.md",
+    convert=path,
+    metavar="FILE",
+    default_text="none: it has to be given",
+)
+
+
+def _groups() -> tuple[FlagGroup, ...]:
+    groups = [FlagGroup("models", (_CONFIG,), ())]
+    for group in SERVE_GROUPS:
+        names = _SHARED.get(group.title, ())
+        flags = {flag.name: flag for flag in group.flags}
+        if names:
+            groups.append(FlagGroup(group.title, tuple(flags[n] for n in names), (Settings,)))
+    return tuple(groups)
+
+
+ROUTE_GROUPS = _groups()
+"""All flags of ``route``."""
+
+
+def add_route_command(commands: Commands, environ: Mapping[str, str]) -> None:
+    """Add ``roseinfer route``; ``make_settings`` among its options makes RouteSettings."""
+    parser = commands.add_parser(
+        "route",
+        help="serve many models at one address, each by a process of its own",
+        description="Pass requests on to servers of models, by the field 'model'. Load and unload "
+        "models as requests need them.",
+    )
+
+    def make(options: dict[str, Any]) -> RouteSettings:
+        config, rates = options.pop("config"), options["rate_limit"]
+        if config is None:
+            parser.error("--config is required")
+        if rates is not None and rates.tokens:
+            parser.error("--rate-limit: a router counts requests, not tokens")
+        return RouteSettings(config=config, server=Settings(**options))
+
+    parser.set_defaults(make_settings=make)
+    add_groups(parser, ROUTE_GROUPS, environ)
+
+
+def environ_of_models(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the router's own flags: its port and its keys are not theirs."""
+    own = {variable(flag.name) for group in ROUTE_GROUPS for flag in group.flags}
+    own |= {"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}  # the service is the router
+    return {name: value for name, value in environ.items() if name not in own}

@@ -1,0 +1,303 @@
+"""ForwardedAnswer: an upstream's answer, passed on as it arrives.
+
+Place: one request's way to a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Any, Self, cast
+
+from litestar import Response
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from server.http.errors import APIError, send_error
+from server.net.body_writer import body_writer
+from server.router import ends
+from server.router.config.config import RouteConfig
+from server.router.order import NoServer, Order
+from server.router.upstreams.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
+from server.router.upstreams.call import Headers, response_headers
+from server.router.upstreams.fleet import Fleet
+from server.router.upstreams.model import RoutedModel
+from server.router.upstreams.upstream import Upstream, choose
+
+
+class UpstreamSlot:
+    """Waiting for a model, then inside. Event loop only."""
+
+    def __init__(self, fleet: Fleet, model: RoutedModel, tenant: str) -> None:
+        self._fleet, self._model, self._tenant = fleet, model, tenant
+        self._in_line = False
+        self._future: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        """Raises QueueFull, or APIError if the model cannot be loaded at the moment."""
+        if not self._model.is_ready:
+            self._fleet.line.take(self._tenant, 1)
+            self._in_line = True
+        try:
+            self._future = self._fleet.join(self._model)
+        except BaseException:
+            self._leave_line()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._future is not None
+        self._leave_line()
+        self._fleet.leave(self._model, self._future)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the model, so long at most. Whether it is there. Raises APIError."""
+        assert self._future is not None
+        if not self._future.done():
+            await asyncio.wait({self._future}, timeout=seconds)
+        if not self._future.done():
+            return False
+        self._leave_line()
+        self._future.result()
+        return True
+
+    def _leave_line(self) -> None:
+        if self._in_line:
+            self._in_line = False
+            self._fleet.line.give_back(self._tenant, 1)
+
+
+logger = logging.getLogger("roseinfer.route")
+
+SERVICE_UNAVAILABLE = 503
+REFUSALS = frozenset({429, SERVICE_UNAVAILABLE})
+"""Statuses with which a server says that it has not begun with a request."""
+
+MAX_ERROR_BODY = 64 * 1024
+"""Bytes of an error that are passed on in an event."""
+
+
+MAX_PROCESSES = 3
+"""Processes of a model, one after the other, that are waited for on behalf of one request."""
+
+
+class ForwardedAnswer(Response[None]):
+    """Waits for the model, sends the call, and passes the answer on. It owns both meanwhile."""
+
+    def __init__(self, fleet: Fleet, config: RouteConfig, order: Order) -> None:
+        super().__init__(None)
+        self._fleet = fleet
+        self._config = config
+        self._order = order
+        self._loop = asyncio.get_running_loop()
+        self._has_begun = False
+        self._scope: Scope | None = None
+        self._send: Send = cast("Send", None)
+
+    def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
+        return self._run
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        self._scope, self._send = scope, send
+        order, counts = self._order, self._order.model.counts
+        counts["requests"] += 1
+        try:
+            await self._answer()
+        except APIError as error:
+            counts["refused"] += 1
+            if not self._has_begun:
+                await send_error(scope, send, error)
+                return
+            await self._write(ends.failure_event(order.call.path, error, order.request_id))
+            await self._finish()
+
+    async def _answer(self) -> None:
+        """Wait and forward; again if the model's process has ended before it got the call."""
+        model = self._order.model
+        deadline = self._loop.time() + self._config.wait_timeout
+        for number in range(MAX_PROCESSES):
+            with UpstreamSlot(self._fleet, model, self._order.tenant) as place:
+                await self._wait(place, deadline)
+                try:
+                    await self._forward()
+                except NoServer:
+                    if number + 1 == MAX_PROCESSES or not await self._fleet.is_gone(model):
+                        raise
+                else:
+                    return
+
+    async def _wait(self, place: UpstreamSlot, deadline: float) -> None:
+        """Wait for the model. A stream gets comments meanwhile. Raises APIError."""
+        order, config = self._order, self._config
+        interval = order.keep_alive_interval if order.call.is_stream else 0.0
+        while True:
+            left = deadline - self._loop.time()
+            if await place.wait(min(interval or left, max(left, 0))):
+                return
+            if self._loop.time() >= deadline:
+                name, waited = order.model.name, config.wait_timeout
+                message = f"The model '{name}' was not loaded within {waited:g} s."
+                raise self._fleet.unavailable(order.model, message)
+            if not self._has_begun:
+                await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+            await self._write(ends.COMMENT)
+
+    async def _forward(self) -> None:
+        """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""
+        order, tried = self._order, set[Upstream]()
+        upstreams = self._upstreams()
+        while True:
+            upstream = choose(upstreams, order.key, self._loop.time(), tried)
+            if upstream is None:
+                raise self._unreached()
+            is_last = len(tried) + 1 >= len(upstreams)
+            tried.add(upstream)
+            with upstream.opened(self._loop.time()):
+                try:
+                    answer = await self._ask(upstream, is_last=is_last)
+                except NoServer:  # not kept: its traceback has this frame, and the body
+                    order.model.counts["retries"] += not is_last
+                    continue
+                try:
+                    if answer.status in REFUSALS and not is_last:
+                        order.model.counts["retries"] += 1
+                        continue
+                    order.body.release()  # no other server is asked
+                    await self._pass_on(answer, upstream)
+                    return
+                finally:
+                    answer.close()
+
+    def _upstreams(self) -> list[Upstream]:
+        """The servers that may be asked: of a stored response, only the one that keeps it.
+
+        Another one would say that there is no such response.
+        """
+        preferred, upstreams = self._order.preferred, self._order.model.upstreams
+        return upstreams if preferred is None or preferred not in upstreams else [preferred]
+
+    async def _ask(self, upstream: Upstream, *, is_last: bool) -> UpstreamAnswer:
+        """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent.
+
+        After the last server that may be asked, nobody needs the body once it was sent.
+        """
+        model, body, config = self._order.model, self._order.body, self._config
+        self._fleet.watch.opened(model, upstream)
+        answer = None
+        try:
+            answer = await send(
+                upstream.address,
+                self._order.call.head(upstream.address, model.api_key, len(body.data)),
+                body.data,
+                silence=config.answer_timeout,
+                connect_timeout=config.connect_timeout,
+                on_progress=upstream.heard,
+                on_sent=body.release if is_last else _keep,
+            )
+            await answer.head()
+        except UpstreamFailed as failure:
+            upstream.failed(self._loop.time())
+            model.counts["failed"] += 1
+            logger.warning("%s at %s: %s", model.name, upstream.address.text, failure)
+            raise self._no_answer(failure) from failure
+        except asyncio.CancelledError:
+            if answer is not None:
+                answer.close()
+            raise
+        if answer.status == SERVICE_UNAVAILABLE:
+            upstream.failed(self._loop.time())
+        else:
+            upstream.answered()
+        return answer
+
+    def _no_answer(self, failure: UpstreamFailed) -> APIError:
+        model = self._order.model
+        match failure:
+            case NotSent():
+                return self._unreached()
+            case Silent():
+                status, code = 504, "request_timeout"
+                message = f"The server of the model '{model.name}' has not answered: {failure}."
+            case _:
+                status, code = 502, "bad_gateway"
+                message = f"The server of the model '{model.name}' has given no answer: {failure}."
+        return APIError(status, message, type_="server_error", code=code)
+
+    def _unreached(self) -> NoServer:
+        model = self._order.model
+        error = self._fleet.unavailable(
+            model, f"The server of the model '{model.name}' cannot be reached."
+        )
+        return NoServer.of(error)
+
+    async def _pass_on(self, answer: UpstreamAnswer, upstream: Upstream) -> None:
+        if self._has_begun and answer.status != 200:
+            await self._write(await self._late_refusal(answer))
+            await self._finish()
+            return
+        path, model = self._order.call.path, self._order.model
+        media_type = ends.media_type_of(answer.headers)
+        try:
+            if not self._has_begun:
+                await self._start(answer.status, response_headers(answer.headers))
+            await self._pass_body(answer, upstream)
+        except UpstreamFailed as failure:
+            upstream.failed(self._loop.time())
+            model.counts["cut"] += 1
+            logger.warning("%s broke off an answer: %s", model.name, failure)
+            message = f"The server of the model '{model.name}' has broken off: {failure}."
+            last = ends.last_bytes(path, media_type, answer.last, message)
+            if last is None:
+                return  # without its end, the body is cut
+            await self._write(last)
+        else:
+            model.counts["answers"] += 1
+        await self._finish()
+
+    async def _pass_body(self, answer: UpstreamAnswer, upstream: Upstream) -> None:
+        """Raises UpstreamFailed if the end of the body is missing."""
+        on_first = self._order.on_first if answer.status == 200 else None
+        while True:
+            data, is_last = await answer.receive()
+            if on_first is not None and data:
+                on_first(data, upstream)
+                on_first = None
+            if data:
+                await self._write(data)
+            if is_last:
+                self._order.model.counts["pieces"] += answer.num_pieces
+                return
+            if on_first is None:
+                answer.relay_to(body_writer(self._scope))
+
+    async def _late_refusal(self, answer: UpstreamAnswer) -> bytes:
+        """The event of an error response after comments were sent."""
+        body = b""
+        try:
+            while len(body) < MAX_ERROR_BODY:
+                data, is_last = await answer.receive()
+                body += data
+                if is_last:
+                    break
+        except UpstreamFailed:
+            body = b""
+        return ends.refusal_event(self._order.call.path, body)
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _write(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _finish(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _keep() -> None:
+    """Another server may be asked."""

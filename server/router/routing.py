@@ -1,0 +1,92 @@
+"""Routing: what handlers of the router share.
+
+ResponseIndex: which server keeps which response of the Responses API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, field
+
+from server.http.errors import APIError
+from server.observe.stalls import StallWatch
+from server.router.config.config import RouteConfig
+from server.router.traffic import Traffic
+from server.router.upstreams.fleet import Fleet
+from server.router.upstreams.model import RoutedModel
+from server.router.upstreams.upstream import Upstream
+from server.settings.settings import Settings
+from server.tenants.shelves import Shelves
+
+MAX_RESPONSES = 10_000
+HEAD_SIZE = 4096
+"""Bytes of an answer in which its id is looked for."""
+
+_ID = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,128})"')
+
+
+class ResponseIndex:
+    """Event loop only. A tenant finds only its own responses.
+
+    Of too many, the oldest of the tenant with the most are forgotten first.
+    """
+
+    def __init__(self) -> None:
+        self._places: Shelves[str, tuple[str, Upstream]] = Shelves(MAX_RESPONSES, MAX_RESPONSES)
+
+    def note(self, answer: bytes, tenant: str, model: str, upstream: Upstream) -> None:
+        """Remember where the response is whose answer begins with these bytes."""
+        found = _ID.search(answer[:HEAD_SIZE])
+        if found:
+            response_id = found[1].decode()
+            self._places.pop(tenant, response_id)
+            self._places.put(tenant, response_id, (model, upstream), 1)
+
+    def find(self, response_id: str, tenant: str) -> tuple[str, Upstream] | None:
+        """The model and the server of a response."""
+        return self._places.get(tenant, response_id)
+
+
+OLLAMA_TAG = ":latest"
+
+
+@dataclass(slots=True)
+class Routing:
+    """Event loop only."""
+
+    settings: Settings
+    config: RouteConfig
+    fleet: Fleet
+    traffic: Traffic = field(init=False)
+    stalls: StallWatch = field(default_factory=lambda: StallWatch(asyncio.get_running_loop()))
+    responses: ResponseIndex = field(default_factory=ResponseIndex)
+    created: int = field(default_factory=lambda: int(time.time()))
+    """The router's start, in Unix seconds."""
+    names: dict[str, str] = field(init=False)
+    """Every name that requests may use, with the name of its model."""
+
+    def __post_init__(self) -> None:
+        self.traffic = Traffic(self.settings.max_body_size, self.settings.rate_limit)
+        self.names = self.config.names()
+
+    def default_model(self) -> RoutedModel | None:
+        """The model of requests that name none."""
+        if self.config.default is not None:
+            return self.model(self.config.default)
+        models = list(self.fleet.models.values())
+        return models[0] if len(models) == 1 else None
+
+    def model(self, name: str, *, is_ollama: bool = False) -> RoutedModel:
+        """Find a model. Raises APIError."""
+        if is_ollama and name not in self.names:
+            name = name.removesuffix(OLLAMA_TAG)
+        if name not in self.names:
+            raise APIError(
+                404,
+                f"The model '{name[:128]}' does not exist; GET /v1/models lists those that do.",
+                code="model_not_found",
+                param="model",
+            )
+        return self.fleet.models[self.names[name]]

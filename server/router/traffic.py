@@ -1,0 +1,77 @@
+"""Traffic: the requests that are open, what they hold, and the shutdown that waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+
+from core.contract.errors import Unavailable
+from server.admission.budget import Budget
+from server.admission.deadline import Watched
+from server.admission.pacing import Pacing
+from server.admission.rate_limit import RateLimiter
+from server.settings.types import Rates
+
+HELD_BODIES = 4
+"""Bodies of the largest size that may be held at once."""
+
+CLOSE_TIMEOUT = 1.0
+"""Seconds that cancelled requests get."""
+
+
+class Traffic:
+    """Event loop only."""
+
+    def __init__(self, max_body_size: int, rates: Rates | None) -> None:
+        self.is_draining = False
+        self.rates = RateLimiter(rates or Rates())
+        self.pacing = Pacing()
+        self.body_bytes = Budget(
+            HELD_BODIES * max_body_size,
+            full="Too many bytes of requests are waiting.",
+            never="",
+            clock=time.monotonic,
+        )
+        self._open: set[Watched] = set()
+        self._all_closed = asyncio.Event()
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    def check_accepting(self) -> None:
+        """Raise Unavailable while the server shuts down."""
+        if self.is_draining:
+            raise Unavailable("The server is shutting down.")
+
+    @contextlib.contextmanager
+    def opened(self, watched: Watched) -> Iterator[None]:
+        """Count a request that ``watched`` runs."""
+        self._open.add(watched)
+        try:
+            yield
+        finally:
+            self._open.discard(watched)
+            if not self._open:
+                self._all_closed.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new requests and wait for open ones. After so many seconds cancel them."""
+        self.is_draining = True
+        await self._closed(seconds)
+        if self._open:
+            self.cancel_all()
+            await self._closed(CLOSE_TIMEOUT)
+
+    def cancel_all(self) -> None:
+        """End every open request, also those that are blocked on a client."""
+        for watched in list(self._open):
+            watched.cancel()
+
+    async def _closed(self, seconds: float) -> None:
+        self._all_closed.clear()
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), seconds)

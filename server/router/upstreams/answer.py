@@ -1,0 +1,306 @@
+"""UpstreamAnswer: one request to an upstream over a connection of its own, and its answer.
+
+A connection serves one request. So there is never a doubt about a request that fails on an old
+connection: either connecting has failed and nothing was sent, or the upstream may have it.
+
+sickness: asks a server for its health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from typing import cast
+
+import httptools
+
+from server.net.body_writer import BodyWriter
+from server.router.config.config import Address
+from server.router.upstreams.call import Headers, UpstreamRequest
+
+
+class UpstreamFailed(Exception):
+    """The upstream gave no whole answer. The text is for people."""
+
+
+class NotSent(UpstreamFailed):
+    """No connection: the upstream has seen nothing of the request."""
+
+
+class Silent(UpstreamFailed):
+    """Nothing has come for too long."""
+
+
+class UpstreamAnswer(asyncio.Protocol):
+    """Sends a request and takes its answer apart as it arrives. Event loop only.
+
+    The body goes to ``writer`` where it arrives, without a task switch, while that is ready.
+    Otherwise ``receive`` returns it, and the upstream is not read until then.
+    """
+
+    def __init__(
+        self,
+        *request: bytes,
+        silence: float,
+        on_progress: Callable[[float], None] = lambda _now: None,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``request`` are its parts, one after the other.
+
+        ``silence`` is how many seconds nothing may come; 0: for ever. ``on_sent`` is called when
+        the system has all of the request.
+        """
+        self.status = 0
+        self.headers: Headers = []
+        self.num_pieces = 0
+        self.last = b""
+        """The last piece of the body that was passed on."""
+        self._writer: BodyWriter | None = None
+        self._request = request
+        self._silence = silence
+        self._on_progress = on_progress
+        self._on_sent = on_sent
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._has_head = False
+        self._has_ended = False
+        self._error: UpstreamFailed | None = None
+        self._is_paused = False
+        self._is_delimited_by_close = True
+        self._wake: asyncio.Future[None] | None = None
+        self._heard = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # The task's side
+
+    async def head(self) -> None:
+        """Wait for the status and the headers. Raises UpstreamFailed."""
+        while not self._has_head:
+            self._raise_failure()
+            await self._news()
+
+    async def receive(self) -> tuple[bytes, bool]:
+        """What has arrived of the body, possibly nothing, and whether it is the end.
+
+        Raises UpstreamFailed after the last piece if the end is missing.
+        """
+        while not (self._pieces or self._has_ended):
+            self._raise_failure()
+            if self._is_paused and self._transport is not None:
+                self._is_paused = False
+                self._heard = self._loop.time()
+                self._transport.resume_reading()
+            await self._news()
+        return self._take(), self._has_ended
+
+    def relay_to(self, writer: BodyWriter | None) -> None:
+        """Write the body there from now on, whenever that need not wait."""
+        self._writer = writer
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the upstream may have seen the request."""
+        return self._transport is not None
+
+    def close(self) -> None:
+        """End the connection, whatever is missing. Idempotent."""
+        self._stop_timer()
+        self._request = ()  # parser and protocol hold each other until a collection
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport has another base class
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)
+        self._transport.writelines(self._request)
+        self._request = ()
+        if not self._transport.get_write_buffer_size():
+            self._on_sent()
+        if self._silence:
+            self._timer = self._loop.call_later(self._silence, self._check_silence)
+
+    def resume_writing(self) -> None:
+        # Nothing is left in the transport: that is its limit.
+        self._on_sent()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        self._on_progress(self._heard)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(UpstreamFailed(f"its answer is not HTTP: {error}"))
+            return
+        if not self._pieces:
+            return
+        writer = self._writer
+        if writer is not None and self._is_waiting and writer.is_ready:
+            writer.write(self._take())
+            return
+        self._notify()
+        may_pause = self._has_head and not self._has_ended and not self._is_paused
+        if may_pause and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        if self._has_ended or self._error is not None:
+            return
+        # llhttp does not report the end of a body that ends with its connection.
+        if exc is None and self._has_head and self._is_delimited_by_close:
+            self._end()
+        else:
+            self._fail(UpstreamFailed("it has closed the connection"))
+
+    # Called by httptools
+
+    def on_message_begin(self) -> None:
+        """Reset what an interim answer (1xx) has set."""
+        self.headers = []
+        self._is_delimited_by_close = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lowered = name.lower()
+        self.headers.append((lowered, value))
+        if lowered in {b"content-length", b"transfer-encoding"}:
+            self._is_delimited_by_close = False
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status >= 200:
+            self._has_head = True
+            self._notify()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.status >= 200:
+            self._end()
+
+    # Ends
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._stop_timer()
+        self._notify()
+
+    def _fail(self, error: UpstreamFailed) -> None:
+        if not self._has_ended and self._error is None:
+            self._error = error
+            self.close()
+            self._notify()
+
+    def _check_silence(self) -> None:
+        # While the client does not read, the upstream is not read either: it is not silent.
+        now = self._loop.time()
+        due = (now if self._is_paused else self._heard) + self._silence
+        if now >= due:
+            self._fail(Silent(f"it has sent nothing for {self._silence:g} s"))
+        else:
+            self._timer = self._loop.call_at(due, self._check_silence)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _take(self) -> bytes:
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if data:
+            self.num_pieces += 1
+            self.last = data
+            pieces.clear()
+        return data
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _news(self) -> None:
+        self._wake = self._loop.create_future()
+        await self._wake
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether the task waits in ``receive``, so that it holds nothing that was not written."""
+        return self._wake is not None and not self._wake.done()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+async def send(
+    address: Address,
+    *request: bytes,
+    silence: float,
+    connect_timeout: float,
+    on_progress: Callable[[float], None] = lambda _now: None,
+    on_sent: Callable[[], None] = lambda: None,
+) -> UpstreamAnswer:
+    """Connect and send a request. The caller closes the answer. See UpstreamAnswer.
+
+    Raises NotSent, or UpstreamFailed if there may have been a connection.
+    """
+    loop = asyncio.get_running_loop()
+    made: list[UpstreamAnswer] = []
+    is_connected = False
+
+    def make() -> UpstreamAnswer:
+        made.append(
+            UpstreamAnswer(*request, silence=silence, on_progress=on_progress, on_sent=on_sent)
+        )
+        return made[-1]
+
+    try:
+        async with asyncio.timeout(connect_timeout):
+            if address.socket_path:
+                _, answer = await loop.create_unix_connection(make, address.socket_path)
+            else:
+                tls = _tls() if address.is_tls else None
+                _, answer = await loop.create_connection(make, address.host, address.port, ssl=tls)
+        is_connected = True
+    except TimeoutError:
+        message = f"no connection to {address.text} in {connect_timeout:g} s"
+        if not any(answer.is_sent for answer in made):
+            raise NotSent(message) from None
+        raise UpstreamFailed(message) from None
+    except OSError as error:
+        raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
+    finally:
+        if not is_connected:
+            for answer in made:  # there may be a connection at the last moment
+                answer.close()
+    return answer
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+async def sickness(
+    address: Address,
+    path: str,
+    timeout: float,  # noqa: ASYNC109 - a limit of the question, not a cancellation
+) -> str:
+    """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
+    head = UpstreamRequest("GET", path, path.encode(), [(b"accept", b"*/*")]).head(address, None)
+    try:
+        answer = await send(address, head, silence=timeout, connect_timeout=timeout)
+        with closing(answer):
+            await answer.head()
+    except UpstreamFailed as failure:
+        return str(failure)
+    return "" if answer.status == 200 else f"{path} answers {answer.status}"

@@ -1,0 +1,116 @@
+"""Upstream: one server that answers requests for a model, and what is known of its health."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from server.router.config.config import Address
+
+MAX_FAILURES = 3
+"""Failures in a row after which a server gets a pause."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds. Each pause is twice as long as the one before."""
+
+LOAD_BOUND = 1.25
+"""A conversation leaves its server while that has this many times the mean of open requests.
+
+Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, 2018.
+"""
+
+_turns = count()
+
+
+class Upstream:
+    """Event loop only. Times are seconds of the loop's clock."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.num_open = 0
+        """Requests that it has."""
+        self.num_failures = 0
+        """Since it last answered."""
+        self.is_stalled = False
+        """Whether it has requests, sends nothing, and does not say that it is well."""
+        self.progress = 0.0
+        """When it last sent something, or was idle."""
+        self._paused_until = 0.0
+        self._last_turn = 0
+
+    @contextmanager
+    def opened(self, now: float) -> Iterator[None]:
+        """Count a request."""
+        if not self.num_open:
+            self.progress = now
+        self.num_open += 1
+        self._last_turn = next(_turns)
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+
+    def is_available(self, now: float) -> bool:
+        """Whether it should get requests if others can."""
+        return not self.is_stalled and now >= self._paused_until
+
+    def failed(self, now: float) -> None:
+        """It could not be reached, or broke off."""
+        self.num_failures += 1
+        if self.num_failures >= MAX_FAILURES:
+            times = min(self.num_failures - MAX_FAILURES, 10)
+            self._paused_until = now + min(FIRST_PAUSE * 2**times, LONGEST_PAUSE)
+
+    def answered(self) -> None:
+        """It has answered."""
+        self.num_failures = 0
+        self._paused_until = 0.0
+
+    def heard(self, now: float) -> None:
+        """It has sent something."""
+        self.progress = now
+        self.is_stalled = False
+
+    def tried(self, now: float) -> None:
+        """It gets a request. After a pause, one request in each pause tries it."""
+        if self.num_failures >= MAX_FAILURES:
+            self._paused_until = max(self._paused_until, now + FIRST_PAUSE)
+
+    def rank(self, key: bytes) -> bytes:
+        """Rendezvous hashing: the servers' order for a conversation (Thaler, Ravishankar, 1998)."""
+        return hashlib.blake2b(self.address.text.encode(), key=key, digest_size=8).digest()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The least loaded first; of those, the one whose last turn is longest ago."""
+        return self.num_open, self._last_turn
+
+
+def choose(
+    upstreams: Sequence[Upstream],
+    key: bytes,
+    now: float,
+    tried: Collection[Upstream] = (),
+) -> Upstream | None:
+    """The server for a request; None if all were tried.
+
+    A conversation with ``key`` goes to its own server unless that has too much. If none is
+    available, all are: however many servers failed before, a request tries at least one.
+    """
+    left = [upstream for upstream in upstreams if upstream not in tried]
+    if not left:
+        return None
+    able = [upstream for upstream in left if upstream.is_available(now)] or left
+    chosen = min(able, key=lambda upstream: upstream.order)
+    if key and len(able) > 1:
+        num_open = sum(upstream.num_open for upstream in able)
+        most = math.ceil(LOAD_BOUND * (num_open + 1) / len(able))
+        for upstream in sorted(able, key=lambda upstream: upstream.rank(key)):
+            if upstream.num_open < most:
+                chosen = upstream
+                break
+    chosen.tried(now)
+    return chosen

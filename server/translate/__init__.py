@@ -1,1 +1,0 @@
-"""API requests to engine jobs. Only this package reads requests."""

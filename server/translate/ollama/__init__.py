@@ -1,1 +1,0 @@
-"""Ollama's API to chat requests and texts to continue."""

@@ -1,0 +1,1 @@
+"""Chat requests to jobs: what several APIs share."""

@@ -1,0 +1,195 @@
+"""Tools and tool_choice: which tools may or must be called, and the grammar for it.
+
+The older form of tools: ``functions`` and ``function_call`` (OpenAI API reference).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from core.contract.errors import InvalidRequest
+from core.contract.grammar import (
+    CallMarkup,
+    Either,
+    Grammar,
+    ToolSpec,
+    tool_calls,
+    tool_calls_in_text,
+)
+from schemas.chat import ChatCompletionRequest
+from schemas.tools import (
+    AllowedToolsChoice,
+    CustomTool,
+    CustomToolChoice,
+    FunctionDefinition,
+    FunctionTool,
+    FunctionToolChoice,
+    Tool,
+    ToolChoice,
+    ToolName,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSelection:
+    """The tools of a request. Without tools, or with ``none``, nothing is callable.
+
+    The chat template gets ``shown``: all tools, so that a subset of them does not change the
+    prompt, or none if none may be called. ``is_named``: ``tool_choice`` names one function.
+    """
+
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    callable: Sequence[FunctionDefinition] = ()
+    must_call: bool = False
+    is_named: bool = False
+    is_parallel: bool = True
+
+    def grammar(self, markup: CallMarkup, text: Grammar | None) -> Grammar | None:
+        """The grammar of the answer. ``text`` is the grammar of an answer without calls."""
+        if not self.callable:
+            return text
+        specs = [
+            ToolSpec(tool.name, tool.parameters, is_strict=bool(tool.strict))
+            for tool in self.callable
+        ]
+        is_single = self.is_named or not self.is_parallel
+        if self.must_call:
+            return tool_calls(specs, markup, is_single=is_single)
+        if text is None:
+            return tool_calls_in_text(specs, markup, is_single=is_single)
+        return Either((tool_calls(specs, markup, is_single=is_single), text))
+
+
+def select_tools(request: ChatCompletionRequest) -> ToolSelection:
+    """Read tools, tool_choice and parallel_tool_calls. Raises InvalidRequest naming the field."""
+    choice = request.tool_choice
+    if not request.tools:
+        if choice is not None and choice != "none":
+            raise InvalidRequest(
+                "tool_choice is only allowed when tools are given.",
+                param="tool_choice",
+                code="invalid_parameter_combination",
+            )
+        return ToolSelection()
+    functions = _functions(request.tools)
+    if choice == "none":
+        return ToolSelection()
+    shown = [_shown(function) for function in functions.values()]
+    is_parallel = request.parallel_tool_calls is not False
+    match choice:
+        case None | "auto" | "required":
+            return ToolSelection(
+                shown,
+                list(functions.values()),
+                must_call=choice == "required",
+                is_parallel=is_parallel,
+            )
+        case FunctionToolChoice(function=function):
+            named = _named(functions, function.name)
+            return ToolSelection(shown, [named], must_call=True, is_named=True, is_parallel=False)
+        case AllowedToolsChoice(allowed_tools=allowed):
+            if not allowed.tools:
+                raise InvalidRequest(
+                    "tool_choice.allowed_tools names no tools.",
+                    param="tool_choice",
+                    code="empty_array",
+                )
+            names = [
+                tool.function.name if isinstance(tool, FunctionToolChoice) else tool.custom.name
+                for tool in allowed.tools
+            ]
+            return ToolSelection(
+                shown,
+                [_named(functions, name) for name in dict.fromkeys(names)],
+                must_call=allowed.mode == "required",
+                is_parallel=is_parallel,
+            )
+        case CustomToolChoice():
+            raise _invalid("Custom tools are not supported.", "tool_choice")
+
+
+def _functions(tools: list[Tool]) -> dict[str, FunctionDefinition]:
+    functions: dict[str, FunctionDefinition] = {}
+    for i, tool in enumerate(tools):
+        if isinstance(tool, CustomTool):
+            raise InvalidRequest(
+                "Custom tools are not supported by this server.",
+                param=f"tools[{i}].type",
+                code="unsupported_parameter",
+            )
+        if tool.function.name in functions:
+            raise _invalid(
+                f"The name '{tool.function.name}' is given to more than one tool.",
+                f"tools[{i}].function.name",
+            )
+        functions[tool.function.name] = tool.function
+    return functions
+
+
+def _shown(function: FunctionDefinition) -> dict[str, Any]:
+    """A tool as chat templates expect it: name, description and parameters only."""
+    described: dict[str, Any] = {"name": function.name}
+    if function.description is not None:
+        described["description"] = function.description
+    described["parameters"] = (
+        {"type": "object", "properties": {}} if function.parameters is None else function.parameters
+    )
+    return {"type": "function", "function": described}
+
+
+def _named(functions: dict[str, FunctionDefinition], name: str) -> FunctionDefinition:
+    if name not in functions:
+        raise _invalid(f"tool_choice names '{name[:64]}', which is not among tools.", "tool_choice")
+    return functions[name]
+
+
+def _invalid(message: str, param: str) -> InvalidRequest:
+    return InvalidRequest(message, param=param, code="invalid_value")
+
+
+def uses_functions(request: ChatCompletionRequest) -> bool:
+    """Whether the answer's call belongs into ``function_call``."""
+    return bool(request.functions)
+
+
+def with_tools(request: ChatCompletionRequest) -> ChatCompletionRequest:
+    """The same request with ``tools`` and ``tool_choice``. It has at most one call.
+
+    Raises InvalidRequest naming the field, also if both forms are given.
+    """
+    functions, choice = request.functions or [], request.function_call
+    if functions and (request.tools or request.tool_choice is not None):
+        raise InvalidRequest(
+            "functions is the older form of tools; only one of the two may be given.",
+            param="functions",
+            code="invalid_parameter_combination",
+        )
+    if not functions:
+        if choice is not None and choice != "none":
+            raise InvalidRequest(
+                "function_call is only allowed when functions are given.",
+                param="function_call",
+                code="invalid_parameter_combination",
+            )
+        return request
+    names = [function.name for function in functions]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise _invalid(f"The name '{name}' is given to more than one.", f"functions[{i}].name")
+    tool_choice: ToolChoice | None
+    if isinstance(choice, ToolName):
+        if choice.name not in names:
+            raise _invalid(f"'{choice.name[:64]}' is not among functions.", "function_call")
+        tool_choice = FunctionToolChoice(function=choice)
+    else:
+        tool_choice = choice
+    return msgspec.structs.replace(
+        request,
+        tools=[FunctionTool(function=function) for function in functions],
+        tool_choice=tool_choice,
+        parallel_tool_calls=False,
+    )

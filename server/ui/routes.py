@@ -1,0 +1,110 @@
+"""The routes of the page: ``GET /`` and the files that it asks for.
+
+They hold no data, so they need no API key: a browser cannot send one when it opens a page. What
+the page shows comes from the other routes, to which it sends the key that its user has typed.
+
+UiFile: one static file of the page, read once and kept in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from server.http.errors import APIError
+
+FOLDER = Path(__file__).with_name("static")
+INDEX = "index.html"
+
+MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+"""Every kind of file that the page has; Litestar adds the charset of texts.
+
+Another kind is a KeyError when the server starts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UiFile:
+    """The bytes of a file, with their media type and a strong ETag."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+    @classmethod
+    def read(cls, path: Path) -> UiFile:
+        """Read a file of the page."""
+        content = path.read_bytes()
+        digest = hashlib.blake2b(content, digest_size=12).hexdigest()
+        return cls(content, MEDIA_TYPES[path.suffix], f'"{digest}"')
+
+    def is_known(self, if_none_match: str | None) -> bool:
+        """Whether a client that sends this ``If-None-Match`` has the file (RFC 9110, 13.1.2)."""
+        if if_none_match is None:
+            return False
+        tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+        return "*" in tags or self.etag in tags
+
+
+def read_files(folder: Path = FOLDER) -> dict[str, UiFile]:
+    """Every file below the folder by its path from there, with ``/`` between names."""
+    return {
+        path.relative_to(folder).as_posix(): UiFile.read(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""Only files of this server, no inline script or style, no text that becomes HTML, no frame."""
+
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+def ui_routes() -> list[HTTPRouteHandler]:
+    """The routes of the page. Reads its files now; a request does no more than a look-up."""
+    files = read_files()
+
+    @get("/", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
+    def index(request: Request[Any, Any, Any]) -> Response[bytes | None]:
+        return _response(files[INDEX], request.headers.get("if-none-match"))
+
+    @get("/ui/{name:path}", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
+    def part(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes | None]:
+        file = files.get(str(name).removeprefix("/"))
+        if file is None:
+            raise APIError(404, "There is no such route.", code="unknown_url")
+        return _response(file, request.headers.get("if-none-match"))
+
+    return [index, part]
+
+
+def _response(file: UiFile, if_none_match: str | None) -> Response[bytes | None]:
+    """The file, or 304 if the client has it. ``no-cache`` makes browsers ask each time."""
+    headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache"}
+    if file.is_known(if_none_match):
+        return Response(None, status_code=304, headers=headers)
+    return Response(file.content, headers=headers, media_type=file.media_type)

@@ -1,0 +1,55 @@
+"""Traces: one phase follows another, and none is lost."""
+
+import pytest
+
+from server.observe.trace import SCOPE_KEY, Trace, trace_of
+from tests.support.clock import Clock
+
+
+@pytest.fixture
+def clock():
+    return Clock(100.0)
+
+
+@pytest.fixture
+def trace(clock):
+    return Trace(clock=clock)
+
+
+def test_phases_follow_one_another(trace, clock):
+    clock.now += 1
+    trace.enter("upload")
+    clock.now += 2
+    trace.waits()
+    clock.now += 4
+    trace.works()
+    clock.now += 8
+    trace.waits()
+    clock.now += 16
+    trace.responds(200)
+    clock.now += 32
+    expected = {"waiting": 1 + 4 + 16, "upload": 2, "worker": 8, "delivery": 32}
+    assert trace.times(clock()) == expected
+    assert trace.times(clock()) == expected, "it only reads"
+
+
+def test_the_engine_has_the_last_word(trace, clock):
+    clock.now += 1
+    trace.submitted(object())
+    assert trace.submitted_at == 101
+    clock.now += 2
+    trace.responds(200)
+    clock.now += 3
+    assert trace.times(clock()) == {"waiting": 1, "engine": 5}
+    assert trace.status == 200
+
+
+def test_a_request_without_a_recorder_has_no_record(trace):
+    assert trace.end() is None
+    trace.recorder = lambda one: (one, "record")
+    assert trace.end() == (trace, "record")
+
+
+def test_the_trace_of_a_scope(trace):
+    assert trace_of({"state": {SCOPE_KEY: trace}}) is trace
+    assert trace_of({}) is not trace_of({}), "nobody follows these"
