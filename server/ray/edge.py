@@ -5,7 +5,7 @@ Serve's proxies find it by the environment variable
 can do and a replica cannot: choose the replica by the conversation, and say in the API's own shape
 that there is none.
 
-Uploads: the bodies that arrive at one of Serve's proxies.
+OpenUploads: the bodies that arrive at one of Serve's proxies.
 """
 
 from __future__ import annotations

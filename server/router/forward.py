@@ -1,6 +1,6 @@
 """ForwardedAnswer: an upstream's answer, passed on as it arrives.
 
-Place: one request's way to a model.
+UpstreamSlot: one request's way to a model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Chat: questions, answers, and commands that begin with a slash.
 
-Rates: how fast an answer came.
+ChatSpeed: how fast an answer came.
 """
 
 from __future__ import annotations

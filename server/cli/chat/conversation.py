@@ -1,4 +1,4 @@
-"""Conversation: the messages of a chat, which may be saved and loaded."""
+"""Transcript: the messages of a chat, which may be saved and loaded."""
 
 from __future__ import annotations
 

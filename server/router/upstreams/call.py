@@ -1,4 +1,4 @@
-"""Call: a client's request as it is passed on."""
+"""UpstreamRequest: a client's request as it is passed on."""
 
 from __future__ import annotations
 

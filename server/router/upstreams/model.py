@@ -1,4 +1,4 @@
-"""Model: what a router knows of one model."""
+"""RoutedModel: what a router knows of one model."""
 
 from __future__ import annotations
 
