@@ -124,7 +124,13 @@ def safetensors_header(path: Path) -> dict[str, Any]:
         raise ModelLoadError(f"{path} is no safetensors file: its header is damaged") from error
     if size < end:
         raise ModelLoadError(f"{path} is cut off: it has {size:,} of {end:,} bytes")
-    return header
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - only to read weights
+
+    try:
+        with safe_open(path, "numpy"):  # the library's own check, which reads no tensor
+            return header
+    except SafetensorError as error:
+        raise ModelLoadError(f"{path} is no safetensors file: {first_line(error)}") from error
 
 
 def _json(path: Path) -> Any:

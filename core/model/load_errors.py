@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator
 
 from core.contract.config import ModelConfig
@@ -31,7 +32,7 @@ def one_line_errors(config: ModelConfig) -> Iterator[None]:
     except ModelLoadError:
         raise
     except Exception as error:  # any error that a broken checkpoint may cause in the libraries
-        reason = reason_of(error, name) or broken_file(config)
+        reason = reason_of(error, name) or broken_file(config) or _reason_of_pickle(error, name)
         reason = reason or f"cannot load {name}: {first_line(error)}"
         raise ModelLoadError(reason) from error
 
@@ -73,6 +74,15 @@ def reason_of(error: BaseException, name: str) -> str | None:
             f"no memory for the weights of {name}: choose a smaller model, a smaller type "
             "(--dtype, --quantization), or a GGUF file"
         )
+    return None
+
+
+def _reason_of_pickle(error: BaseException, name: str) -> str | None:
+    """What is wrong with a whole or cut file of torch.save; None for other errors."""
+    if type(error).__name__ == "UnpicklingError":
+        return f"{name} holds other objects than tensors, which are not loaded: save a state dict"
+    if isinstance(error, EOFError | struct.error) or "unexpected EOF" in str(error):
+        return f"the weights of {name} are cut off"
     return None
 
 

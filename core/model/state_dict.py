@@ -47,8 +47,13 @@ def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> A
 
 
 def read_state(path: Path, **options: Any) -> dict[str, torch.Tensor]:
-    """The tensors of a file of torch.save; ``options`` are torch.load's. Raises ModelLoadError."""
+    """The tensors by name in a file of torch.save; ``options`` are torch.load's.
+
+    What is beside them, as a number of steps, is left out. Raises ModelLoadError if there are none.
+    """
     state = torch.load(path, weights_only=True, **options)
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+    given = state.items() if isinstance(state, dict) else ()
+    tensors = {k: v for k, v in given if isinstance(k, str) and isinstance(v, torch.Tensor)}
+    if not tensors:
         raise ModelLoadError(f"{path} does not hold a state dict of tensors")
-    return state
+    return tensors

@@ -109,6 +109,29 @@ def test_what_is_no_safetensors_file_is_said(tmp_path: Path, content: bytes) -> 
     assert "is no safetensors file" in reason(written(tmp_path / "m.safetensors", content))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"F32"', b'"F99"'),
+        (b"[64]", b"[63]"),
+        (b"[64]", b"[-4]"),
+        (b'"__metadata__":{"a":"b"}', b'"__metadata__":["a","b"]'),
+    ],
+)
+def test_what_the_library_says_of_a_header_is_told(
+    tmp_path: Path, change: tuple[bytes, bytes]
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(64)}, path, metadata={"a": "b"})
+    whole = path.read_bytes()
+    check_file(path)
+    assert "is no safetensors file: " in reason(written(path, whole + b"more"))
+    changed = whole.replace(*change)
+    assert len(changed) == len(whole)
+    assert changed != whole
+    assert "is no safetensors file: " in reason(written(path, changed))
+
+
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_files_of_torch_are_known(tmp_path: Path, *, is_zip: bool) -> None:
     path = tmp_path / "w.bin"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from core.contract.config import EngineConfig, ModelConfig
 from core.contract.errors import ModelLoadError
@@ -175,9 +176,29 @@ def test_a_state_dict_that_is_none_is_named(folder: Path, content: bytes) -> Non
     path.write_bytes(content)
     said = refusal(path, config=str(folder), tokenizer=str(folder))
     assert said.startswith(f"{path} is ")
-    torch.save({"not": "a tensor"}, path)
-    said = refusal(path, config=str(folder), tokenizer=str(folder))
-    assert said == f"{path} does not hold a state dict of tensors"
+    for nothing in ({"not": "a tensor"}, {"state_dict": {"a": torch.zeros(1)}}, [1], {}):
+        torch.save(nothing, path)
+        said = refusal(path, config=str(folder), tokenizer=str(folder))
+        assert said == f"{path} does not hold a state dict of tensors"
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "pytorch_model.bin"])
+def test_what_torch_saves_besides_tensors(folder: Path, name: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    path, fields = folder / name, {"config": str(folder), "tokenizer": str(folder)}
+    model, given = (path, fields) if name == "weights.pt" else (folder, {})
+    torch.save(tensors | {"step": 3}, path)
+    config = ModelConfig(model=str(model), **given)
+    assert load_model(config).vocab_size
+    estimate_fit(config, EngineConfig())
+    torch.save(torch.nn.Linear(2, 2), path)
+    assert refusal(model, **given).startswith(f"{model} holds other objects than tensors")
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(whole := path.read_bytes()[:-9])
+    assert refusal(model, **given) == f"the weights of {model} are cut off"
+    path.write_bytes(whole[:99])
+    assert refusal(model, **given) == f"the weights of {model} are cut off"
 
 
 def test_a_gguf_file_needs_no_other_file(tmp_path: Path) -> None:
