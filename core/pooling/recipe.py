@@ -88,6 +88,8 @@ def read_recipe(config: ModelConfig) -> Recipe | None:
 
 def _recipe(config: ModelConfig) -> Recipe | None:
     source = config.model
+    if source is None and config.task in ("embed", "score"):
+        raise ModelLoadError(f"--task {config.task} needs a model: the built-in one generates text")
     if config.task == "generate" or source is None:
         return None
     with named_errors(source):

@@ -262,6 +262,12 @@ def test_flags_of_generators_are_refused(tmp_path, flags, said):
         read_recipe(ModelConfig(model=str(tmp_path), **flags))
 
 
+@pytest.mark.parametrize("task", ["embed", "score"])
+def test_the_built_in_model_generates_only(task):
+    with pytest.raises(ModelLoadError, match=f"--task {task} needs a model: the built-in one"):
+        read_recipe(ModelConfig(task=task))
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
