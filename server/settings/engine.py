@@ -31,6 +31,7 @@ from server.settings.types import (
     share,
     size,
     sizes_or_any,
+    threads,
     two_texts,
 )
 
@@ -180,7 +181,8 @@ ENGINE_FLAGS = (
     Flag(
         name="threads",
         help="CPU threads that compute",
-        convert=positive,
+        convert=threads,
+        metavar="N",
         default_text="OMP_NUM_THREADS, or the physical cores that affinity and quota allow",
     ),
     Flag(

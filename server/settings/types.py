@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_MOST_THREADS = 4096
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -52,16 +54,32 @@ def integer(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    value = integer(text)
+    value = _size(text)
     if value < 1:
         raise ArgumentTypeError(f"{text} is not above 0")
     return value
 
 
-def not_negative(text: str) -> int:
+def threads(text: str) -> int:
+    """Convert a number of threads."""
     value = integer(text)
+    if not 1 <= value <= _MOST_THREADS:
+        raise ArgumentTypeError(f"{text} is not a number of threads, from 1 to {_MOST_THREADS}")
+    return value
+
+
+def not_negative(text: str) -> int:
+    value = _size(text)
     if value < 0:
         raise ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
+def _size(text: str) -> int:
+    """Convert a whole number that Python's containers may have as a size."""
+    value = integer(text)
+    if value > sys.maxsize:
+        raise ArgumentTypeError(f"{text} is too large")
     return value
 
 
