@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from core.contract.config import ModelConfig
+from core.model.config_files import load_config
 from core.model.load_errors import one_line_errors
 from core.model.modelling_import import import_modelling
 from core.model.stand_ins import check_checkpoint
@@ -18,12 +19,11 @@ from core.pooling.recipe import Recipe
 def check_pooler(recipe: Recipe, model_config: ModelConfig) -> None:
     """Raise ModelLoadError if ``load_pooler`` would, but for what shows only in use."""
     import_modelling()
-    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
     from transformers.initialization import no_init_weights  # noqa: PLC0415
 
     trust = model_config.trust_remote_code
     with one_line_errors(model_config):
-        hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
+        hf_config = load_config(model_config, recipe.source)
         with no_init_weights():
             module = kind_of(recipe).from_config(
                 hf_config, dtype=torch.float32, trust_remote_code=trust

@@ -10,6 +10,7 @@ import torch
 from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.model.complete import load_complete
+from core.model.config_files import load_config
 from core.model.devices import pick_dtype
 from core.model.load_errors import one_line_errors
 from core.model.loaded_model import context_length
@@ -24,12 +25,9 @@ UNUSED = {"embed": ("pooler",), "score": ()}
 def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
     """Load the transformer to the device, in float32 on a CPU. Raises ModelLoadError."""
     import_modelling()
-    from transformers import AutoConfig  # noqa: PLC0415 - slow to import
-
-    trust = model_config.trust_remote_code
     meta_kernels.restore()
     with one_line_errors(model_config):
-        hf_config = AutoConfig.from_pretrained(recipe.source, trust_remote_code=trust)
+        hf_config = load_config(model_config, recipe.source)
         dtype = torch.float32
         if device.type != "cpu" or model_config.dtype != "auto":
             dtype = pick_dtype(model_config.dtype, getattr(hf_config, "dtype", None), device)
@@ -38,7 +36,7 @@ def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device)
             recipe.source,
             config=hf_config,
             dtype=dtype,
-            trust_remote_code=trust,
+            trust_remote_code=model_config.trust_remote_code,
         )
         module = load_complete(load, recipe.source, unused=UNUSED[recipe.task])
     return module.to(device).eval().requires_grad_(requires_grad=False)

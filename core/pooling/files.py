@@ -8,8 +8,6 @@ from typing import Any
 from core.checkpoint_files import find_file, read_file
 from core.contract.errors import ModelLoadError
 
-__all__ = ["find_file", "inner_path", "read_json"]
-
 
 def read_json(source: str, name: str, kind: type = dict) -> Any:
     """The object or list of a JSON file, None if there is no such file. Raises ModelLoadError."""
