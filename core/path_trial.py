@@ -35,7 +35,7 @@ def try_path(model_config: ModelConfig, config: EngineConfig) -> ModelPath:
     device = pick_device(model_config.device)
     if device.type != "cpu":
         raise NotImplementedError("the path on a GPU is not tried")
-    model = build_skeleton(model_config, device).model
+    model = build_skeleton(model_config, device, needs_weights=False).model
     module: Any = model.module
     if quantisation_of(module.config) is not None:
         raise NotImplementedError("the path of a quantised checkpoint is not tried")

@@ -35,11 +35,15 @@ class Skeleton:
     in_blocks: bool
 
 
-def build_skeleton(config: ModelConfig, device: torch.device) -> Skeleton:
-    """Build it. Raises ModelLoadError."""
+def build_skeleton(
+    config: ModelConfig, device: torch.device, *, needs_weights: bool = True
+) -> Skeleton:
+    """Build it. Raises ModelLoadError, without ``needs_weights`` only for what is built."""
     import_modelling()
     with one_line_errors(config):
         module, dtype, nbytes = _module(config, device)
+        if needs_weights and find_gguf(config) is None:
+            check_checkpoint(module, config)
     text_config = module.config.get_text_config()
     model = LoadedModel(
         module=module,
@@ -76,9 +80,7 @@ def _module(config: ModelConfig, device: torch.device) -> tuple[Any, torch.dtype
             hf_config, dtype=dtype, trust_remote_code=trust
         ).eval()
     module.tie_weights()
-    if path is None:
-        check_checkpoint(module, config)
-    else:
+    if path is not None:
         weights_in(file, family, module)  # refuses what is missing
     return module, dtype, nbytes
 

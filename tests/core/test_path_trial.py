@@ -27,7 +27,7 @@ def tried(
 ) -> ModelPath:
     """Of a folder that has a configuration and no weights."""
     tiny_config(family, **fields).save_pretrained(folder)
-    return try_path(ModelConfig(model=str(folder)), EngineConfig())
+    return try_path(ModelConfig(model=str(folder)), config or EngineConfig())
 
 
 @each("config", [EngineConfig(max_model_len=64), EngineConfig(attention_backend="torch")])
