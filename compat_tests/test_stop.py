@@ -155,14 +155,14 @@ def test_c052_the_stop_string_is_kept_on_request(api: Api, greedy: str, name: st
         assert completion_text_of(chunks) == expected
 
 
-@pytest.mark.parametrize("stop", [[""], ["a", ""], 5, [5], {}, ["a"] * 1000, "a" * 1_000_000])
+@pytest.mark.parametrize("stop", [5, [5], {}, ["a"] * 1000, "a" * 1_000_000])
 def test_c053_bad_stop(api: Api, stop: object) -> None:
     assert api.refused_chat("stop", stop=stop)["param"].startswith("stop")
     assert api.refused_completion("stop", stop=stop)["param"].startswith("stop")
 
 
 def test_c053_none_and_five(api: Api, greedy: str) -> None:
-    for stop in ("", [], None, ["☃1", "☃2", "☃3", "☃4", "☃5"]):
+    for stop in ("", [], [""], None, ["☃1", "☃2", "☃3", "☃4", "☃5"]):
         choice = api.complete(PROMPT, stop=stop, **FIXED)["choices"][0]
         assert choice["text"] == greedy
         assert choice["finish_reason"] == "length"

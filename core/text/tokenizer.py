@@ -257,7 +257,7 @@ class Tokenizer:
     def _forms_of(self, template: str | None) -> Forms:
         return forms_of(partial(self._rendered, chat_template=template, add_generation_prompt=True))
 
-    def _rendered(self, messages: Sequence[Mapping[str, Any]], **arguments: Any) -> str:
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], /, **arguments: Any) -> str:
         """Render contents as they are. Raises InvalidRequest."""
         try:
             rendered: str = self._tokenizer.apply_chat_template(

@@ -23,14 +23,15 @@ print(torch.ones(2).sum().item(), torch_ahead.begin())
 NO_LIBRARY_FOR_PLAIN = """
 import sys
 from importlib import import_module
-from server import __main__, imports_ahead
+from server.app import imports
+from server.cli import main
 def libraries():
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
     return {spec.origin for spec in specs if spec and (spec.origin or "").endswith(".so")}
-for name in imports_ahead.LINKED:
+for name in imports.LINKED:
     import_module(name)
 before = libraries()
-for name in imports_ahead.PLAIN:
+for name in imports.PLAIN:
     import_module(name)
 print(sorted(libraries() - before), "torch" in sys.modules)
 """
@@ -88,8 +89,9 @@ def test_what_is_imported_meanwhile_loads_no_library_and_not_torch():
 WITHOUT_AN_OPTIONAL_MODULE = """
 import sys
 sys.modules["lzma"] = sys.modules["bz2"] = None
-from server import __main__, imports_ahead
-imports_ahead.import_ahead()
+from server.app import imports
+from server.cli import main
+imports.import_ahead()
 import torch  # one with CUDA is not imported ahead
 print("litestar" in sys.modules)
 """
@@ -106,8 +108,9 @@ def test_a_process_that_ends_while_the_library_is_linked_does_not_crash():
 
 NO_SEARCH_AND_NO_META_KERNELS = """
 import sys
-from server import __main__, imports_ahead
-imports_ahead.import_ahead()
+from server.app import imports
+from server.cli import main
+imports.import_ahead()
 import server.cli.serve
 from core.model.modelling_import import import_modelling
 import_modelling()
