@@ -22,7 +22,7 @@ class _Noted(NamedTuple):
 
 
 class NewGrammars:
-    """Collects the grammars of one request, so that they are compiled in a lane of their own.
+    """Collects the grammars of one request, to be compiled in a worker pool of their own.
 
     Translation notes each grammar with the field that it comes from. One thread at a time.
     ``warnings`` are, once all are compiled, the keywords of their schemas that are not enforced:

@@ -73,9 +73,9 @@ class ServedModel:
     def check_generates(self) -> None:
         """Raise InvalidRequest for a model that makes vectors or scores instead of text."""
         if self.info.pooling is not None:
-            door = "/v1/embeddings" if self.info.pooling.task == "embed" else "/v1/rerank"
+            route = "/v1/embeddings" if self.info.pooling.task == "embed" else "/v1/rerank"
             raise InvalidRequest(
-                f"This model generates no text; it answers POST {door}.",
+                f"This model generates no text; it answers POST {route}.",
                 param="model",
                 code="unsupported_task",
             )

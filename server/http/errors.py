@@ -1,8 +1,8 @@
 """Exceptions to error responses.
 
 Every failed request becomes an ``APIError`` here, with a status, OpenAI's error object and headers.
-``server.http.apis`` encodes it for its API. Messages have a limited length and contain
-nothing internal.
+``server.http.apis`` has the shape of each API. Messages have a limited length and contain nothing
+internal.
 """
 
 from __future__ import annotations
