@@ -13,9 +13,8 @@ from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel
 from server.generation.sending import StreamAnswer, WholeAnswer
 from server.generation.serving import Serving
-from server.observe.texts import HeardRenderer, Texts
+from server.observe.texts import Texts
 from server.observe.trace import Trace
-from server.rendering.base import Renderer
 
 R = TypeVar("R")
 
@@ -55,11 +54,14 @@ async def answer(
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     ticket.trace.submitted(stream)
-    renderer: Renderer = job.renderer if texts is None else HeardRenderer(job.renderer, texts)
     if not job.is_streamed:
-        return WholeAnswer(stream, renderer, ignored=ignored, on_rendered=ticket.rendered)
+        return WholeAnswer(
+            stream, job.renderer, ignored=ignored, texts=texts, on_rendered=ticket.rendered
+        )
     interval = serving.settings.keep_alive_interval
-    return StreamAnswer(stream, renderer, keep_alive_interval=interval, ignored=ignored)
+    return StreamAnswer(
+        stream, job.renderer, keep_alive_interval=interval, ignored=ignored, texts=texts
+    )
 
 
 def _translated(

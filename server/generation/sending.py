@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -27,7 +26,8 @@ from core.contract.messages import StepOutput, merge
 from server.bridge.stream import ChoiceOutput, ResponseStream
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
-from server.rendering.base import StreamRenderer, WholeRenderer
+from server.observe.texts import Texts
+from server.rendering.base import Renderer
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -47,33 +47,46 @@ _renderers = anyio.CapacityLimiter(2)
 
 
 class OwningAnswer(Response[None], ABC):
-    """Base of responses whose body comes from the engine. A header names what was ``ignored``."""
+    """Base of responses whose body comes from the engine.
+
+    A header names what was ``ignored``. ``texts`` keeps what was generated, for the record.
+    """
 
     def __init__(
-        self, stream: ResponseStream, *, media_type: str, ignored: Sequence[str] = ()
+        self,
+        stream: ResponseStream,
+        renderer: Renderer,
+        *,
+        media_type: str,
+        ignored: Sequence[str],
+        texts: Texts | None,
     ) -> None:
         super().__init__(None, media_type=media_type)
         self._stream = stream
+        self._renderer = renderer
         self._ignored = ignored
+        self._texts = texts
 
     def to_asgi_response(self, **_kwargs: Any) -> ASGIApp:  # type: ignore[override]
         return self._run
 
-    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send while owning the stream. ``ResponseStream.cancel`` cancels the body."""
         if self._ignored:
             report_ignored(cast("HTTPScope", scope), self._ignored)
-        await self._send(scope, receive, send)
+        with self._stream, anyio.CancelScope() as cancel_scope:
+            self._stream.bind(cancel_scope)
+            await self._send(scope, send)
 
     @abstractmethod
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the status and the body. It owns the stream meanwhile."""
+    async def _send(self, scope: Scope, send: Send) -> None:
+        """Send the status and the body."""
 
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """Own the stream. ``ResponseStream.cancel`` cancels the body."""
-        with self._stream, anyio.CancelScope() as scope:
-            self._stream.bind(scope)
-            yield
+    def _weight(self, outputs: Iterable[ChoiceOutput]) -> int:
+        weight = 0
+        for index, output in outputs:
+            weight += self._renderer.weight(index, output)
+        return weight
 
 
 class WholeAnswer(OwningAnswer):
@@ -85,25 +98,27 @@ class WholeAnswer(OwningAnswer):
     def __init__(
         self,
         stream: ResponseStream,
-        renderer: WholeRenderer,
+        renderer: Renderer,
         *,
         ignored: Sequence[str] = (),
+        texts: Texts | None = None,
         on_rendered: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        super().__init__(stream, media_type=JSON, ignored=ignored)
-        self._renderer = renderer
+        super().__init__(stream, renderer, media_type=JSON, ignored=ignored, texts=texts)
         self._on_rendered = on_rendered
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        with self._owned():
-            outputs = await self._collect()
-            if sum(map(self._renderer.weight, range(len(outputs)), outputs)) <= HEAVY:
-                body = self._renderer.whole(outputs)
-            else:
-                body = await _in_thread(self._renderer.whole, outputs)
-            self._on_rendered(len(body))
-            await _start(send, JSON, {"content-length": str(len(body))})
-            await _send_body(send, body, is_last=True)
+    async def _send(self, _scope: Scope, send: Send) -> None:
+        outputs = await self._collect()
+        if self._texts is not None:
+            for index, output in enumerate(outputs):
+                self._texts.take(index, output)
+        if self._weight(enumerate(outputs)) <= HEAVY:
+            body = self._renderer.whole(outputs)
+        else:
+            body = await _in_thread(self._renderer.whole, outputs)
+        self._on_rendered(len(body))
+        await _start(send, JSON, {"content-length": str(len(body))})
+        await _send_body(send, body, is_last=True)
 
     async def _collect(self) -> list[StepOutput]:
         outputs: dict[int, StepOutput] = {}
@@ -127,13 +142,14 @@ class StreamAnswer(OwningAnswer):
     def __init__(
         self,
         stream: ResponseStream,
-        renderer: StreamRenderer,
+        renderer: Renderer,
         *,
         keep_alive_interval: float = 0.0,
         ignored: Sequence[str] = (),
+        texts: Texts | None = None,
     ) -> None:
-        super().__init__(stream, media_type=renderer.media_type, ignored=ignored)
-        self._renderer = renderer
+        media_type = renderer.media_type
+        super().__init__(stream, renderer, media_type=media_type, ignored=ignored, texts=texts)
         self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False
         self._is_cut = False
@@ -141,8 +157,10 @@ class StreamAnswer(OwningAnswer):
         self._timer: asyncio.TimerHandle | None = None
         self._writer: BodyWriter | None = None
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        with self._owned(), self._kept_alive():
+    async def _send(self, scope: Scope, send: Send) -> None:
+        if self._keep_alive_interval:
+            self._look_later()
+        try:
             outputs = await self._stream.receive()
             if outputs and outputs[0][1].error is not None:
                 raise self._stream.failure(outputs[0][1])
@@ -157,18 +175,19 @@ class StreamAnswer(OwningAnswer):
                 self._stream.relay_with(self._relay)
             while not self._is_over:
                 await self._write(send, await self._render(await self._stream.receive()))
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     def _relay(self, outputs: list[ChoiceOutput]) -> bool:
         """Write outputs at once. Ends, errors, much text and slow clients need the task."""
         assert self._writer is not None
         if not self._writer.is_ready or self._stream.is_finished:
             return False
-        weight = 0
-        for index, output in outputs:
+        for _, output in outputs:
             if output.error is not None:
                 return False
-            weight += self._renderer.weight(index, output)
-        if weight > HEAVY:
+        if self._weight(outputs) > HEAVY:
             return False
         data = self._feed(outputs)
         if data:
@@ -176,21 +195,8 @@ class StreamAnswer(OwningAnswer):
             self._writer.write(data)
         return True
 
-    async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
-        """As ``_rendered``. If rendering fails, the stream ends with an error."""
-        try:
-            return await self._rendered(outputs)
-        except Exception:  # the status has been sent: nothing else can say so
-            logger.exception("cannot render a response")
-            return self._end_with(RENDERING_FAILED)
-
-    async def _rendered(self, outputs: list[ChoiceOutput]) -> bytes:
-        if self._weight(outputs) <= HEAVY:
-            return self._feed(outputs)
-        return await _in_thread(self._feed, outputs)
-
     async def _first(self, outputs: list[ChoiceOutput]) -> bytes:
-        """As ``_rendered``, of the first outputs. Without any, only ``begin`` may be heavy."""
+        """The beginning and the first outputs. Without any, only ``begin`` may be heavy."""
 
         def render(outputs: list[ChoiceOutput]) -> bytes:
             return self._renderer.begin() + self._feed(outputs)
@@ -199,27 +205,24 @@ class StreamAnswer(OwningAnswer):
             return render(outputs)
         return await _in_thread(render, outputs)
 
-    def _weight(self, outputs: list[ChoiceOutput]) -> int:
-        weight = 0
-        for index, output in outputs:
-            weight += self._renderer.weight(index, output)
-        return weight
-
-    def _end_with(self, message: str, cause: Exception | None = None) -> bytes:
-        """The last bytes of a stream that ends with an error."""
-        self._stream.failed(message, cause)
-        error = self._renderer.error(message, cause)
-        self._is_over, self._is_cut = True, error is None
-        return error or b""
+    async def _render(self, outputs: list[ChoiceOutput]) -> bytes:
+        """More of the body. If rendering fails, the stream ends with an error."""
+        try:
+            if self._weight(outputs) <= HEAVY:
+                return self._feed(outputs)
+            return await _in_thread(self._feed, outputs)
+        except Exception:  # the status has been sent: nothing else can say so
+            logger.exception("cannot render a response")
+            return self._end_with(RENDERING_FAILED)
 
     def _feed(self, outputs: Sequence[ChoiceOutput]) -> bytes:
         """All available outputs, for one write. Without any: the keep-alive bytes."""
         if not outputs:
             return self._renderer.keep_alive
-        if len(outputs) == 1 and not outputs[0][1].is_last:
-            return self._renderer.feed(*outputs[0])
         pieces: list[bytes] = []
         for index, output in outputs:
+            if self._texts is not None:
+                self._texts.take(index, output)
             pieces.append(self._renderer.feed(index, output))
             if output.error is not None:
                 cause = self._stream.failure(output)
@@ -229,6 +232,13 @@ class StreamAnswer(OwningAnswer):
             pieces.append(self._renderer.end())
         return b"".join(pieces)
 
+    def _end_with(self, message: str, cause: Exception | None = None) -> bytes:
+        """The last bytes of a stream that ends with an error."""
+        self._stream.failed(message, cause)
+        error = self._renderer.error(message, cause)
+        self._is_over, self._is_cut = True, error is None
+        return error or b""
+
     async def _write(self, send: Send, data: bytes) -> None:
         """One write to the socket. The last one ends the body, unless the body is to be cut."""
         is_last = self._is_over and not self._is_cut
@@ -236,26 +246,14 @@ class StreamAnswer(OwningAnswer):
             self._num_writes += 1
             await _send_body(send, data, is_last=is_last)
 
-    @contextmanager
-    def _kept_alive(self) -> Iterator[None]:
-        """Wake the sending task after ``keep_alive_interval`` seconds without a write."""
-        if not self._keep_alive_interval:
-            yield
-            return
-        self._look_later()
-        try:
-            yield
-        finally:
-            assert self._timer is not None
-            self._timer.cancel()
-
     def _look_later(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._keep_alive_interval, self._look)
 
     def _look(self) -> None:
+        """Wake the sending task if nothing was written: only it may send."""
         if self._num_writes_seen == self._num_writes:
-            self._stream.nudge()  # only the sending task may send
+            self._stream.nudge()
         self._num_writes_seen = self._num_writes
         self._look_later()
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.contract.messages import StepOutput
-from server.rendering.base import Renderer
 
 if TYPE_CHECKING:  # `roseinfer route` has the same front, and no tokenizer
     from core.text.tokenizer import Tokenizer
@@ -39,47 +38,3 @@ class Texts:
     def take(self, index: int, output: StepOutput) -> None:
         """Add an output of choice ``index``."""
         self._choices.setdefault(index, []).append(output.thinking + output.text)
-
-
-class HeardRenderer:
-    """A renderer whose outputs are collected too."""
-
-    def __init__(self, renderer: Renderer, texts: Texts) -> None:
-        self._renderer, self._texts = renderer, texts
-
-    @property
-    def media_type(self) -> str:
-        """See StreamRenderer."""
-        return self._renderer.media_type
-
-    @property
-    def keep_alive(self) -> bytes:
-        """See StreamRenderer."""
-        return self._renderer.keep_alive
-
-    def weight(self, index: int, output: StepOutput) -> int:
-        """See StreamRenderer."""
-        return self._renderer.weight(index, output)
-
-    def begin(self) -> bytes:
-        """See StreamRenderer."""
-        return self._renderer.begin()
-
-    def feed(self, index: int, output: StepOutput) -> bytes:
-        """See StreamRenderer."""
-        self._texts.take(index, output)
-        return self._renderer.feed(index, output)
-
-    def end(self) -> bytes:
-        """See StreamRenderer."""
-        return self._renderer.end()
-
-    def error(self, message: str, cause: Exception | None = None) -> bytes | None:
-        """See StreamRenderer."""
-        return self._renderer.error(message, cause)
-
-    def whole(self, outputs: Sequence[StepOutput]) -> bytes:
-        """See WholeRenderer."""
-        for index, output in enumerate(outputs):
-            self._texts.take(index, output)
-        return self._renderer.whole(outputs)

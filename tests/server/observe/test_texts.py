@@ -1,31 +1,7 @@
 """Texts that are kept: prompts as the model saw them, answers by choice."""
 
-from server.observe.texts import HeardRenderer, Texts
+from server.observe.texts import Texts
 from tests.support.engines import out
-
-
-class Renderer:
-    """Says what it is asked."""
-
-    media_type, keep_alive = "text/x", b":"
-
-    def weight(self, index, output):
-        return index + len(output.text)
-
-    def begin(self):
-        return b"begin"
-
-    def feed(self, index, output):
-        return f"{index}{output.text}".encode()
-
-    def end(self):
-        return b"end"
-
-    def error(self, message, cause=None):
-        return f"{message}{cause}".encode()
-
-    def whole(self, outputs):
-        return "".join(output.text for output in outputs).encode()
 
 
 class Tokenizer:
@@ -34,31 +10,13 @@ class Tokenizer:
         return "".join(map(chr, ids))
 
 
-def test_nothing_but_listening_changes():
-    heard = HeardRenderer(Renderer(), Texts())
-    assert (heard.media_type, heard.keep_alive) == ("text/x", b":")
-    assert heard.weight(3, out(text="ab")) == 5
-    assert heard.begin() == b"begin"
-    assert heard.feed(1, out(text="a")) == b"1a"
-    assert heard.end() == b"end"
-    assert heard.error("no", ValueError("x")) == b"nox"
-    assert heard.whole([out(text="a"), out(text="b")]) == b"ab"
-
-
-def test_streamed_choices_are_told_apart():
+def test_choices_are_told_apart():
     texts = Texts()
-    heard = HeardRenderer(Renderer(), texts)
-    heard.feed(1, out(text="other"))
-    heard.feed(0, out(thinking="hm", text=""))
-    heard.feed(0, out(text="on"))
-    heard.feed(0, out(text="e"))
+    texts.take(1, out(text="other"))
+    texts.take(0, out(thinking="hm", text=""))
+    texts.take(0, out(text="on"))
+    texts.take(0, out(text="e"))
     assert texts.text == "hmone\n\nother"
-
-
-def test_whole_answers_are_heard():
-    texts = Texts()
-    HeardRenderer(Renderer(), texts).whole([out(text="a"), out(text="b")])
-    assert texts.text == "a\n\nb"
 
 
 def test_prompts_are_decoded():
