@@ -13,7 +13,7 @@ import pytest
 from core.contract.errors import DeadlineExceeded
 from server.admission.ticket import Ticket
 from server.bridge.stream import ResponseStream
-from server.generation.sending import StreamAnswer, WholeAnswer
+from server.generation.answer import StreamAnswer, WholeAnswer
 from server.http.errors import APIError
 from server.net.body_writer import extensions_of
 from server.observe.access_log import with_trace

@@ -10,7 +10,7 @@ from core.text.tokenizer import Tokenizer
 from server.apis.openai.chat import ChatRenderer
 from server.apis.openai.generate import TextRenderer
 from server.bridge.stream import BUFFERED_OUTPUTS
-from server.generation.sending import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
+from server.generation.answer import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.http import sse
 from server.rendering.base import AnswerHead
 from server.rendering.deltas import ChatOptions

@@ -4,7 +4,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.apis.openai.completions import CompletionOptions, CompletionRenderer
-from server.generation.sending import HEAVY
+from server.generation.answer import HEAVY
 from server.rendering.base import weight_of
 from tests.support.engines import out
 

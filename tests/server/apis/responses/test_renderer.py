@@ -5,7 +5,7 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.apis.responses.output import ItemOptions
-from server.generation.sending import HEAVY
+from server.generation.answer import HEAVY
 from server.http.sse import COMMENT
 from tests.support.each import each
 from tests.support.engines import last, out
