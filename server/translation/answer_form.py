@@ -10,8 +10,8 @@ from core.contract.grammar import Grammar, after
 from core.contract.params import Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
-from server.generation.families import Families
-from server.generation.grammars import NewGrammars
+from server.generation.job import NewGrammars
+from server.generation.model import Families
 from server.parsers.base import AnswerParser
 from server.translation.tools import ToolSelection
 

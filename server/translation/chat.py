@@ -10,8 +10,7 @@ import msgspec
 from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
-from server.generation.grammars import NewGrammars
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.rendering.deltas import ChatOptions, NewRenderer
 from server.translation.answer_form import AnswerForm

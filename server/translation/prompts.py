@@ -14,7 +14,7 @@ from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
 from server.admission.checkpoint import checkpoint
-from server.generation.families import Families
+from server.generation.model import Families
 from server.translation.messages import plain_turns, template_messages
 from server.translation.prompt_size import CheckSize, no_check
 

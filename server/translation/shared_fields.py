@@ -21,8 +21,7 @@ from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.sampling import SamplingFields
-from server.generation.grammars import NewGrammars
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
 from server.rendering.base import AnswerHead, Renderer

@@ -22,8 +22,7 @@ from server.apis.ollama.fields import (
 )
 from server.apis.ollama.messages import chat_messages
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, generate_line
-from server.generation.grammars import NewGrammars
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.rendering.deltas import ChatOptions
 from server.translation.chat import chat_job

@@ -18,8 +18,7 @@ from core.contract.messages import StepOutput, TokenLogprob
 from core.contract.params import SamplingParams
 from schemas.completions import Completion, CompletionChoice, CompletionRequest
 from schemas.logprobs import CompletionLogprobs
-from server.generation.grammars import NewGrammars
-from server.generation.job import Job
+from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.rendering.base import weight_of
 from server.rendering.envelope import Envelope, EventRenderer, stop_reason

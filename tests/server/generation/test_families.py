@@ -4,7 +4,7 @@ import pytest
 
 from core.text.chat_templates import TEMPLATE_NAMES, named_template
 from core.text.tokenizer import Tokenizer
-from server.generation.families import FALLBACK_TOOLS, Families
+from server.generation.model import FALLBACK_TOOLS, Families
 from server.parsers import tool
 from server.settings.settings import Settings
 from tests.support.tokenizers import byte_level
