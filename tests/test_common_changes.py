@@ -14,7 +14,7 @@ OTHER_API = re.compile("responses|ollama|anthropic")
 def test_a_sampling_field_that_edits_logits_touches_four_files(field):
     named = re.compile(rf"\b({field}|Penalties)\b")
     files = {name_of(file) for file in FILES if named.search(file.read_text(encoding="utf-8"))}
-    files.discard("server/translation/shared_fields.py")  # refuses llama.cpp's fields beside these
+    files.discard("server/translation/refusals.py")  # refuses llama.cpp's fields beside these
     files.discard("server/observe/tracing.py")  # a name of OpenTelemetry's conventions
     files = {file for file in files if not OTHER_API.search(file)}
     assert files == {

@@ -28,7 +28,7 @@ from schemas.base import ResponseModel
 from schemas.tokenize import TokenizeRequest
 from server.generation.serving import NO_DEPENDENCIES
 from server.openapi.responses import ERRORS, NDJSON, StreamedSpec
-from server.translation.shared_fields import refused_fields
+from server.translation.refusals import refused_fields
 
 REFERENCE = "#/components/schemas/{name}"
 NOT_SUPPORTED = "Not supported by this server: must be null."

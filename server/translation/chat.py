@@ -1,68 +1,27 @@
-"""chat_job: a chat request to a Job, for every API with messages. Runs in a worker thread.
-
-prompt_and_length: a conversation to token ids, and how long its answer may be.
-"""
+"""chat_job: a chat request to a Job, for every API with messages. Runs in a worker thread."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from core.contract.errors import InvalidRequest
-from core.contract.params import SamplingParams
+from core.contract.grammar import Grammar, after
+from core.contract.params import Thinking
 from schemas.chat import ChatCompletionRequest
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
+from server.parsers.base import AnswerParser
 from server.rendering.deltas import ChatOptions, NewRenderer
-from server.translation.answer_form import AnswerForm
 from server.translation.formats import output_format
-from server.translation.params import answer_length, sampling_params
-from server.translation.prompt_size import size_check
+from server.translation.params import sampling_params
+from server.translation.prompt_size import answer_length, size_check
 from server.translation.prompts import chat_prompt, truncate
-from server.translation.shared_fields import (
-    check_shared_fields,
-    new_envelope,
-    new_job,
-    refuse_unsupported,
-)
-from server.translation.tools import select_tools
-
-
-def prompt_and_length(
-    request: ChatCompletionRequest,
-    model: ServedModel,
-    tools: list[dict[str, object]],
-    *,
-    clamps_length: bool = False,
-) -> tuple[list[int], int]:
-    """The prompt's ids, and the most tokens to generate. Raises InvalidRequest.
-
-    ``clamps_length``: instead of more tokens than the context has room for, as many as fit.
-    """
-    allow_template = model.settings.trust_request_chat_template
-    prompt = chat_prompt(
-        request,
-        model.tokenizer,
-        tools=tools,
-        allow_template=allow_template,
-        families=model.families,
-        check_size=size_check(request, model, param="messages"),
-    )
-    wanted = _wanted_tokens(request)
-    prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
-    return prompt, answer_length(
-        prompt,
-        wanted,
-        model.info,
-        param="messages",
-        is_clamped=clamps_length or model.settings.clamp_max_tokens,
-    )
-
-
-def _wanted_tokens(request: ChatCompletionRequest) -> int | None:
-    """The limit of generated tokens that was asked for. None: until the context is full."""
-    wanted = request.max_completion_tokens or request.max_tokens
-    return None if wanted == -1 else wanted
-
+from server.translation.refusals import conflicting, refuse_unsupported, unsupported
+from server.translation.shared_fields import check_shared_fields, new_job
+from server.translation.tools import ToolSelection, select_tools
 
 PROMPT_TAIL = 16
 """Tokens at the prompt's end that may contain the opening tag of thinking. No tag has so many."""
@@ -84,51 +43,49 @@ def chat_job(
     model.check_generates()
     _check_fields(request)
     tools, text_format = select_tools(request), output_format(request)
-    families = model.families
-    if tools.shown and not (
-        families.template_shows_tools
-        or families.writes_tools
-        or families.chat_template is None  # rendering says so
-        or request.chat_template
-    ):
-        raise InvalidRequest(
-            "This model's chat template shows no tools. The operator can serve them with "
-            "--tool-call-parser generic.",
-            param="tools",
-            code="unsupported_parameter",
-        )
-    prompt, max_tokens = prompt_and_length(request, model, tools.shown, clamps_length=clamps_length)
-    prompt_tail = model.tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False)
-    form = AnswerForm.of(request, tools, text_format, model.families, model.tokenizer, prompt_tail)
+    _check_tools(request, model, tools)
+    prompt, max_tokens = _prompt_and_length(request, model, tools, clamps_length=clamps_length)
+    if not tools.must_call and model.families.tool is None:
+        tools = ToolSelection()  # the markup of calls is unknown: all text is content
+    has_grammar = text_format[0] is not None or tools.must_call
+    thinking = _thinking(request, model, prompt, is_constrained=has_grammar)
     new_grammars = NewGrammars(model.grammar_compiler)
-    params = _params(request, model, form, new_grammars, max_tokens)
-    envelope = new_envelope(
+    params = sampling_params(
+        request,
+        max_tokens=max_tokens,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        echo_logprobs=None,
+        info=model.info,
+        tokenizer=model.tokenizer,
+        grammar=_grammar(request, model, tools, text_format, thinking, new_grammars),
+        thinking=thinking,
+        shows_markup=_has_special_markup(model, tools, thinking),
+    )
+    if tools.must_call:  # a stop string would cut a call that the grammar guarantees
+        params = msgspec.structs.replace(params, stop=())
+    return new_job(
         request,
         model,
         id_prefix=id_prefix,
         prompts=[prompt],
+        params=[params],
         num_choices=request.n or 1,
         num_top=params.logprobs,
         new_grammars=new_grammars,
+        new_renderer=new_renderer,
+        options=ChatOptions(
+            new_parser=_call_parser(model, tools),
+            call_finish_reason="stop" if tools.is_named else "tool_calls",
+            shows_reasoning=request.include_reasoning is not False,
+        ),
     )
-    options = ChatOptions(
-        new_parser=form.new_parser,
-        call_finish_reason="stop" if form.tools.is_named else "tool_calls",
-        shows_reasoning=request.include_reasoning is not False,
-    )
-    renderer = new_renderer(envelope, options)
-    return new_job(request, model, envelope, [params], renderer, new_grammars)
 
 
 def _check_fields(request: ChatCompletionRequest) -> None:
     """Checks that need no model."""
     check_shared_fields(request)
     if request.top_logprobs and not request.logprobs:
-        raise InvalidRequest(
-            "top_logprobs is only allowed when logprobs is true.",
-            param="top_logprobs",
-            code="invalid_parameter_combination",
-        )
+        raise conflicting("top_logprobs", "top_logprobs is only allowed when logprobs is true.")
     for name in ("max_completion_tokens", "max_tokens"):
         if getattr(request, name) == 0:
             raise InvalidRequest(
@@ -139,24 +96,114 @@ def _check_fields(request: ChatCompletionRequest) -> None:
     refuse_unsupported(request)
 
 
-def _params(
+def _check_tools(request: ChatCompletionRequest, model: ServedModel, tools: ToolSelection) -> None:
+    """Refuse tools that the prompt would not show."""
+    families = model.families
+    if tools.shown and not (
+        families.template_shows_tools
+        or families.writes_tools
+        or families.chat_template is None  # rendering says so
+        or request.chat_template
+    ):
+        raise unsupported(
+            "tools",
+            "This model's chat template shows no tools. The operator can serve them with "
+            "--tool-call-parser generic.",
+        )
+
+
+def _prompt_and_length(
+    request: ChatCompletionRequest, model: ServedModel, tools: ToolSelection, *, clamps_length: bool
+) -> tuple[list[int], int]:
+    """The prompt's ids, and the most tokens to generate. Raises InvalidRequest."""
+    check_size = size_check(request, model, param="messages")
+    prompt = chat_prompt(request, model, tools=tools.shown, check_size=check_size)
+    wanted = request.max_completion_tokens or request.max_tokens
+    if wanted == -1:  # until the context is full
+        wanted = None
+    prompt = list(truncate(prompt, request, room=model.info.max_model_len - (wanted or 1)))
+    is_clamped = clamps_length or model.settings.clamp_max_tokens
+    length = answer_length(prompt, wanted, model.info, param="messages", is_clamped=is_clamped)
+    return prompt, length
+
+
+def _thinking(
+    request: ChatCompletionRequest, model: ServedModel, prompt: list[int], *, is_constrained: bool
+) -> Thinking | None:
+    """How the output marks thinking. None: tags in it are plain text.
+
+    Thinking is not expected if it has to be turned on and was not, or if the prompt has ended it.
+    A constrained output then has none: the constraint applies from the first character on.
+    """
+    budget = request.thinking_token_budget
+    if budget == -1:
+        budget = None
+    tags = model.families.thinking_tags
+    if tags is None:
+        if budget is not None:
+            raise unsupported(
+                "thinking_token_budget",
+                "This model does not think, so it takes no thinking_token_budget.",
+            )
+        return None
+    tail = model.tokenizer.decode(prompt[-PROMPT_TAIL:], skip_special_tokens=False).rstrip()
+    is_open = tail.endswith(tags.begin)
+    is_expected = is_open or (model.families.thinks_by_default and not tail.endswith(tags.end))
+    is_separate = request.separate_reasoning is not False
+    if not is_expected and (is_constrained or not is_separate):
+        return None
+    return Thinking(
+        begin=tags.begin,
+        end=tags.end,
+        end_token_ids=tuple(model.tokenizer.encode(tags.end, add_special_tokens=False)),
+        is_open=is_open,
+        budget=budget,
+        is_expected=is_expected,
+        is_separate=is_separate,
+    )
+
+
+def _grammar(
     request: ChatCompletionRequest,
     model: ServedModel,
-    form: AnswerForm,
+    tools: ToolSelection,
+    text_format: tuple[Grammar | None, str | None],
+    thinking: Thinking | None,
     new_grammars: NewGrammars,
-    max_tokens: int,
-) -> SamplingParams:
-    params = sampling_params(
-        request,
-        max_tokens=max_tokens,
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        echo_logprobs=None,
-        info=model.info,
-        tokenizer=model.tokenizer,
-        grammar=form.grammar(new_grammars),
-        thinking=form.thinking,
-        shows_markup=form.has_special_markup(model.tokenizer),
+) -> Grammar | None:
+    """The grammar of the whole output, if any. Notes what must be compiled for it."""
+    grammar, format_param = text_format
+    param = format_param
+    if tools.callable:
+        if grammar is not None:  # so that the error names the field at fault
+            new_grammars.note(grammar, param=param)
+        grammar = tools.grammar(model.families.markup, grammar)
+        param = "functions" if request.functions else "tools"
+    if grammar is None:
+        return None
+    if thinking is not None and thinking.is_expected:
+        begin = None if thinking.is_open else thinking.begin
+        grammar = after(grammar, thinking.end, begin=begin)
+    new_grammars.note(grammar, param=param, format_param=format_param)
+    return grammar
+
+
+def _has_special_markup(
+    model: ServedModel, tools: ToolSelection, thinking: Thinking | None
+) -> bool:
+    """Whether tags or call markup are special tokens, so that the text must include these."""
+    markers = [*model.families.call_parser.markers] if tools.callable else []
+    if thinking is not None and thinking.is_expected:
+        markers += [thinking.begin, thinking.end]
+    return any(
+        len(ids) == 1 and ids[0] in model.tokenizer.special_ids
+        for marker in markers
+        if (ids := model.tokenizer.encode(marker, add_special_tokens=False))
     )
-    if form.tools.must_call:  # a stop string would cut a call that the grammar guarantees
-        params = msgspec.structs.replace(params, stop=())
-    return params
+
+
+def _call_parser(model: ServedModel, tools: ToolSelection) -> Callable[[], AnswerParser] | None:
+    """Makes the parser of one choice. None: all text is content."""
+    if not tools.callable:
+        return None
+    return partial(model.families.call_parser, tools.callable, parallel=tools.is_parallel)

@@ -19,6 +19,7 @@ from schemas.formats import (
     TextFormat,
 )
 from schemas.sampling import SamplingFields
+from server.translation.refusals import conflicting, invalid, unsupported
 
 
 def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
@@ -35,11 +36,7 @@ def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
         return None, None
     if len(given) > 1:
         names = ", ".join(name for name, _, _ in given)
-        raise InvalidRequest(
-            f"At most one output constraint may be given, not {names}.",
-            param=given[1][0],
-            code="invalid_parameter_combination",
-        )
+        raise conflicting(given[1][0], f"At most one output constraint may be given, not {names}.")
     name, build, value = given[0]
     return build(value, name), name
 
@@ -47,7 +44,7 @@ def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:
 def _response_format(value: ResponseFormat, name: str) -> Grammar:
     match value:
         case JsonObjectFormat(schema=schema):
-            return grammar.json_object() if schema is None else _lenient(schema)
+            return grammar.json_object() if schema is None else _json(schema, name)
         case JsonSchemaFormat(json_schema=None, schema=None):
             raise InvalidRequest(
                 "Missing required parameter: 'response_format.json_schema'.",
@@ -73,28 +70,20 @@ def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
         raise _unsupported(f"{name}.whitespace_pattern", "a whitespace pattern")
     given = [kind for kind in _KINDS if _is_given(getattr(value, kind))]
     if len(given) != 1:
-        raise InvalidRequest(
-            f"{name} must hold exactly one constraint, not {len(given)}.",
-            param=name,
-            code="invalid_parameter_combination",
-        )
+        raise conflicting(name, f"{name} must hold exactly one constraint, not {len(given)}.")
     is_compact = bool(value.disable_any_whitespace)
     match given[0]:
         case "json":
-            return _lenient(_schema(value.json, f"{name}.json"), is_compact=is_compact)
+            return _json(value.json, f"{name}.json", is_compact=is_compact)
         case "json_object":
             return grammar.json_object(is_compact=is_compact)
         case kind:
             return _BY_KIND[kind](getattr(value, kind), f"{name}.{kind}")
 
 
-def _json(value: str | Mapping[str, Any], name: str) -> Grammar:
-    return _lenient(_schema(value, name))
-
-
-def _lenient(schema: Mapping[str, Any], *, is_compact: bool = False) -> Grammar:
+def _json(value: str | Mapping[str, Any] | None, name: str, *, is_compact: bool = False) -> Grammar:
     """JSON of a schema that nothing says to be strict, as in OpenAI's API."""
-    return grammar.json_schema(schema, is_strict=False, is_compact=is_compact)
+    return grammar.json_schema(_schema(value, name), is_strict=False, is_compact=is_compact)
 
 
 def _schema(value: str | Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
@@ -103,9 +92,7 @@ def _schema(value: str | Mapping[str, Any] | None, name: str) -> Mapping[str, An
         try:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, RecursionError):
-            raise InvalidRequest(
-                f"{name} is not valid JSON.", param=name, code="invalid_value"
-            ) from None
+            raise invalid(name, f"{name} is not valid JSON.") from None
     if not isinstance(value, Mapping):
         raise InvalidRequest(
             f"{name} must be a JSON Schema, an object.", param=name, code="invalid_type"
@@ -124,18 +111,12 @@ def _structural_tag(value: str | Mapping[str, Any], name: str) -> Grammar:
 def _structure(value: Mapping[str, Any], name: str) -> tuple[str, Mapping[str, Any], str]:
     begin, schema, end = value.get("begin"), value.get("schema"), value.get("end")
     if not isinstance(begin, str) or not isinstance(schema, Mapping) or not isinstance(end, str):
-        raise InvalidRequest(
-            f"{name} structures need begin, schema and end.", param=name, code="invalid_value"
-        )
+        raise invalid(name, f"{name} structures need begin, schema and end.")
     return begin, schema, end
 
 
 def _unsupported(name: str, what: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"'{name}': {what} is not supported by this server.",
-        param=name,
-        code="unsupported_parameter",
-    )
+    return unsupported(name, f"'{name}': {what} is not supported by this server.")
 
 
 def _is_given(value: object) -> bool:

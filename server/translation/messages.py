@@ -31,6 +31,7 @@ from schemas.messages import (
     ThinkingPart,
     ToolMessage,
 )
+from server.translation.refusals import unsupported
 
 
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:
@@ -119,11 +120,10 @@ def _content(content: Content | None, path: str) -> str | list[dict[str, str]]:
             case str():
                 texts.append(part)
             case ImageUrlPart() | InputAudioPart() | FilePart():
-                raise InvalidRequest(
+                raise unsupported(
+                    f"{path}[{i}].type",
                     f"Invalid '{path}[{i}]': parts of type '{part.type}' are not supported; "
                     "this model reads text only.",
-                    param=f"{path}[{i}].type",
-                    code="unsupported_parameter",
                 )
             case RefusalPart():
                 texts.append(part.refusal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from core.contract.errors import InvalidRequest
@@ -12,7 +11,7 @@ from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.limits import MAX_BAD_WORD_TOKENS
 from schemas.sampling import SamplingFields
-from server.translation.prompt_size import answer_exceeds, prompt_exceeds
+from server.translation.refusals import conflicting, invalid, unsupported
 
 
 def sampling_params(
@@ -48,7 +47,9 @@ def sampling_params(
         "stop_token_ids": _token_ids(request.stop_token_ids, "stop_token_ids", info.vocab_size)
         or (),
         "include_stop_str_in_output": bool(
-            _given(request.include_stop_str_in_output, request.no_stop_trim)
+            request.no_stop_trim
+            if request.include_stop_str_in_output is None
+            else request.include_stop_str_in_output
         ),
         "skip_special_tokens": request.skip_special_tokens is not False and not shows_markup,
         "prompt_logprobs": _prompt_logprobs(request, echo_logprobs),
@@ -64,39 +65,6 @@ def sampling_params(
     return params
 
 
-def answer_length(
-    prompt: Sequence[int],
-    max_tokens: int | None,
-    info: EngineInfo,
-    *,
-    param: str,
-    default: int | None = None,
-    is_clamped: bool = False,
-) -> int:
-    """Check the ids and the length of a prompt; returns the number of tokens to generate at most.
-
-    ``max_tokens`` None means ``default``, or less if the context is full before; without a
-    default it means all that fit. With ``is_clamped`` more than fits means all that fit.
-    ``param`` is the field of the prompt. Raises InvalidRequest, ContextLengthExceeded.
-    """
-    num_prompt_tokens = len(prompt)
-    room = info.max_model_len - num_prompt_tokens
-    if room < 0 or (room == 0 and max_tokens != 0):
-        raise prompt_exceeds(info.max_model_len, num_prompt_tokens, param=param)
-    if max(prompt, default=0) >= info.num_token_ids:
-        raise InvalidRequest(
-            f"The prompt has token id {max(prompt)}, but the model's ids are below "
-            f"{info.num_token_ids}.",
-            param=param,
-            code="invalid_value",
-        )
-    if max_tokens is None:
-        return room if default is None else min(room, default)
-    if max_tokens > room and not is_clamped:
-        raise answer_exceeds(info.max_model_len, num_prompt_tokens, max_tokens, param=param)
-    return min(max_tokens, room)
-
-
 _SAME = sorted(
     {*SamplingFields.__struct_fields__} & {*SamplingParams.__struct_fields__} - {"grammar"}
 )
@@ -107,11 +75,6 @@ def _same_fields(request: SamplingFields) -> dict[str, Any]:
     """The fields of a request that are fields of SamplingParams too, without missing ones."""
     values = {name: getattr(request, name) for name in _SAME}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _given(value: float | None, default: float | None) -> float:
-    """The value unless it is None. Zero is a value."""
-    return value if value is not None else default  # type: ignore[return-value]
 
 
 def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -> None:
@@ -131,10 +94,9 @@ def _check_satisfiable(params: SamplingParams, eos_token_ids: tuple[int, ...]) -
         if not params.ignore_eos:
             left.difference_update(eos_token_ids)
     if not left:
-        raise InvalidRequest(
+        raise conflicting(
+            "allowed_token_ids",
             "allowed_token_ids has no token that bad_words and min_tokens always allow.",
-            param="allowed_token_ids",
-            code="invalid_parameter_combination",
         )
 
 
@@ -146,11 +108,10 @@ def _check_beside_grammar(params: SamplingParams) -> None:
     }
     for name, excludes in excluding.items():
         if excludes:
-            raise InvalidRequest(
+            raise conflicting(
+                name,
                 f"{name} cannot be used with an output format or with these tools: together they "
                 "may leave no token.",
-                param=name,
-                code="invalid_parameter_combination",
             )
 
 
@@ -160,34 +121,25 @@ def _prompt_logprobs(request: SamplingFields, echoed: int | None) -> int | None:
     if wanted is None:
         return echoed
     if wanted == -1:
-        raise InvalidRequest(
-            f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not -1.",
-            param="prompt_logprobs",
-            code="unsupported_parameter",
+        raise unsupported(
+            "prompt_logprobs", f"prompt_logprobs must be between 0 and {MAX_TOP_LOGPROBS}, not -1."
         )
     if request.stream:
-        raise InvalidRequest(
-            "prompt_logprobs cannot be streamed.",
-            param="prompt_logprobs",
-            code="invalid_parameter_combination",
-        )
+        raise conflicting("prompt_logprobs", "prompt_logprobs cannot be streamed.")
     return max(wanted, echoed or 0)
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
-    if stop is None:
-        return ()
-    return ((stop,) if stop else ()) if isinstance(stop, str) else tuple(stop)
+    return (stop,) if stop and isinstance(stop, str) else tuple(stop or ())
 
 
 def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, float]:
     result: dict[int, float] = {}
     for key, value in (bias or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) < 20 and int(key) < vocab_size):
-            raise InvalidRequest(
+            raise invalid(
+                "logit_bias",
                 f"logit_bias keys must be token ids below {vocab_size}, not '{key[:40]}'.",
-                param="logit_bias",
-                code="invalid_value",
             )
         result[int(key)] = value
     return result
@@ -199,11 +151,7 @@ def _token_ids(ids: list[int] | None, name: str, vocab_size: int) -> tuple[int, 
     unique = tuple(dict.fromkeys(ids))
     for token_id in unique:
         if not 0 <= token_id < vocab_size:
-            raise InvalidRequest(
-                f"{name} must be token ids below {vocab_size}, not {token_id}.",
-                param=name,
-                code="invalid_value",
-            )
+            raise invalid(name, f"{name} must be token ids below {vocab_size}, not {token_id}.")
     return unique
 
 

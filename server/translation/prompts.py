@@ -14,9 +14,11 @@ from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
 from server.admission.checkpoint import checkpoint
-from server.generation.model import Families
+from server.generation.model import ServedModel
+from server.http.decoding import check_nesting
 from server.translation.messages import plain_turns, template_messages
-from server.translation.prompt_size import CheckSize, no_check
+from server.translation.prompt_size import CheckSize, check_messages_size, size_check
+from server.translation.refusals import conflicting, invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,47 +31,41 @@ class TokenizedPrompt:
 
 def chat_prompt(
     request: ChatCompletionRequest | TokenizeRequest,
-    tokenizer: Tokenizer,
+    model: ServedModel,
     *,
-    tools: Sequence[Mapping[str, Any]] = (),
-    allow_template: bool,
-    families: Families | None = None,
-    check_size: CheckSize = no_check,
+    tools: Sequence[Mapping[str, Any]],
+    check_size: CheckSize,
 ) -> list[int]:
     """Render the conversation with its tools and tokenize it. Raises InvalidRequest.
 
-    ``families`` are those of the tokenizer's template. If they write tools, that template gets
-    ordinary turns only.
+    If the model's family writes tools, the template gets ordinary turns only.
     """
     assert request.messages is not None
-    if request.chat_template is not None and not allow_template:
-        raise InvalidRequest(
-            "chat_template is not allowed by this server's operator.",
-            param="chat_template",
-            code="unsupported_parameter",
+    if request.chat_template is not None and not model.settings.trust_request_chat_template:
+        raise unsupported(
+            "chat_template", "chat_template is not allowed by this server's operator."
         )
     continue_final = bool(request.continue_final_message)
     if continue_final and request.add_generation_prompt:
-        raise InvalidRequest(
+        raise conflicting(
+            "continue_final_message",
             "continue_final_message and add_generation_prompt exclude each other.",
-            param="continue_final_message",
-            code="invalid_parameter_combination",
         )
     messages = template_messages(request.messages)
     if continue_final:
         last = messages[-1]
         if last["role"] != "assistant" or "tool_calls" in last or not joined(last["content"]):
-            raise InvalidRequest(
+            raise invalid(
+                f"messages[{len(messages) - 1}]",
                 "continue_final_message needs a last message of the assistant with text.",
-                param=f"messages[{len(messages) - 1}]",
-                code="invalid_value",
             )
-    if families is not None and families.writes_tools and request.chat_template is None:
+    families = model.families
+    if families.writes_tools and request.chat_template is None:
         messages = plain_turns(
             messages, tools, markup=families.markup, takes_system=families.takes_system
         )
         tools = ()
-    ids = tokenizer.encode_chat(
+    ids = model.tokenizer.encode_chat(
         messages,
         tools=tools or None,
         add_generation_prompt=not continue_final and request.add_generation_prompt is not False,
@@ -79,49 +75,61 @@ def chat_prompt(
         check_size=check_size,
     )
     if not ids:
-        raise InvalidRequest(
+        raise invalid(
+            "messages",
             "The prompt is empty: the chat template writes no token for these messages.",
-            param="messages",
-            code="invalid_value",
         )
     return ids
 
 
-def completion_prompts(
-    request: CompletionRequest,
-    tokenizer: Tokenizer,
-    *,
-    check_size: CheckSize = no_check,
-    check_suffix: CheckSize = no_check,
-    most_tokens: int | None = None,
-) -> list[TokenizedPrompt]:
+def counted_prompt(
+    request: ChatCompletionRequest | TokenizeRequest,
+    model: ServedModel,
+    tools: Sequence[Mapping[str, Any]],
+) -> list[int]:
+    """As ``chat_prompt``, of a conversation that may exceed the context: nothing is generated."""
+    check_nesting(request)
+    check_messages_size(request.messages)
+    return chat_prompt(request, model, tools=tools, check_size=lambda text: slice(0, len(text)))
+
+
+def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[TokenizedPrompt]:
     """All prompts of the request, in any of the four forms. Raises InvalidRequest.
 
     Text gets the tokenizer's special tokens unless ``add_special_tokens`` is false. Ids are used
-    as they are. An empty text is the start of a document. The copies of the suffix, one in each
-    prompt, have ``most_tokens`` together.
+    as they are. An empty text is the start of a document.
     """
-    add_special_tokens = request.add_special_tokens is not False
+    tokenizer = model.tokenizer
     fim = _fim_token_ids(tokenizer) if request.suffix else None
+    given = "" if request.prompt is None else request.prompt
+    if given in ([], [[]]):
+        raise _empty("prompt must not be empty.")
+    check_size = size_check(request, model, param="prompt")
     prompts = [
         text_or_ids[check_size(text_or_ids)] if isinstance(text_or_ids, str) else text_or_ids
-        for text_or_ids in _split(request.prompt)
+        for text_or_ids in split_prompts(given, "prompt")
     ]
     if request.suffix and fim is not None:
-        suffix = request.suffix[check_suffix(request.suffix)]
-        after = tokenizer.encode(suffix, add_special_tokens=False)
-        if most_tokens is not None and len(prompts) * len(after) > most_tokens:
-            raise InvalidRequest(
-                f"The suffix has {len(after)} tokens in each of {len(prompts)} prompts; the server "
-                f"takes at most {most_tokens} together.",
-                param="suffix",
-                code="invalid_value",
-            )
+        after = _suffix_ids(request.suffix, len(prompts), request, model)
         return [_fill_in_the_middle(prompt, after, fim, tokenizer) for prompt in prompts]
-    return [
-        _tokenize(text_or_ids, tokenizer, add_special_tokens=add_special_tokens)
-        for text_or_ids in prompts
-    ]
+    add_special_tokens = request.add_special_tokens is not False
+    return [_tokenize(prompt, tokenizer, add_special_tokens) for prompt in prompts]
+
+
+def _suffix_ids(
+    suffix: str, num_prompts: int, request: CompletionRequest, model: ServedModel
+) -> list[int]:
+    """The ids of the suffix. Its copies, one in each prompt, have to fit into the budget."""
+    suffix = suffix[size_check(request, model, param="suffix")(suffix)]
+    ids = model.tokenizer.encode(suffix, add_special_tokens=False)
+    most = model.settings.max_queued_prompt_tokens
+    if num_prompts * len(ids) > most:
+        raise invalid(
+            "suffix",
+            f"The suffix has {len(ids)} tokens in each of {num_prompts} prompts; the server "
+            f"takes at most {most} together.",
+        )
+    return ids
 
 
 def truncate(
@@ -150,27 +158,25 @@ def _template_kwargs(request: ChatCompletionRequest | TokenizeRequest) -> dict[s
     return kwargs
 
 
-def _split(prompt: Prompt | None) -> list[str | list[int]]:
-    """The prompts, each a text or a list of ids."""
-    if prompt is None or isinstance(prompt, str):
-        return [prompt or ""]
-    if not prompt or prompt == [[]]:
-        raise _invalid("prompt must not be empty.", code="empty_array")
-    if all(isinstance(item, int) for item in prompt):
-        return [prompt]  # type: ignore[list-item]
-    kinds = {type(item) for item in prompt}
-    if len(kinds) > 1 or int in kinds:
-        raise _invalid("prompt must not mix texts and token ids.")
-    if len(prompt) > MAX_PROMPTS:
-        raise _invalid(
-            f"prompt must hold at most {MAX_PROMPTS} prompts, not {len(prompt)}.",
+def split_prompts(given: Prompt, field: str, noun: str = "prompts") -> list[str | list[int]]:
+    """The prompts of a field, each a text or a list of ids. Raises InvalidRequest."""
+    if isinstance(given, str):
+        return [given]
+    if all(isinstance(item, int) for item in given):
+        return [given]  # type: ignore[list-item]
+    if len({type(item) for item in given}) > 1:
+        raise invalid(field, f"{field} must not mix texts and token ids.")
+    if len(given) > MAX_PROMPTS:
+        raise InvalidRequest(
+            f"{field} must hold at most {MAX_PROMPTS} {noun}, not {len(given)}.",
+            param=field,
             code="array_above_max_length",
         )
-    return prompt  # type: ignore[return-value]
+    return given  # type: ignore[return-value]
 
 
 def _tokenize(
-    prompt: str | list[int], tokenizer: Tokenizer, *, add_special_tokens: bool
+    prompt: str | list[int], tokenizer: Tokenizer, add_special_tokens: bool
 ) -> TokenizedPrompt:
     checkpoint()
     if isinstance(prompt, str):
@@ -181,21 +187,19 @@ def _tokenize(
 
 def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
     if not token_ids:
-        raise _invalid("prompt must not hold an empty list of token ids.", code="empty_array")
+        raise _empty("prompt must not hold an empty list of token ids.")
     for token_id in token_ids:
         if not 0 <= token_id < vocab_size:
-            raise _invalid(f"prompt must hold token ids below {vocab_size}, not {token_id}.")
+            raise invalid(
+                "prompt", f"prompt must hold token ids below {vocab_size}, not {token_id}."
+            )
     return token_ids
 
 
 def _fim_token_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
     fim = tokenizer.fim_token_ids()
     if fim is None:
-        raise InvalidRequest(
-            "This model has no tokens to fill in the middle of a text.",
-            param="suffix",
-            code="unsupported_parameter",
-        )
+        raise unsupported("suffix", "This model has no tokens to fill in the middle of a text.")
     return fim
 
 
@@ -213,5 +217,5 @@ def _fill_in_the_middle(
     return TokenizedPrompt(ids, prompt if isinstance(prompt, str) else None)
 
 
-def _invalid(message: str, *, code: str = "invalid_value") -> InvalidRequest:
-    return InvalidRequest(message, param="prompt", code=code)
+def _empty(message: str) -> InvalidRequest:
+    return InvalidRequest(message, param="prompt", code="empty_array")

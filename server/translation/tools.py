@@ -32,6 +32,7 @@ from schemas.tools import (
     ToolChoice,
     ToolName,
 )
+from server.translation.refusals import conflicting, invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,7 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
     choice = request.tool_choice
     if not request.tools:
         if choice is not None and choice != "none":
-            raise InvalidRequest(
-                "tool_choice is only allowed when tools are given.",
-                param="tool_choice",
-                code="invalid_parameter_combination",
-            )
+            raise conflicting("tool_choice", "tool_choice is only allowed when tools are given.")
         return ToolSelection()
     functions = _functions(request.tools)
     if choice == "none":
@@ -109,22 +106,18 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
                 is_parallel=is_parallel,
             )
         case CustomToolChoice():
-            raise _invalid("Custom tools are not supported.", "tool_choice")
+            raise invalid("tool_choice", "Custom tools are not supported.")
 
 
 def _functions(tools: list[Tool]) -> dict[str, FunctionDefinition]:
     functions: dict[str, FunctionDefinition] = {}
     for i, tool in enumerate(tools):
         if isinstance(tool, CustomTool):
-            raise InvalidRequest(
-                "Custom tools are not supported by this server.",
-                param=f"tools[{i}].type",
-                code="unsupported_parameter",
-            )
+            raise unsupported(f"tools[{i}].type", "Custom tools are not supported by this server.")
         if tool.function.name in functions:
-            raise _invalid(
-                f"The name '{tool.function.name}' is given to more than one tool.",
+            raise invalid(
                 f"tools[{i}].function.name",
+                f"The name '{tool.function.name}' is given to more than one tool.",
             )
         functions[tool.function.name] = tool.function
     return functions
@@ -143,17 +136,8 @@ def _shown(function: FunctionDefinition) -> dict[str, Any]:
 
 def _named(functions: dict[str, FunctionDefinition], name: str) -> FunctionDefinition:
     if name not in functions:
-        raise _invalid(f"tool_choice names '{name[:64]}', which is not among tools.", "tool_choice")
+        raise invalid("tool_choice", f"tool_choice names '{name[:64]}', which is not among tools.")
     return functions[name]
-
-
-def _invalid(message: str, param: str) -> InvalidRequest:
-    return InvalidRequest(message, param=param, code="invalid_value")
-
-
-def uses_functions(request: ChatCompletionRequest) -> bool:
-    """Whether the answer's call belongs into ``function_call``."""
-    return bool(request.functions)
 
 
 def with_tools(request: ChatCompletionRequest) -> ChatCompletionRequest:
@@ -163,27 +147,23 @@ def with_tools(request: ChatCompletionRequest) -> ChatCompletionRequest:
     """
     functions, choice = request.functions or [], request.function_call
     if functions and (request.tools or request.tool_choice is not None):
-        raise InvalidRequest(
-            "functions is the older form of tools; only one of the two may be given.",
-            param="functions",
-            code="invalid_parameter_combination",
+        raise conflicting(
+            "functions", "functions is the older form of tools; only one of the two may be given."
         )
     if not functions:
         if choice is not None and choice != "none":
-            raise InvalidRequest(
-                "function_call is only allowed when functions are given.",
-                param="function_call",
-                code="invalid_parameter_combination",
+            raise conflicting(
+                "function_call", "function_call is only allowed when functions are given."
             )
         return request
     names = [function.name for function in functions]
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise _invalid(f"The name '{name}' is given to more than one.", f"functions[{i}].name")
+            raise invalid(f"functions[{i}].name", f"The name '{name}' is given to more than one.")
     tool_choice: ToolChoice | None
     if isinstance(choice, ToolName):
         if choice.name not in names:
-            raise _invalid(f"'{choice.name[:64]}' is not among functions.", "function_call")
+            raise invalid("function_call", f"'{choice.name[:64]}' is not among functions.")
         tool_choice = FunctionToolChoice(function=choice)
     else:
         tool_choice = choice

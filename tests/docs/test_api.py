@@ -9,7 +9,7 @@ from schemas.completions import CompletionRequest
 from schemas.generate import GenerateRequest
 from server.app.app import create_app
 from server.settings.settings import Settings
-from server.translation.shared_fields import refused_fields
+from server.translation.refusals import refused_fields
 from tests.docs.markdown import ROOT, page
 
 API = page(ROOT / "docs" / "api.md")

@@ -25,10 +25,8 @@ from server.apis.anthropic.tools import chat_tool_choice, chat_tools, is_paralle
 from server.apis.anthropic.turns import chat_messages
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.http.decoding import check_nesting
 from server.translation.chat import chat_job
-from server.translation.prompt_size import check_messages_size
-from server.translation.prompts import chat_prompt
+from server.translation.prompts import counted_prompt
 from server.translation.tools import select_tools
 
 BILLING = "x-anthropic-billing-header:"
@@ -141,13 +139,5 @@ def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
     """
     model.check_generates()
     chat = chat_request(request, model)
-    check_nesting(chat)
-    check_messages_size(chat.messages)
-    tokens = chat_prompt(
-        chat,
-        model.tokenizer,
-        tools=select_tools(chat).shown,
-        allow_template=False,
-        families=model.families,
-    )
+    tokens = counted_prompt(chat, model, select_tools(chat).shown)
     return msgspec.json.encode(TokenCount(input_tokens=len(tokens)))

@@ -1,10 +1,8 @@
-"""Ollama's requests to jobs. Runs in a worker thread.
-
-raw_job: a text to continue, answered in Ollama's form.
-"""
+"""Ollama's requests to jobs. Runs in a worker thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,61 +20,13 @@ from server.apis.ollama.fields import (
 )
 from server.apis.ollama.messages import chat_messages
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, generate_line
-from server.generation.job import Job, NewGrammars
+from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.rendering.deltas import ChatOptions
+from server.rendering.envelope import Envelope
 from server.translation.chat import chat_job
-from server.translation.formats import output_format
-from server.translation.params import answer_length, sampling_params
-from server.translation.prompt_size import size_check
-from server.translation.prompts import completion_prompts
-from server.translation.shared_fields import (
-    check_shared_fields,
-    new_envelope,
-    new_job,
-    refuse_unsupported,
-)
-
-
-def raw_job(request: CompletionRequest, model: ServedModel) -> Job:
-    """Check the fields and tokenize. Raises InvalidRequest."""
-    model.check_generates()
-    check_shared_fields(request)
-    refuse_unsupported(request)
-    check = partial(size_check, request, model)
-    [prompt] = completion_prompts(
-        request,
-        model.tokenizer,
-        check_size=check(param="prompt"),
-        check_suffix=check(param="suffix"),
-    )
-    new_grammars = NewGrammars(model.grammar_compiler)
-    grammar, format_param = output_format(request)
-    if grammar is not None:
-        new_grammars.note(grammar, param=format_param)
-    max_tokens = answer_length(
-        prompt.token_ids, request.max_tokens, model.info, param="prompt", is_clamped=True
-    )
-    params = sampling_params(
-        request,
-        max_tokens=max_tokens,
-        logprobs=request.logprobs,
-        echo_logprobs=None,
-        info=model.info,
-        tokenizer=model.tokenizer,
-        grammar=grammar,
-    )
-    envelope = new_envelope(
-        request,
-        model,
-        id_prefix="ollama-",
-        prompts=[prompt.token_ids],
-        num_choices=1,
-        num_top=request.logprobs,
-        new_grammars=new_grammars,
-    )
-    renderer = OllamaRenderer(envelope, ChatOptions(), new_line=generate_line)
-    return new_job(request, model, envelope, [params], renderer, new_grammars)
+from server.translation.prompts import TokenizedPrompt
+from server.translation.text import text_job
 
 
 def translate_chat(request: OllamaChatRequest, model: ServedModel) -> Job:
@@ -97,7 +47,15 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
         if getattr(request, name):
             raise refused(name, "is not supported by this server.")
     if request.raw or request.suffix:
-        return _named_by_client(raw_job(_completion(request), model), request)
+        job = text_job(
+            _completion(request),
+            model,
+            id_prefix="ollama-",
+            new_renderer=_raw_renderer,
+            default_length=None,
+            clamps_length=True,
+        )
+        return _named_by_client(job, request)
     messages: list[Message] = [UserMessage(content=request.prompt or "")]
     if request.system:
         messages.insert(0, SystemMessage(content=request.system))
@@ -109,6 +67,10 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
         clamps_length=True,
     )
     return _named_by_client(job, request)
+
+
+def _raw_renderer(envelope: Envelope, _prompts: Sequence[TokenizedPrompt]) -> OllamaRenderer:
+    return OllamaRenderer(envelope, ChatOptions(), new_line=generate_line)
 
 
 def _named_by_client(job: Job, request: GenerationFields) -> Job:

@@ -42,7 +42,7 @@ from server.rendering.envelope import Envelope, EventRenderer, stop_reason
 from server.rendering.logprobs import chat_logprobs
 from server.rendering.sliced import SLICE, encoded_list
 from server.translation.chat import chat_job
-from server.translation.tools import uses_functions, with_tools
+from server.translation.tools import with_tools
 
 
 def chat_delta(delta: Delta) -> ChatDelta:
@@ -266,5 +266,5 @@ class FunctionRenderer(ChatRenderer):
 
 def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:
     """The job of a chat completion. Raises InvalidRequest."""
-    new_renderer = FunctionRenderer if uses_functions(request) else ChatRenderer
+    new_renderer = FunctionRenderer if request.functions else ChatRenderer
     return chat_job(with_tools(request), model, id_prefix="chatcmpl-", new_renderer=new_renderer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from core.contract.errors import InvalidRequest
 from schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -12,10 +11,9 @@ from schemas.tokenize import (
     TokenizeResponse,
 )
 from server.generation.model import ServedModel
-from server.http.decoding import check_nesting
 from server.rendering.sliced import encoded_list
-from server.translation.prompt_size import check_messages_size
-from server.translation.prompts import chat_prompt
+from server.translation.prompts import counted_prompt
+from server.translation.refusals import conflicting, invalid
 
 
 def tokenize(request: TokenizeRequest, model: ServedModel) -> bytes:
@@ -37,32 +35,17 @@ def detokenize(request: DetokenizeRequest, model: ServedModel) -> bytes:
     """Decode token ids. Raises InvalidRequest for ids outside the vocabulary."""
     vocab_size = model.tokenizer.vocab_size
     if any(token_id >= vocab_size for token_id in request.tokens):
-        raise InvalidRequest(
-            f"tokens must be token ids below {vocab_size}.",
-            param="tokens",
-            code="invalid_value",
-        )
+        raise invalid("tokens", f"tokens must be token ids below {vocab_size}.")
     text = model.tokenizer.decode(request.tokens, skip_special_tokens=False)
     return msgspec.json.encode(DetokenizeResponse(prompt=text))
 
 
 def _token_ids(request: TokenizeRequest, model: ServedModel) -> list[int]:
     if (request.prompt is None) == (request.messages is None):
-        raise InvalidRequest(
-            "Exactly one of prompt and messages must be given.",
-            param="prompt",
-            code="invalid_parameter_combination",
-        )
+        raise conflicting("prompt", "Exactly one of prompt and messages must be given.")
     if request.prompt is not None:
         return model.tokenizer.encode(
             request.prompt, add_special_tokens=request.add_special_tokens is not False
         )
-    check_nesting(request)
-    check_messages_size(request.messages)
-    return chat_prompt(
-        request,
-        model.tokenizer,
-        tools=[msgspec.to_builtins(tool) for tool in request.tools or ()],
-        allow_template=model.settings.trust_request_chat_template,
-        families=model.families,
-    )
+    tools = [msgspec.to_builtins(tool) for tool in request.tools or ()]
+    return counted_prompt(request, model, tools)

@@ -22,6 +22,7 @@ from server.apis.pooling.job import fitting, pooling_job, pooling_of, text_ids
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.rendering.vectors import Vectors, WholeOnly
+from server.translation.refusals import invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +102,15 @@ def _check_size(wanted: int | None, pooling: PoolingInfo) -> None:
         return
     sizes = pooling.sizes
     if sizes is None:
-        raise InvalidRequest(
+        raise unsupported(
+            "dimensions",
             f"This model's vectors have {pooling.size} dimensions, and its checkpoint does not say "
             "that they can be cut. The operator can say it with --matryoshka-dimensions.",
-            param="dimensions",
-            code="unsupported_parameter",
         )
     if wanted > pooling.size or (sizes and wanted not in sizes):
         known = ", ".join(map(str, sizes)) if sizes else f"at most {pooling.size}"
-        raise InvalidRequest(
-            f"This model's vectors can have these dimensions: {known}; not {wanted}.",
-            param="dimensions",
-            code="invalid_value",
+        raise invalid(
+            "dimensions", f"This model's vectors can have these dimensions: {known}; not {wanted}."
         )
 
 
@@ -123,10 +121,8 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
         return ""
     if name not in pooling.prompts:
         known = ", ".join(sorted(pooling.prompts)) or "none"
-        raise InvalidRequest(
-            f"This model has no prompt of the name '{name[:64]}'; it has {known}.",
-            param="prompt_name",
-            code="invalid_value",
+        raise invalid(
+            "prompt_name", f"This model has no prompt of the name '{name[:64]}'; it has {known}."
         )
     return pooling.prompts[name]
 
@@ -139,9 +135,7 @@ def _items(given: Prompt, field: str) -> list[str | list[int]]:
     if all(isinstance(item, int) for item in items):
         return [items]  # type: ignore[list-item]
     if len({type(item) for item in items}) > 1:
-        raise InvalidRequest(
-            f"{field} must not mix texts and token ids.", param=field, code="invalid_value"
-        )
+        raise invalid(field, f"{field} must not mix texts and token ids.")
     if len(items) > MAX_PROMPTS:
         raise InvalidRequest(
             f"{field} must hold at most {MAX_PROMPTS} inputs, not {len(items)}.",
@@ -162,9 +156,5 @@ def _tokens(
     else:
         ids = fitting(item, model, truncate, param=param)
     if not 0 <= min(ids) <= max(ids) < info.num_token_ids:
-        raise InvalidRequest(
-            f"{param} must hold token ids below {info.num_token_ids}.",
-            param=param,
-            code="invalid_value",
-        )
+        raise invalid(param, f"{param} must hold token ids below {info.num_token_ids}.")
     return ids

@@ -14,6 +14,7 @@ from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
+from server.translation.refusals import invalid
 
 _NOTHING = SamplingParams(max_tokens=0)
 
@@ -78,9 +79,7 @@ def fitting(
             code="integer_below_min_value",
         )
     if not ids:
-        raise InvalidRequest(
-            f"{param} is a text without tokens.", param=param, code="invalid_value"
-        )
+        raise invalid(param, f"{param} is a text without tokens.")
     most = model.info.max_model_len
     kept = most if truncate == -1 else len(ids) if truncate is None else truncate
     if min(kept, len(ids)) > most:

@@ -27,6 +27,7 @@ from server.apis.pooling.job import checked_size, fitting, pooling_job, pooling_
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.rendering.vectors import ToScores, Vectors, WholeOnly
+from server.translation.refusals import invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +96,9 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
     first = [request.text_1] if isinstance(request.text_1, str) else request.text_1
     second = [request.text_2] if isinstance(request.text_2, str) else request.text_2
     if len(first) not in (1, len(second)):
-        raise InvalidRequest(
+        raise invalid(
+            "text_1",
             f"text_1 has {len(first)} texts and text_2 {len(second)}: it must be one, or as many.",
-            param="text_1",
-            code="invalid_value",
         )
     renderer = ScoreRenderer(
         id=f"score-{uuid4().hex}",
@@ -143,10 +143,8 @@ def _instruction(request: RerankRequest | ScoreRequest, pooling: PoolingInfo) ->
     template = pooling.template if pooling.task == "score" else None
     takes = template is not None and template.takes_instruction
     if request.instruction is not None and not takes:
-        raise InvalidRequest(
-            "This model's pairs have no instruction: its chat template shows none.",
-            param="instruction",
-            code="unsupported_parameter",
+        raise unsupported(
+            "instruction", "This model's pairs have no instruction: its chat template shows none."
         )
     if request.instruction is not None:
         return request.instruction
@@ -213,11 +211,10 @@ def _check_copies(num_tokens: int, num_copies: int, model: ServedModel, param: s
     """Refuse a text whose copies have more tokens than all prompts may have."""
     most = model.settings.max_queued_prompt_tokens
     if num_tokens * num_copies > most:
-        raise InvalidRequest(
+        raise invalid(
+            param,
             f"{param} has {num_tokens} tokens in each of {num_copies} pairs; the server takes at "
             f"most {most} together.",
-            param=param,
-            code="invalid_value",
         )
 
 

@@ -9,7 +9,7 @@ from server.app.app import create_app
 from server.app.routes import CONTROLLERS
 from server.openapi.describe import NOT_SUPPORTED, describe
 from server.settings.settings import Settings
-from server.translation.shared_fields import refused_fields
+from server.translation.refusals import refused_fields
 from tests.support.asgi import ask
 
 ROUTES = {

@@ -3,7 +3,7 @@
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.apis.openai.completions import CompletionOptions, CompletionRenderer
+from server.apis.openai.completions import CompletionRenderer
 from server.generation.answer import HEAVY
 from server.rendering.base import weight_of
 from tests.support.engines import out
@@ -41,7 +41,7 @@ def test_heavy_outputs(output):
 @pytest.mark.parametrize("wanted", [{"return_token_ids": True}, {"echoes": ["x" * 90_000]}])
 def test_the_first_chunk_of_a_choice_contains_the_prompt(envelope, asked, wanted):
     made, options = envelope(asked([range(20_000)]), num_choices=1, **wanted)
-    renderer = CompletionRenderer(made, CompletionOptions(num_best=1, **options))
+    renderer = CompletionRenderer(made, num_best=1, **options)
     assert renderer.weight(0, out("x")) > HEAVY
     renderer.feed(0, out("id-0", "x"))
     assert renderer.weight(0, out("x")) <= HEAVY

@@ -5,49 +5,60 @@ import re
 import pytest
 
 from core.contract.errors import ContextLengthExceeded
-from server.translation.prompt_size import (
-    answer_exceeds,
-    beginning_exceeds,
-    prompt_exceeds,
-    prompt_exceeds_by_bytes,
-)
+from schemas.completions import CompletionRequest
+from server.generation.model import ServedModel
+from server.settings.settings import Settings
+from server.translation.prompt_size import answer_length, prompt_exceeds, size_check
+from tests.support.engines import loaded
+from tests.support.tokenizers import byte_level
 
 START = re.compile(
-    r"This model's maximum context length is 100 tokens\. However, (you requested|your|the first)"
+    r"This model's maximum context length is 512 tokens\. However, (you requested|your|the first)"
 )
+MODEL = ServedModel.of(Settings(), loaded(object(), byte_level()))
+LONGEST = MODEL.tokenizer.max_bytes_per_token
+
+
+def answer(num_tokens, max_tokens, param):
+    return lambda: answer_length([1] * num_tokens, max_tokens, MODEL.info, param=param)
+
+
+def text(size, param):
+    shown = ("0123456789" * size)[:size]
+    return lambda: size_check(CompletionRequest(), MODEL, param=param)(shown)
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("call", "says"),
     [
         (
-            answer_exceeds(100, 60, 50, param="messages"),
-            (
-                "However, you requested 110 tokens (60 in the messages, 50 in the completion). "
-                "Please reduce the length of the messages or completion."
-            ),
+            answer(500, 50, "messages"),
+            r"550 tokens \(500 in the messages, 50 in the completion\)\. .* or completion\.",
         ),
         (
-            prompt_exceeds(100, 120, param="messages"),
-            (
-                "However, your messages resulted in 120 tokens. Please reduce the length of the "
-                "messages."
-            ),
+            answer(520, 1, "messages"),
+            r"your messages resulted in 520 tokens\. Please reduce the length of the messages\.",
         ),
-        (prompt_exceeds(100, 120, param="prompt"), "your prompt resulted in 120 tokens."),
-        (prompt_exceeds(100, 120, param="prompt[3]"), "your prompt resulted in 120 tokens."),
+        (answer(520, 1, "prompt[3]"), r"your prompt resulted in 520 tokens\."),
         (
-            prompt_exceeds_by_bytes(100, 120, 900, param="suffix"),
-            "your suffix resulted in at least 120 tokens (900 bytes).",
+            text(520 * LONGEST, "suffix"),
+            rf"your suffix resulted in at least 520 tokens \({520 * LONGEST} bytes\)\.",
         ),
         (
-            beginning_exceeds(100, 800, 201, param="messages"),
-            "the first 800 characters of your messages resulted in 201 tokens.",
+            text(500 * LONGEST, "messages"),
+            r"the first 4096 characters of your messages resulted in \d+ tokens\.",
         ),
     ],
 )
-def test_the_words_are_openai_s(error, says):
-    assert isinstance(error, ContextLengthExceeded)
-    assert error.code == "context_length_exceeded"
-    assert START.match(error.message)
-    assert says in error.message
+def test_the_words_are_openai_s(call, says):
+    with pytest.raises(ContextLengthExceeded, match=says) as caught:
+        call()
+    assert caught.value.code == "context_length_exceeded"
+    assert START.match(caught.value.message)
+
+
+@pytest.mark.parametrize("param", ["suffix", "input", "documents[2]", "query"])
+def test_fields_of_other_names_are_named(param):
+    error = prompt_exceeds(100, 120, param=param)
+    assert f"your {param.partition('[')[0]} resulted in 120 tokens." in error.message
+    assert error.param == param

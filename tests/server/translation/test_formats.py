@@ -9,7 +9,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.formats import ConstraintFields
 from server.translation.formats import _FIELDS, output_format
-from server.translation.shared_fields import _SAMPLING
+from server.translation.refusals import _SAMPLING
 from tests.support.each import each
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"}}}

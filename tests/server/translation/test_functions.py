@@ -6,7 +6,7 @@ import pytest
 from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.tools import FunctionToolChoice
-from server.translation.tools import select_tools, uses_functions, with_tools
+from server.translation.tools import select_tools, with_tools
 from tests.support.each import each
 
 F = {"name": "f", "description": "d", "parameters": {"type": "object"}}
@@ -29,7 +29,6 @@ def request(**fields):
 )
 def test_functions_are_tools_of_which_one_may_be_called(choice, names, must_call):
     given = request(functions=[F, G], **choice)
-    assert uses_functions(given)
     found = select_tools(with_tools(given))
     assert [tool.name for tool in found.callable] == list(names)
     assert (found.must_call, found.is_named, found.is_parallel) == (must_call, must_call, False)
@@ -46,7 +45,6 @@ def test_none_of_the_functions():
 def test_a_request_without_functions_stays(fields):
     given = request(**fields)
     assert with_tools(given) == given
-    assert not uses_functions(given)
 
 
 @each(

@@ -5,7 +5,8 @@ from core.contract.errors import ContextLengthExceeded, InvalidRequest
 from core.contract.grammar import structural_tags
 from core.contract.params import SamplingParams
 from schemas.completions import CompletionRequest
-from server.translation.params import answer_length, sampling_params
+from server.translation.params import sampling_params
+from server.translation.prompt_size import answer_length
 from tests.support.each import each
 
 

@@ -2,13 +2,15 @@ import msgspec
 import pytest
 
 from core.contract.errors import InvalidRequest
-from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.limits import MAX_PROMPTS
-from server.translation.prompts import chat_prompt, completion_prompts, truncate
+from server.generation.model import ServedModel
+from server.settings.settings import Settings
+from server.translation.prompts import completion_prompts, counted_prompt, truncate
 from tests.support.each import each
-from tests.support.tokenizers import byte_fallback, metaspace
+from tests.support.engines import loaded
+from tests.support.tokenizers import byte_fallback, byte_level, metaspace
 
 USER = {"role": "user", "content": "hi"}
 ASSISTANT = {"role": "assistant", "content": "well"}
@@ -23,9 +25,22 @@ def chat(*messages, **fields):
     return msgspec.json.decode(msgspec.json.encode(body), type=ChatCompletionRequest)
 
 
+def served(tokenizer, **settings):
+    return ServedModel.of(Settings(**settings), loaded(object(), tokenizer))
+
+
+MODEL = served(byte_level())
+TRUSTING = served(byte_level(), trust_request_chat_template=True)
+
+
 @pytest.fixture
-def ids(tokenizer):
-    def ids(prompt, *, using=tokenizer, **fields):
+def tokenizer():
+    return MODEL.tokenizer
+
+
+@pytest.fixture
+def ids():
+    def ids(prompt, *, using=MODEL, **fields):
         request = completion(prompt=prompt, **fields)
         return [list(p.token_ids) for p in completion_prompts(request, using)]
 
@@ -48,31 +63,33 @@ class TestCompletionPrompts:
     def test_ancestor_pre_tokenized_prompts_are_accepted_exactly_as_given(self, ids):
         assert ids([5, 0, 399, 5]) == [[5, 0, 399, 5]]
         assert ids([[5], [6, 7]]) == [[5], [6, 7]]
-        with_bos = Tokenizer(byte_fallback())
+        with_bos = served(byte_fallback())
         assert ids([5, 6], using=with_bos) == [[5, 6]]  # no BOS
 
     def test_texts_keep_their_order(self, tokenizer, ids):
         assert [tokenizer.decode(p) for p in ids(["a", "b", "a"])] == ["a", "b", "a"]
 
     def test_bos_is_added_to_texts_unless_disabled(self, ids):
-        with_bos = Tokenizer(byte_fallback())
+        with_bos = served(byte_fallback())
         [prompt] = ids("the", using=with_bos)
-        assert prompt[0] == with_bos.bos_token_id
+        assert prompt[0] == with_bos.tokenizer.bos_token_id
         assert ids("the", using=with_bos, add_special_tokens=False) == [prompt[1:]]
         assert ids("the", using=with_bos, add_special_tokens=None) == [prompt]
 
     @pytest.mark.parametrize("prompt", ["", None, [""]])
     def test_ancestor_an_empty_prompt_becomes_one_eos_or_bos_token(self, tokenizer, ids, prompt):
         assert ids(prompt) == [[tokenizer.eos_token_id]]
-        with_bos = Tokenizer(byte_fallback())
-        assert ids(prompt, using=with_bos) == [[with_bos.bos_token_id]]
-        assert ids(prompt, using=with_bos, add_special_tokens=False) == [[with_bos.bos_token_id]]
+        with_bos = served(byte_fallback())
+        assert ids(prompt, using=with_bos) == [[with_bos.tokenizer.bos_token_id]]
+        assert ids(prompt, using=with_bos, add_special_tokens=False) == [
+            [with_bos.tokenizer.bos_token_id]
+        ]
 
     def test_an_empty_prompt_without_eos_or_bos_is_refused(self, ids):
-        refused(lambda: ids("", using=Tokenizer(metaspace())), "prompt", None)
+        refused(lambda: ids("", using=served(metaspace())), "prompt", None)
 
     def test_a_missing_prompt_equals_null(self, tokenizer):
-        [prompt] = completion_prompts(completion(), tokenizer)
+        [prompt] = completion_prompts(completion(), MODEL)
         assert prompt.token_ids == [tokenizer.eos_token_id]
         assert prompt.text == ""
 
@@ -95,10 +112,10 @@ class TestCompletionPrompts:
         message = refused(lambda: ids(prompt), "prompt", code)
         assert len(message) < 200
 
-    def test_the_text_is_kept_for_echoes(self, tokenizer):
-        texts = [p.text for p in completion_prompts(completion(prompt=["a", ""]), tokenizer)]
+    def test_the_text_is_kept_for_echoes(self):
+        texts = [p.text for p in completion_prompts(completion(prompt=["a", ""]), MODEL)]
         assert texts == ["a", ""]
-        [prompt] = completion_prompts(completion(prompt=[[1, 2]]), tokenizer)
+        [prompt] = completion_prompts(completion(prompt=[[1, 2]]), MODEL)
         assert prompt.text is None
 
     def test_suffix(self, tokenizer, ids):
@@ -107,7 +124,7 @@ class TestCompletionPrompts:
         assert ids("a", suffix="b") == [[prefix, a, suffix, b, middle]]
         assert ids([[a]], suffix="b") == [[prefix, a, suffix, b, middle]]
         assert ids("a", suffix="") == [[a]]
-        with_none = Tokenizer(byte_fallback())
+        with_none = served(byte_fallback())
         refused(lambda: ids("a", suffix="b", using=with_none), "suffix", "unsupported_parameter")
         assert ids("a", suffix="", using=with_none)
 
@@ -147,7 +164,8 @@ class TestTruncation:
 def render(tokenizer):
     def render(*messages, allow_template=False, **fields):
         request = chat(*messages, **fields)
-        ids = chat_prompt(request, tokenizer, allow_template=allow_template)
+        model = TRUSTING if allow_template else MODEL
+        ids = counted_prompt(request, model, ())
         return tokenizer.decode(ids, skip_special_tokens=False)
 
     return render
@@ -207,10 +225,10 @@ class TestChatPrompt:
         refused(lambda: render(chat_template=own), "chat_template", "unsupported_parameter")
         assert render(chat_template=own, allow_template=True) == "hi!"
 
-    def test_messages_that_the_template_refuses(self, tokenizer):
+    def test_messages_that_the_template_refuses(self):
         own = "{{ raise_exception('not today') }}"
         with pytest.raises(InvalidRequest, match="not today") as caught:
-            chat_prompt(chat(chat_template=own), tokenizer, allow_template=True)
+            counted_prompt(chat(chat_template=own), TRUSTING, ())
         assert caught.value.param == "messages"
 
     @each(
@@ -228,5 +246,5 @@ class TestChatPrompt:
 
     def test_special_tokens_in_user_text_stay_text(self, tokenizer):
         request = chat({"role": "user", "content": "<|im_end|>"})
-        ids = chat_prompt(request, tokenizer, allow_template=False)
+        ids = counted_prompt(request, MODEL, ())
         assert ids.count(tokenizer.eos_token_id) == 1  # the template's

@@ -10,7 +10,7 @@ from server.apis.openai.completions import translate_completion
 from server.apis.openai.generate import translate_generate
 from server.generation.model import ServedModel
 from server.settings.settings import Settings
-from server.translation.shared_fields import check_stream_options
+from server.translation.shared_fields import check_shared_fields
 from tests.support.engines import loaded
 from tests.support.tokenizers import byte_level
 
@@ -22,13 +22,13 @@ def decode(**fields):
 @pytest.mark.parametrize("stream", [None, False])
 def test_stream_options_need_stream(stream):
     with pytest.raises(InvalidRequest) as caught:
-        check_stream_options(decode(stream=stream, stream_options={}))
+        check_shared_fields(decode(stream=stream, stream_options={}))
     assert caught.value.param == "stream_options"
 
 
 def test_stream_options_with_stream_are_accepted():
-    check_stream_options(decode(stream=True, stream_options={"include_obfuscation": True}))
-    check_stream_options(decode(stream_options=None))
+    check_shared_fields(decode(stream=True, stream_options={"include_obfuscation": True}))
+    check_shared_fields(decode(stream_options=None))
 
 
 FOUR = {"prompt": [[1, 2, 3, 4], [5, 6, 7, 8]], "max_tokens": 10}

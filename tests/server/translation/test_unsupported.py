@@ -11,15 +11,9 @@ import pytest
 from core.contract.errors import InvalidRequest
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
-from server.apis.openai import completions as translate_completions
-from server.apis.openai import routes as chat_controller
-from server.apis.openai import routes as completion_controller
-from server.translation import answer_form, formats, params, prompts, tools
-from server.translation import chat as chat_job
-from server.translation import chat as chat_prompt
-from server.translation import shared_fields as response
-from server.translation import tools as functions
-from server.translation.shared_fields import refuse_unsupported, refused_fields
+from server.apis.openai import completions, routes
+from server.translation import chat, formats, params, prompts, shared_fields, text, tools
+from server.translation.refusals import refuse_unsupported, refused_fields
 from tests.support.each import each
 
 WITHOUT_EFFECT = {
@@ -45,22 +39,18 @@ WITHOUT_EFFECT = {
     # choice of an implementation
     "guided_decoding_backend",
 }
-SHARED = [params, prompts.truncate, response]
+SHARED = [routes, params, prompts.truncate, shared_fields]
 READERS = {
     ChatCompletionRequest: [
-        chat_controller,
-        chat_job,
-        functions,
-        chat_prompt,
-        answer_form,
-        tools.select_tools,
+        chat,
+        tools,
         prompts.chat_prompt,
         prompts._template_kwargs,
         *SHARED,
     ],
     CompletionRequest: [
-        completion_controller,
-        translate_completions,
+        completions,
+        text,
         prompts.completion_prompts,
         *SHARED,
     ],

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from core.contract.messages import TokenLogprob
-from server.apis.openai.completions import CompletionOptions, CompletionRenderer
+from server.apis.openai.completions import CompletionRenderer
 from tests.support.each import each
 from tests.support.engines import last, out
 
@@ -11,7 +11,7 @@ from tests.support.engines import last, out
 def make(envelope):
     def make(requests, *, n=1, candidates=None, **wanted):
         common, options = envelope(requests, num_choices=candidates or n, **wanted)
-        return CompletionRenderer(common, CompletionOptions(num_best=n, **options))
+        return CompletionRenderer(common, num_best=n, **options)
 
     return make
 

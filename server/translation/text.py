@@ -1,0 +1,105 @@
+"""text_job: a text completion request to a Job, for every API with prompts. In a worker thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from schemas.completions import CompletionRequest
+from server.generation.job import Job, NewGrammars
+from server.generation.model import ServedModel
+from server.rendering.base import Renderer
+from server.rendering.envelope import Envelope
+from server.translation.formats import output_format
+from server.translation.params import sampling_params
+from server.translation.prompt_size import answer_length
+from server.translation.prompts import TokenizedPrompt, completion_prompts, truncate
+from server.translation.refusals import conflicting, refuse_unsupported
+from server.translation.shared_fields import check_shared_fields, new_job
+
+NewTextRenderer: TypeAlias = Callable[[Envelope, Sequence[TokenizedPrompt]], Renderer]
+"""Makes the renderer of one response."""
+
+
+def text_job(
+    request: CompletionRequest,
+    model: ServedModel,
+    *,
+    id_prefix: str,
+    new_renderer: NewTextRenderer,
+    default_length: int | None,
+    clamps_length: bool = False,
+) -> Job:
+    """Check the fields and tokenize the prompts. Raises InvalidRequest.
+
+    ``default_length`` is the limit of generated tokens unless there is one in the request. None:
+    until the context is full. With ``clamps_length`` the limit may be above what the context has
+    room for.
+    """
+    model.check_generates()
+    _check_fields(request)
+    wanted = default_length if request.max_tokens is None else request.max_tokens
+    is_unlimited = wanted in (None, -1)
+    prompts = _prompts(request, model, num_new=1 if is_unlimited else wanted or 0)
+    num_candidates = max(request.best_of or 1, request.n or 1)
+    must_rank = num_candidates > (request.n or 1)
+    new_grammars = NewGrammars(model.grammar_compiler)
+    grammar, format_param = output_format(request)
+    if grammar is not None:
+        new_grammars.note(grammar, param=format_param)
+    max_tokens = [
+        answer_length(
+            prompt.token_ids,
+            None if is_unlimited else request.max_tokens,
+            model.info,
+            param="prompt",
+            default=None if is_unlimited else default_length,
+            is_clamped=clamps_length or model.settings.clamp_max_tokens,
+        )
+        for prompt in prompts
+    ]
+    params = sampling_params(
+        request,
+        max_tokens=max_tokens[0],
+        logprobs=0 if request.logprobs is None and must_rank else request.logprobs,
+        echo_logprobs=request.logprobs if request.echo else None,
+        info=model.info,
+        tokenizer=model.tokenizer,
+        grammar=grammar,
+    )
+    return new_job(
+        request,
+        model,
+        id_prefix=id_prefix,
+        prompts=[prompt.token_ids for prompt in prompts],
+        params=[msgspec.structs.replace(params, max_tokens=most) for most in max_tokens],
+        num_choices=num_candidates,
+        num_top=request.logprobs,
+        new_grammars=new_grammars,
+        new_renderer=new_renderer,
+        options=prompts,
+    )
+
+
+def _prompts(
+    request: CompletionRequest, model: ServedModel, *, num_new: int
+) -> list[TokenizedPrompt]:
+    """The prompts, cut so that ``num_new`` more tokens fit if the request says so."""
+    prompts = completion_prompts(request, model)
+    if request.truncate_prompt_tokens is None:
+        return prompts
+    room = model.info.max_model_len - num_new
+    return [TokenizedPrompt(truncate(prompt.token_ids, request, room=room)) for prompt in prompts]
+
+
+def _check_fields(request: CompletionRequest) -> None:
+    """Checks that need no model."""
+    check_shared_fields(request)
+    num_candidates, num_best = request.best_of, request.n or 1
+    if num_candidates is not None and num_candidates < num_best:
+        raise conflicting("best_of", f"best_of ({num_candidates}) is below n ({num_best}).")
+    if num_candidates is not None and num_candidates > 1 and request.stream:
+        raise conflicting("best_of", "best_of cannot be streamed.")
+    refuse_unsupported(request)
