@@ -1,14 +1,18 @@
-"""What every API's renderer provides. Renderers do no I/O."""
+"""What the renderers of all APIs share: their protocol, the envelope of a response, its usage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput
+from core.text.tokenizer import Tokenizer
+from schemas.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from server.http import sse
 
 
@@ -19,19 +23,6 @@ def weight_of(output: StepOutput) -> int:
         if entries:
             weight += (2 + len(entries[-1].top)) * len(entries)
     return weight
-
-
-class AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that every object of one response repeats. ``created`` is in Unix seconds."""
-
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
-
-    def of(self, kind: Callable[..., msgspec.Struct]) -> Callable[..., msgspec.Struct]:
-        """A constructor of ``kind`` with this head's fields filled in."""
-        return partial(kind, **msgspec.structs.asdict(self))
 
 
 class Renderer(Protocol):
@@ -78,3 +69,79 @@ class Renderer(Protocol):
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         """The JSON body of a response that is not streamed, from one output per choice."""
+
+
+class AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that every object of one response repeats. ``created`` is in Unix seconds."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+    def of(self, kind: Callable[..., msgspec.Struct]) -> Callable[..., msgspec.Struct]:
+        """A constructor of ``kind`` with this head's fields filled in."""
+        return partial(kind, **msgspec.structs.asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """One response: its head and prompts, and what it reports besides text.
+
+    ``num_choices`` are generated per prompt. ``num_top`` is the number of alternatives per
+    generated token, ``num_prompt_top`` per prompt token. None: no log-probabilities. ``warnings``
+    are complete before the first output.
+    """
+
+    head: AnswerHead
+    tokenizer: Tokenizer
+    prompts: Sequence[Sequence[int]]
+    num_choices: int
+    num_top: int | None = None
+    num_prompt_top: int | None = None
+    include_usage: bool = False
+    continuous_usage: bool = False
+    return_token_ids: bool = False
+    tokens_as_ids: bool = False
+    warnings: Sequence[str] = ()
+
+    @property
+    def shown_warnings(self) -> list[str] | UnsetType:
+        """``warnings`` of the end of an answer: absent if there are none."""
+        return list(self.warnings) or UNSET
+
+
+class UsageCounter:
+    """Sums tokens over the choices. Choice ``p * num_choices + j`` belongs to prompt ``p``.
+
+    Each prompt and its cached tokens count once, however many choices it has. Both calls take the
+    same time for any number of choices.
+    """
+
+    def __init__(self, num_choices: int, num_prompt_tokens: int) -> None:
+        self._num_choices = num_choices
+        self._num_prompt_tokens = num_prompt_tokens
+        self._last: dict[int, tuple[int, int, int]] = {}
+        self._num_output = self._num_thinking = self._num_cached = 0
+
+    def count(self, index: int, output: StepOutput) -> None:
+        """Take a choice's next output. Its counts are totals so far; an error has none."""
+        if output.error is not None:
+            return
+        cached = output.num_cached_tokens if index % self._num_choices == 0 else 0
+        counts = output.num_output_tokens, output.num_thinking_tokens, cached
+        last = self._last.get(index, (0, 0, 0))
+        self._last[index] = counts
+        self._num_output += counts[0] - last[0]
+        self._num_thinking += counts[1] - last[1]
+        self._num_cached += counts[2] - last[2]
+
+    def usage(self) -> Usage:
+        """The counts so far."""
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            completion_tokens=self._num_output,
+            total_tokens=self._num_prompt_tokens + self._num_output,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached),
+            completion_tokens_details=CompletionTokensDetails(reasoning_tokens=self._num_thinking),
+        )

@@ -15,8 +15,7 @@ import msgspec
 
 from core.contract.messages import StepOutput
 from server.parsers.base import AnswerParser, CallBegin, Content, Delta, Reasoning
-from server.rendering.base import Renderer
-from server.rendering.envelope import Envelope
+from server.rendering.base import Envelope, Renderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from schemas.sampling import SamplingFields
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
-from server.rendering.base import AnswerHead, Renderer
-from server.rendering.envelope import Envelope
+from server.rendering.base import AnswerHead, Envelope, Renderer
 from server.translation.refusals import invalid
 
 Options = TypeVar("Options")

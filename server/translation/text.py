@@ -10,8 +10,7 @@ import msgspec
 from schemas.completions import CompletionRequest
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
-from server.rendering.base import Renderer
-from server.rendering.envelope import Envelope
+from server.rendering.base import Envelope, Renderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length

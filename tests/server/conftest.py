@@ -21,8 +21,7 @@ from server.app.app import create_app
 from server.app.edge import with_edge
 from server.bridge.bridge import BridgeState, EngineBridge
 from server.http import sse
-from server.rendering.base import AnswerHead
-from server.rendering.envelope import Envelope
+from server.rendering.base import AnswerHead, Envelope
 from server.settings.settings import Settings
 from tests.support.engines import (
     DEADLINE,

@@ -43,9 +43,8 @@ from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.http import sse
 from server.http.errors import stream_error, to_api_error
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning
-from server.rendering.base import weight_of
+from server.rendering.base import Envelope, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
-from server.rendering.envelope import Envelope
 
 
 def event(data: AnthropicEvent) -> bytes:

@@ -14,9 +14,9 @@ from schemas.embeddings import EmbeddingRequest, InputUsage
 from schemas.ollama import EmbedRequest, OldEmbedRequest
 from schemas.ollama_answer import OllamaEmbedding, OllamaEmbeddings
 from server.apis.pooling.embeddings import EmbeddingRenderer, translate_embeddings
+from server.apis.pooling.job import Vectors
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.vectors import Vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

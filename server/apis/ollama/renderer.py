@@ -34,9 +34,8 @@ from server.parsers.base import (
     Reasoning,
     fold,
 )
-from server.rendering.base import weight_of
+from server.rendering.base import Envelope, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
-from server.rendering.envelope import Envelope
 from server.rendering.logprobs import chat_logprobs, token_names
 
 NewLine: TypeAlias = Callable[..., OllamaAnswer]

@@ -22,8 +22,8 @@ from server.apis.ollama.messages import chat_messages
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, generate_line
 from server.generation.job import Job
 from server.generation.model import ServedModel
+from server.rendering.base import Envelope
 from server.rendering.deltas import ChatOptions
-from server.rendering.envelope import Envelope
 from server.translation.chat import chat_job
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job

@@ -1,17 +1,10 @@
-"""translate_chat: a chat request to a Job. Runs in a worker thread.
-
-Parser deltas to OpenAI's deltas and messages.
-
-ChatRenderer: chat completions, streamed or whole.
-
-FunctionRenderer: chat completions whose call is in the older field ``function_call``.
-"""
+"""POST /v1/chat/completions: the translation to a Job, in a worker thread, and its renderers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,14 +26,14 @@ from schemas.chat_chunk import (
 )
 from schemas.logprobs import ChatLogprobs
 from schemas.tools import FunctionCall, ToolCall
+from server.apis.openai.events import EventRenderer, stop_reason
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.sse import Template
 from server.parsers.base import CallArguments, CallBegin, Content, Delta, Reasoning, fold
+from server.rendering.base import Envelope
 from server.rendering.deltas import ChatOptions, ChoiceDeltas
-from server.rendering.envelope import Envelope, EventRenderer, stop_reason
-from server.rendering.logprobs import chat_logprobs
-from server.rendering.sliced import SLICE, encoded_list
+from server.rendering.logprobs import SLICE, chat_logprobs, encoded_list
 from server.translation.chat import chat_job
 from server.translation.tools import with_tools
 
@@ -94,7 +87,7 @@ class _Choice:
 
 
 class ChatRenderer(EventRenderer):
-    """See Renderer. Event loop only."""
+    """Chat completions. Event loop only."""
 
     def __init__(self, envelope: Envelope, options: ChatOptions) -> None:
         super().__init__(envelope, ChatCompletionChunk)
@@ -107,12 +100,13 @@ class ChatRenderer(EventRenderer):
         Its content is null if the message may consist of tool calls only.
         """
         content = "" if self._options.new_parser is None else None
+        prompt = self._envelope.prompts[0]
         return b"".join(
             self._chunk(
                 index,
                 ChatDelta(role="assistant", content=content, refusal=None),
                 logprobs=None if self._envelope.num_top is None else ChatLogprobs(content=[]),
-                prompt_token_ids=self._prompt_token_ids() if index == 0 else UNSET,
+                prompt_token_ids=self._token_ids(prompt) if index == 0 else UNSET,
             )
             for index in range(len(self._choices))
         )
@@ -137,10 +131,10 @@ class ChatRenderer(EventRenderer):
             data += self._chunk(
                 index,
                 ChatDelta(),
-                logprobs=self._pending_logprobs(choice) if choice.logprobs else None,
+                logprobs=self._logprobs(choice.logprobs) if choice.logprobs else None,
                 finish_reason=self._finish_reason(choice.deltas, output),
                 stop_reason=stop_reason(output),
-                token_ids=self._pending_token_ids(choice),
+                token_ids=self._token_ids(choice.token_ids),
                 warnings=self._envelope.shown_warnings,
             )
         return data
@@ -153,7 +147,7 @@ class ChatRenderer(EventRenderer):
                 choices=encoded_list(choices, weight=SLICE),
                 usage=usage,
                 prompt_logprobs=self._prompt_logprobs(outputs[0]),
-                prompt_token_ids=self._prompt_token_ids(),
+                prompt_token_ids=self._token_ids(self._envelope.prompts[0]),
                 warnings=self._envelope.shown_warnings,
             )
         )
@@ -170,11 +164,13 @@ class ChatRenderer(EventRenderer):
                     index, self._delta(msgspec.structs.replace(delta, text=text))
                 ),
             )
+        entries, choice.logprobs = choice.logprobs, []
+        token_ids, choice.token_ids = choice.token_ids, []
         return self._chunk(
             index,
             self._delta(delta),
-            logprobs=self._pending_logprobs(choice),
-            token_ids=self._pending_token_ids(choice),
+            logprobs=self._logprobs(entries),
+            token_ids=self._token_ids(token_ids),
         )
 
     def _choice(self, index: int, output: StepOutput) -> ChatChoice:
@@ -200,17 +196,6 @@ class ChatRenderer(EventRenderer):
     def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
         return deltas.finish_reason(output)
 
-    def _pending_logprobs(self, choice: _Choice) -> ChatLogprobs | None:
-        entries, choice.logprobs = choice.logprobs, []
-        return self._logprobs(entries)
-
-    def _pending_token_ids(self, choice: _Choice) -> list[int] | UnsetType:
-        token_ids, choice.token_ids = choice.token_ids, []
-        return self._token_ids(token_ids)
-
-    def _prompt_token_ids(self) -> list[int] | UnsetType:
-        return self._token_ids(self._envelope.prompts[0])
-
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> ChatLogprobs | None:
         num_top = self._envelope.num_top
         if num_top is None:
@@ -222,26 +207,17 @@ class ChatRenderer(EventRenderer):
         index: int,
         delta: ChatDelta,
         *,
-        logprobs: ChatLogprobs | None = None,
-        finish_reason: FinishReason | None = None,
-        stop_reason: str | int | UnsetType = UNSET,
-        token_ids: list[int] | UnsetType = UNSET,
         prompt_token_ids: list[int] | UnsetType = UNSET,
         warnings: list[str] | UnsetType = UNSET,
+        **fields: Any,
     ) -> bytes:
-        choice = ChatChunkChoice(
-            index=index,
-            delta=delta,
-            logprobs=logprobs,
-            finish_reason=finish_reason,
-            stop_reason=stop_reason,
-            token_ids=token_ids,
-        )
+        """The event of a choice with this delta and these ``fields``."""
+        choice = ChatChunkChoice(index=index, delta=delta, **fields)
         return self._frame(choice, prompt_token_ids=prompt_token_ids, warnings=warnings)
 
 
 class FunctionRenderer(ChatRenderer):
-    """See Renderer. A choice has at most one call. Event loop only."""
+    """Chat completions with the older field ``function_call``. A choice has at most one call."""
 
     def _delta(self, delta: Delta) -> ChatDelta:
         match delta:

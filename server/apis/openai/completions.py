@@ -10,12 +10,11 @@ from msgspec import UNSET
 from core.contract.messages import StepOutput, TokenLogprob
 from schemas.completions import Completion, CompletionChoice, CompletionRequest
 from schemas.logprobs import CompletionLogprobs
+from server.apis.openai.events import EventRenderer, stop_reason
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.base import weight_of
-from server.rendering.envelope import Envelope, EventRenderer, stop_reason
-from server.rendering.logprobs import completion_logprobs
-from server.rendering.sliced import SLICE, encoded_list
+from server.rendering.base import Envelope
+from server.rendering.logprobs import SLICE, completion_logprobs, encoded_list
 from server.translation.prompts import TokenizedPrompt
 from server.translation.text import text_job
 
@@ -85,7 +84,7 @@ class CompletionRenderer(EventRenderer):
         is_first = index not in self._begun
         echo = 0 if self._echoes is None else len(self._prompt(index))
         ids = len(self._prompt(index)) if self._envelope.return_token_ids else 0
-        return weight_of(output) + ((echo + ids) // 8 if is_first else 0)
+        return super().weight(index, output) + ((echo + ids) // 8 if is_first else 0)
 
     def _prompt(self, source: int) -> Sequence[int]:
         """The prompt of the engine's choice ``source``."""

@@ -11,7 +11,7 @@ from schemas.tokenize import (
     TokenizeResponse,
 )
 from server.generation.model import ServedModel
-from server.rendering.sliced import encoded_list
+from server.rendering.logprobs import encoded_list
 from server.translation.prompts import counted_prompt
 from server.translation.refusals import conflicting, invalid
 

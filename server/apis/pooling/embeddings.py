@@ -1,7 +1,4 @@
-"""translate_embeddings: texts to a Job. Runs in a worker thread.
-
-EmbeddingRenderer: responses of POST /v1/embeddings.
-"""
+"""POST /v1/embeddings: texts to a Job, in a worker thread, and the renderer."""
 
 from __future__ import annotations
 
@@ -16,18 +13,24 @@ from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.completions import Prompt
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
-from schemas.limits import MAX_PROMPTS
 from server.admission.checkpoint import checkpoint
-from server.apis.pooling.job import fitting, pooling_job, pooling_of, text_ids
+from server.apis.pooling.job import (
+    VectorRenderer,
+    Vectors,
+    fitting,
+    pooling_job,
+    pooling_of,
+    text_ids,
+)
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.vectors import Vectors, WholeOnly
+from server.translation.prompts import split_prompts
 from server.translation.refusals import invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingRenderer(WholeOnly):
-    """See Renderer. Vectors that are cut to ``size`` are normalised again if the model does."""
+class EmbeddingRenderer(VectorRenderer):
+    """Vectors that are cut to ``size`` are normalised again if the model does."""
 
     model: str
     size: int | None
@@ -129,20 +132,9 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
 
 def _items(given: Prompt, field: str) -> list[str | list[int]]:
     """The inputs, each a text or a list of ids."""
-    items = [given] if isinstance(given, str) else given
-    if not items or "" in items or [] in items:
+    if not given or (isinstance(given, list) and ("" in given or [] in given)):
         raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
-    if all(isinstance(item, int) for item in items):
-        return [items]  # type: ignore[list-item]
-    if len({type(item) for item in items}) > 1:
-        raise invalid(field, f"{field} must not mix texts and token ids.")
-    if len(items) > MAX_PROMPTS:
-        raise InvalidRequest(
-            f"{field} must hold at most {MAX_PROMPTS} inputs, not {len(items)}.",
-            param=field,
-            code="array_above_max_length",
-        )
-    return items  # type: ignore[return-value]
+    return split_prompts(given, field, noun="inputs")
 
 
 def _tokens(

@@ -1,20 +1,29 @@
-"""What embeddings and scores share: the model's facts, the length of an input, and the Job."""
+"""What embeddings and scores share: the model's facts, inputs, the Job and the renderer."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
+from core.contract.messages import StepOutput
 from core.contract.params import SamplingParams
 from core.text.message_template import encode_shown, end_of_shown
 from schemas.completions import CompletionRequest
+from schemas.embeddings import InputUsage
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
 from server.translation.refusals import invalid
+
+Vectors = npt.NDArray[np.float32]
 
 _NOTHING = SamplingParams(max_tokens=0)
 
@@ -112,3 +121,23 @@ def pooling_job(
         renderer=renderer,
         second_text_starts=second_text_starts,
     )
+
+
+class VectorRenderer(Renderer):
+    """Base of renderers of vectors and scores, which are never streamed."""
+
+    def weight(self, _index: int, output: StepOutput) -> int:
+        return 2 + len(output.vector) // 32
+
+    def feed(self, _index: int, _output: StepOutput) -> bytes:
+        raise AssertionError("vectors are not streamed")
+
+    def whole(self, outputs: Sequence[StepOutput]) -> bytes:
+        num_tokens = sum(output.num_prompt_tokens for output in outputs)
+        usage = InputUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        vectors = np.stack([np.frombuffer(output.vector, dtype="<f4") for output in outputs])
+        return msgspec.json.encode(self._response(vectors, usage))
+
+    @abstractmethod
+    def _response(self, vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
+        """The response of vectors [num_inputs, size]."""

@@ -1,16 +1,16 @@
-"""Pairs of texts to a Job: POST /v1/rerank and /v1/score. Runs in a worker thread.
+"""POST /v1/rerank and /v1/score: pairs of texts to a Job, in a worker thread, and the renderers.
 
 A cross-encoder reads both texts of a pair together. With an embedding model the score is the
 cosine of the angle between the two vectors.
-
-Renderers of scores: POST /v1/rerank and /v1/score.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -23,16 +23,26 @@ from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
 from server.admission.checkpoint import checkpoint
-from server.apis.pooling.job import checked_size, fitting, pooling_job, pooling_of, text_ids
+from server.apis.pooling.job import (
+    VectorRenderer,
+    Vectors,
+    checked_size,
+    fitting,
+    pooling_job,
+    pooling_of,
+    text_ids,
+)
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.rendering.vectors import ToScores, Vectors, WholeOnly
 from server.translation.refusals import invalid, unsupported
+
+ToScores = Callable[[Vectors], list[float]]
+"""From the engine's vectors to one score for each pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankingRenderer(WholeOnly):
-    """See Renderer. Shows the ``top_n`` best of ``documents``, with their texts or without."""
+class RankingRenderer(VectorRenderer):
+    """Shows the ``top_n`` best of ``documents``, with their texts or without."""
 
     id: str
     model: str
@@ -56,9 +66,7 @@ class RankingRenderer(WholeOnly):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRenderer(WholeOnly):
-    """See Renderer."""
-
+class ScoreRenderer(VectorRenderer):
     id: str
     model: str
     to_scores: ToScores
@@ -70,8 +78,15 @@ class ScoreRenderer(WholeOnly):
         )
 
 
-Texts = tuple[str, list[str]]
-"""A field of the request, and its texts."""
+class GivenTexts(NamedTuple):
+    """A field of the request, and its texts."""
+
+    field: str
+    texts: list[str]
+
+    def param(self, index: int) -> str:
+        """The place of a text in the request."""
+        return self.field if len(self.texts) == 1 else f"{self.field}[{index}]"
 
 
 def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
@@ -86,8 +101,8 @@ def translate_rerank(request: RerankRequest, model: ServedModel) -> Job:
         top_n=request.top_n or len(documents),
         shows_documents=request.return_documents is not False,
     )
-    texts = ("query", [request.query]), ("documents", documents)
-    return _job(*texts, request, model, pooling, renderer)
+    query = GivenTexts("query", [request.query])
+    return _job(query, GivenTexts("documents", documents), request, model, pooling, renderer)
 
 
 def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
@@ -105,27 +120,27 @@ def translate_score(request: ScoreRequest, model: ServedModel) -> Job:
         model=model.name,
         to_scores=_to_scores(pooling, num_first=len(first)),
     )
-    return _job(("text_1", first), ("text_2", second), request, model, pooling, renderer)
+    return _job(
+        GivenTexts("text_1", first), GivenTexts("text_2", second), request, model, pooling, renderer
+    )
 
 
 def _job(
-    first: Texts,
-    second: Texts,
+    first: GivenTexts,
+    second: GivenTexts,
     request: RerankRequest | ScoreRequest,
     model: ServedModel,
     pooling: PoolingInfo,
     renderer: RankingRenderer | ScoreRenderer,
 ) -> Job:
-    truncate = request.truncate_prompt_tokens
-    starts: list[int] = []
     instruction = _instruction(request, pooling)
+    starts: list[int] = []
     if pooling.task == "embed":
-        prompts = _single_texts(first, second, model, truncate)
-    elif pooling.template is not None:
-        prompts = _shown_pairs(first, second, model, truncate, pooling.template, instruction)
+        prompts = _single_texts(first, second, model, request.truncate_prompt_tokens)
     else:
-        first = first[0], [instruction + text for text in first[1]]
-        prompts, starts = _pairs(first, second, model, truncate)
+        prompts, starts = _pairs(
+            first, second, model, request.truncate_prompt_tokens, pooling.template, instruction
+        )
     return pooling_job(
         prompts,
         renderer,
@@ -152,58 +167,44 @@ def _instruction(request: RerankRequest | ScoreRequest, pooling: PoolingInfo) ->
     return own if takes or template is None else ""
 
 
-def _shown_pairs(
-    first: Texts,
-    second: Texts,
+def _pairs(
+    first: GivenTexts,
+    second: GivenTexts,
     model: ServedModel,
     truncate: int | None,
-    template: MessageTemplate,
+    template: MessageTemplate | None,
     instruction: str,
-) -> list[list[int]]:
-    """The ids of each pair, as the chat template shows it."""
-    tokenizer = model.tokenizer
-    prompts: list[list[int]] = []
-    checked_size(instruction, model, None, param="instruction")
-
-    def end() -> list[int]:
-        return end_of_shown(tokenizer, template, 2, instruction)
-
-    for i, text in enumerate(second[1]):
-        checkpoint()
-        if i < len(first[1]):
-            param = _param(first, i)
-            part = checked_size(first[1][i], model, truncate, param=param)
-            num_tokens = len(encode_shown(tokenizer, template, (part, ""), instruction))
-            num_copies = len(second[1]) if len(first[1]) == 1 else 1
-            _check_copies(num_tokens, num_copies, model, param)
-        param = _param(second, i)
-        pair = part, checked_size(text, model, truncate, param=param)
-        ids = encode_shown(tokenizer, template, pair, instruction)
-        prompts.append(fitting(ids, model, truncate, param=param, end=end))
-    return prompts
-
-
-def _pairs(
-    first: Texts, second: Texts, model: ServedModel, truncate: int | None
 ) -> tuple[list[list[int]], list[int]]:
-    """The ids of each pair, and where its second text starts.
+    """The ids of each pair, and where its second text starts unless a template shows the pair.
 
-    The first text of all pairs is tokenized once.
+    Without a template the instruction begins the first text, which is tokenized once for all pairs.
     """
+    tokenizer, end = model.tokenizer, None
     prompts: list[list[int]] = []
     starts: list[int] = []
-    for i, text in enumerate(second[1]):
+    if template is None:
+        first = GivenTexts(first.field, [instruction + text for text in first.texts])
+    else:
+        checked_size(instruction, model, None, param="instruction")
+        end = partial(end_of_shown, tokenizer, template, 2, instruction)
+    for i, text in enumerate(second.texts):
         checkpoint()
-        if i < len(first[1]):
-            param = _param(first, i)
-            part = checked_size(first[1][i], model, truncate, param=param)
-            beginning = model.tokenizer.first_of_pairs(part)
-            num_copies = len(second[1]) if len(first[1]) == 1 else 1
-            _check_copies(len(beginning), num_copies, model, param)
-        param = _param(second, i)
-        ids, start = beginning.with_second(checked_size(text, model, truncate, param=param))
-        prompts.append(fitting(ids, model, truncate, param=param))
-        starts.append(min(start, model.info.max_model_len))
+        if i < len(first.texts):
+            part = checked_size(first.texts[i], model, truncate, param=first.param(i))
+            if template is None:
+                beginning = tokenizer.first_of_pairs(part)
+                num_tokens = len(beginning)
+            else:
+                num_tokens = len(encode_shown(tokenizer, template, (part, ""), instruction))
+            num_copies = len(second.texts) if len(first.texts) == 1 else 1
+            _check_copies(num_tokens, num_copies, model, first.param(i))
+        other = checked_size(text, model, truncate, param=second.param(i))
+        if template is None:
+            ids, start = beginning.with_second(other)
+            starts.append(min(start, model.info.max_model_len))
+        else:
+            ids = encode_shown(tokenizer, template, (part, other), instruction)
+        prompts.append(fitting(ids, model, truncate, param=second.param(i), end=end))
     return prompts, starts
 
 
@@ -219,28 +220,22 @@ def _check_copies(num_tokens: int, num_copies: int, model: ServedModel, param: s
 
 
 def _single_texts(
-    first: Texts, second: Texts, model: ServedModel, truncate: int | None
+    first: GivenTexts, second: GivenTexts, model: ServedModel, truncate: int | None
 ) -> list[list[int]]:
     """The ids of each text, the first ones first."""
-    num_texts = len(first[1]) + len(second[1])
+    num_texts = len(first.texts) + len(second.texts)
     if num_texts > MAX_PROMPTS + 1:
         raise InvalidRequest(
             f"There are {num_texts} texts; the limit is {MAX_PROMPTS + 1}.",
-            param=second[0],
+            param=second.field,
             code="array_above_max_length",
         )
     prompts: list[list[int]] = []
-    for texts in (first, second):
-        for i, text in enumerate(texts[1]):
+    for given in (first, second):
+        for i, text in enumerate(given.texts):
             checkpoint()
-            param = _param(texts, i)
-            prompts.append(text_ids(text, model, truncate, param=param))
+            prompts.append(text_ids(text, model, truncate, param=given.param(i)))
     return prompts
-
-
-def _param(texts: Texts, index: int) -> str:
-    """The place of a text in the request."""
-    return texts[0] if len(texts[1]) == 1 else f"{texts[0]}[{index}]"
 
 
 def _to_scores(pooling: PoolingInfo, *, num_first: int) -> ToScores:

@@ -39,9 +39,8 @@ from server.apis.responses.tools import shown_choice, shown_tools
 from server.generation.model import ServedModel
 from server.http import sse
 from server.http.errors import stream_error
-from server.rendering.base import AnswerHead, weight_of
+from server.rendering.base import AnswerHead, Envelope, UsageCounter, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, NewRenderer
-from server.rendering.envelope import Envelope, UsageCounter
 from server.rendering.logprobs import chat_logprobs, token_names
 
 

@@ -12,9 +12,8 @@ from server.apis.openai.generate import TextRenderer
 from server.bridge.stream import BUFFERED_OUTPUTS
 from server.generation.answer import HEAVY, WRITE_SIZE, StreamAnswer, WholeAnswer
 from server.http import sse
-from server.rendering.base import AnswerHead
+from server.rendering.base import AnswerHead, Envelope
 from server.rendering.deltas import ChatOptions
-from server.rendering.envelope import Envelope
 from tests.support.asgi import Exchange, watched
 from tests.support.engines import DEADLINE, last, out, request, settle
 from tests.support.engines import request as make_request

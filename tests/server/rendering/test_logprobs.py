@@ -3,12 +3,12 @@ import pytest
 
 from core.contract.messages import TokenLogprob
 from server.rendering.logprobs import (
+    SLICE,
     chat_logprobs,
     completion_logprobs,
     prompt_logprobs,
     token_names,
 )
-from server.rendering.sliced import SLICE
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import weakref
 import msgspec
 import pytest
 
-from server.rendering.sliced import SLICE, encoded_ids, encoded_list, list_or_encoded
+from server.rendering.logprobs import SLICE, encoded_ids, encoded_list, list_or_encoded
 
 ITEMS = [{"a": i, "b": [None, "é]", ","]} for i in range(3 * SLICE + 1)]
 

@@ -1,4 +1,4 @@
-from server.rendering.envelope import UsageCounter
+from server.rendering.base import UsageCounter
 from tests.support.engines import out
 
 

@@ -1,102 +1,28 @@
-"""What chat and text completions share: the envelope of a response, and its events.
-
-UsageCounter: token counts of one response.
-"""
+"""EventRenderer: what the renderers of chat and text completions share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput
-from core.text.tokenizer import Tokenizer
 from schemas.logprobs import PromptLogprobs
-from schemas.usage import CompletionTokensDetails, PromptTokensDetails, Usage
+from schemas.usage import Usage
 from server.http import sse
 from server.http.errors import stream_error
-from server.rendering.base import AnswerHead, weight_of
-from server.rendering.logprobs import prompt_logprobs, token_names
-from server.rendering.sliced import encoded_ids
+from server.rendering.base import Envelope, Renderer, UsageCounter
+from server.rendering.logprobs import encoded_ids, prompt_logprobs, token_names
 
 
-@dataclass(slots=True)
-class UsageCounter:
-    """Sums tokens over the choices. Choice ``p * num_choices + j`` belongs to prompt ``p``.
-
-    Each prompt and its cached tokens count once, however many choices it has. Both calls take the
-    same time for any number of choices.
-    """
-
-    num_choices: int
-    num_prompt_tokens: int
-    _last: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    _num_output_tokens: int = 0
-    _num_thinking_tokens: int = 0
-    _num_cached_tokens: int = 0
-
-    def count(self, index: int, output: StepOutput) -> None:
-        """Take a choice's next output. Its counts are totals so far; an error has none."""
-        if output.error is not None:
-            return
-        cached = output.num_cached_tokens if index % self.num_choices == 0 else 0
-        counts = output.num_output_tokens, output.num_thinking_tokens, cached
-        last = self._last.get(index, (0, 0, 0))
-        self._last[index] = counts
-        self._num_output_tokens += counts[0] - last[0]
-        self._num_thinking_tokens += counts[1] - last[1]
-        self._num_cached_tokens += counts[2] - last[2]
-
-    def usage(self) -> Usage:
-        """The counts so far."""
-        return Usage(
-            prompt_tokens=self.num_prompt_tokens,
-            completion_tokens=self._num_output_tokens,
-            total_tokens=self.num_prompt_tokens + self._num_output_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._num_cached_tokens),
-            completion_tokens_details=CompletionTokensDetails(
-                reasoning_tokens=self._num_thinking_tokens
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """One response: its head and prompts, and what it reports besides text.
-
-    ``num_choices`` are generated per prompt. ``num_top`` is the number of alternatives per
-    generated token, ``num_prompt_top`` per prompt token. None: no log-probabilities. ``warnings``
-    are complete before the first output.
-    """
-
-    head: AnswerHead
-    tokenizer: Tokenizer
-    prompts: Sequence[Sequence[int]]
-    num_choices: int
-    num_top: int | None = None
-    num_prompt_top: int | None = None
-    include_usage: bool = False
-    continuous_usage: bool = False
-    return_token_ids: bool = False
-    tokens_as_ids: bool = False
-    warnings: Sequence[str] = ()
-
-    @property
-    def shown_warnings(self) -> list[str] | UnsetType:
-        """``warnings`` of the end of an answer: absent if there are none."""
-        return list(self.warnings) or UNSET
-
-
-class EventRenderer:
-    """Base of the renderers of both APIs: server-sent events, usage and errors.
+class EventRenderer(Renderer):
+    """Base of the renderers of chat and text completions: server-sent events, usage and errors.
 
     ``chunk_type`` is constructed from the head's fields, ``choices``, ``usage`` and others.
     """
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
     keep_alive: ClassVar[bytes] = sse.COMMENT
 
     def __init__(self, envelope: Envelope, chunk_type: Callable[..., msgspec.Struct]) -> None:
@@ -110,12 +36,6 @@ class EventRenderer:
         )
         """Whether chunks of one kind differ in text only, so that a template can make them."""
         self._templates: dict[Hashable, sse.Template] = {}
-
-    def weight(self, _index: int, output: StepOutput) -> int:
-        return weight_of(output)
-
-    def begin(self) -> bytes:
-        return b""
 
     def end(self) -> bytes:
         """The usage chunk if it was requested, and the end marker."""
@@ -154,10 +74,7 @@ class EventRenderer:
         return self._counter.usage()
 
     def _token_ids(self, token_ids: Sequence[int]) -> list[int] | UnsetType:
-        if not self._envelope.return_token_ids:
-            return UNSET
-        ids: list[int] = encoded_ids(token_ids)
-        return ids
+        return encoded_ids(token_ids) if self._envelope.return_token_ids else UNSET
 
     def _prompt_logprobs(self, output: StepOutput) -> PromptLogprobs | UnsetType:
         num_top = self._envelope.num_prompt_top
