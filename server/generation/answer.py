@@ -125,11 +125,10 @@ class OwningAnswer(Response[None], ABC):
         stream: ResponseStream,
         renderer: Renderer,
         *,
-        media_type: str,
         ignored: Sequence[str],
         texts: Texts | None,
     ) -> None:
-        super().__init__(None, media_type=media_type)
+        super().__init__(None)
         self._stream = stream
         self._renderer = renderer
         self._ignored = ignored
@@ -172,7 +171,7 @@ class WholeAnswer(OwningAnswer):
         texts: Texts | None = None,
         on_rendered: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        super().__init__(stream, renderer, media_type=JSON, ignored=ignored, texts=texts)
+        super().__init__(stream, renderer, ignored=ignored, texts=texts)
         self._on_rendered = on_rendered
 
     async def _send(self, _scope: Scope, send: Send) -> None:
@@ -216,8 +215,7 @@ class StreamAnswer(OwningAnswer):
         ignored: Sequence[str] = (),
         texts: Texts | None = None,
     ) -> None:
-        media_type = renderer.media_type
-        super().__init__(stream, renderer, media_type=media_type, ignored=ignored, texts=texts)
+        super().__init__(stream, renderer, ignored=ignored, texts=texts)
         self._keep_alive_interval = keep_alive_interval if renderer.keep_alive else 0.0
         self._is_over = False
         self._is_cut = False

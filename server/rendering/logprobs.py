@@ -75,11 +75,7 @@ def chat_logprobs(
             logprob=_value(entry),
             bytes=bytes_of(entry.token_id),
             top_logprobs=[
-                wire.TopLogprob(
-                    token=name(token_id),
-                    logprob=value,
-                    bytes=bytes_of(token_id),
-                )
+                wire.TopLogprob(token=name(token_id), logprob=value, bytes=bytes_of(token_id))
                 for token_id, value in entry.top[:num_top]
             ],
         )
@@ -117,29 +113,25 @@ def prompt_logprobs(
     entries: PromptLogprobs | Sequence[TokenLogprob], tokenizer: Tokenizer, num_top: int
 ) -> wire.PromptLogprobs:
     """A map from token id to log-probability per position; null at the first."""
-    positions = (_prompt_position(entry, tokenizer, num_top) for entry in entries)
-    ranked: wire.PromptLogprobs = list_or_encoded(len(entries), positions, weight=1 + num_top)
-    return ranked
 
+    def position(entry: TokenLogprob) -> dict[int, wire.PromptLogprob] | None:
+        if entry.logprob is None:
+            return None
+        ranked = {
+            token_id: wire.PromptLogprob(
+                logprob=value, rank=rank, decoded_token=tokenizer.token_text(token_id)
+            )
+            for rank, (token_id, value) in enumerate(entry.top[:num_top], start=1)
+        }
+        text = tokenizer.token_text(entry.token_id)
+        own = wire.PromptLogprob(logprob=entry.logprob, decoded_token=text)
+        ranked.setdefault(entry.token_id, own)
+        return ranked
 
-def _prompt_position(
-    entry: TokenLogprob, tokenizer: Tokenizer, num_top: int
-) -> dict[int, wire.PromptLogprob] | None:
-    if entry.logprob is None:
-        return None
-    ranked = {
-        token_id: wire.PromptLogprob(
-            logprob=value, rank=rank, decoded_token=tokenizer.token_text(token_id)
-        )
-        for rank, (token_id, value) in enumerate(entry.top[:num_top], start=1)
-    }
-    ranked.setdefault(
-        entry.token_id,
-        wire.PromptLogprob(
-            logprob=entry.logprob, decoded_token=tokenizer.token_text(entry.token_id)
-        ),
+    positions: wire.PromptLogprobs = list_or_encoded(
+        len(entries), map(position, entries), weight=1 + num_top
     )
-    return ranked
+    return positions
 
 
 def _alternatives(entry: TokenLogprob, name: TokenName, num_top: int) -> dict[str, float] | None:

@@ -71,14 +71,9 @@ def _structured_outputs(value: StructuredOutputs, name: str) -> Grammar:
     given = [kind for kind in _KINDS if _is_given(getattr(value, kind))]
     if len(given) != 1:
         raise conflicting(name, f"{name} must hold exactly one constraint, not {len(given)}.")
-    is_compact = bool(value.disable_any_whitespace)
-    match given[0]:
-        case "json":
-            return _json(value.json, f"{name}.json", is_compact=is_compact)
-        case "json_object":
-            return grammar.json_object(is_compact=is_compact)
-        case kind:
-            return _BY_KIND[kind](getattr(value, kind), f"{name}.{kind}")
+    [kind] = given
+    options = {"is_compact": bool(value.disable_any_whitespace)} if kind in _JSON_KINDS else {}
+    return _KINDS[kind](getattr(value, kind), f"{name}.{kind}", **options)
 
 
 def _json(value: str | Mapping[str, Any] | None, name: str, *, is_compact: bool = False) -> Grammar:
@@ -127,16 +122,18 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != ""
 
 
-def _object(_value: bool, _name: str) -> Grammar:
-    return grammar.json_object()
+def _object(_value: bool, _name: str, *, is_compact: bool = False) -> Grammar:
+    return grammar.json_object(is_compact=is_compact)
 
 
-_KINDS = ("choice", "grammar", "json", "json_object", "regex", "structural_tag")
+_JSON_KINDS = ("json", "json_object")
 
-_BY_KIND: dict[str, Callable[[Any, str], Grammar]] = {
-    "regex": lambda value, _name: grammar.regex(value),
+_KINDS: dict[str, Callable[..., Grammar]] = {
     "choice": lambda value, _name: grammar.choice(value),
     "grammar": lambda value, _name: grammar.lark(value),
+    "json": _json,
+    "json_object": _object,
+    "regex": lambda value, _name: grammar.regex(value),
     "structural_tag": _structural_tag,
 }
 
@@ -144,13 +141,13 @@ _FIELDS: dict[str, Callable[[Any, str], Grammar]] = {
     "response_format": _response_format,
     "structured_outputs": _structured_outputs,
     "guided_json": _json,
-    "guided_regex": _BY_KIND["regex"],
-    "guided_choice": _BY_KIND["choice"],
-    "guided_grammar": _BY_KIND["grammar"],
+    "guided_regex": _KINDS["regex"],
+    "guided_choice": _KINDS["choice"],
+    "guided_grammar": _KINDS["grammar"],
     "guided_json_object": _object,
     "structural_tag": _structural_tag,
-    "regex": _BY_KIND["regex"],
-    "ebnf": _BY_KIND["grammar"],
+    "regex": _KINDS["regex"],
+    "ebnf": _KINDS["grammar"],
     "json_schema": _json,
-    "grammar": _BY_KIND["grammar"],
+    "grammar": _KINDS["grammar"],
 }

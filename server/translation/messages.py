@@ -1,9 +1,7 @@
 """Chat messages to the dictionaries that chat templates read.
 
-Conversations with tools for chat templates that show none.
-
-The tools are listed in the system turn, earlier calls are text of the assistant, and their results
-are turns of the user, so that a template sees nothing but the roles that all templates have.
+For a template that shows no tools these are listed in the system turn, earlier calls are text of
+the assistant, and their results are turns of the user: all templates have these roles.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from schemas.messages import (
     InputAudioPart,
     Message,
     RefusalPart,
-    RequestToolCall,
+    RequestFunctionCall,
     ThinkingPart,
     ToolMessage,
 )
@@ -80,24 +78,16 @@ def _add_assistant_fields(result: dict[str, Any], message: AssistantMessage, pat
     if message.content is None and message.refusal:
         result["content"] = message.refusal
     if calls:
-        result["tool_calls"] = [_tool_call(call) for call in calls]
+        result["tool_calls"] = [{"id": call.id, **_call(call.function)} for call in calls]
     elif message.function_call is not None:
-        function = {
-            "name": message.function_call.name,
-            "arguments": _arguments(message.function_call.arguments),
-        }
-        result["tool_calls"] = [{"type": "function", "function": function}]
+        result["tool_calls"] = [_call(message.function_call)]
     if reasoning:
         result["reasoning_content"] = result["reasoning"] = reasoning
 
 
-def _tool_call(call: RequestToolCall) -> dict[str, Any]:
-    function = call.function
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": function.name, "arguments": _arguments(function.arguments)},
-    }
+def _call(function: RequestFunctionCall) -> dict[str, Any]:
+    arguments = _arguments(function.arguments)
+    return {"type": "function", "function": {"name": function.name, "arguments": arguments}}
 
 
 def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
@@ -201,11 +191,11 @@ def _without_tools(
     for message in messages:
         is_result = message["role"] == "tool"
         if is_result:
-            turn = {"role": "user", "content": _result_text(joined(message["content"]))}
+            result = f"<tool_response>\n{joined(message['content'])}\n</tool_response>"
+            turn = {"role": "user", "content": result}
         else:
             turn = _with_calls_as_text(message, markup)
-        joins = is_result or after_result
-        if joins and turns and turns[-1]["role"] == turn["role"] == "user":
+        if (is_result or after_result) and turns and turns[-1]["role"] == turn["role"] == "user":
             pair = (turns[-1]["content"], turn["content"])
             turns[-1] = turns[-1] | {"content": "\n".join(map(joined, pair))}
         else:
@@ -234,10 +224,6 @@ def _calls_text(calls: Sequence[tuple[str, str]], markup: CallMarkup) -> str:
         for name, arguments in calls
     ]
     return markup.opening + markup.between.join(texts) + markup.closing
-
-
-def _result_text(content: str) -> str:
-    return f"<tool_response>\n{content}\n</tool_response>"
 
 
 def _json(value: Any) -> str:

@@ -100,7 +100,9 @@ def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[T
     as they are. An empty text is the start of a document.
     """
     tokenizer = model.tokenizer
-    fim = _fim_token_ids(tokenizer) if request.suffix else None
+    fim = tokenizer.fim_token_ids() if request.suffix else None
+    if request.suffix and fim is None:
+        raise unsupported("suffix", "This model has no tokens to fill in the middle of a text.")
     given = "" if request.prompt is None else request.prompt
     if given in ([], [[]]):
         raise _empty("prompt must not be empty.")
@@ -194,13 +196,6 @@ def _checked(token_ids: list[int], vocab_size: int) -> list[int]:
                 "prompt", f"prompt must hold token ids below {vocab_size}, not {token_id}."
             )
     return token_ids
-
-
-def _fim_token_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
-    fim = tokenizer.fim_token_ids()
-    if fim is None:
-        raise unsupported("suffix", "This model has no tokens to fill in the middle of a text.")
-    return fim
 
 
 def _fill_in_the_middle(

@@ -57,7 +57,7 @@ class ToolSelection:
             ToolSpec(tool.name, tool.parameters, is_strict=bool(tool.strict))
             for tool in self.callable
         ]
-        is_single = self.is_named or not self.is_parallel
+        is_single = not self.is_parallel
         if self.must_call:
             return tool_calls(specs, markup, is_single=is_single)
         if text is None:
@@ -75,19 +75,11 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
     functions = _functions(request.tools)
     if choice == "none":
         return ToolSelection()
-    shown = [_shown(function) for function in functions.values()]
-    is_parallel = request.parallel_tool_calls is not False
+    chosen = [*functions.values()]
+    must_call, is_named = choice == "required", False
     match choice:
-        case None | "auto" | "required":
-            return ToolSelection(
-                shown,
-                list(functions.values()),
-                must_call=choice == "required",
-                is_parallel=is_parallel,
-            )
         case FunctionToolChoice(function=function):
-            named = _named(functions, function.name)
-            return ToolSelection(shown, [named], must_call=True, is_named=True, is_parallel=False)
+            chosen, must_call, is_named = [_named(functions, function.name)], True, True
         case AllowedToolsChoice(allowed_tools=allowed):
             if not allowed.tools:
                 raise InvalidRequest(
@@ -99,14 +91,17 @@ def select_tools(request: ChatCompletionRequest) -> ToolSelection:
                 tool.function.name if isinstance(tool, FunctionToolChoice) else tool.custom.name
                 for tool in allowed.tools
             ]
-            return ToolSelection(
-                shown,
-                [_named(functions, name) for name in dict.fromkeys(names)],
-                must_call=allowed.mode == "required",
-                is_parallel=is_parallel,
-            )
+            chosen = [_named(functions, name) for name in dict.fromkeys(names)]
+            must_call = allowed.mode == "required"
         case CustomToolChoice():
             raise invalid("tool_choice", "Custom tools are not supported.")
+    return ToolSelection(
+        shown=[_shown(function) for function in functions.values()],
+        callable=chosen,
+        must_call=must_call,
+        is_named=is_named,
+        is_parallel=request.parallel_tool_calls is not False and not is_named,
+    )
 
 
 def _functions(tools: list[Tool]) -> dict[str, FunctionDefinition]:

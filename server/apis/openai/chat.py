@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -36,40 +36,6 @@ from server.rendering.deltas import ChatOptions, ChoiceDeltas
 from server.rendering.logprobs import SLICE, chat_logprobs, encoded_list
 from server.translation.chat import chat_job
 from server.translation.tools import with_tools
-
-
-def chat_delta(delta: Delta) -> ChatDelta:
-    """One delta of a stream. Reasoning gets both field names that clients read."""
-    match delta:
-        case Content(text):
-            return ChatDelta(content=text)
-        case Reasoning(text):
-            return ChatDelta(reasoning_content=text, reasoning=text)
-        case CallBegin(index, call_id, name):
-            function = FunctionCallDelta(name=name, arguments="")
-            call = ToolCallDelta(index=index, id=call_id, type="function", function=function)
-            return ChatDelta(tool_calls=[call])
-        case CallArguments(index, text):
-            function = FunctionCallDelta(arguments=text)
-            return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=function)])
-        case _:
-            assert_never(delta)
-
-
-def chat_message(deltas: Iterable[Delta]) -> ChatMessage:
-    """The message of a response that is not streamed."""
-    message = fold(deltas)
-    calls = [
-        ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments))
-        for call in message.calls
-    ]
-    return ChatMessage(
-        role="assistant",
-        content=message.content,
-        reasoning_content=message.reasoning or UNSET,
-        reasoning=message.reasoning or UNSET,
-        tool_calls=calls or UNSET,
-    )
 
 
 @dataclass(slots=True)
@@ -185,13 +151,37 @@ class ChatRenderer(EventRenderer):
             token_ids=self._token_ids(output.token_ids),
         )
 
-    # What the older form of calls does differently.
-
     def _delta(self, delta: Delta) -> ChatDelta:
-        return chat_delta(delta)
+        """One delta of a stream. Reasoning gets both field names that clients read."""
+        match delta:
+            case Content(text):
+                return ChatDelta(content=text)
+            case Reasoning(text):
+                return ChatDelta(reasoning_content=text, reasoning=text)
+            case CallBegin(index, call_id, name):
+                function = FunctionCallDelta(name=name, arguments="")
+                call = ToolCallDelta(index=index, id=call_id, type="function", function=function)
+                return ChatDelta(tool_calls=[call])
+            case CallArguments(index, text):
+                function = FunctionCallDelta(arguments=text)
+                return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=function)])
+            case _:
+                assert_never(delta)
 
     def _message(self, deltas: Iterable[Delta]) -> ChatMessage:
-        return chat_message(deltas)
+        """The message of a response that is not streamed."""
+        message = fold(deltas)
+        calls = [
+            ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments))
+            for call in message.calls
+        ]
+        return ChatMessage(
+            role="assistant",
+            content=message.content,
+            reasoning_content=message.reasoning or UNSET,
+            reasoning=message.reasoning or UNSET,
+            tool_calls=calls or UNSET,
+        )
 
     def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
         return deltas.finish_reason(output)
@@ -220,24 +210,25 @@ class FunctionRenderer(ChatRenderer):
     """Chat completions with the older field ``function_call``. A choice has at most one call."""
 
     def _delta(self, delta: Delta) -> ChatDelta:
-        match delta:
-            case CallBegin(name=name):
-                return ChatDelta(function_call=FunctionCallDelta(name=name, arguments=""))
-            case CallArguments(text=text):
-                return ChatDelta(function_call=FunctionCallDelta(arguments=text))
-            case _:
-                return super()._delta(delta)
+        return _with_function_call(super()._delta(delta))
 
     def _message(self, deltas: Iterable[Delta]) -> ChatMessage:
-        message = super()._message(deltas)
-        if message.tool_calls is UNSET:
-            return message
-        call = message.tool_calls[0].function
-        return msgspec.structs.replace(message, tool_calls=UNSET, function_call=call)
+        return _with_function_call(super()._message(deltas))
 
     def _finish_reason(self, deltas: ChoiceDeltas, output: StepOutput) -> FinishReason:
         reason = super()._finish_reason(deltas, output)
         return "function_call" if reason == "tool_calls" else reason
+
+
+M = TypeVar("M", ChatDelta, ChatMessage)
+
+
+def _with_function_call(part: M) -> M:
+    """The same with its call, if it has one, in the older field."""
+    if part.tool_calls is UNSET:
+        return part
+    call = part.tool_calls[0].function
+    return msgspec.structs.replace(part, tool_calls=UNSET, function_call=call)
 
 
 def translate_chat(request: ChatCompletionRequest, model: ServedModel) -> Job:

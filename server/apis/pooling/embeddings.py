@@ -11,7 +11,6 @@ import numpy as np
 
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
-from schemas.completions import Prompt
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
 from server.admission.checkpoint import checkpoint
 from server.apis.pooling.job import (
@@ -38,9 +37,8 @@ class EmbeddingRenderer(VectorRenderer):
     is_base64: bool
 
     def _response(self, vectors: Vectors, usage: InputUsage) -> msgspec.Struct:
-        encode = _base64 if self.is_base64 else _floats
         data = [
-            Embedding(index=i, embedding=encode(vector))
+            Embedding(index=i, embedding=self._encoded(vector))
             for i, vector in enumerate(self._cut(vectors))
         ]
         return EmbeddingList(data=data, model=self.model, usage=usage)
@@ -55,14 +53,11 @@ class EmbeddingRenderer(VectorRenderer):
             vectors = vectors / np.maximum(norms, np.float32(1e-12))
         return vectors
 
-
-def _floats(vector: Vectors) -> list[float] | str:
-    numbers: list[float] = vector.tolist()
-    return numbers
-
-
-def _base64(vector: Vectors) -> list[float] | str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    def _encoded(self, vector: Vectors) -> list[float] | str:
+        if self.is_base64:
+            return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+        numbers: list[float] = vector.tolist()
+        return numbers
 
 
 def translate_embeddings(
@@ -84,8 +79,10 @@ def translate_embeddings(
             code="unsupported_task",
         )
     _check_size(request.dimensions, pooling)
-    before = _prompt_text(request.prompt_name, pooling)
-    items = _items(request.input, field)
+    before, given = _prompt_text(request.prompt_name, pooling), request.input
+    if not given or (isinstance(given, list) and ("" in given or [] in given)):
+        raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
+    items = split_prompts(given, field, noun="inputs")
     prompts = [
         _tokens(item, before, request, model, f"{field}[{i}]" if len(items) > 1 else field)
         for i, item in enumerate(items)
@@ -128,13 +125,6 @@ def _prompt_text(name: str | None, pooling: PoolingInfo) -> str:
             "prompt_name", f"This model has no prompt of the name '{name[:64]}'; it has {known}."
         )
     return pooling.prompts[name]
-
-
-def _items(given: Prompt, field: str) -> list[str | list[int]]:
-    """The inputs, each a text or a list of ids."""
-    if not given or (isinstance(given, list) and ("" in given or [] in given)):
-        raise InvalidRequest(f"{field} must not be empty.", param=field, code="empty_array")
-    return split_prompts(given, field, noun="inputs")
 
 
 def _tokens(
