@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import linear
 
 from benchmarks.probe import fastest, num_cores
+from core.system.private_names import int8_matmul
 
 ROTATED_BYTES = 256e6
 """Bytes of weights that ``linear_table`` cycles through, so that they come from memory."""
@@ -36,7 +37,7 @@ def gemm_gflops() -> dict[str, float]:
             found[str(dtype).removeprefix("torch.")] = operations / seconds / 1e9
         a = torch.randint(-9, 9, (rows, inputs), dtype=torch.int8)
         b = torch.randint(-9, 9, (inputs, outputs), dtype=torch.int8)
-        seconds = fastest(functools.partial(torch._int_mm, a, b))  # noqa: SLF001 - no public name
+        seconds = fastest(functools.partial(int8_matmul(), a, b))
         found["int8"] = operations / seconds / 1e9
     return found
 

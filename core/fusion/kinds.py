@@ -15,6 +15,7 @@ from torch import nn
 from core.gguf.blocks import BlockMatrix
 from core.gguf.modules import BlockLinear
 from core.kernels.cpu.grouped import GroupedWeight
+from core.system.private_names import own_tensors
 
 _INTERNAL = frozenset(vars(nn.Module()))
 _HOOKS = tuple(name for name in _INTERNAL if name.endswith("_hooks"))
@@ -45,9 +46,9 @@ def _facts(module: nn.Module, *, is_attention: bool) -> tuple[Hashable, ...]:
         del own[LAYER_INDEX]
     if type(module) is BlockLinear and module.bias is not None:  # no parameter, but a weight
         own["bias"] = (tuple(module.bias.shape), module.bias.dtype)
-    tensors = {**module._parameters, **module._buffers}  # noqa: SLF001 - without the children's
+    tensors = own_tensors(module)
     has_hooks = any(getattr(module, name) for name in _HOOKS)
-    is_mixed = bool(module._modules) and any(t is not None for t in tensors.values())  # noqa: SLF001
+    is_mixed = any(module.children()) and any(t is not None for t in tensors.values())
     return (
         module.training,
         weakref.ref(module) if has_hooks or is_mixed else None,  # an id can be used again

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
@@ -18,6 +17,7 @@ from core.model.devices import pick_dtype
 from core.model.load_bars import download_options
 from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import is_quantised, placement, quantisation_of
+from core.system import torch_import
 
 STATE_DICT_SUFFIXES = (".pt", ".pth", ".bin")
 
@@ -35,7 +35,7 @@ def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> 
 
     trust = config.trust_remote_code
     if trust:
-        meta_kernels.restore()  # that code may use the device anywhere
+        torch_import.restore()  # that code may use the device anywhere
     hf_config = load_config(config, source)
     dtype = pick_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     method = quantisation_of(hf_config)
@@ -54,7 +54,7 @@ def _load_pretrained(config: ModelConfig, source: str, device: torch.device) -> 
             f"--quantization {config.quantization} is not supported with {source}, which is "
             f"already quantised with {method!r}"
         )
-    meta_kernels.restore()
+    torch_import.restore()
     # on a CPU our fused modules pass float32 to the modules of the quantisation library
     is_wide = device.type == "cpu" and config.dtype == "auto"
     load = functools.partial(load, dtype=torch.float32 if is_wide else dtype, **placement(device))

@@ -8,6 +8,7 @@ from core.contract.config import DType
 from core.contract.errors import ModelLoadError
 from core.kernels.cpu.library import kernels
 from core.model.plain import COMPUTED
+from core.system.private_names import cpu_multiplies_bfloat16
 
 _DTYPES = {
     "float32": torch.float32,
@@ -38,9 +39,5 @@ def pick_dtype(name: DType, checkpoint: torch.dtype | None, device: torch.device
     assert dtype is not None
     if device.type != "cpu" or dtype is torch.float32:
         return dtype
-    is_fast = dtype is torch.bfloat16 and (kernels() is not None or _cpu_has_bf16())
+    is_fast = dtype is torch.bfloat16 and (kernels() is not None or cpu_multiplies_bfloat16())
     return torch.bfloat16 if is_fast else torch.float32
-
-
-def _cpu_has_bf16() -> bool:
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # noqa: SLF001

@@ -20,8 +20,9 @@ from core.gguf.file import GgufFile
 from core.gguf.modules import BlockEmbedding, BlockExperts, BlockLinear
 from core.gguf.weights import Weight, weights_of
 from core.kernels.cpu.library import kernels
-from core.meta_kernels import restored_if_needed
 from core.model.devices import pick_dtype
+from core.system.private_names import replace_parameters, stacked_activation
+from core.system.torch_import import restored_if_needed
 
 _GATE_AND_UP, _DOWN = ".gate_up_proj", ".down_proj"
 """The parameters of a module of stacked experts."""
@@ -151,8 +152,11 @@ def _put_experts(module: nn.Module, place: str, first: Weight, second: Weight) -
     original: Any = module.get_submodule(place)
     gate, up = first.matrices()
     [down] = second.matrices()
-    experts = BlockExperts(gate, up, original._apply_gate, down, first.shape[0])  # noqa: SLF001
-    original._parameters.clear()  # noqa: SLF001 - the activation keeps the module alive
+    activation = stacked_activation(original)
+    if activation is None:
+        raise ModelLoadError(f"the experts of {type(original).__name__} have no known activation")
+    experts = BlockExperts(gate, up, activation, down, first.shape[0])
+    replace_parameters(original, {})  # the activation keeps the module alive
     module.set_submodule(place, experts)
 
 

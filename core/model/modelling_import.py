@@ -23,9 +23,9 @@ from typing import Any
 
 import torch  # noqa: F401 - stand-ins must not be there while torch itself is imported
 
-from core import meta_kernels
 from core.model.kept_listing import kept
-from core.quick_frames import quick_frames
+from core.system import torch_import
+from core.system.private_names import COMPILER, COMPILER_MASKS
 
 _UNUSED = (
     "is_scipy_available",
@@ -35,11 +35,9 @@ _UNUSED = (
 )
 """Functions of transformers.utils that say whether a package can be imported."""
 
-_COMPILER = "torch._dynamo"
 _MARKS = ("allow_in_graph", "assume_constant_result", "disable")
 """Functions of the compiler that mark other functions for it."""
 
-_MASKS = "torch._dynamo._trace_wrapped_higher_order_op"
 _MASK_CLASS = "TransformGetItemToIndex"
 """What functions of masks use, without a compilation."""
 
@@ -60,7 +58,7 @@ def import_modelling() -> None:
         with _listed_once():
             importlib.import_module("transformers.models")
     _put_stand_ins()
-    with _without_unused_packages(), quick_frames():
+    with _without_unused_packages():
         for name in _MODULES:
             importlib.import_module(name)
 
@@ -144,8 +142,8 @@ def _without_unused_packages() -> Iterator[None]:
 def _put_stand_ins() -> None:
     """Put stand-ins in the place of the parts of torch's compiler that were not imported."""
     for name, names in (
-        (_COMPILER, dict.fromkeys(_MARKS, _unmarked)),
-        (_MASKS, {_MASK_CLASS: _mask_class}),
+        (COMPILER, dict.fromkeys(_MARKS, _unmarked)),
+        (COMPILER_MASKS, {_MASK_CLASS: _mask_class}),
     ):
         if name not in sys.modules:
             sys.modules[name] = _StandIn(name, names)
@@ -161,22 +159,22 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__file__":  # asked of all modules by whoever looks for the module of a frame
             raise AttributeError(name)
-        if name == "__path__" and self.__name__ != _COMPILER:  # asked at every import
+        if name == "__path__" and self.__name__ != COMPILER:  # asked at every import
             raise AttributeError(name)
         return _original(self.__name__, name)
 
 
 def _original(module: str, name: str) -> Any:
     """What a module really has under this name; it takes the place of its stand-in."""
-    meta_kernels.restore()  # a compiler asks for the results of operations on "meta"
+    torch_import.restore()  # a compiler asks for the results of operations on "meta"
     if isinstance(sys.modules.get(module), _StandIn):
         del sys.modules[module]
     return getattr(importlib.import_module(module), name)
 
 
 def _mask_class() -> Any:
-    """Stand in for the class of ``_MASKS``."""
-    return _original(_MASKS, _MASK_CLASS)()
+    """Stand in for the class of ``COMPILER_MASKS``."""
+    return _original(COMPILER_MASKS, _MASK_CLASS)()
 
 
 def _unmarked(function: Any = None, *_values: Any, **_options: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import init
 
-from core.meta_kernels import restored_if_needed
+from core.system.torch_import import restored_if_needed
 
 _OF_A_NUMBER = {
     *("div", "__truediv__", "__rdiv__", "__rtruediv__"),

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.system.private_names import has_hooks
+
 COMPUTED = (torch.float32, torch.bfloat16, torch.float16)
 """Types of activations. Weights of other types are quantised codes or their scales."""
 
@@ -21,8 +23,7 @@ def is_plain(module: Any) -> bool:
         type(getattr(module, "weight", None)) is nn.Parameter
         and module.weight.dtype in COMPUTED
         and "forward" not in vars(module)
-        and not module._forward_hooks  # noqa: SLF001 - torch has no public attribute for it
-        and not module._forward_pre_hooks  # noqa: SLF001
+        and not has_hooks(module)
     )
 
 

@@ -17,6 +17,7 @@ from core.layer_spec import LayerSpec
 from core.model.attention_interface import MASKED_ATTENTION_NAME, routed
 from core.model.windows import SMALLEST, Windows
 from core.model.without_products import WithoutProducts
+from core.system.private_names import is_stateful
 
 logger = logging.getLogger("roseinfer.core")
 
@@ -133,4 +134,4 @@ def _other_cache(config: Any) -> str | None:
 def _keeps_state(model: Any) -> bool:
     """Whether the configuration names layers with state besides keys and values."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    return getattr(model, "_is_stateful", False) or not _STATEFUL.isdisjoint(kinds)
+    return is_stateful(model) or not _STATEFUL.isdisjoint(kinds)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from core import meta_kernels
 from core.checkpoint_files import check_file, safetensors_header
 from core.contract.config import ModelConfig
 from core.model.complete import load_complete
@@ -21,6 +20,7 @@ from core.model.config_files import check_generation_config
 from core.model.prequantised import quantisation_of
 from core.model.state_dict import read_state
 from core.model.weight_files import files_of
+from core.system import torch_import
 
 
 def check_checkpoint(module: Any, config: ModelConfig, *, unused: Collection[str] = ()) -> None:
@@ -40,7 +40,7 @@ def check_checkpoint(module: Any, config: ModelConfig, *, unused: Collection[str
 def _check_tensors(module: Any, files: Iterable[Path], name: str, unused: Collection[str]) -> None:
     from transformers.initialization import no_init_weights  # noqa: PLC0415 - slow to import
 
-    meta_kernels.restore()
+    torch_import.restore()
     state = {key: tensor for file in files for key, tensor in _stand_ins(file).items()}
     load = functools.partial(
         type(module).from_pretrained,

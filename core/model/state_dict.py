@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.contract.errors import ModelLoadError
 from core.model.complete import load_complete
@@ -16,6 +15,7 @@ from core.model.config_files import load_config
 from core.model.devices import pick_dtype
 from core.model.on_meta import QuickOnMeta
 from core.model.prequantised import quantisation_of
+from core.system import torch_import
 
 
 def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> Any:
@@ -26,7 +26,7 @@ def load_state_dict(config: ModelConfig, source: str, device: torch.device) -> A
     assert config.model is not None
     trust = config.trust_remote_code
     if trust:
-        meta_kernels.restore()  # that code may use the device anywhere
+        torch_import.restore()  # that code may use the device anywhere
     hf_config = load_config(config, source)
     if quantisation_of(hf_config) is not None:
         raise ModelLoadError(

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from core import meta_kernels
 from core.contract.config import ModelConfig
 from core.model.complete import load_complete
 from core.model.config_files import load_config
@@ -16,6 +15,7 @@ from core.model.load_errors import one_line_errors
 from core.model.loaded_model import context_length
 from core.model.modelling_import import import_modelling
 from core.pooling.recipe import Recipe
+from core.system import torch_import
 from core.text.tokenizer import Tokenizer
 
 UNUSED = {"embed": ("pooler",), "score": ()}
@@ -25,7 +25,7 @@ UNUSED = {"embed": ("pooler",), "score": ()}
 def load_module(recipe: Recipe, model_config: ModelConfig, device: torch.device) -> Any:
     """Load the transformer to the device, in float32 on a CPU. Raises ModelLoadError."""
     import_modelling()
-    meta_kernels.restore()
+    torch_import.restore()
     with one_line_errors(model_config):
         hf_config = load_config(model_config, recipe.source)
         dtype = torch.float32

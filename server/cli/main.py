@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 try:
-    from server.app.imports import import_ahead
+    from core.system import torch_import
+    from core.weights_ahead import touch_ahead
     from server.cli import quantize
     from server.cli.commands import (
         BenchSettings,
@@ -54,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     """Serve; return the exit code. ``load`` builds another engine than the settings name."""
     set_up_server(settings)
-    import_ahead(settings.model if load is None else None)
+    if load is None:
+        touch_ahead(settings.model)
+    torch_import.import_torch()
     from server.cli import serve as process  # noqa: PLC0415 - imports torch: only once the flags are checked
 
     return process.run(settings, load)

@@ -20,6 +20,7 @@ from core.kernels.cpu.experts import assign
 from core.kernels.cpu.grouped import GroupedWeight
 from core.kernels.cpu.linear import Epilogue
 from core.model.plain import COMPUTED
+from core.system.private_names import replace_parameters, stacked_activation
 
 _FIRST = ("gate_up_proj", "up_proj")
 """Names of the first weight: with a gate, and without."""
@@ -109,8 +110,7 @@ class ExpertsCandidate:
         """See Candidate. Frees the original weights; the activation may belong to the original."""
         original = self._place.module
         self._place.put(self._fused)
-        for name in list(original._parameters):  # noqa: SLF001 - public names include children's
-            delattr(original, name)
+        replace_parameters(original, {})
 
 
 def experts_pattern(packer: Packer, place: Place) -> Iterator[ExpertsCandidate]:
@@ -167,11 +167,12 @@ def _stacked(module: Any) -> Iterator[StackedExperts]:
         return
     first, second = parameters[name].detach(), parameters[_SECOND].detach()
     biases = [parameters.get(f"{key}_bias") for key in (name, _SECOND)]
-    activation = getattr(module, "_apply_gate" if name == _FIRST[0] else "act_fn", None)
+    is_gated = name == _FIRST[0]
+    activation = stacked_activation(module) if is_gated else getattr(module, "act_fn", None)
     if first.dim() != 3 or second.dim() != 3 or activation is None:
         return
     for one, two in ((first, second), (first.mT, second.mT)):
-        width = one.shape[1] // 2 if name == _FIRST[0] else one.shape[1]
+        width = one.shape[1] // 2 if is_gated else one.shape[1]
         is_fitting = one.shape[2] == two.shape[1] and two.shape[2] == width
         if is_fitting and len(one) == len(two) == getattr(module, "num_experts", None):
             yield StackedExperts(one, _values(biases[0]), activation, two, _values(biases[1]))
@@ -186,9 +187,10 @@ def _with_experts(module: nn.Module, some: list[int]) -> Any:
     if isinstance(module, BlockExperts):
         return module.of(some)
     twin: Any = copy.copy(module)
-    twin._parameters = {  # noqa: SLF001 - a copy shares the dictionary
+    some_of_each: dict[str, nn.Parameter | None] = {
         name: nn.Parameter(parameter.detach()[some].float(), requires_grad=False)
         for name, parameter in module.named_parameters(recurse=False)
     }
+    replace_parameters(twin, some_of_each)  # a copy shares the dictionary
     twin.num_experts = len(some)
     return twin

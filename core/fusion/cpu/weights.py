@@ -33,11 +33,10 @@ def widen_small(model: nn.Module, large: int = LARGE) -> None:
         _bound(module, narrow[0].dtype, inside - kept)
         kept |= inside
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):  # noqa: SLF001 - as in Module.float
-            for tensor in tensors.values():
-                if tensor is not None and tensor.is_floating_point():
-                    dtype = tensor.dtype if module in kept else torch.float32
-                    tensor.data = tensor.data.to(dtype, copy=True)
+        for tensor in _own(module):
+            if tensor.is_floating_point():
+                dtype = tensor.dtype if module in kept else torch.float32
+                tensor.data = tensor.data.to(dtype, copy=True)
 
 
 def numbers_of_values(model: nn.Module) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import torch
 
 from core.model.forward import Logits
 from core.model.graphs.unowned import unowned
+from core.system.private_names import end_allocation_to_pool
 
 Compute: TypeAlias = Callable[[], Logits]
 
@@ -116,10 +117,7 @@ class CUDAGraphCapture:
         except BaseException:
             with suppress(RuntimeError):  # it only repeats the first error
                 graph.close()
-            # After a failed capture torch 2.11 still allocates from this pool and cannot free
-            # memory. Later releases end the capture themselves and raise here.
-            with suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(self._stream.device_index, self._pool)  # noqa: SLF001
+            end_allocation_to_pool(self._stream.device_index, self._pool)
             # torch 2.11 begins no other capture with a pool whose only graph has failed.
             self._pool = torch.cuda.graph_pool_handle()
             raise

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from core import meta_kernels
+from core.system import torch_import
 from tests.support.checkpoints import tiny_model
 
 BEGIN = """
 import sys
-from core import meta_kernels
-meta_kernels.leave_out()
+from core.system import torch_import
+torch_import.leave_out()
 import torch
 from core.model.modelling_import import import_modelling
 from core.model.on_meta import QuickOnMeta
@@ -80,7 +80,7 @@ def sample(number):
         wait(number)
         raise
 def ask(number):
-    found.extend(meta_kernels.restored_if_needed(sample, number).shape)
+    found.extend(torch_import.restored_if_needed(sample, number).shape)
 found = []
 threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
 """
@@ -142,7 +142,7 @@ def test_random_generators_work_before_and_after() -> None:
     program = """
 draw = lambda: torch.randn(2, generator=torch.Generator().manual_seed(0)).tolist()
 before = draw()
-meta_kernels.restore()
+torch_import.restore()
 print(before == draw(), isinstance(torch.Generator(), torch.Generator))
 """
     assert run(program) == ["True", "True"]
@@ -150,6 +150,6 @@ print(before == draw(), isinstance(torch.Generator(), torch.Generator))
 
 def test_it_is_left_alone_where_torch_is_imported() -> None:
     before = sys.modules["torch._meta_registrations"]
-    meta_kernels.leave_out()
+    torch_import.leave_out()
     assert sys.modules["torch._meta_registrations"] is before
-    assert not meta_kernels.restore()
+    assert not torch_import.restore()

@@ -1,4 +1,4 @@
-"""Leave out what torch knows about tensors without memory, until something needs it.
+"""Import torch without what it knows about tensors without memory, until something needs that.
 
 torch imports a module with Python code for the operations on such tensors ("meta") and, for that,
 its whole library of decompositions: a quarter of the time that importing torch takes. A server that
@@ -8,18 +8,19 @@ loads a plain checkpoint onto a CPU needs none of it: what it does on that devic
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-_NAME = "torch._meta_registrations"
+from core.system.private_names import META_PARTS, META_REGISTRATIONS, set_generator_metaclass
 
-_BESIDE = ("_decomp", "_prims", "_refs")
-"""Parts of torch that the module imports, and that others reach as attributes of torch."""
+_GPU_LIBRARIES = ("libtorch_cuda.so", "libtorch_hip.so", "libtorch_xpu.so")
 
 _LOCK = threading.RLock()
 """Held while the module is imported: a second thread finds all of it, or none."""
@@ -46,7 +47,7 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name == _NAME else None
+        return ModuleSpec(name, self) if name == META_REGISTRATIONS else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _StandIn(spec.name)
@@ -57,12 +58,26 @@ class _Finder(MetaPathFinder, Loader):
         _is_left_out = True
         sys.meta_path.remove(self)
         torch: Any = sys.modules["torch"]
-        for name in _BESIDE:
+        for module in META_PARTS:
+            name = module.removeprefix("torch.")
             if not hasattr(torch, name):
-                setattr(torch, name, _StandIn(f"torch.{name}"))
-        if hasattr(torch._C, "_set_generator_metaclass"):  # noqa: SLF001 - as torch._prims does
-            opaque: Any = importlib.import_module("torch._opaque_base")
-            torch._C._set_generator_metaclass(opaque.OpaqueBaseMeta)  # noqa: SLF001
+                setattr(torch, name, _StandIn(module))
+        set_generator_metaclass(torch)
+
+
+def import_torch() -> None:
+    """Import torch, on Linux without that module if it is a torch for CPUs."""
+    if sys.platform.startswith("linux") and _is_for_cpus():
+        leave_out()
+    importlib.import_module("torch")
+
+
+def _is_for_cpus() -> bool:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    folder = Path(spec.origin).parent / "lib"
+    return not any((folder / name).exists() for name in _GPU_LIBRARIES)
 
 
 def leave_out() -> None:
@@ -75,10 +90,10 @@ def restore() -> bool:
     """Import what was left out. Returns whether anything was."""
     global _is_left_out  # noqa: PLW0603 - there is one torch in a process
     with _LOCK:
-        if not isinstance(sys.modules.get(_NAME), _StandIn):
+        if not isinstance(sys.modules.get(META_REGISTRATIONS), _StandIn):
             return False
-        del sys.modules[_NAME]
-        importlib.import_module(_NAME)
+        del sys.modules[META_REGISTRATIONS]
+        importlib.import_module(META_REGISTRATIONS)
         _is_left_out = False
         return True
 

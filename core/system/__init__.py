@@ -1,0 +1,1 @@
+"""The machine and the packages below: their private names, and the import of torch."""
