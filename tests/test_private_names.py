@@ -14,6 +14,7 @@ from tests.support.source_tree import ALL_FILES, ROOT, name_of, tree_of, where
 
 LISTED = "core/system/private_names.py"
 OWN = {"schemas", "core", "server", "bench", "benchmarks", "training", "tests"}
+OTHERS = OWN | sys.stdlib_module_names
 PRIVATE = re.compile(r"_[a-z]\w*", re.IGNORECASE)
 NAMED = re.compile(r"(torch|transformers|litestar|uvicorn)(\.\w+)*\._[a-z]\w*", re.IGNORECASE)
 ALLOWED = {
@@ -37,7 +38,7 @@ def private_names(tree: ast.Module) -> Iterator[ast.AST]:
             roots |= {alias.asname or alias.name for alias in node.names}
         else:
             continue
-        if any(name.split(".")[0] not in OWN and has_private(name) for name in names):
+        if any(name.split(".")[0] not in OTHERS and has_private(name) for name in names):
             yield node
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -47,7 +48,7 @@ def private_names(tree: ast.Module) -> Iterator[ast.AST]:
             root: ast.expr = node
             while isinstance(root, ast.Attribute):
                 root = root.value
-            if isinstance(root, ast.Name) and root.id in roots - {"self", "cls"}:
+            if isinstance(root, ast.Name) and root.id in roots - OTHERS:
                 yield node
 
 
