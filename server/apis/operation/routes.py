@@ -20,8 +20,7 @@ from schemas.health import HealthResponse
 from schemas.records import RequestList, RequestRecord
 from schemas.stats import ServerStats
 from server.apis.operation.health import liveness, readiness, statistics
-from server.apis.operation.metrics.definitions import MetricValues
-from server.apis.operation.metrics.table import read_all
+from server.apis.operation.metrics import MetricValues, read_all
 from server.bridge.bridge import BridgeState
 from server.generation.serving import Serving
 from server.http.errors import APIError
@@ -91,22 +90,22 @@ class MetricsController(Controller):
     @get("/metrics", responses=returns_text("Prometheus' text format.", 500))
     async def metrics(self, serving: NamedDependency[Serving]) -> Response[bytes]:
         """Counters, gauges and histograms for Prometheus."""
-        body, media_type = await to_thread.run_sync(
+        page = await to_thread.run_sync(
             _render,
             read_all(serving),
             serving.settings.model_name,
             limiter=_renderers,
             abandon_on_cancel=True,
         )
-        return Response(body, media_type=media_type)
+        # Litestar adds the charset
+        return Response(page, media_type="text/plain; version=0.0.4")
 
 
-def _render(values: MetricValues, model_name: str) -> tuple[bytes, str]:
-    """The page and its media type."""
+def _render(values: MetricValues, model_name: str) -> bytes:
     # a server whose metrics nobody reads does not import Prometheus' client
-    from server.apis.operation.metrics.exposition import MEDIA_TYPE, render  # noqa: PLC0415
+    from server.apis.operation.exposition import render  # noqa: PLC0415
 
-    return render(values, model_name=model_name), MEDIA_TYPE
+    return render(values, model_name=model_name)
 
 
 AnyRequest = Request[Any, Any, Any]

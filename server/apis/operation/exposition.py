@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -21,9 +22,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from core.histogram import Counts
-from server.apis.operation.metrics.definitions import Metric, MetricValues, Values
+from server.apis.operation.metrics import Metric, MetricValues, Values
 
-MEDIA_TYPE = "text/plain; version=0.0.4"  # Litestar adds the charset
+_FAMILIES: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 _process = ProcessCollector(registry=None)
 
@@ -47,39 +52,28 @@ def render(values: MetricValues, *, model_name: str) -> bytes:
 
 
 def _families(values: MetricValues, model_name: str) -> Iterator[Family]:
-    twins = []
-    labels_of_twins = {"model_name": model_name, "engine": "0"}
     for metric, found in values:
         yield _family(metric, metric.name, found, {})
+    for metric, found in values:
         if metric.twin:
-            twins.append(_family(metric, metric.twin, found, labels_of_twins))
-    yield from twins
+            yield _family(metric, metric.twin, found, {"model_name": model_name, "engine": "0"})
     yield from _process.collect()
 
 
 def _family(metric: Metric, name: str, values: Values, more: Mapping[str, str]) -> Family:
     """``more`` are labels of every value."""
-    names = [*more, *metric.labels]
-    match metric.kind:
-        case "counter":
-            family: Family = CounterMetricFamily(name, metric.help, labels=names)
-        case "gauge":
-            family = GaugeMetricFamily(name, metric.help, labels=names)
-        case "histogram":
-            family = HistogramMetricFamily(name, metric.help, labels=names)
+    family: Family = _FAMILIES[metric.kind](name, metric.help, labels=[*more, *metric.labels])
     for labels, value in values.items():
         _add(family, [*more.values(), *labels], value)
     return family
 
 
-def _add(family: Family, labels: list[str], value: float | Counts) -> None:
-    if isinstance(family, HistogramMetricFamily) and isinstance(value, Counts):
-        names = [*map(floatToGoString, value.bounds), "+Inf"]
-        buckets = list(zip(names, accumulate(value.counts), strict=True))
-        family.add_metric(labels, buckets, value.total)
-    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily) and not isinstance(
-        value, Counts
-    ):
+def _add(family: Any, labels: list[str], value: float | Counts) -> None:
+    if not isinstance(value, Counts):
         family.add_metric(labels, value)
-    else:
-        raise TypeError(f"{family.name} is no {type(value).__name__}")
+        return
+    if not isinstance(family, HistogramMetricFamily):
+        raise TypeError(f"{family.name} is no histogram")
+    names = [*map(floatToGoString, value.bounds), "+Inf"]
+    buckets = list(zip(names, accumulate(value.counts), strict=True))
+    family.add_metric(labels, buckets, value.total)
