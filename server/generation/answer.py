@@ -13,9 +13,7 @@ from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel
 from server.generation.sending import StreamAnswer, WholeAnswer
 from server.generation.serving import Serving
-from server.observe.texts import HeardRenderer, Texts
-from server.observe.trace import Trace
-from server.rendering.base import Renderer
+from server.observe.trace import Texts, Trace
 
 R = TypeVar("R")
 
@@ -55,7 +53,7 @@ async def answer(
     stream = serving.bridge.open(job.requests(ticket.tenant), on_end=ticket.choice_ended)
     ticket.attach(stream, partial(serving.bridge.fail, stream))
     ticket.trace.submitted(stream)
-    renderer: Renderer = job.renderer if texts is None else HeardRenderer(job.renderer, texts)
+    renderer = job.renderer if texts is None else texts.heard(job.renderer)
     if not job.is_streamed:
         return WholeAnswer(stream, renderer, ignored=ignored, on_rendered=ticket.rendered)
     interval = serving.settings.keep_alive_interval

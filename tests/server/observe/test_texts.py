@@ -1,6 +1,6 @@
 """Texts that are kept: prompts as the model saw them, answers by choice."""
 
-from server.observe.texts import HeardRenderer, Texts
+from server.observe.trace import Texts
 from tests.support.engines import out
 
 
@@ -35,7 +35,7 @@ class Tokenizer:
 
 
 def test_nothing_but_listening_changes():
-    heard = HeardRenderer(Renderer(), Texts())
+    heard = Texts().heard(Renderer())
     assert (heard.media_type, heard.keep_alive) == ("text/x", b":")
     assert heard.weight(3, out(text="ab")) == 5
     assert heard.begin() == b"begin"
@@ -47,7 +47,7 @@ def test_nothing_but_listening_changes():
 
 def test_streamed_choices_are_told_apart():
     texts = Texts()
-    heard = HeardRenderer(Renderer(), texts)
+    heard = texts.heard(Renderer())
     heard.feed(1, out(text="other"))
     heard.feed(0, out(thinking="hm", text=""))
     heard.feed(0, out(text="on"))
@@ -57,7 +57,7 @@ def test_streamed_choices_are_told_apart():
 
 def test_whole_answers_are_heard():
     texts = Texts()
-    HeardRenderer(Renderer(), texts).whole([out(text="a"), out(text="b")])
+    texts.heard(Renderer()).whole([out(text="a"), out(text="b")])
     assert texts.text == "a\n\nb"
 
 

@@ -20,11 +20,11 @@ def test_phases_follow_one_another(trace, clock):
     clock.now += 1
     trace.enter("upload")
     clock.now += 2
-    trace.waits()
+    trace.enter("waiting")
     clock.now += 4
     trace.works()
     clock.now += 8
-    trace.waits()
+    trace.enter("waiting")
     clock.now += 16
     trace.responds(200)
     clock.now += 32
