@@ -68,22 +68,44 @@ class _End(NamedTuple):
     code: str | None = None
 
 
+_NO_WORK = Work(until=0.0)
+
+
+def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work, float]:
+    """What all choices did, with the most steps of one, and the mean of their batches.
+
+    A prompt's cached tokens count once, with its first choice.
+    """
+    done = [work for work in works if work is not None]
+    if not done:
+        return _NO_WORK, 0.0
+    if len(works) == 1:
+        return done[0], done[0].num_rows / (done[0].num_steps or 1)
+    firsts = works[::choices_per_prompt]
+    num_rows = sum(work.num_rows for work in done)
+    total = Work(
+        until=0.0,
+        num_steps=max(work.num_steps for work in done),
+        num_rows=num_rows,
+        max_rows=max(work.max_rows for work in done),
+        num_preemptions=sum(work.num_preemptions for work in done),
+        num_cached_tokens=sum(work.num_cached_tokens for work in firsts if work is not None),
+        num_output_tokens=sum(work.num_output_tokens for work in done),
+        miss=next((work.miss for work in done if work.miss is not None), None),
+    )
+    return total, num_rows / (sum(work.num_steps for work in done) or 1)
+
+
 def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> RequestRecord:
-    """The record as of ``now``. A prompt's cached tokens count once, with its first choice."""
+    """The record as of ``now``."""
     stream, texts, engine = trace.stream, trace.texts, None
     works: Sequence[Work | None] = () if stream is None else stream.works()
-    done = [work for work in works if work is not None]
     if trace.submitted_at is not None:
         engine = engine_times(works, trace.submitted_at, now)
-    num_tokens = sum(work.num_output_tokens for work in done)
+    total, mean = _sum_of(works, trace.choices_per_prompt)
+    num_tokens, miss = total.num_output_tokens, total.miss
     if stream is not None:
         num_tokens = max(num_tokens, stream.num_output_tokens)
-    mean = sum(work.num_rows for work in done) / (sum(work.num_steps for work in done) or 1)
-    misses = [
-        CacheMiss(reason=work.miss.reason, first_differing_block=work.miss.block)
-        for work in done
-        if work.miss is not None
-    ]
     end = _end_of(trace, num_tokens) if has_ended else _End(trace.status, None)
     return RequestRecord(
         id=trace.id,
@@ -98,10 +120,12 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         parameters=trace.parameters,
         ignored=trace.ignored,
         prompt_tokens=trace.num_prompt_tokens,
-        cached_tokens=sum(
-            work.num_cached_tokens for work in works[:: trace.choices_per_prompt] if work
+        cached_tokens=total.num_cached_tokens,
+        cache_miss=(
+            None
+            if miss is None
+            else CacheMiss(reason=miss.reason, first_differing_block=miss.block)
         ),
-        cache_miss=misses[0] if misses else None,
         completion_tokens=num_tokens,
         finish_reasons=[] if stream is None else stream.finish_reasons(),
         ended_by=end.ended_by,
@@ -110,10 +134,10 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         ttft_ms=_ttft(trace, engine),
         duration_ms=_ms(now - trace.start),
         times_ms=_times(trace, engine, now),
-        num_steps=max((work.num_steps for work in done), default=0),
+        num_steps=total.num_steps,
         mean_batch=int(mean * 100 + 0.5) / 100,
-        max_batch=max((work.max_rows for work in done), default=0),
-        num_preemptions=sum(work.num_preemptions for work in done),
+        max_batch=total.max_rows,
+        num_preemptions=total.num_preemptions,
         traceparent=trace.traceparent,
         prompt=None if texts is None else texts.prompt,
         text=None if texts is None else texts.text,

@@ -39,13 +39,8 @@ _OPERATIONS = {
 }
 
 _PARAMETERS = {
-    "max_tokens": "max_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
+    **{name: name for name in ("max_tokens", "temperature", "top_p", "top_k", "seed")},
+    **{name: name for name in ("presence_penalty", "frequency_penalty")},
     "n": "choice.count",
 }
 """Parameters of a record that the conventions name, and their names after ``gen_ai.request.``."""
