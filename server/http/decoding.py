@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from core.contract.errors import InvalidRequest
 from schemas.limits import (
@@ -123,20 +123,28 @@ def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> D
     marks = Punctuation.of(body)
     if len(body) > DEFAULT_FIELD_BYTES:
         _check_size(body, marks, type_)
+    ignored: tuple[str, ...] = ()
     try:
         with _without_collections(body):
-            return Decoded(_decode(body, type_), size=decoded_size(body, marks))
+            try:
+                request = _decode(body, type_)
+            except msgspec.ValidationError as error:
+                unknown = _UNKNOWN.fullmatch(str(error))
+                if unknown is None:
+                    raise
+                if is_strict or marks.num_colons > MAX_COLONS:
+                    raise _unknown_field(unknown) from None
+                known, ignored = _known(body, type_)
+                request = _decode(known, type_)
     except _ERRORS as error:
-        unknown = _UNKNOWN.fullmatch(str(error))
-        if unknown is None:
-            raise invalid_body(error) from None
-        if is_strict or marks.num_colons > MAX_COLONS:
-            path = [unknown["field"]] if unknown["field"] else []
-            name = ".".join([*path, unknown["name"]])[:MAX_NAME_LENGTH]
-            raise APIError(
-                400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
-            ) from None
-    return _without_unknown(body, marks, type_)
+        raise invalid_body(error) from None
+    return Decoded(request, ignored, decoded_size(body, marks))
+
+
+def _unknown_field(found: re.Match[str]) -> APIError:
+    path = [found["field"]] if found["field"] else []
+    name = ".".join([*path, found["name"]])[:MAX_NAME_LENGTH]
+    return APIError(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
 
 
 def _decode(body: bytes, type_: type[T]) -> T:
@@ -148,16 +156,6 @@ def _decode(body: bytes, type_: type[T]) -> T:
         if strict is None:
             raise
     return msgspec.json.decode(strict, type=type_)
-
-
-def _without_unknown(body: bytes, marks: Punctuation, type_: type[T]) -> Decoded[T]:
-    try:
-        known, ignored = _known(body, type_)
-        with _without_collections(body):
-            request = _decode(known, type_)
-    except _ERRORS as error:
-        raise invalid_body(error) from None
-    return Decoded(request, ignored, decoded_size(body, marks))
 
 
 def _known(body: bytes | Raw, type_: type[msgspec.Struct]) -> tuple[bytes, tuple[str, ...]]:
@@ -199,7 +197,7 @@ def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) ->
     _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
     for name in type_.__struct_fields__:
         value, most_bytes = getattr(fields, name), field_bytes(name)
-        if value is UNSET or most_bytes is None:
+        if value is None or most_bytes is None:
             continue
         size = memoryview(value).nbytes
         if size > most_bytes:
@@ -222,10 +220,8 @@ def _check_count(what: str, found: int, most: int) -> None:
 
 @functools.cache
 def _raw_fields(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """A Struct with the same fields, whose values are not decoded."""
-    fields: list[tuple[str, Any, Any]] = [
-        (name, Raw | UnsetType, UNSET) for name in type_.__struct_fields__
-    ]
+    """A Struct with the same fields, whose values are not decoded; None: it is not given."""
+    fields = [(name, Raw, None) for name in type_.__struct_fields__]
     return msgspec.defstruct(f"Raw{type_.__name__}", fields)
 
 

@@ -19,9 +19,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Scope, Send
 
 from core.contract.errors import (
-    ContextLengthExceeded,
     DeadlineExceeded,
-    GenerationFailed,
     InvalidRequest,
     QueueFull,
     RequestCancelled,
@@ -65,42 +63,30 @@ class APIError(Exception):
         self.headers = headers or {}
 
 
-def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
+_ENGINE_ERRORS: dict[type[RoseInferError], tuple[int, str, str | None]] = {
+    QueueFull: (429, "requests", "rate_limit_exceeded"),
+    DeadlineExceeded: (504, "timeout_error", "request_timeout"),
+    Unavailable: (503, "service_unavailable_error", "server_is_overloaded"),
+}
+"""Status, type and code of the engine's errors; of others, 500."""
+
+
+def to_api_error(error: Exception) -> APIError:
     """Translate any exception. An unknown one is a bug of the server: 500."""
     match error:
         case APIError():
             return error
-        case ContextLengthExceeded() | InvalidRequest():
+        case InvalidRequest():
             return APIError(400, error.message, param=error.param, code=error.code)
-        case QueueFull():
-            return APIError(
-                429,
-                str(error),
-                type_="requests",
-                code="rate_limit_exceeded",
-                headers={"retry-after": str(error.retry_after)},
-            )
         case RequestCancelled():
             return APIError(499, "The client has left.")
-        case DeadlineExceeded():
-            wait = error.retry_after
-            return APIError(
-                504,
-                str(error),
-                type_="timeout_error",
-                code="request_timeout",
-                headers=None if wait is None else {"retry-after": str(wait)},
-            )
-        case Unavailable():
-            return APIError(
-                503,
-                str(error),
-                type_="service_unavailable_error",
-                code="server_is_overloaded",
-                headers={"retry-after": str(RETRY_AFTER_SECONDS)},
-            )
-        case GenerationFailed() | RoseInferError():
-            return APIError(500, str(error), type_="server_error")
+        case RoseInferError():
+            status, type_, code = _ENGINE_ERRORS.get(type(error), (500, "server_error", None))
+            wait = getattr(error, "retry_after", None)
+            if isinstance(error, Unavailable):
+                wait = RETRY_AFTER_SECONDS
+            headers = None if wait is None else {"retry-after": str(wait)}
+            return APIError(status, str(error), type_=type_, code=code, headers=headers)
         case HTTPException():
             return _from_litestar(error)
         case _:
@@ -175,20 +161,17 @@ def body_too_large() -> APIError:
 
 
 def _from_litestar(error: HTTPException) -> APIError:
+    headers = dict(error.headers or {})
     match error.status_code:
         case 404:
             return no_such_route()
         case 405:
-            return APIError(
-                405,
-                "This route does not take this method.",
-                code="method_not_supported",
-                headers=dict(error.headers or {}),
-            )
+            message = "This route does not take this method."
+            return APIError(405, message, code="method_not_supported", headers=headers)
         case 413:
             return body_too_large()
         case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return APIError(status, str(error.detail), headers=dict(error.headers or {}))
+            return APIError(status, str(error.detail), headers=headers)
         case status:
             return APIError(status, "The server failed on this request.", type_="server_error")
 
