@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput
 from core.text.tokenizer import Tokenizer
+from schemas.errors import ErrorResponse
 from schemas.logprobs import PromptLogprobs
 from schemas.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from server.http import sse
@@ -128,7 +129,7 @@ class EventRenderer:
 
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """An error event and the end marker."""
-        return sse.error_frame(stream_error(message)) + sse.DONE
+        return sse.frame(ErrorResponse(error=stream_error(message))) + sse.DONE
 
     def _frame(self, choice: msgspec.Struct, **fields: Any) -> bytes:
         """The event of a chunk with this choice."""
