@@ -45,8 +45,6 @@ CUT_KEY = "cut"
 
 
 class APIError(Exception):
-    """An error response."""
-
     def __init__(
         self,
         status: int,
@@ -141,12 +139,10 @@ def retry_headers(error: APIError) -> dict[str, str]:
 
 
 def stream_error(message: str) -> ErrorObject:
-    """The error of a stream that cannot continue."""
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 
 
 def no_such_route() -> APIError:
-    """The error of a path that nothing answers."""
     return APIError(404, "There is no such route.", code="unknown_url")
 
 

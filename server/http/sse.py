@@ -36,7 +36,6 @@ class Template:
 
 
 def frame(chunk: msgspec.Struct) -> bytes:
-    """One event."""
     return b"data: " + _one_line(_encoder.encode(chunk)) + b"\n\n"
 
 

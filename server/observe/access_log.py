@@ -59,7 +59,6 @@ class AccessLine:
         return line if self._record is None else f"{line} {_details(self._record)}"
 
     def fields(self) -> dict[str, Any]:
-        """The same as JSON's values."""
         trace = self._trace
         fields = {
             "method": trace.method,
@@ -206,13 +205,11 @@ def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The client's span, if the header has W3C's form."""
     given = next((value for name, value in headers if name == b"traceparent"), b"")
     return given.decode() if _TRACEPARENT.fullmatch(given) else None
 
 
 def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers of a response that contain the request's id."""
     return [(name, request_id) for name in api_at(path).id_headers]
 
 

@@ -36,7 +36,6 @@ class RequestTotals:
         self.ended: Counter[tuple[str, ...]] = Counter()
         """Requests by route (one of this server's), status and what ended them."""
         self.finished: Counter[str] = Counter({"stop": 0, "length": 0})
-        """Choices by their finish reason."""
         self.first_token = Histogram(REQUEST_SECONDS)
         self.duration = Histogram(REQUEST_SECONDS)
         self.queue = Histogram(REQUEST_SECONDS)
@@ -46,7 +45,6 @@ class RequestTotals:
         self.generated_tokens = Histogram((*POWERS, 32768.0, 65536.0, 131072.0))
 
     def __call__(self, record: RequestRecord) -> None:
-        """Count a request that has ended."""
         status = "" if record.status is None else str(record.status)
         self.ended[record.route, status, record.ended_by or "answer"] += 1
         for reason in record.finish_reasons:
@@ -91,7 +89,6 @@ class RequestLog:
         self._records: Shelves[int, RequestRecord] = Shelves(max_records, max_bytes)
         self._num_ended = 0
         self.totals = RequestTotals()
-        """Of all requests that have ended."""
         self._listeners: list[RecordListener] = [self.totals]
 
     def listen(self, listener: RecordListener) -> None:
@@ -99,12 +96,10 @@ class RequestLog:
         self._listeners.append(listener)
 
     def begin(self, trace: Trace) -> None:
-        """A request begins that is to be recorded."""
         trace.recorder = self.end
         self._running[trace] = None
 
     def end(self, trace: Trace) -> RequestRecord:
-        """A request has ended. Returns its record."""
         self._running.pop(trace, None)
         record = record_of(trace, self._model, now=trace.now, has_ended=True)
         self._keep(record)

@@ -97,7 +97,6 @@ def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work
 
 
 def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> RequestRecord:
-    """The record as of ``now``."""
     stream, texts, engine = trace.stream, trace.texts, None
     works: Sequence[Work | None] = () if stream is None else stream.works()
     if trace.submitted_at is not None:

@@ -45,7 +45,6 @@ class StallWatch:
 
     @property
     def stats(self) -> LoopStats:
-        """What was counted so far."""
         return LoopStats(
             num_stalls=self._num_stalls,
             longest_stall_ms=round(self._longest * 1000),
@@ -54,7 +53,6 @@ class StallWatch:
         )
 
     def enter(self) -> None:
-        """A request begins."""
         self._num_open += 1
         if self._timer is None:
             self._schedule()

@@ -47,7 +47,6 @@ class Trace:
     recorder: Callable[[Trace], RequestRecord] | None = None
     """Makes the record at the end, if the request is to have one."""
     status: int | None = None
-    """The status that was sent."""
     is_complete: bool = False
     """Whether the last byte was sent."""
     has_left: bool = False
@@ -74,17 +73,14 @@ class Trace:
 
     @property
     def now(self) -> float:
-        """Seconds of the clock."""
         return self.clock()
 
     def enter(self, phase: Phase) -> None:
-        """The next phase begins."""
         now = self.clock()
         self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
         self._phase, self._since = phase, now
 
     def works(self) -> None:
-        """A worker has begun."""
         self.enter("worker")
 
     def submitted(self, stream: ResponseStream) -> None:
@@ -93,7 +89,6 @@ class Trace:
         self.stream, self.submitted_at = stream, self._since
 
     def responds(self, status: int) -> None:
-        """The response begins."""
         self.status = status
         if self.stream is None:
             self.enter("delivery")
@@ -119,8 +114,6 @@ BETWEEN = "\n\n"
 
 
 class Texts:
-    """Collects the texts of one request."""
-
     def __init__(self) -> None:
         self.prompt = ""
         """The prompts as the model saw them."""
@@ -137,7 +130,6 @@ class Texts:
         self.prompt = BETWEEN.join(texts)
 
     def take(self, index: int, output: StepOutput) -> None:
-        """Add an output of choice ``index``."""
         self._choices.setdefault(index, []).append(output.thinking + output.text)
 
     def heard(self, renderer: Renderer) -> Renderer:

@@ -103,7 +103,6 @@ class RequestSpans:
         self._tracer = provider.get_tracer("roseinfer")
 
     def __call__(self, record: RequestRecord) -> None:
-        """Make the span and hand it to the provider, whose thread sends it."""
         carrier = {} if record.traceparent is None else {"traceparent": record.traceparent}
         start = int(record.started_at * 1e9)
         span = self._tracer.start_span(

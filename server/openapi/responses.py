@@ -77,7 +77,6 @@ def returns_or_streams(
 
 
 def returns_text(description: str, *errors: int) -> dict[int, ResponseSpec]:
-    """Declare a response that is plain text."""
     text = ResponseSpec(None, generate_examples=False, description=description)
     return {200: text, **_errors(errors, ErrorResponse)}
 
@@ -85,7 +84,6 @@ def returns_text(description: str, *errors: int) -> dict[int, ResponseSpec]:
 def also_returns(
     status: int, type_: type[msgspec.Struct], description: str
 ) -> dict[int, ResponseSpec]:
-    """Declare one more status."""
     return {status: _spec(type_, description)}
 
 

@@ -45,7 +45,6 @@ class _Most:
             self._heap = sorted(self._entries.values())
 
     def owner(self) -> str:
-        """The owner with the most; there must be one."""
         while self._heap[0] != self._entries.get(self._heap[0][2]):
             heapq.heappop(self._heap)
         return self._heap[0][2]
@@ -84,7 +83,6 @@ class Shelves(Generic[K, V]):
         return gone
 
     def get(self, owner: str, key: K) -> V | None:
-        """The owner's value of this key."""
         shelf = self._shelves.get(owner)
         kept = None if shelf is None else shelf.values.get(key)
         return None if kept is None else kept[0]
@@ -101,13 +99,11 @@ class Shelves(Generic[K, V]):
         return value
 
     def newest_of(self, owner: str) -> Iterator[V]:
-        """The owner's values, newest first."""
         shelf = self._shelves.get(owner)
         kept = () if shelf is None else reversed(shelf.values.values())
         return (value for value, _ in kept)
 
     def all(self) -> Iterator[tuple[str, V]]:
-        """Every value, with its owner."""
         for owner, shelf in self._shelves.items():
             for value, _ in shelf.values.values():
                 yield owner, value

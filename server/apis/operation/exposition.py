@@ -34,8 +34,6 @@ _process = ProcessCollector(registry=None)
 
 
 class _Page(Collector):
-    """A collector for prometheus-client."""
-
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
 

@@ -135,7 +135,6 @@ class Metric:
     twin: str = ""
 
     def values(self, serving: Serving) -> Values:
-        """The values now, by the values of the labels."""
         found = self.read(serving)
         by_labels = found if isinstance(found, Mapping) else {(): found}
         return {
@@ -196,7 +195,6 @@ _COMPUTED: dict[str, Callable[[Serving], Any]] = {
 
 
 def _metric(entry: str) -> Metric:
-    """The metric of an entry of the table."""
     head, *texts = entry.split("\n    ")
     name, kind, source, *labels = head.split()
     return Metric(
