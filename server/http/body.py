@@ -19,8 +19,7 @@ CODINGS = ("gzip", "deflate")
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 """zlib's names of the formats. ``deflate`` is zlib's; some clients send it without the header."""
 
-MAX_MEMBERS = 64
-"""Members of a gzip body. The rest of the body is copied for each."""
+MAX_MEMBERS = 64  # members of a gzip body; the rest of the body is copied for each
 
 _decoders = anyio.CapacityLimiter(2)
 """Bodies that are decoded at once: so many of the largest size are in no budget yet."""

@@ -39,20 +39,11 @@ from server.http.errors import APIError, invalid_body
 from server.http.ignored_fields import MAX_NAME_LENGTH
 from server.http.loose_values import strict_form
 
-BASE = 4096
-"""Bytes of a request without its fields' values."""
-
-CONTAINER = 200
-"""Bytes of a list or object, with one value that no comma counts."""
-
-KEY = 112
-"""Bytes of a key with its part of a table, which may have grown just now."""
-
-VALUE = 80
-"""Bytes of a short text or a number, and of its place in a list."""
-
-WIDEST = 4
-"""Bytes of a character, if a text has one outside of ASCII."""
+BASE = 4096  # bytes of a request without its fields' values
+CONTAINER = 200  # bytes of a list or object, with one value that no comma counts
+KEY = 112  # bytes of a key with its part of a table, which may have grown just now
+VALUE = 80  # bytes of a short text or a number, and of its place in a list
+WIDEST = 4  # bytes of a character, if a text has one outside of ASCII
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +101,7 @@ class Decoded(Generic[T]):
 
     request: T
     ignored: tuple[str, ...] = ()
-    size: int = 0
-    """Bytes that the request takes at most."""
+    size: int = 0  # bytes that the request takes at most
 
 
 def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:

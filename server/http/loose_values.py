@@ -23,9 +23,7 @@ from schemas.formats import StructuredOutputs
 from schemas.ollama import OllamaOptions
 from schemas.sampling import SamplingFields
 
-LONGEST = 64
-"""Characters of a number that is looked at. An integer of 64 bits has 20 digits."""
-
+LONGEST = 64  # characters of a number that is looked at; an integer of 64 bits has 20 digits
 _MAY_BE_EMPTY = frozenset(
     {
         *SamplingFields.__struct_fields__,
@@ -42,8 +40,7 @@ class _Kind:
     """Which loose values a place in a request has."""
 
     is_whole: bool = False
-    ignored: frozenset[bytes] = frozenset()
-    """Empty values that mean "not given"."""
+    ignored: frozenset[bytes] = frozenset()  # empty values that mean "not given"
     items: _Kind | None = None
     fields: Mapping[str, _Kind] | None = None
 

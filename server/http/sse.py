@@ -9,9 +9,7 @@ import msgspec
 MEDIA_TYPE = "text/event-stream"
 
 DONE = b"data: [DONE]\n\n"
-COMMENT = b": keep-alive\n\n"
-"""Clients ignore it. It resets read timeouts."""
-
+COMMENT = b": keep-alive\n\n"  # clients ignore it; it resets read timeouts
 PLACEHOLDER = uuid4().hex
 """The text that a Template replaces. It is random, so no client can send it."""
 

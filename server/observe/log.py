@@ -25,8 +25,7 @@ REQUEST_SECONDS = (
 )
 """Bounds for the durations of requests and of their parts."""
 
-FINISHED = frozenset({"model", "length", "stop"})
-"""What ends a generation well."""
+FINISHED = frozenset({"model", "length", "stop"})  # what ends a generation well
 
 
 class RequestTotals:
@@ -65,14 +64,11 @@ class RequestTotals:
 
 logger = logging.getLogger("roseinfer.server")
 
-MAX_BYTES = 64 * 2**20
-"""Of all kept records together, texts included."""
-
+MAX_BYTES = 64 * 2**20  # of all kept records together, texts included
 MAX_TEXT_SHARE = 8
 """A record whose texts are larger than this part of all bytes is kept without them."""
 
-RECORD_SIZE = 2048
-"""Bytes that a record costs at most, besides texts."""
+RECORD_SIZE = 2048  # bytes that a record costs at most, besides texts
 
 RecordListener: TypeAlias = Callable[[RequestRecord], None]
 """Called on the event loop with each request that has ended."""

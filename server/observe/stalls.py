@@ -12,11 +12,8 @@ from collections.abc import Callable
 from core.histogram import GAP_SECONDS, Histogram
 from schemas.stats import LoopStats
 
-BEAT = 0.02
-"""Seconds between two beats of the timer."""
-
-LIMIT = 0.05
-"""Seconds of lateness that count as a stall."""
+BEAT = 0.02  # seconds between two beats of the timer
+LIMIT = 0.05  # seconds of lateness that count as a stall
 
 
 class StallWatch:

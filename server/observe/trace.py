@@ -19,8 +19,7 @@ from server.rendering.base import Renderer
 if TYPE_CHECKING:  # `roseinfer route` has the same front, and no tokenizer
     from core.text.tokenizer import Tokenizer
 
-SCOPE_KEY = "trace"
-"""Key in the ``state`` of an ASGI scope."""
+SCOPE_KEY = "trace"  # key in the ``state`` of an ASGI scope
 
 Phase: TypeAlias = Literal["waiting", "upload", "worker", "engine", "delivery"]
 
@@ -38,31 +37,23 @@ class Trace:
     request_id: str = ""
     traceparent: str | None = None
     """The client's span that this request is a part of, in W3C's form."""
-    clock: Callable[[], float] = time.perf_counter
-    """The engine's clock."""
-    started_at: float = field(default_factory=time.time)
-    """Unix seconds of ``start``."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds of the phases that have ended."""
+    clock: Callable[[], float] = time.perf_counter  # the engine's clock
+    started_at: float = field(default_factory=time.time)  # unix seconds of ``start``
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds of the phases that have ended
     recorder: Callable[[Trace], RequestRecord] | None = None
     """Makes the record at the end, if the request is to have one."""
     status: int | None = None
-    is_complete: bool = False
-    """Whether the last byte was sent."""
-    has_left: bool = False
-    """Whether the client has left before that."""
-    error: APIError | None = None
-    """What was answered in place of the answer."""
+    is_complete: bool = False  # whether the last byte was sent
+    has_left: bool = False  # whether the client has left before that
+    error: APIError | None = None  # what was answered in place of the answer
     id: str | None = None
-    ignored: list[str] = field(default_factory=list)
-    """Parts of the request without effect."""
+    ignored: list[str] = field(default_factory=list)  # parts of the request without effect
     is_streamed: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
     num_prompt_tokens: int = 0
     choices_per_prompt: int = 1
     stream: ResponseStream | None = None
-    submitted_at: float | None = None
-    """When the engine got it, in seconds of the clock."""
+    submitted_at: float | None = None  # when the engine got it, in seconds of the clock
     texts: Texts | None = None
     start: float = field(init=False)
     _since: float = field(init=False)
@@ -109,8 +100,7 @@ def trace_of(scope: Any) -> Trace:
     return Trace() if trace is None else trace
 
 
-BETWEEN = "\n\n"
-"""Between the texts of several prompts or choices."""
+BETWEEN = "\n\n"  # between the texts of several prompts or choices
 
 
 class Texts:

@@ -10,8 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-SCOPE_KEY = "tenant"
-"""Key in the ``state`` of an ASGI scope."""
+SCOPE_KEY = "tenant"  # key in the ``state`` of an ASGI scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,7 @@ def tenant_of(scope: Any) -> Tenant:
     return tenant
 
 
-LOCAL = Tenant("local")
-"""Everyone behind a Unix socket."""
-
+LOCAL = Tenant("local")  # everyone behind a Unix socket
 UNKNOWN = Tenant("unknown")
 """Everyone whose address a trusted proxy reports in a form that is not an IP address."""
 

@@ -32,24 +32,20 @@ _REASONS = {
 
 def readiness(bridge: EngineBridge) -> HealthResponse:
     """Whether the server should get requests now. Event loop only."""
-    if bridge.state in _REASONS:
-        return _state(bridge)
-    return _progress(bridge, READY_STALL_SECONDS, READY_STALL_FACTOR)
+    return _probe(bridge, set(_REASONS), READY_STALL_SECONDS, READY_STALL_FACTOR)
 
 
 def liveness(bridge: EngineBridge) -> HealthResponse:
     """Whether the process works, also if it is loading or draining. Event loop only."""
-    if bridge.state is BridgeState.FAILED:
-        return _state(bridge)
-    return _progress(bridge, LIVE_STALL_SECONDS, LIVE_STALL_FACTOR)
+    return _probe(bridge, {BridgeState.FAILED}, LIVE_STALL_SECONDS, LIVE_STALL_FACTOR)
 
 
-def _state(bridge: EngineBridge) -> HealthResponse:
-    return HealthResponse(status=bridge.state.value, reason=_REASONS[bridge.state])
-
-
-def _progress(bridge: EngineBridge, seconds: float, factor: float) -> HealthResponse:
-    taken, longest = bridge.progress.seconds, bridge.progress.longest
+def _probe(
+    bridge: EngineBridge, bad_states: set[BridgeState], seconds: float, factor: float
+) -> HealthResponse:
+    state, taken, longest = bridge.state, bridge.progress.seconds, bridge.progress.longest
+    if state in bad_states:
+        return HealthResponse(status=state.value, reason=_REASONS[state])
     if taken <= max(seconds, factor * longest):
         return HealthResponse(status="ok")
     reason = f"The engine has made no progress for {taken:.1f} s; its longest step took "

@@ -1,11 +1,4 @@
-"""Routes of the operator: health, statistics, metrics, records of requests.
-
-GET /health, /livez and /readyz, which need no API key, and /stats.
-
-GET /metrics: counters and histograms for Prometheus.
-
-GET /requests and /requests/{id}: what happened to the requests of a key.
-"""
+"""Routes of the operator: health, statistics, metrics, records of requests."""
 
 from __future__ import annotations
 
@@ -21,7 +14,6 @@ from schemas.records import RequestList, RequestRecord
 from schemas.stats import ServerStats
 from server.apis.operation.health import liveness, readiness, statistics
 from server.apis.operation.metrics import MetricValues, read_all
-from server.bridge.bridge import BridgeState
 from server.generation.serving import Serving
 from server.http.errors import APIError
 from server.openapi.responses import also_returns, returns, returns_text
@@ -41,11 +33,7 @@ class HealthController(Controller):
     )
     def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """200 if the server accepts new work, else 503."""
-        state = serving.bridge.state
-        return Response(
-            HealthResponse(status=state.value),
-            status_code=200 if state is BridgeState.READY else 503,
-        )
+        return _probed(HealthResponse(status=serving.bridge.state.value))
 
     @get(
         "/livez",
