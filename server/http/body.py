@@ -62,12 +62,9 @@ def coding_of(headers: Mapping[str, str]) -> str | None:
     if not names:
         return None
     if len(names) > 1 or (name := names[0].removeprefix("x-")) not in CODINGS:
-        raise APIError(
-            415,
-            f"Content-Encoding must be {', '.join(CODINGS)} or identity, not "
-            f"{', '.join(names)[:64]}.",
-            headers={"accept-encoding": ", ".join(CODINGS)},
-        )
+        known = ", ".join(CODINGS)
+        message = f"Content-Encoding must be {known} or identity, not {', '.join(names)[:64]}."
+        raise APIError(415, message, headers={"accept-encoding": known})
     return name
 
 

@@ -191,21 +191,14 @@ def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) ->
             continue
         size = memoryview(value).nbytes
         if size > most_bytes:
-            raise APIError(
-                413,
-                f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}.",
-                param=name,
-                code="request_too_large",
-            )
+            message = f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}."
+            raise APIError(413, message, param=name, code="request_too_large")
 
 
 def _check_count(what: str, found: int, most: int) -> None:
     if found > most:
-        raise APIError(
-            413,
-            f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
-            code="request_too_large",
-        )
+        message = f"The body has {found} {what}, counted by their punctuation; the limit is {most}."
+        raise APIError(413, message, code="request_too_large")
 
 
 @functools.cache
@@ -233,11 +226,8 @@ def check_nesting(request: msgspec.Struct) -> None:
     for name in NESTED_FIELDS:
         value = getattr(request, name, None)
         if value is not None and (depth := _depth(value)) > MAX_DEPTH:
-            raise InvalidRequest(
-                f"'{name}' is nested {depth} levels deep; the limit is {MAX_DEPTH}.",
-                param=name,
-                code="invalid_value",
-            )
+            message = f"'{name}' is nested {depth} levels deep; the limit is {MAX_DEPTH}."
+            raise InvalidRequest(message, param=name, code="invalid_value")
 
 
 def _depth(value: Any) -> int:

@@ -148,12 +148,8 @@ def no_such_route() -> APIError:
 
 def body_too_large() -> APIError:
     """The error of a body above ``--max-body-size``. What is left of it is not read."""
-    return APIError(
-        413,
-        "The request body is larger than the server allows.",
-        code="request_too_large",
-        headers={"connection": "close"},
-    )
+    message, headers = "The request body is larger than the server allows.", {"connection": "close"}
+    return APIError(413, message, code="request_too_large", headers=headers)
 
 
 def _from_litestar(error: HTTPException) -> APIError:
@@ -201,12 +197,8 @@ def _invalid_field(text: str) -> APIError:
     missing = _MISSING.match(reason)
     if missing:
         param = f"{param}.{missing['field']}".lstrip(".")
-        return APIError(
-            400,
-            f"Missing required parameter: '{param}'.",
-            param=param,
-            code="missing_required_parameter",
-        )
+        message = f"Missing required parameter: '{param}'."
+        return APIError(400, message, param=param, code="missing_required_parameter")
     if not param:
         return APIError(400, f"The body is not what was expected: {reason}.")
     if reason.startswith("Expected `str` matching regex "):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from litestar import Controller, Request, Response, get
 from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, QueryParameter
+from litestar.types import AnyCallable
 
 from schemas.health import HealthResponse
 from schemas.records import RequestList, RequestRecord
@@ -16,43 +19,35 @@ from server.apis.operation.health import liveness, readiness, statistics
 from server.apis.operation.metrics import MetricValues, read_all
 from server.generation.serving import Serving
 from server.http.errors import APIError
-from server.openapi.responses import also_returns, returns, returns_text
+from server.openapi.responses import described, returns
 from server.tenants.tenant import tenant_of
+
+
+def _probe(paths: str | list[str], refused: str) -> Callable[[AnyCallable], HTTPRouteHandler]:
+    """A route that needs no API key and answers 200, or 503 for the reason ``refused``."""
+    responses = returns(HealthResponse, 500) | {503: described(HealthResponse, refused)}
+    return get(paths, opt={"public": True}, sync_to_thread=False, responses=responses)
+
+
+def _probed(response: HealthResponse) -> Response[HealthResponse]:
+    return Response(response, status_code=200 if response.status == "ok" else 503)
 
 
 class HealthController(Controller):
     path = "/"
     tags = ("Operation",)
 
-    @get(
-        ["/health", "/v1/health"],
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The server is loading, draining or failed."),
-    )
+    @_probe(["/health", "/v1/health"], "The server is loading, draining or failed.")
     def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """200 if the server accepts new work, else 503."""
         return _probed(HealthResponse(status=serving.bridge.state.value))
 
-    @get(
-        "/livez",
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The process should be restarted."),
-    )
+    @_probe("/livez", "The process should be restarted.")
     def livez(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """503 if the engine has failed or hangs: restart the process. Else 200."""
         return _probed(liveness(serving.bridge))
 
-    @get(
-        "/readyz",
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The server should get no requests now."),
-    )
+    @_probe("/readyz", "The server should get no requests now.")
     def readyz(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """503 if the server does not accept new work, or makes no progress. Else 200."""
         return _probed(readiness(serving.bridge))
@@ -63,10 +58,6 @@ class HealthController(Controller):
         return statistics(serving)
 
 
-def _probed(response: HealthResponse) -> Response[HealthResponse]:
-    return Response(response, status_code=200 if response.status == "ok" else 503)
-
-
 _renderers = CapacityLimiter(1)
 """Pages that are made at once."""
 
@@ -75,7 +66,7 @@ class MetricsController(Controller):
     path = "/"
     tags = ("Operation",)
 
-    @get("/metrics", responses=returns_text("Prometheus' text format.", 500))
+    @get("/metrics", responses=returns(None, 500, description="Prometheus' text format."))
     async def metrics(self, serving: NamedDependency[Serving]) -> Response[bytes]:
         """Counters, gauges and histograms for Prometheus."""
         page = await to_thread.run_sync(
