@@ -24,16 +24,9 @@ from schemas.records import RequestRecord
 Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 
 _OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "chat",
-    "/v1/messages": "chat",
-    "/api/chat": "chat",
-    "/v1/completions": "text_completion",
-    "/api/generate": "text_completion",
-    "/generate": "text_completion",
-    "/v1/embeddings": "embeddings",
-    "/api/embed": "embeddings",
-    "/api/embeddings": "embeddings",
+    **dict.fromkeys(("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"), "chat"),
+    **dict.fromkeys(("/v1/completions", "/api/generate", "/generate"), "text_completion"),
+    **dict.fromkeys(("/v1/embeddings", "/api/embed", "/api/embeddings"), "embeddings"),
     "/v1/rerank": "rerank",
     "/v1/score": "score",
 }
