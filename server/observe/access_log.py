@@ -30,8 +30,7 @@ from server.observe.trace import SCOPE_KEY, Trace
 
 logger = logging.getLogger("roseinfer.access")
 
-SHOWN_FROM = 0.05
-"""Milliseconds; shorter phases are left out of a line of text."""
+SHOWN_FROM = 0.05  # milliseconds; shorter phases are left out of a line of text
 
 _UNSAID = ("error", "prompt", "text")
 """Fields of a record that may contain texts of clients: they are not logged."""

@@ -42,7 +42,9 @@ class Keys:
         for api_key in api_keys:
             digest = _digest(api_key.key.encode())
             if digest not in self._tenants:
-                name = api_key.name or self._numbered(digest)
+                name = api_key.name
+                if not name:  # its number is its own while the process runs
+                    name = f"key#{self._numbers.setdefault(digest, len(self._numbers) + 1)}"
                 self._tenants[digest] = Tenant(name, self._salt(api_key), has_key=True)
 
     def __bool__(self) -> bool:
@@ -68,10 +70,6 @@ class Keys:
                     if tenant := self.find(token_in(name, value)):
                         return tenant
         return tenant_at(client)
-
-    def _numbered(self, digest: bytes) -> str:
-        """The name of a key without one. Its number is its own while the process runs."""
-        return f"key#{self._numbers.setdefault(digest, len(self._numbers) + 1)}"
 
     def _salt(self, api_key: ApiKey) -> str:
         """A salt of the name, or of a key without one, that only this process can compute."""

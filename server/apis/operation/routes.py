@@ -111,13 +111,11 @@ class RequestController(Controller):
         """Describe a request of this key, by its response's id or its x-request-id."""
         record = serving.records.find(tenant_of(request.scope).name, request_id)
         if record is None:
-            raise APIError(
-                404,
+            message = (
                 f"There is no record of a request '{request_id[:64]}'. The server keeps the last "
-                f"{serving.settings.request_log} of all keys (--request-log).",
-                param="request_id",
-                code="request_not_found",
+                f"{serving.settings.request_log} of all keys (--request-log)."
             )
+            raise APIError(404, message, param="request_id", code="request_not_found")
         return record
 
 
