@@ -1,7 +1,4 @@
-"""The body of a request before it is decoded: its media type, its size and its bytes.
-
-Its Content-Encoding: which are taken, and within which size (RFC 9110, section 8.4).
-"""
+"""The body of a request before it is decoded: its media type, size, coding and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from litestar.exceptions import InternalServerException
 
 from server.http.errors import APIError, body_too_large
 
-CODINGS = ("gzip", "deflate")
+CODINGS = ("gzip", "deflate")  # of Content-Encoding (RFC 9110, section 8.4)
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 """zlib's names of the formats. ``deflate`` is zlib's; some clients send it without the header."""

@@ -4,10 +4,6 @@ Unknown fields of a request, and of objects in it that forbid them, are left out
 keys of other nested objects are left out silently. ``server.http.loose_values`` says which values
 are taken that are not of a field's type. The cost of a body is bounded before an object is made of
 it.
-
-decoded_size: the most memory that the objects of a JSON body take, from its bytes alone.
-
-check_nesting: refuses JSON that is nested too deeply, before anything recurses into it.
 """
 
 from __future__ import annotations
@@ -60,7 +56,7 @@ class Punctuation:
 
 
 def decoded_size(body: bytes, marks: Punctuation) -> int:
-    """Bytes that the body's objects take at most."""
+    """Bytes that the body's objects take at most, from its bytes alone."""
     may_be_wide = not body.isascii() or (b"\\" in body and b"\\u" in body)
     return (
         BASE
@@ -210,7 +206,10 @@ def _without_collections(body: bytes) -> Iterator[None]:
 
 
 def check_nesting(request: msgspec.Struct) -> None:
-    """Raise InvalidRequest naming the field. The depth is found without recursion."""
+    """Refuse JSON that is nested too deeply, before anything recurses into it.
+
+    Raises InvalidRequest naming the field.
+    """
     for name in NESTED_FIELDS:
         value = getattr(request, name, None)
         if value is not None and (depth := _depth(value)) > MAX_DEPTH:

@@ -1,7 +1,4 @@
-"""with_trace: x-request-id and x-roseinfer-ignored on responses, traces, the access log.
-
-AccessLine: a line of the access log. It is written in text or as JSON.
-"""
+"""with_trace: x-request-id and x-roseinfer-ignored on responses, traces, the access log."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _UNSAID = ("error", "prompt", "text")
 
 
 class AccessLine:
-    """The message of a log record; it is made into text only if it is written."""
+    """A line of the access log; it is made into text or JSON only if it is written."""
 
     __slots__ = ("_milliseconds", "_record", "_status", "_trace")
 

@@ -1,7 +1,4 @@
-"""RequestLog: the running requests, and the last ones that have ended.
-
-RequestTotals: counts and times of all requests that have ended, for /metrics.
-"""
+"""RequestLog: the running requests, and the last ones that have ended."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ FINISHED = frozenset({"model", "length", "stop"})  # what ends a generation well
 
 
 class RequestTotals:
-    """A ``RecordListener``. Event loop only."""
+    """Counts and times of all requests that have ended, for /metrics. Event loop only."""
 
     def __init__(self) -> None:
         self.ended: Counter[tuple[str, ...]] = Counter()

@@ -1,7 +1,4 @@
-"""record_of: the record of a request, from its trace. Made for every request, so it is lean.
-
-engine_times: where the time of a request in the engine went.
-"""
+"""record_of: the record of a request, from its trace. Made for every request, so it is lean."""
 
 from __future__ import annotations
 

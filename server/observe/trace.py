@@ -1,7 +1,4 @@
-"""Trace: what is known of one request while it is served.
-
-Texts: its prompt and answer, for an operator who wants them kept.
-"""
+"""Trace: what is known of one request while it is served."""
 
 from __future__ import annotations
 
@@ -104,6 +101,8 @@ BETWEEN = "\n\n"  # between the texts of several prompts or choices
 
 
 class Texts:
+    """Prompt and answer of one request, for an operator who wants them kept."""
+
     def __init__(self) -> None:
         self.prompt = ""
         """The prompts as the model saw them."""

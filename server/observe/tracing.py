@@ -1,15 +1,9 @@
 """The span of a request, by OpenTelemetry's conventions for generative AI, as plain data.
 
-The conventions: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
-
-RequestSpans: makes the span of each request that has ended.
-
-new_provider: OpenTelemetry's provider that sends spans to a collector.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 """
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 import msgspec
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -20,8 +14,6 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from schemas.records import RequestRecord
-
-Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 
 _OPERATIONS = {
     **dict.fromkeys(("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"), "chat"),
@@ -45,7 +37,7 @@ def span_name(record: RequestRecord) -> str:
     return f"POST {record.route}" if operation is None else f"{operation} {record.model}"
 
 
-def span_attributes(record: RequestRecord) -> Attributes:
+def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | list[str]]:
     """What is known of a request that has ended. Texts of clients are not among it.
 
     Times are under names of our own, in milliseconds.

@@ -1,7 +1,4 @@
-"""Keys: API keys and the tenants that hold them.
-
-key_guard: the middleware that refuses requests without a valid key, before any work.
-"""
+"""Keys: API keys and the tenants that hold them; the middleware that asks for one."""
 
 from __future__ import annotations
 
@@ -96,7 +93,7 @@ def _digest(token: bytes) -> bytes:
 
 
 def key_guard(keys: Keys) -> Callable[[ASGIApp], ASGIApp]:
-    """Refuse requests without one of the keys, if there are any.
+    """Refuse requests without one of the keys, if there are any, before any work.
 
     A middleware of the application: it runs before those of a route, which take budgets. A
     guard of Litestar would run after them. ``opt={"public": True}`` exempts a route.

@@ -1,7 +1,4 @@
-"""Tenant: the party that a request is counted for, and its place in the ASGI scope.
-
-Names of tenants without a key: the client's address.
-"""
+"""Tenant: the party that a request is counted for, and its place in the ASGI scope."""
 
 from __future__ import annotations
 

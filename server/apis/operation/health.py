@@ -1,7 +1,4 @@
-"""Probes: whether the process should get requests, and whether it should be restarted.
-
-statistics: the numbers of GET /stats.
-"""
+"""Probes: whether the process should get requests, and whether it should be restarted."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def _probe(
 
 
 def statistics(serving: Serving) -> ServerStats:
-    """The engine's counters after its last step, and the server's own now."""
+    """The numbers of GET /stats: the engine's after its last step, the server's own now."""
     admission, pools, model = serving.admission, serving.pools.all, serving.loaded_model
     return ServerStats(
         **msgspec.structs.asdict(serving.bridge.stats),
