@@ -6,15 +6,11 @@ the colon in vLLM's names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.process_collector import ProcessCollector
@@ -34,11 +30,17 @@ _process = ProcessCollector(registry=None)
 
 
 class _Page(Collector):
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = families
+    def __init__(self, values: MetricValues, model_name: str) -> None:
+        self._values, self._model_name = values, model_name
 
-    def collect(self) -> Iterable[Family]:
-        return self._families
+    def collect(self) -> Iterator[Family]:
+        for metric, found in self._values:
+            yield _family(metric, metric.name, found, {})
+        labels = {"model_name": self._model_name, "engine": "0"}
+        for metric, found in self._values:
+            if metric.twin:
+                yield _family(metric, metric.twin, found, labels)
+        yield from _process.collect()
 
 
 def render(values: MetricValues, *, model_name: str) -> bytes:
@@ -46,16 +48,7 @@ def render(values: MetricValues, *, model_name: str) -> bytes:
 
     ``model_name`` is a label of the metrics with vLLM's names.
     """
-    return generate_latest(_Page(_families(values, model_name)))
-
-
-def _families(values: MetricValues, model_name: str) -> Iterator[Family]:
-    for metric, found in values:
-        yield _family(metric, metric.name, found, {})
-    for metric, found in values:
-        if metric.twin:
-            yield _family(metric, metric.twin, found, {"model_name": model_name, "engine": "0"})
-    yield from _process.collect()
+    return generate_latest(_Page(values, model_name))
 
 
 def _family(metric: Metric, name: str, values: Values, more: Mapping[str, str]) -> Family:
