@@ -36,6 +36,7 @@ RETRY_AFTER_SECONDS = 1
 """For a server that does not take requests at the moment."""
 
 INVALID = "invalid_request_error"
+JSON = "application/json"
 
 ERROR_KEY = "error"
 """Key in the ``state`` of an ASGI scope: the APIError that the request was answered with."""
@@ -93,27 +94,19 @@ def to_api_error(error: Exception) -> APIError:
 
 def error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Litestar's exception handler for everything."""
-    api_error = to_api_error(error)
-    if api_error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(
-        error, RoseInferError
-    ):
+    answer = to_api_error(error)
+    is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if is_ours and not isinstance(error, RoseInferError):
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
-    request.scope.setdefault("state", {})[ERROR_KEY] = api_error
-    return Response(
-        _body(request.scope, api_error),
-        status_code=api_error.status,
-        headers=retry_headers(api_error),
-        media_type="application/json",
-    )
+    body, headers = _answered(request.scope, answer), retry_headers(answer)
+    return Response(body, status_code=answer.status, headers=headers, media_type=JSON)
 
 
 async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
-    scope.setdefault("state", {})[ERROR_KEY] = error
-    body = _body(scope, error)
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    headers |= retry_headers(error)
+    body = _answered(scope, error)
+    headers = {"content-type": JSON, "content-length": str(len(body))} | retry_headers(error)
     await send(
         {
             "type": "http.response.start",
@@ -124,9 +117,11 @@ async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _body(scope: Any, error: APIError) -> bytes:
-    request_id = scope.get("state", {}).get(ID_KEY)
-    return shape_at(scope["path"])(error.status, error.error, request_id)
+def _answered(scope: Any, error: APIError) -> bytes:
+    """The body of the answer, which is noted in the scope."""
+    state = scope.setdefault("state", {})
+    state[ERROR_KEY] = error
+    return shape_at(scope["path"])(error.status, error.error, state.get(ID_KEY))
 
 
 def retry_headers(error: APIError) -> dict[str, str]:

@@ -71,31 +71,28 @@ class AccessLine:
 
 
 def _details(record: RequestRecord) -> str:
-    parts = [_ending(record)]
-    if record.id is not None:
-        parts.append(f"id={record.id}")
-    if record.stream:
-        parts.append("stream")
-    if record.prompt_tokens:
-        parts.append(f"prompt={record.prompt_tokens} cached={record.cached_tokens}")
-    miss = record.cache_miss
-    if miss is not None:
-        parts.append(f"miss={miss.reason}@{miss.first_differing_block}")
-    if record.completion_tokens:
-        parts.append(f"completion={record.completion_tokens}")
-    if record.ttft_ms is not None:
-        parts.append(f"ttft={record.ttft_ms:.1f}")
-    parts += [
-        f"{name}={milliseconds:.1f}"
-        for name in Times.__struct_fields__
-        if (milliseconds := getattr(record.times_ms, name)) >= SHOWN_FROM
-    ]
-    if record.num_steps:
-        parts.append(
-            f"steps={record.num_steps} batch={record.mean_batch:.1f}/{record.max_batch} "
-            f"preempted={record.num_preemptions}"
-        )
-    return " ".join(parts)
+    miss, times = record.cache_miss, record.times_ms
+    prompt = f"prompt={record.prompt_tokens} cached={record.cached_tokens}"
+    steps = (
+        f"steps={record.num_steps} batch={record.mean_batch:.1f}/{record.max_batch} "
+        f"preempted={record.num_preemptions}"
+    )
+    parts = (
+        _ending(record),
+        "" if record.id is None else f"id={record.id}",
+        "stream" if record.stream else "",
+        prompt if record.prompt_tokens else "",
+        "" if miss is None else f"miss={miss.reason}@{miss.first_differing_block}",
+        f"completion={record.completion_tokens}" if record.completion_tokens else "",
+        "" if record.ttft_ms is None else f"ttft={record.ttft_ms:.1f}",
+        *(
+            f"{name}={getattr(times, name):.1f}"
+            for name in Times.__struct_fields__
+            if getattr(times, name) >= SHOWN_FROM
+        ),
+        steps if record.num_steps else "",
+    )
+    return " ".join(filter(None, parts))
 
 
 _ENDINGS = {"client": "client left", "deadline": "time over", "server": "server ended it"}
