@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from server.apis.operation.metrics.table import METRICS
+from server.apis.operation.metrics import METRICS
 
 PAGE = Path(__file__).with_name("metrics.md")
 

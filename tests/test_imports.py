@@ -121,7 +121,7 @@ SERVER_LAYERS = (
     {"server.admission"},
     {"server.generation", "server.cli.doctor"},
     {"server.translation"},
-    {"server.openapi", "server.apis.operation.metrics"},
+    {"server.openapi"},
     {"server.apis.pooling"},
     {
         "server.apis.anthropic",

@@ -92,7 +92,7 @@ class Ticket:
 
     def turn(self, priority: int = 0) -> Turn:
         """The place of the request in a worker's line, in which it waits from now on."""
-        self.trace.waits()
+        self.trace.enter("waiting")
         return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
 
     def decoded(self, num_bytes: int) -> None:

@@ -18,7 +18,7 @@ from server.generation.serving import DEPENDENCIES
 from server.http.errors import error_response
 from server.http.origins import cors_config
 from server.settings.settings import Settings
-from server.tenants.guard import key_guard
+from server.tenants.keys import key_guard
 
 
 def create_app(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import NoReturn
 
 from core.machine import num_cores
 from server.app import heap
-from server.observe import logging as logs
+from server.observe.logging import log_to_stderr
 from server.settings.settings import Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -27,7 +28,7 @@ def set_up_server(settings: Settings) -> None:
 
 def set_up(log_level: str, log_format: str = "text", *, computes: bool = True) -> None:
     """Log to stderr. If the command computes, also set what torch reads when it is imported."""
-    logs.log_to_stderr(log_level, log_format)
+    log_to_stderr(log_level, log_format)
     if not computes:
         return
 
@@ -46,7 +47,7 @@ def exit_process(code: int) -> NoReturn:
     Everything has been stopped by now, or is stuck in a long call. Finalizing would wait for a
     core thread that is still in a step, and let libraries that leak at exit print warnings.
     """
-    logs.close()
+    logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -29,8 +29,7 @@ from server.generation.model import ServedModel
 from server.generation.serving import Serving
 from server.http.ignored_fields import report_ignored
 from server.net.body_writer import BodyWriter, body_writer
-from server.observe.texts import Texts
-from server.observe.trace import Trace
+from server.observe.trace import Texts, Trace
 from server.rendering.base import Renderer
 
 logger = logging.getLogger("roseinfer.server")

@@ -9,8 +9,7 @@ from litestar import Request
 
 from server.admission.decision import ticket_of
 from server.admission.pools import LARGE_BODY
-from server.http.body import check_media_type, whole_body
-from server.http.content_coding import coding_of, plain
+from server.http.body import check_media_type, coding_of, plain, whole_body
 from server.http.decoding import Decoded, decode_request
 from server.http.ignored_fields import report_ignored
 

@@ -4,10 +4,6 @@ Unknown fields of a request, and of objects in it that forbid them, are left out
 keys of other nested objects are left out silently. ``server.http.loose_values`` says which values
 are taken that are not of a field's type. The cost of a body is bounded before an object is made of
 it.
-
-decoded_size: the most memory that the objects of a JSON body take, from its bytes alone.
-
-check_nesting: refuses JSON that is nested too deeply, before anything recurses into it.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from core.contract.errors import InvalidRequest
 from schemas.limits import (
@@ -39,49 +35,28 @@ from server.http.errors import APIError, invalid_body
 from server.http.ignored_fields import MAX_NAME_LENGTH
 from server.http.loose_values import strict_form
 
-BASE = 4096
-"""Bytes of a request without its fields' values."""
-
-CONTAINER = 200
-"""Bytes of a list or object, with one value that no comma counts."""
-
-KEY = 112
-"""Bytes of a key with its part of a table, which may have grown just now."""
-
-VALUE = 80
-"""Bytes of a short text or a number, and of its place in a list."""
-
-WIDEST = 4
-"""Bytes of a character, if a text has one outside of ASCII."""
+BASE = 4096  # bytes of a request without its fields' values
+CONTAINER = 200  # bytes of a list or object, with one value that no comma counts
+KEY = 112  # bytes of a key with its part of a table, which may have grown just now
+VALUE = 80  # bytes of a short text or a number, and of its place in a list
+WIDEST = 4  # bytes of a character, if a text has one outside of ASCII
 
 
-@dataclass(frozen=True, slots=True)
 class Punctuation:
-    """Characters of a JSON body that say how many values it has. Those inside of texts count."""
+    """Characters of a JSON body that say how many values it has. Those inside of texts count.
 
-    num_containers: int
-    num_colons: int
-    num_quotes: int
-    num_commas: int
+    Each pass takes 0.6 ms a MB and holds the interpreter lock.
+    """
 
-    @classmethod
-    def of(cls, body: bytes) -> Punctuation:
-        """Count them. Each pass takes 0.6 ms a MB and holds the interpreter lock."""
-        return cls(
-            num_containers=body.count(b"[") + body.count(b"{"),
-            num_colons=body.count(b":"),
-            num_quotes=body.count(b'"'),
-            num_commas=body.count(b","),
-        )
-
-    @property
-    def num_keys(self) -> int:
-        """The most keys that there may be."""
-        return min(self.num_colons, self.num_quotes // 2)
+    def __init__(self, body: bytes) -> None:
+        self.num_containers = body.count(b"[") + body.count(b"{")
+        self.num_colons = body.count(b":")
+        self.num_commas = body.count(b",")
+        self.num_keys = min(self.num_colons, body.count(b'"') // 2)  # the most that there may be
 
 
 def decoded_size(body: bytes, marks: Punctuation) -> int:
-    """Bytes that the body's objects take at most."""
+    """Bytes that the body's objects take at most, from its bytes alone."""
     may_be_wide = not body.isascii() or (b"\\" in body and b"\\u" in body)
     return (
         BASE
@@ -110,8 +85,7 @@ class Decoded(Generic[T]):
 
     request: T
     ignored: tuple[str, ...] = ()
-    size: int = 0
-    """Bytes that the request takes at most."""
+    size: int = 0  # bytes that the request takes at most
 
 
 def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> Decoded[T]:
@@ -120,23 +94,31 @@ def decode_request(body: bytes, type_: type[T], *, is_strict: bool = False) -> D
     A byte order mark in front is ignored, as RFC 8259, section 8.1, allows.
     """
     body = body.removeprefix(BOM_UTF8)
-    marks = Punctuation.of(body)
+    marks = Punctuation(body)
     if len(body) > DEFAULT_FIELD_BYTES:
         _check_size(body, marks, type_)
+    ignored: tuple[str, ...] = ()
     try:
         with _without_collections(body):
-            return Decoded(_decode(body, type_), size=decoded_size(body, marks))
+            try:
+                request = _decode(body, type_)
+            except msgspec.ValidationError as error:
+                unknown = _UNKNOWN.fullmatch(str(error))
+                if unknown is None:
+                    raise
+                if is_strict or marks.num_colons > MAX_COLONS:
+                    raise _unknown_field(unknown) from None
+                known, ignored = _known(body, type_)
+                request = _decode(known, type_)
     except _ERRORS as error:
-        unknown = _UNKNOWN.fullmatch(str(error))
-        if unknown is None:
-            raise invalid_body(error) from None
-        if is_strict or marks.num_colons > MAX_COLONS:
-            path = [unknown["field"]] if unknown["field"] else []
-            name = ".".join([*path, unknown["name"]])[:MAX_NAME_LENGTH]
-            raise APIError(
-                400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter"
-            ) from None
-    return _without_unknown(body, marks, type_)
+        raise invalid_body(error) from None
+    return Decoded(request, ignored, decoded_size(body, marks))
+
+
+def _unknown_field(found: re.Match[str]) -> APIError:
+    path = [found["field"]] if found["field"] else []
+    name = ".".join([*path, found["name"]])[:MAX_NAME_LENGTH]
+    return APIError(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
 
 
 def _decode(body: bytes, type_: type[T]) -> T:
@@ -148,16 +130,6 @@ def _decode(body: bytes, type_: type[T]) -> T:
         if strict is None:
             raise
     return msgspec.json.decode(strict, type=type_)
-
-
-def _without_unknown(body: bytes, marks: Punctuation, type_: type[T]) -> Decoded[T]:
-    try:
-        known, ignored = _known(body, type_)
-        with _without_collections(body):
-            request = _decode(known, type_)
-    except _ERRORS as error:
-        raise invalid_body(error) from None
-    return Decoded(request, ignored, decoded_size(body, marks))
 
 
 def _known(body: bytes | Raw, type_: type[msgspec.Struct]) -> tuple[bytes, tuple[str, ...]]:
@@ -199,33 +171,24 @@ def _check_size(body: bytes, marks: Punctuation, type_: type[msgspec.Struct]) ->
     _check_count("lists and objects", marks.num_containers, MAX_CONTAINERS)
     for name in type_.__struct_fields__:
         value, most_bytes = getattr(fields, name), field_bytes(name)
-        if value is UNSET or most_bytes is None:
+        if value is None or most_bytes is None:
             continue
         size = memoryview(value).nbytes
         if size > most_bytes:
-            raise APIError(
-                413,
-                f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}.",
-                param=name,
-                code="request_too_large",
-            )
+            message = f"Invalid '{name}': it has {size} bytes; the limit is {most_bytes}."
+            raise APIError(413, message, param=name, code="request_too_large")
 
 
 def _check_count(what: str, found: int, most: int) -> None:
     if found > most:
-        raise APIError(
-            413,
-            f"The body has {found} {what}, counted by their punctuation; the limit is {most}.",
-            code="request_too_large",
-        )
+        message = f"The body has {found} {what}, counted by their punctuation; the limit is {most}."
+        raise APIError(413, message, code="request_too_large")
 
 
 @functools.cache
 def _raw_fields(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """A Struct with the same fields, whose values are not decoded."""
-    fields: list[tuple[str, Any, Any]] = [
-        (name, Raw | UnsetType, UNSET) for name in type_.__struct_fields__
-    ]
+    """A Struct with the same fields, whose values are not decoded; None: it is not given."""
+    fields = [(name, Raw, None) for name in type_.__struct_fields__]
     return msgspec.defstruct(f"Raw{type_.__name__}", fields)
 
 
@@ -243,15 +206,15 @@ def _without_collections(body: bytes) -> Iterator[None]:
 
 
 def check_nesting(request: msgspec.Struct) -> None:
-    """Raise InvalidRequest naming the field. The depth is found without recursion."""
+    """Refuse JSON that is nested too deeply, before anything recurses into it.
+
+    Raises InvalidRequest naming the field.
+    """
     for name in NESTED_FIELDS:
         value = getattr(request, name, None)
         if value is not None and (depth := _depth(value)) > MAX_DEPTH:
-            raise InvalidRequest(
-                f"'{name}' is nested {depth} levels deep; the limit is {MAX_DEPTH}.",
-                param=name,
-                code="invalid_value",
-            )
+            message = f"'{name}' is nested {depth} levels deep; the limit is {MAX_DEPTH}."
+            raise InvalidRequest(message, param=name, code="invalid_value")
 
 
 def _depth(value: Any) -> int:

@@ -19,9 +19,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import Scope, Send
 
 from core.contract.errors import (
-    ContextLengthExceeded,
     DeadlineExceeded,
-    GenerationFailed,
     InvalidRequest,
     QueueFull,
     RequestCancelled,
@@ -38,6 +36,7 @@ RETRY_AFTER_SECONDS = 1
 """For a server that does not take requests at the moment."""
 
 INVALID = "invalid_request_error"
+JSON = "application/json"
 
 ERROR_KEY = "error"
 """Key in the ``state`` of an ASGI scope: the APIError that the request was answered with."""
@@ -47,8 +46,6 @@ CUT_KEY = "cut"
 
 
 class APIError(Exception):
-    """An error response."""
-
     def __init__(
         self,
         status: int,
@@ -65,42 +62,30 @@ class APIError(Exception):
         self.headers = headers or {}
 
 
-def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
+_ENGINE_ERRORS: dict[type[RoseInferError], tuple[int, str, str | None]] = {
+    QueueFull: (429, "requests", "rate_limit_exceeded"),
+    DeadlineExceeded: (504, "timeout_error", "request_timeout"),
+    Unavailable: (503, "service_unavailable_error", "server_is_overloaded"),
+}
+"""Status, type and code of the engine's errors; of others, 500."""
+
+
+def to_api_error(error: Exception) -> APIError:
     """Translate any exception. An unknown one is a bug of the server: 500."""
     match error:
         case APIError():
             return error
-        case ContextLengthExceeded() | InvalidRequest():
+        case InvalidRequest():
             return APIError(400, error.message, param=error.param, code=error.code)
-        case QueueFull():
-            return APIError(
-                429,
-                str(error),
-                type_="requests",
-                code="rate_limit_exceeded",
-                headers={"retry-after": str(error.retry_after)},
-            )
         case RequestCancelled():
             return APIError(499, "The client has left.")
-        case DeadlineExceeded():
-            wait = error.retry_after
-            return APIError(
-                504,
-                str(error),
-                type_="timeout_error",
-                code="request_timeout",
-                headers=None if wait is None else {"retry-after": str(wait)},
-            )
-        case Unavailable():
-            return APIError(
-                503,
-                str(error),
-                type_="service_unavailable_error",
-                code="server_is_overloaded",
-                headers={"retry-after": str(RETRY_AFTER_SECONDS)},
-            )
-        case GenerationFailed() | RoseInferError():
-            return APIError(500, str(error), type_="server_error")
+        case RoseInferError():
+            status, type_, code = _ENGINE_ERRORS.get(type(error), (500, "server_error", None))
+            wait = getattr(error, "retry_after", None)
+            if isinstance(error, Unavailable):
+                wait = RETRY_AFTER_SECONDS
+            headers = None if wait is None else {"retry-after": str(wait)}
+            return APIError(status, str(error), type_=type_, code=code, headers=headers)
         case HTTPException():
             return _from_litestar(error)
         case _:
@@ -109,27 +94,19 @@ def to_api_error(error: Exception) -> APIError:  # noqa: PLR0911 - a table
 
 def error_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Litestar's exception handler for everything."""
-    api_error = to_api_error(error)
-    if api_error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(
-        error, RoseInferError
-    ):
+    answer = to_api_error(error)
+    is_ours = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if is_ours and not isinstance(error, RoseInferError):
         path = quote(request.scope["path"])  # the decoded path may contain a line end
         logger.error("%s %s failed", request.method, path, exc_info=error)
-    request.scope.setdefault("state", {})[ERROR_KEY] = api_error
-    return Response(
-        _body(request.scope, api_error),
-        status_code=api_error.status,
-        headers=retry_headers(api_error),
-        media_type="application/json",
-    )
+    body, headers = _answered(request.scope, answer), retry_headers(answer)
+    return Response(body, status_code=answer.status, headers=headers, media_type=JSON)
 
 
 async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     """Answer with an error in front of Litestar."""
-    scope.setdefault("state", {})[ERROR_KEY] = error
-    body = _body(scope, error)
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    headers |= retry_headers(error)
+    body = _answered(scope, error)
+    headers = {"content-type": JSON, "content-length": str(len(body))} | retry_headers(error)
     await send(
         {
             "type": "http.response.start",
@@ -140,9 +117,11 @@ async def send_error(scope: Scope, send: Send, error: APIError) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _body(scope: Any, error: APIError) -> bytes:
-    request_id = scope.get("state", {}).get(ID_KEY)
-    return shape_at(scope["path"])(error.status, error.error, request_id)
+def _answered(scope: Any, error: APIError) -> bytes:
+    """The body of the answer, which is noted in the scope."""
+    state = scope.setdefault("state", {})
+    state[ERROR_KEY] = error
+    return shape_at(scope["path"])(error.status, error.error, state.get(ID_KEY))
 
 
 def retry_headers(error: APIError) -> dict[str, str]:
@@ -155,40 +134,31 @@ def retry_headers(error: APIError) -> dict[str, str]:
 
 
 def stream_error(message: str) -> ErrorObject:
-    """The error of a stream that cannot continue."""
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 
 
 def no_such_route() -> APIError:
-    """The error of a path that nothing answers."""
     return APIError(404, "There is no such route.", code="unknown_url")
 
 
 def body_too_large() -> APIError:
     """The error of a body above ``--max-body-size``. What is left of it is not read."""
-    return APIError(
-        413,
-        "The request body is larger than the server allows.",
-        code="request_too_large",
-        headers={"connection": "close"},
-    )
+    message, headers = "The request body is larger than the server allows.", {"connection": "close"}
+    return APIError(413, message, code="request_too_large", headers=headers)
 
 
 def _from_litestar(error: HTTPException) -> APIError:
+    headers = dict(error.headers or {})
     match error.status_code:
         case 404:
             return no_such_route()
         case 405:
-            return APIError(
-                405,
-                "This route does not take this method.",
-                code="method_not_supported",
-                headers=dict(error.headers or {}),
-            )
+            message = "This route does not take this method."
+            return APIError(405, message, code="method_not_supported", headers=headers)
         case 413:
             return body_too_large()
         case status if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return APIError(status, str(error.detail), headers=dict(error.headers or {}))
+            return APIError(status, str(error.detail), headers=headers)
         case status:
             return APIError(status, "The server failed on this request.", type_="server_error")
 
@@ -222,12 +192,8 @@ def _invalid_field(text: str) -> APIError:
     missing = _MISSING.match(reason)
     if missing:
         param = f"{param}.{missing['field']}".lstrip(".")
-        return APIError(
-            400,
-            f"Missing required parameter: '{param}'.",
-            param=param,
-            code="missing_required_parameter",
-        )
+        message = f"Missing required parameter: '{param}'."
+        return APIError(400, message, param=param, code="missing_required_parameter")
     if not param:
         return APIError(400, f"The body is not what was expected: {reason}.")
     if reason.startswith("Expected `str` matching regex "):

@@ -48,5 +48,4 @@ def ignored_names(scope: HTTPScope) -> list[str]:
 
 
 def ignored_header(names: list[str]) -> list[tuple[bytes, bytes]]:
-    """Return the header of a response, if there is anything to report."""
     return [(HEADER, ", ".join(names).encode())] if names else []

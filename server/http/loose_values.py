@@ -11,10 +11,9 @@ Nothing else changes: not the numbers inside of schemas, arguments and metadata.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -24,9 +23,7 @@ from schemas.formats import StructuredOutputs
 from schemas.ollama import OllamaOptions
 from schemas.sampling import SamplingFields
 
-LONGEST = 64
-"""Characters of a number that is looked at. An integer of 64 bits has 20 digits."""
-
+LONGEST = 64  # characters of a number that is looked at; an integer of 64 bits has 20 digits
 _MAY_BE_EMPTY = frozenset(
     {
         *SamplingFields.__struct_fields__,
@@ -35,7 +32,7 @@ _MAY_BE_EMPTY = frozenset(
     }
 ) - {"model", "stream", "stream_options", "user", "priority", "request_id", "rid", "cache_salt"}
 
-_OPEN = (types.AnyType, types.RawType)
+_OPEN = {types.AnyType, types.RawType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +40,7 @@ class _Kind:
     """Which loose values a place in a request has."""
 
     is_whole: bool = False
-    """Numbers are integers."""
-    ignored: frozenset[bytes] = frozenset()
-    """Empty values that mean "not given"."""
+    ignored: frozenset[bytes] = frozenset()  # empty values that mean "not given"
     items: _Kind | None = None
     fields: Mapping[str, _Kind] | None = None
 
@@ -57,7 +52,7 @@ def strict_form(body: bytes, type_: type[msgspec.Struct]) -> bytes | None:
     """The body of a request of this type without loose values; None if it has none."""
     try:
         whole = Raw(body.strip())
-        strict = _strict(whole, _kind_of_struct(type_))
+        strict = _strict(whole, _kind_of_request(type_))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return None if strict is whole or strict is None else bytes(strict)
@@ -96,7 +91,6 @@ def _strict_list(value: Raw, kind: _Kind) -> Raw:
 
 
 def _whole(value: Raw) -> Raw:
-    """An integer if the number is one."""
     text = bytes(memoryview(value)[: LONGEST + 1])
     if len(text) > LONGEST or not text.translate(None, b"-0123456789"):
         return value
@@ -108,33 +102,26 @@ def _whole(value: Raw) -> Raw:
 
 
 @functools.cache
-def _kind_of_struct(type_: type[msgspec.Struct]) -> _Kind:
-    info = types.type_info(type_)
-    assert isinstance(info, types.StructType)
-    return _Kind(fields=dict(_kinds_of_fields([info])))
-
-
-def _kinds_of_fields(structs: Iterable[types.StructType]) -> Iterator[tuple[str, _Kind]]:
-    for struct in structs:
-        for field in struct.fields:
-            may_be_empty = field.name in _MAY_BE_EMPTY and not field.required
-            kind = _kind(field.type, may_be_empty=may_be_empty)
-            if kind:
-                yield field.encode_name, kind
+def _kind_of_request(type_: type[msgspec.Struct]) -> _Kind:
+    return _kind(types.type_info(type_), may_be_empty=False)
 
 
 def _kind(type_: types.Type, *, may_be_empty: bool) -> _Kind:
     options = list(_options(type_))
-    if any(isinstance(option, _OPEN) for option in options):
+    classes = {type(option) for option in options}
+    if classes & _OPEN:
         return _Kind()
-    has = functools.partial(_has, options)
     items = [option.item_type for option in options if isinstance(option, types.ListType)]
-    structs = [option for option in options if isinstance(option, types.StructType)]
+    fields = {}
+    for struct in options:
+        for field in struct.fields if isinstance(struct, types.StructType) else ():
+            is_optional = field.name in _MAY_BE_EMPTY and not field.required
+            fields[field.encode_name] = _kind(field.type, may_be_empty=is_optional)
     return _Kind(
-        is_whole=has(types.IntType) and not has(types.FloatType),
+        is_whole=types.IntType in classes and types.FloatType not in classes,
         ignored=frozenset(_ignored(options)) if may_be_empty else frozenset(),
         items=_kind_of_item(items[0], may_be_empty=may_be_empty) if items else None,
-        fields=dict(_kinds_of_fields(structs)),
+        fields={name: kind for name, kind in fields.items() if kind},
     )
 
 
@@ -143,10 +130,6 @@ def _kind_of_item(type_: types.Type, *, may_be_empty: bool) -> _Kind:
     if may_be_empty and any(isinstance(o, types.StrType) and o.min_length for o in _options(type_)):
         return _Kind(ignored=frozenset({b'""'}))
     return _kind(type_, may_be_empty=False)
-
-
-def _has(options: Iterable[types.Type], kind: type[Any]) -> bool:
-    return any(isinstance(option, kind) for option in options)
 
 
 def _ignored(options: list[types.Type]) -> Iterator[bytes]:

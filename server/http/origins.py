@@ -67,7 +67,6 @@ class HostPolicy:
         return name in self.hosts or _is_address(name)
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether an ``Origin`` header is accepted."""
         origin = origin.strip().lower()
         if self.hosts is None or ANY in self.origins or origin in self.origins:
             return True

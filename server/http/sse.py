@@ -6,14 +6,10 @@ from uuid import uuid4
 
 import msgspec
 
-from schemas.errors import ErrorObject, ErrorResponse
-
 MEDIA_TYPE = "text/event-stream"
 
 DONE = b"data: [DONE]\n\n"
-COMMENT = b": keep-alive\n\n"
-"""Clients ignore it. It resets read timeouts."""
-
+COMMENT = b": keep-alive\n\n"  # clients ignore it; it resets read timeouts
 PLACEHOLDER = uuid4().hex
 """The text that a Template replaces. It is random, so no client can send it."""
 
@@ -38,22 +34,12 @@ class Template:
 
 
 def frame(chunk: msgspec.Struct) -> bytes:
-    """One event."""
-    return _event(_encoder.encode(chunk))
+    return b"data: " + _one_line(_encoder.encode(chunk)) + b"\n\n"
 
 
 def named_frame(name: str, event: msgspec.Struct) -> bytes:
     """One event with a name, for APIs whose events have types."""
     return b"event: " + name.encode() + b"\n" + frame(event)
-
-
-def error_frame(error: ErrorObject) -> bytes:
-    """The event of an error that ends a stream."""
-    return frame(ErrorResponse(error=error))
-
-
-def _event(data: bytes) -> bytes:
-    return b"data: " + _one_line(data) + b"\n\n"
 
 
 def _one_line(data: bytes) -> bytes:

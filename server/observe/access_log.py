@@ -1,7 +1,4 @@
-"""with_trace: x-request-id and x-roseinfer-ignored on responses, traces, the access log.
-
-AccessLine: a line of the access log. It is written in text or as JSON.
-"""
+"""with_trace: x-request-id and x-roseinfer-ignored on responses, traces, the access log."""
 
 from __future__ import annotations
 
@@ -23,28 +20,28 @@ from server.http.apis import ID_KEY, api_at
 from server.http.errors import CUT_KEY, ERROR_KEY, APIError
 from server.http.ignored_fields import ignored_header, ignored_names
 from server.http.paths import METHOD_KEY
-from server.observe.log import RequestLog
+from server.observe.log import FINISHED, RequestLog
 from server.observe.record import CLIENT_LEFT
 from server.observe.stalls import StallWatch
 from server.observe.trace import SCOPE_KEY, Trace
 
 logger = logging.getLogger("roseinfer.access")
 
-SHOWN_FROM = 0.05
-"""Milliseconds; shorter phases are left out of a line of text."""
+SHOWN_FROM = 0.05  # milliseconds; shorter phases are left out of a line of text
 
 _UNSAID = ("error", "prompt", "text")
 """Fields of a record that may contain texts of clients: they are not logged."""
 
 
 class AccessLine:
-    """The message of a log record; it is made into text only if it is written."""
+    """A line of the access log; it is made into text or JSON only if it is written."""
 
-    __slots__ = ("_record", "_seconds", "_status", "_trace")
+    __slots__ = ("_milliseconds", "_record", "_status", "_trace")
 
-    def __init__(self, trace: Trace, record: RequestRecord | None, seconds: float) -> None:
-        """``record`` is that of a request that is kept."""
-        self._trace, self._record, self._seconds = trace, record, seconds
+    def __init__(self, trace: Trace, record: RequestRecord | None) -> None:
+        """The line of a request that ends now. ``record`` is that of a request that is kept."""
+        self._trace, self._record = trace, record
+        self._milliseconds = (trace.now - trace.start) * 1000
         status = trace.status if record is None else record.status
         self._status = CLIENT_LEFT if status is None else status  # nothing was sent
 
@@ -52,19 +49,18 @@ class AccessLine:
         trace = self._trace
         # a path may contain a line end
         line = (
-            f"{trace.method} {quote(trace.path)} {self._status} {self._seconds * 1000:.1f} ms "
+            f"{trace.method} {quote(trace.path)} {self._status} {self._milliseconds:.1f} ms "
             f"{trace.key} {trace.request_id}"
         )
         return line if self._record is None else f"{line} {_details(self._record)}"
 
     def fields(self) -> dict[str, Any]:
-        """The same as JSON's values."""
         trace = self._trace
         fields = {
             "method": trace.method,
             "route": trace.path,
             "status": self._status,
-            "duration_ms": round(self._seconds * 1000, 3),
+            "duration_ms": round(self._milliseconds, 3),
             "key": trace.key,
             "request_id": trace.request_id,
         }
@@ -74,56 +70,44 @@ class AccessLine:
         return fields | {name: record[name] for name in record if name not in _UNSAID}
 
 
-def write_line(trace: Trace, record: RequestRecord | None) -> None:
-    """Write the line of a request that has ended."""
-    logger.info(AccessLine(trace, record, trace.now - trace.start))
-
-
 def _details(record: RequestRecord) -> str:
-    parts = [_ending(record)]
-    if record.id is not None:
-        parts.append(f"id={record.id}")
-    if record.stream:
-        parts.append("stream")
-    if record.prompt_tokens:
-        parts.append(f"prompt={record.prompt_tokens} cached={record.cached_tokens}")
-    miss = record.cache_miss
-    if miss is not None:
-        parts.append(f"miss={miss.reason}@{miss.first_differing_block}")
-    if record.completion_tokens:
-        parts.append(f"completion={record.completion_tokens}")
-    if record.ttft_ms is not None:
-        parts.append(f"ttft={record.ttft_ms:.1f}")
-    parts += [
-        f"{name}={milliseconds:.1f}"
-        for name in Times.__struct_fields__
-        if (milliseconds := getattr(record.times_ms, name)) >= SHOWN_FROM
-    ]
-    if record.num_steps:
-        parts.append(
-            f"steps={record.num_steps} batch={record.mean_batch:.1f}/{record.max_batch} "
-            f"preempted={record.num_preemptions}"
-        )
-    return " ".join(parts)
+    miss, times = record.cache_miss, record.times_ms
+    prompt = f"prompt={record.prompt_tokens} cached={record.cached_tokens}"
+    steps = (
+        f"steps={record.num_steps} batch={record.mean_batch:.1f}/{record.max_batch} "
+        f"preempted={record.num_preemptions}"
+    )
+    parts = (
+        _ending(record),
+        "" if record.id is None else f"id={record.id}",
+        "stream" if record.stream else "",
+        prompt if record.prompt_tokens else "",
+        "" if miss is None else f"miss={miss.reason}@{miss.first_differing_block}",
+        f"completion={record.completion_tokens}" if record.completion_tokens else "",
+        "" if record.ttft_ms is None else f"ttft={record.ttft_ms:.1f}",
+        *(
+            f"{name}={getattr(times, name):.1f}"
+            for name in Times.__struct_fields__
+            if getattr(times, name) >= SHOWN_FROM
+        ),
+        steps if record.num_steps else "",
+    )
+    return " ".join(filter(None, parts))
+
+
+_ENDINGS = {"client": "client left", "deadline": "time over", "server": "server ended it"}
 
 
 def _ending(record: RequestRecord) -> str:
     """How it ended, in words if it did not end well."""
-    match record.ended_by:
-        case "client":
-            words = "client left"
-        case "deadline":
-            words = "time over"
-        case "server":
-            words = "server ended it"
-        case "error":
-            refused = (record.status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR
-            words = "refused" if refused else "failed"
-        case None:
-            return "ended"
-        case who:
-            return f"ended_by={who}"
-    if record.completion_tokens or record.ended_by == "client":
+    ended_by = record.ended_by
+    if ended_by is None:
+        return "ended"
+    if ended_by in FINISHED:
+        return f"ended_by={ended_by}"
+    refused = (record.status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR
+    words = _ENDINGS.get(ended_by, "refused" if refused else "failed")
+    if record.completion_tokens or ended_by == "client":
         words += f" after {record.completion_tokens} tokens"
     return words if record.error_code in (None, "client_left") else f"{words} {record.error_code}"
 
@@ -182,7 +166,7 @@ def with_trace(
         finally:
             watch.leave()
             trace.error = state.get(CUT_KEY) or state.get(ERROR_KEY)
-            write_line(trace, trace.end())
+            logger.info(AccessLine(trace, trace.end()))
             _release(scope, trace)
 
     return wrapped
@@ -214,15 +198,11 @@ def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The client's span, if the header has W3C's form."""
-    for name, value in headers:
-        if name == b"traceparent":
-            return value.decode() if _TRACEPARENT.fullmatch(value) else None
-    return None
+    given = next((value for name, value in headers if name == b"traceparent"), b"")
+    return given.decode() if _TRACEPARENT.fullmatch(given) else None
 
 
 def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers of a response that contain the request's id."""
     return [(name, request_id) for name in api_at(path).id_headers]
 
 
@@ -241,4 +221,4 @@ def log_refusal(
     trace = Trace(method=method, path=path, key=key, request_id=request_id.decode())
     trace.responds(error.status)
     trace.error, trace.is_complete = error, True
-    write_line(trace, None if records is None else records.end(trace))
+    logger.info(AccessLine(trace, None if records is None else records.end(trace)))

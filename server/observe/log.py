@@ -1,7 +1,4 @@
-"""RequestLog: the running requests, and the last ones that have ended.
-
-RequestTotals: counts and times of all requests that have ended, for /metrics.
-"""
+"""RequestLog: the running requests, and the last ones that have ended."""
 
 from __future__ import annotations
 
@@ -25,21 +22,16 @@ REQUEST_SECONDS = (
 )
 """Bounds for the durations of requests and of their parts."""
 
-MAX_ROUTES = 64
-"""Routes with counts of their own. The server has fewer."""
-
-FINISHED = frozenset({"model", "length", "stop"})
-"""What ends a generation well."""
+FINISHED = frozenset({"model", "length", "stop"})  # what ends a generation well
 
 
 class RequestTotals:
-    """A ``RecordListener``. Event loop only."""
+    """Counts and times of all requests that have ended, for /metrics. Event loop only."""
 
     def __init__(self) -> None:
         self.ended: Counter[tuple[str, ...]] = Counter()
-        """Requests by route, status and what ended them."""
+        """Requests by route (one of this server's), status and what ended them."""
         self.finished: Counter[str] = Counter({"stop": 0, "length": 0})
-        """Choices by their finish reason."""
         self.first_token = Histogram(REQUEST_SECONDS)
         self.duration = Histogram(REQUEST_SECONDS)
         self.queue = Histogram(REQUEST_SECONDS)
@@ -47,12 +39,10 @@ class RequestTotals:
         self.decode = Histogram(REQUEST_SECONDS)
         self.prompt_tokens = Histogram((*POWERS, 32768.0, 65536.0, 131072.0))
         self.generated_tokens = Histogram((*POWERS, 32768.0, 65536.0, 131072.0))
-        self._routes: set[str] = set()
 
     def __call__(self, record: RequestRecord) -> None:
-        """Count a request that has ended."""
         status = "" if record.status is None else str(record.status)
-        self.ended[self._route_of(record), status, record.ended_by or "answer"] += 1
+        self.ended[record.route, status, record.ended_by or "answer"] += 1
         for reason in record.finish_reasons:
             if reason is not None:
                 self.finished[reason] += 1
@@ -68,25 +58,14 @@ class RequestTotals:
             self.prompt_tokens.observe(record.prompt_tokens)
             self.generated_tokens.observe(record.completion_tokens)
 
-    def _route_of(self, record: RequestRecord) -> str:
-        """The route, or ``other``: a label must not grow with what clients send."""
-        if record.route not in self._routes:
-            if len(self._routes) == MAX_ROUTES:
-                return "other"
-            self._routes.add(record.route)
-        return record.route
-
 
 logger = logging.getLogger("roseinfer.server")
 
-MAX_BYTES = 64 * 2**20
-"""Of all kept records together, texts included."""
-
+MAX_BYTES = 64 * 2**20  # of all kept records together, texts included
 MAX_TEXT_SHARE = 8
 """A record whose texts are larger than this part of all bytes is kept without them."""
 
-RECORD_SIZE = 2048
-"""Bytes that a record costs at most, besides texts."""
+RECORD_SIZE = 2048  # bytes that a record costs at most, besides texts
 
 RecordListener: TypeAlias = Callable[[RequestRecord], None]
 """Called on the event loop with each request that has ended."""
@@ -98,12 +77,11 @@ class RequestLog:
     def __init__(self, model: str, max_records: int, max_bytes: int = MAX_BYTES) -> None:
         """``model`` is the model's id in records. ``max_records`` 0 keeps nothing."""
         self._model = model
-        self._max_records, self._max_bytes = max_records, max_bytes
+        self._max_bytes = max_bytes
         self._running: dict[Trace, None] = {}
         self._records: Shelves[int, RequestRecord] = Shelves(max_records, max_bytes)
         self._num_ended = 0
         self.totals = RequestTotals()
-        """Of all requests that have ended."""
         self._listeners: list[RecordListener] = [self.totals]
 
     def listen(self, listener: RecordListener) -> None:
@@ -111,12 +89,10 @@ class RequestLog:
         self._listeners.append(listener)
 
     def begin(self, trace: Trace) -> None:
-        """A request begins that is to be recorded."""
         trace.recorder = self.end
         self._running[trace] = None
 
     def end(self, trace: Trace) -> RequestRecord:
-        """A request has ended. Returns its record."""
         self._running.pop(trace, None)
         record = record_of(trace, self._model, now=trace.now, has_ended=True)
         self._keep(record)
@@ -155,14 +131,11 @@ class RequestLog:
         return record_of(trace, self._model, now=trace.now, has_ended=False)
 
     def _keep(self, record: RequestRecord) -> None:
-        if not self._max_records:
-            return
-        size = RECORD_SIZE
-        if record.prompt is not None or record.text is not None:
-            size += _size_of(record.prompt) + _size_of(record.text)
-            if size > self._max_bytes // MAX_TEXT_SHARE:
-                record = msgspec.structs.replace(record, prompt=None, text=None)
-                size = RECORD_SIZE
+        texts = [text for text in (record.prompt, record.text) if text is not None]
+        size = RECORD_SIZE + sum(map(sys.getsizeof, texts))
+        if size > self._max_bytes // MAX_TEXT_SHARE:
+            record = msgspec.structs.replace(record, prompt=None, text=None)
+            size = RECORD_SIZE
         self._num_ended += 1  # ids are the clients', so they may repeat
         self._records.put(record.key, self._num_ended, record, size)
 
@@ -172,10 +145,5 @@ def _as_seen(record: RequestRecord) -> RequestRecord:
     miss = record.cache_miss
     if miss is None or miss.reason != "other_salt":
         return record
-    return msgspec.structs.replace(
-        record, cache_miss=msgspec.structs.replace(miss, reason="never_seen")
-    )
-
-
-def _size_of(text: str | None) -> int:
-    return 0 if text is None else sys.getsizeof(text)
+    seen = msgspec.structs.replace(miss, reason="never_seen")
+    return msgspec.structs.replace(record, cache_miss=seen)

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -30,16 +30,11 @@ class SafeFormatter(logging.Formatter):
         return "\n".join(f"  {line.translate(_CONTROLS)}" for line in text.split("\n"))
 
 
-@runtime_checkable
-class HasFields(Protocol):
-    """A message that is more than its text."""
-
-    def fields(self) -> dict[str, Any]:
-        """JSON's values."""
-
-
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, in ASCII. Fields of a message stand beside time, level and logger."""
+    """One JSON object a line, in ASCII.
+
+    What a message's ``fields()`` returns stands beside time, level and logger.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -47,7 +42,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
         }
-        if isinstance(record.msg, HasFields):
+        if hasattr(record.msg, "fields"):
             line |= record.msg.fields()
         else:
             line["message"] = record.getMessage()
@@ -64,11 +59,6 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     for noisy in ("httpx", "urllib3", "filelock", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def close() -> None:
-    """Write what is buffered. No records may follow."""
-    logging.shutdown()
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -1,7 +1,4 @@
-"""record_of: the record of a request, from its trace. Made for every request, so it is lean.
-
-engine_times: where the time of a request in the engine went.
-"""
+"""record_of: the record of a request, from its trace. Made for every request, so it is lean."""
 
 from __future__ import annotations
 
@@ -30,26 +27,18 @@ def engine_times(works: Sequence[Work | None], submitted_at: float, now: float) 
     The request waits until its first choice starts, and prefills until its first token. Of one
     choice, waits after preemptions count as waits too.
     """
-    start, first_at, until, is_known = now, None, submitted_at, False
-    for work in works:
-        if work is None:
-            continue
-        is_known = True
-        until = max(until, work.until)
-        if work.started_at is not None:
-            start = min(start, work.started_at)
-        if work.first_token_at is not None:
-            first_at = (
-                work.first_token_at if first_at is None else min(first_at, work.first_token_at)
-            )
-    if not is_known:
+    done = [work for work in works if work is not None]
+    if not done:
         return EngineTimes(now - submitted_at, 0.0, 0.0, None, now)
-    until = min(until, now)
-    start = max(min(start, until), submitted_at)
+    until = min(max(submitted_at, *(work.until for work in done)), now)
+    start = min([until, *(work.started_at for work in done if work.started_at is not None)])
+    start = max(start, submitted_at)
+    first_tokens = [work.first_token_at for work in done if work.first_token_at is not None]
+    first_at = min(first_tokens, default=None)
     first = max(until if first_at is None else first_at, start)
     waited = waited_before = 0.0
-    if len(works) == 1 and works[0] is not None:
-        waited, waited_before = works[0].waited, works[0].waited_before_first
+    if len(works) == 1:
+        waited, waited_before = done[0].waited, done[0].waited_before_first
     return EngineTimes(
         start - submitted_at + waited,
         max(first - start - waited_before, 0.0),
@@ -76,18 +65,44 @@ class _End(NamedTuple):
     code: str | None = None
 
 
+_NO_WORK = Work(until=0.0)
+
+
+def _sum_of(works: Sequence[Work | None], choices_per_prompt: int) -> tuple[Work, float]:
+    """What all choices did, with the most steps of one, and the mean of their batches.
+
+    A prompt's cached tokens count once, with its first choice.
+    """
+    done = [work for work in works if work is not None]
+    if not done:
+        return _NO_WORK, 0.0
+    if len(works) == 1:
+        return done[0], done[0].num_rows / (done[0].num_steps or 1)
+    firsts = works[::choices_per_prompt]
+    num_rows = sum(work.num_rows for work in done)
+    total = Work(
+        until=0.0,
+        num_steps=max(work.num_steps for work in done),
+        num_rows=num_rows,
+        max_rows=max(work.max_rows for work in done),
+        num_preemptions=sum(work.num_preemptions for work in done),
+        num_cached_tokens=sum(work.num_cached_tokens for work in firsts if work is not None),
+        num_output_tokens=sum(work.num_output_tokens for work in done),
+        miss=next((work.miss for work in done if work.miss is not None), None),
+    )
+    return total, num_rows / (sum(work.num_steps for work in done) or 1)
+
+
 def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> RequestRecord:
-    """The record as of ``now``."""
-    stream, engine = trace.stream, None
+    stream, texts, engine = trace.stream, trace.texts, None
     works: Sequence[Work | None] = () if stream is None else stream.works()
     if trace.submitted_at is not None:
         engine = engine_times(works, trace.submitted_at, now)
-    totals = _totals(works, trace.choices_per_prompt)
-    num_tokens = totals.num_output_tokens
+    total, mean = _sum_of(works, trace.choices_per_prompt)
+    num_tokens, miss = total.num_output_tokens, total.miss
     if stream is not None:
         num_tokens = max(num_tokens, stream.num_output_tokens)
     end = _end_of(trace, num_tokens) if has_ended else _End(trace.status, None)
-    texts, mean = trace.texts, totals.num_rows / (totals.num_all_steps or 1)
     return RequestRecord(
         id=trace.id,
         request_id=trace.request_id,
@@ -101,8 +116,12 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         parameters=trace.parameters,
         ignored=trace.ignored,
         prompt_tokens=trace.num_prompt_tokens,
-        cached_tokens=totals.num_cached_tokens,
-        cache_miss=totals.miss,
+        cached_tokens=total.num_cached_tokens,
+        cache_miss=(
+            None
+            if miss is None
+            else CacheMiss(reason=miss.reason, first_differing_block=miss.block)
+        ),
         completion_tokens=num_tokens,
         finish_reasons=[] if stream is None else stream.finish_reasons(),
         ended_by=end.ended_by,
@@ -111,82 +130,24 @@ def record_of(trace: Trace, model: str, *, now: float, has_ended: bool) -> Reque
         ttft_ms=_ttft(trace, engine),
         duration_ms=_ms(now - trace.start),
         times_ms=_times(trace, engine, now),
-        num_steps=totals.num_steps,
+        num_steps=total.num_steps,
         mean_batch=int(mean * 100 + 0.5) / 100,
-        max_batch=totals.max_rows,
-        num_preemptions=totals.num_preemptions,
+        max_batch=total.max_rows,
+        num_preemptions=total.num_preemptions,
         traceparent=trace.traceparent,
         prompt=None if texts is None else texts.prompt,
         text=None if texts is None else texts.text,
     )
 
 
-class _Totals(NamedTuple):
-    """What all choices did. A prompt's cached tokens count once, with its first choice."""
-
-    num_steps: int = 0
-    """The most steps of a choice."""
-    num_all_steps: int = 0
-    num_rows: int = 0
-    max_rows: int = 0
-    num_preemptions: int = 0
-    num_cached_tokens: int = 0
-    num_output_tokens: int = 0
-    miss: CacheMiss | None = None
-
-
-_NOTHING = _Totals()
-
-
-def _totals(works: Sequence[Work | None], choices_per_prompt: int) -> _Totals:
-    if not works:
-        return _NOTHING
-    num_steps = num_all_steps = num_rows = max_rows = 0
-    num_preemptions = num_cached_tokens = num_output_tokens = 0
-    miss = None
-    for index, work in enumerate(works):
-        if work is None:
-            continue
-        num_steps = max(num_steps, work.num_steps)
-        num_all_steps += work.num_steps
-        num_rows += work.num_rows
-        max_rows = max(max_rows, work.max_rows)
-        num_preemptions += work.num_preemptions
-        num_output_tokens += work.num_output_tokens
-        if index % choices_per_prompt == 0:
-            num_cached_tokens += work.num_cached_tokens
-        miss = miss or work.miss
-    return _Totals(
-        num_steps,
-        num_all_steps,
-        num_rows,
-        max_rows,
-        num_preemptions,
-        num_cached_tokens,
-        num_output_tokens,
-        None if miss is None else CacheMiss(reason=miss.reason, first_differing_block=miss.block),
-    )
-
-
 def _times(trace: Trace, engine: EngineTimes | None, now: float) -> Times:
     seconds = trace.times(now)
-    upload, waiting = seconds.get("upload", 0.0), seconds.get("waiting", 0.0)
-    worker, delivery = seconds.get("worker", 0.0), seconds.get("delivery", 0.0)
-    queue = prefill = decode = 0.0
+    seconds.pop("engine", None)
     if engine is not None:
-        queue, prefill, decode, _, until = engine
-        delivery = now - until
-    known = upload + waiting + worker + queue + prefill + decode + delivery
-    return Times(
-        upload=_ms(upload),
-        waiting=_ms(waiting),
-        worker=_ms(worker),
-        queue=_ms(queue),
-        prefill=_ms(prefill),
-        decode=_ms(decode),
-        delivery=_ms(delivery),
-        other=_ms(max(now - trace.start - known, 0.0)),
-    )
+        seconds |= {"queue": engine.queue, "prefill": engine.prefill, "decode": engine.decode}
+        seconds["delivery"] = now - engine.until
+    seconds["other"] = max(now - trace.start - sum(seconds.values()), 0.0)
+    return Times(**{name: _ms(value) for name, value in seconds.items()})
 
 
 def _end_of(trace: Trace, num_tokens: int) -> _End:
@@ -194,33 +155,25 @@ def _end_of(trace: Trace, num_tokens: int) -> _End:
     if error is None and stream is not None and stream.failed_with is not None:
         error = to_api_error(stream.failed_with)
     if error is not None:
-        return _End(
-            error.status,
-            _BY_STATUS.get(error.status, "error"),
-            _after(error.error.message, trace, num_tokens),
-            "client_left" if error.status == CLIENT_LEFT else error.error.code or error.error.type,
-        )
+        message = error.error.message
+        if trace.status is not None and trace.is_streamed and num_tokens:
+            message += f" (after {num_tokens} tokens)"  # which were sent
+        code = error.error.code or error.error.type
+        if error.status == CLIENT_LEFT:
+            code = "client_left"
+        return _End(error.status, _BY_STATUS.get(error.status, "error"), message, code)
     if not trace.is_complete:
         if trace.has_left:
             message = f"client left after {num_tokens} tokens"
             return _End(CLIENT_LEFT, "client", message, "client_left")
         message = f"the server ended it after {num_tokens} tokens"
         return _End(503, "server", message, "server_ended")
-    return _End(trace.status, None if stream is None else _ended_by(stream.ending()))
-
-
-def _ended_by(ending: tuple[str | None, str | int | None]) -> EndedBy:
-    finish_reason, stop_reason = ending
+    if stream is None:
+        return _End(trace.status, None)
+    finish_reason, stop_reason = stream.ending()
     if finish_reason == "length":
-        return "length"
-    return "model" if stop_reason is None else "stop"
-
-
-def _after(message: str, trace: Trace, num_tokens: int) -> str:
-    """The message of an error; of a stream that had begun, with what it had sent."""
-    if trace.status is not None and trace.is_streamed and num_tokens:
-        return f"{message} (after {num_tokens} tokens)"
-    return message
+        return _End(trace.status, "length")
+    return _End(trace.status, "model" if stop_reason is None else "stop")
 
 
 def _ttft(trace: Trace, engine: EngineTimes | None) -> float | None:

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from core.histogram import GAP_SECONDS, Histogram
 from schemas.stats import LoopStats
 
-BEAT = 0.02
-"""Seconds between two beats of the timer."""
-
-LIMIT = 0.05
-"""Seconds of lateness that count as a stall."""
+BEAT = 0.02  # seconds between two beats of the timer
+LIMIT = 0.05  # seconds of lateness that count as a stall
 
 
 class StallWatch:
@@ -45,7 +42,6 @@ class StallWatch:
 
     @property
     def stats(self) -> LoopStats:
-        """What was counted so far."""
         return LoopStats(
             num_stalls=self._num_stalls,
             longest_stall_ms=round(self._longest * 1000),
@@ -54,7 +50,6 @@ class StallWatch:
         )
 
     def enter(self) -> None:
-        """A request begins."""
         self._num_open += 1
         if self._timer is None:
             self._schedule()

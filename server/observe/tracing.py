@@ -1,15 +1,9 @@
 """The span of a request, by OpenTelemetry's conventions for generative AI, as plain data.
 
-The conventions: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
-
-RequestSpans: makes the span of each request that has ended.
-
-new_provider: OpenTelemetry's provider that sends spans to a collector.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 """
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 import msgspec
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,31 +15,17 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from schemas.records import RequestRecord
 
-Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
-
 _OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "chat",
-    "/v1/messages": "chat",
-    "/api/chat": "chat",
-    "/v1/completions": "text_completion",
-    "/api/generate": "text_completion",
-    "/generate": "text_completion",
-    "/v1/embeddings": "embeddings",
-    "/api/embed": "embeddings",
-    "/api/embeddings": "embeddings",
+    **dict.fromkeys(("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"), "chat"),
+    **dict.fromkeys(("/v1/completions", "/api/generate", "/generate"), "text_completion"),
+    **dict.fromkeys(("/v1/embeddings", "/api/embed", "/api/embeddings"), "embeddings"),
     "/v1/rerank": "rerank",
     "/v1/score": "score",
 }
 
 _PARAMETERS = {
-    "max_tokens": "max_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
+    **{name: name for name in ("max_tokens", "temperature", "top_p", "top_k", "seed")},
+    **{name: name for name in ("presence_penalty", "frequency_penalty")},
     "n": "choice.count",
 }
 """Parameters of a record that the conventions name, and their names after ``gen_ai.request.``."""
@@ -57,7 +37,7 @@ def span_name(record: RequestRecord) -> str:
     return f"POST {record.route}" if operation is None else f"{operation} {record.model}"
 
 
-def span_attributes(record: RequestRecord) -> Attributes:
+def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | list[str]]:
     """What is known of a request that has ended. Texts of clients are not among it.
 
     Times are under names of our own, in milliseconds.
@@ -108,7 +88,6 @@ class RequestSpans:
         self._tracer = provider.get_tracer("roseinfer")
 
     def __call__(self, record: RequestRecord) -> None:
-        """Make the span and hand it to the provider, whose thread sends it."""
         carrier = {} if record.traceparent is None else {"traceparent": record.traceparent}
         start = int(record.started_at * 1e9)
         span = self._tracer.start_span(

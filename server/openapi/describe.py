@@ -1,17 +1,13 @@
-"""The OpenAPI document of a list of controllers.
-
-JSON Schemas of the wire types, with the limits of this server.
+"""The OpenAPI document of a list of controllers, and the route that serves it.
 
 Litestar's own schemas lose limits of zero, nested limits and the discriminators of unions.
 msgspec's schemas of the same types keep them and use the same names.
-
-The route that serves the document.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -32,6 +28,7 @@ from server.translation.refusals import refused_fields
 
 REFERENCE = "#/components/schemas/{name}"
 NOT_SUPPORTED = "Not supported by this server: must be null."
+ONLY_NEUTRAL = "Only values without effect are accepted."
 
 _NULL = {"type": "null"}
 
@@ -52,46 +49,32 @@ def component_schemas(types: set[type[msgspec.Struct]]) -> Json:
     """Schemas of the types and of every type they contain, by name."""
     ordered = sorted(types, key=lambda type_: type_.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
-    responses = {type_.__name__: type_ for type_ in _subclasses(ResponseModel)}
-    for name, schema in schemas.items():
+    for schema in schemas.values():
         if "description" in schema:
             schema["description"] = inspect.cleandoc(schema["description"])
-        if name in responses:
-            schema["required"] = _always_written(responses[name])
+    for response in _subclasses(ResponseModel):
+        if response.__name__ in schemas:
+            schemas[response.__name__]["required"] = [
+                field.encode_name
+                for field in msgspec.structs.fields(response)
+                if field.default is not msgspec.UNSET
+            ]
     for type_ in ordered:
-        schemas[type_.__name__].pop(
-            "additionalProperties", None
-        )  # ignored, see server.http.decoding
-        _mark_refused(schemas[type_.__name__]["properties"], refused_fields(type_))
-        schemas[type_.__name__].update(_RULES.get(type_, {}))
+        schema = schemas[type_.__name__]
+        schema.pop("additionalProperties", None)  # ignored, see server.http.decoding
+        for name, has_neutral_values in refused_fields(type_).items():
+            if has_neutral_values:
+                schema["properties"][name]["description"] = ONLY_NEUTRAL
+            else:
+                schema["properties"][name] = _NULL | {"description": NOT_SUPPORTED}
+        schema.update(_RULES.get(type_, {}))
     return dict(sorted(schemas.items()))
-
-
-def _mark_refused(properties: Json, fields: Mapping[str, bool]) -> None:
-    """Describe the fields that must be null, and those (true) that also take neutral values."""
-    for name, has_neutral_values in fields.items():
-        if has_neutral_values:
-            properties[name]["description"] = "Only values without effect are accepted."
-        else:
-            properties[name] = _NULL | {"description": NOT_SUPPORTED}
-
-
-def _always_written(type_: type[msgspec.Struct]) -> list[str]:
-    return [
-        field.encode_name
-        for field in msgspec.structs.fields(type_)
-        if field.default is not msgspec.UNSET
-    ]
 
 
 def _subclasses(type_: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
     for subclass in type_.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
-
-
-API_VERSION = "1"
-"""The version in the paths: /v1."""
 
 
 def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
@@ -101,7 +84,7 @@ def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
         dependencies=NO_DEPENDENCIES,
         openapi_config=OpenAPIConfig(
             title="roseinfer",
-            version=API_VERSION,
+            version="1",  # of /v1
             description="An OpenAI-compatible LLM inference server.",
             use_handler_docstrings=True,
             render_plugins=[JsonRenderPlugin()],
@@ -121,7 +104,6 @@ def describe(controllers: list[type[Controller]], *, has_keys: bool) -> Json:
 
 
 def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
-    """Path, method and handler of every described route."""
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             for method, (handler, _) in route.route_handler_map.items():

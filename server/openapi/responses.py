@@ -44,14 +44,17 @@ class StreamedSpec(ResponseSpec):
 
 
 def returns(
-    success: type[msgspec.Struct], *errors: int, error: type[msgspec.Struct] = ErrorResponse
+    success: type[msgspec.Struct] | None,
+    *errors: int,
+    error: type[msgspec.Struct] = ErrorResponse,
+    description: str = "Success.",
 ) -> dict[int, ResponseSpec]:
     """Declare a JSON response, the statuses of its errors and the type of their bodies.
 
     Handlers do not declare 401 and 403. Every route that needs an API key has the one, every route
     the other.
     """
-    return {200: _spec(success, "Success."), **_errors(errors, error)}
+    return {200: described(success, description), **_errors(errors, error)}
 
 
 def returns_or_streams(
@@ -76,22 +79,10 @@ def returns_or_streams(
     return {200: spec, **_errors(errors, error)}
 
 
-def returns_text(description: str, *errors: int) -> dict[int, ResponseSpec]:
-    """Declare a response that is plain text."""
-    text = ResponseSpec(None, generate_examples=False, description=description)
-    return {200: text, **_errors(errors, ErrorResponse)}
-
-
-def also_returns(
-    status: int, type_: type[msgspec.Struct], description: str
-) -> dict[int, ResponseSpec]:
-    """Declare one more status."""
-    return {status: _spec(type_, description)}
-
-
-def _spec(type_: type[msgspec.Struct], description: str) -> ResponseSpec:
+def described(type_: type[msgspec.Struct] | None, description: str) -> ResponseSpec:
+    """A response of this type. None is plain text."""
     return ResponseSpec(type_, generate_examples=False, description=description)
 
 
 def _errors(statuses: tuple[int, ...], type_: type[msgspec.Struct]) -> dict[int, ResponseSpec]:
-    return {status: _spec(type_, ERRORS[status]) for status in statuses}
+    return {status: described(type_, ERRORS[status]) for status in statuses}

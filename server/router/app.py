@@ -18,7 +18,7 @@ from server.router.routes import CONTROLLERS
 from server.router.routing import Routing
 from server.router.upstreams.fleet import Fleet
 from server.settings.settings import Settings
-from server.tenants.guard import key_guard
+from server.tenants.keys import key_guard
 
 
 def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, str]) -> Litestar:

@@ -14,8 +14,7 @@ from typing import Any, Self
 from litestar import Request
 
 from server.admission.budget import Budget
-from server.http.body import whole_body
-from server.http.content_coding import coding_of, plain
+from server.http.body import coding_of, plain, whole_body
 from server.http.errors import APIError, body_too_large
 from server.router.upstreams.call import UpstreamRequest
 from server.router.upstreams.model import RoutedModel

@@ -1,13 +1,17 @@
-"""Keys: API keys and the tenants that hold them."""
+"""Keys: API keys and the tenants that hold them; the middleware that asks for one."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from litestar.enums import HttpMethod, ScopeType
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
+
+from server.http.errors import APIError
 from server.settings.key_file import ApiKey
-from server.tenants.tenant import Tenant, tenant_at
+from server.tenants.tenant import Tenant, tenant_at, tenant_of
 
 
 class Keys:
@@ -35,7 +39,9 @@ class Keys:
         for api_key in api_keys:
             digest = _digest(api_key.key.encode())
             if digest not in self._tenants:
-                name = api_key.name or self._numbered(digest)
+                name = api_key.name
+                if not name:  # its number is its own while the process runs
+                    name = f"key#{self._numbers.setdefault(digest, len(self._numbers) + 1)}"
                 self._tenants[digest] = Tenant(name, self._salt(api_key), has_key=True)
 
     def __bool__(self) -> bool:
@@ -62,10 +68,6 @@ class Keys:
                         return tenant
         return tenant_at(client)
 
-    def _numbered(self, digest: bytes) -> str:
-        """The name of a key without one. Its number is its own while the process runs."""
-        return f"key#{self._numbers.setdefault(digest, len(self._numbers) + 1)}"
-
     def _salt(self, api_key: ApiKey) -> str:
         """A salt of the name, or of a key without one, that only this process can compute."""
         if self._shares_prefix_cache:
@@ -80,14 +82,47 @@ KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 
 def token_in(name: bytes, value: bytes) -> bytes:
     """The key in one of KEY_HEADERS; empty if there is none."""
-    return value.strip() if name == b"x-api-key" else bearer_token(value)
-
-
-def bearer_token(authorization: bytes) -> bytes:
-    """The token of an ``Authorization`` header; empty if there is none."""
-    scheme, _, token = authorization.partition(b" ")
+    if name == b"x-api-key":
+        return value.strip()
+    scheme, _, token = value.partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
+
+
+def key_guard(keys: Keys) -> Callable[[ASGIApp], ASGIApp]:
+    """Refuse requests without one of the keys, if there are any, before any work.
+
+    A middleware of the application: it runs before those of a route, which take budgets. A
+    guard of Litestar would run after them. ``opt={"public": True}`` exempts a route.
+    """
+
+    def middleware(app: ASGIApp) -> ASGIApp:
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            if keys and scope["type"] == ScopeType.HTTP and not _is_allowed(scope):
+                raise _refusal(scope)
+            await app(scope, receive, send)
+
+        return wrapped
+
+    return middleware
+
+
+def _is_allowed(scope: HTTPScope) -> bool:
+    # Browsers send CORS preflights without a key.
+    is_preflight = scope["method"] == HttpMethod.OPTIONS
+    is_public = bool(scope["route_handler"].opt.get("public"))
+    return is_preflight or is_public or tenant_of(scope).has_key
+
+
+def _refusal(scope: HTTPScope) -> APIError:
+    message, code = "You did not provide an API key.", None
+    if any(
+        value.partition(b" ")[2] if name == b"authorization" else value
+        for name, value in scope["headers"]
+        if name in KEY_HEADERS
+    ):
+        message, code = "Incorrect API key provided.", "invalid_api_key"
+    return APIError(401, message, code=code, headers={"www-authenticate": "Bearer"})

@@ -16,8 +16,7 @@ V = TypeVar("V")
 class _Shelf(Generic[K, V]):
     """What one owner has, oldest first, each with its bytes."""
 
-    number: int
-    """Shelves count up, so that of two owners with as much the older one comes first."""
+    number: int  # shelves count up, so that of two owners with as much the older one comes first
 
     values: OrderedDict[K, tuple[V, int]] = field(default_factory=OrderedDict)
     num_bytes: int = 0
@@ -26,36 +25,28 @@ class _Shelf(Generic[K, V]):
 class _Most:
     """Finds the owner with the most, in O(log n) on average.
 
-    A heap of entries ``(-amount, number, owner)``. Every owner has one of at least its present
-    amount; others are dropped when they come to the top, or when half of them must be old.
+    A heap of entries ``(-amount, number, owner)``. Those that an owner had before are dropped when
+    they come to the top, or when half of all must be old.
     """
 
     def __init__(self) -> None:
-        self._amounts: dict[tuple[int, str], int] = {}
+        self._entries: dict[str, tuple[int, int, str]] = {}
         self._heap: list[tuple[int, int, str]] = []
 
     def set(self, number: int, owner: str, amount: int) -> None:
         """Say how much an owner has now. One with nothing is forgotten."""
-        before = self._amounts.pop((number, owner), 0)
-        if amount:
-            self._amounts[number, owner] = amount
-        if amount > before:
-            heapq.heappush(self._heap, (-amount, number, owner))
-            if len(self._heap) > 2 * len(self._amounts) + 64:
-                self._heap = [(-size, *who) for who, size in self._amounts.items()]
-                heapq.heapify(self._heap)
+        if not amount:
+            self._entries.pop(owner, None)
+            return
+        self._entries[owner] = entry = (-amount, number, owner)
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = sorted(self._entries.values())
 
     def owner(self) -> str:
-        """The owner with the most; there must be one."""
-        while True:
-            amount, number, owner = self._heap[0]
-            now = self._amounts.get((number, owner), 0)
-            if now == -amount:
-                return owner
-            if 0 < now < -amount:
-                heapq.heapreplace(self._heap, (-now, number, owner))
-            else:
-                heapq.heappop(self._heap)
+        while self._heap[0] != self._entries.get(self._heap[0][2]):
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
 
 
 class Shelves(Generic[K, V]):
@@ -91,7 +82,6 @@ class Shelves(Generic[K, V]):
         return gone
 
     def get(self, owner: str, key: K) -> V | None:
-        """The owner's value of this key."""
         shelf = self._shelves.get(owner)
         kept = None if shelf is None else shelf.values.get(key)
         return None if kept is None else kept[0]
@@ -108,13 +98,11 @@ class Shelves(Generic[K, V]):
         return value
 
     def newest_of(self, owner: str) -> Iterator[V]:
-        """The owner's values, newest first."""
         shelf = self._shelves.get(owner)
         kept = () if shelf is None else reversed(shelf.values.values())
         return (value for value, _ in kept)
 
     def all(self) -> Iterator[tuple[str, V]]:
-        """Every value, with its owner."""
         for owner, shelf in self._shelves.items():
             for value, _ in shelf.values.values():
                 yield owner, value

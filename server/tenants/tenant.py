@@ -1,7 +1,4 @@
-"""Tenant: the party that a request is counted for, and its place in the ASGI scope.
-
-Names of tenants without a key: the client's address.
-"""
+"""Tenant: the party that a request is counted for, and its place in the ASGI scope."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-SCOPE_KEY = "tenant"
-"""Key in the ``state`` of an ASGI scope."""
+SCOPE_KEY = "tenant"  # key in the ``state`` of an ASGI scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +34,7 @@ def tenant_of(scope: Any) -> Tenant:
     return tenant
 
 
-LOCAL = Tenant("local")
-"""Everyone behind a Unix socket."""
-
+LOCAL = Tenant("local")  # everyone behind a Unix socket
 UNKNOWN = Tenant("unknown")
 """Everyone whose address a trusted proxy reports in a form that is not an IP address."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from server.apis.operation.metrics.table import METRICS
+from server.apis.operation.metrics import METRICS
 from tests.docs.markdown import ROOT
 
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "roseinfer.json").read_text("utf-8"))

@@ -1,7 +1,7 @@
 """docs/metrics.md is generated from the metrics."""
 
 from docs.make_metrics import PAGE, metrics_page
-from server.apis.operation.metrics.table import METRICS
+from server.apis.operation.metrics import METRICS
 
 
 def test_the_page_is_what_its_script_writes() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput
+from schemas.errors import ErrorResponse
 from schemas.logprobs import PromptLogprobs
 from schemas.usage import Usage
 from server.http import sse
@@ -48,7 +49,7 @@ class EventRenderer(Renderer):
 
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """An error event and the end marker."""
-        return sse.error_frame(stream_error(message)) + sse.DONE
+        return sse.frame(ErrorResponse(error=stream_error(message))) + sse.DONE
 
     def _frame(self, choice: msgspec.Struct, **fields: Any) -> bytes:
         """The event of a chunk with this choice."""

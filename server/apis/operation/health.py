@@ -1,7 +1,4 @@
-"""Probes: whether the process should get requests, and whether it should be restarted.
-
-statistics: the numbers of GET /stats.
-"""
+"""Probes: whether the process should get requests, and whether it should be restarted."""
 
 from __future__ import annotations
 
@@ -32,24 +29,20 @@ _REASONS = {
 
 def readiness(bridge: EngineBridge) -> HealthResponse:
     """Whether the server should get requests now. Event loop only."""
-    if bridge.state in _REASONS:
-        return _state(bridge)
-    return _progress(bridge, READY_STALL_SECONDS, READY_STALL_FACTOR)
+    return _probe(bridge, set(_REASONS), READY_STALL_SECONDS, READY_STALL_FACTOR)
 
 
 def liveness(bridge: EngineBridge) -> HealthResponse:
     """Whether the process works, also if it is loading or draining. Event loop only."""
-    if bridge.state is BridgeState.FAILED:
-        return _state(bridge)
-    return _progress(bridge, LIVE_STALL_SECONDS, LIVE_STALL_FACTOR)
+    return _probe(bridge, {BridgeState.FAILED}, LIVE_STALL_SECONDS, LIVE_STALL_FACTOR)
 
 
-def _state(bridge: EngineBridge) -> HealthResponse:
-    return HealthResponse(status=bridge.state.value, reason=_REASONS[bridge.state])
-
-
-def _progress(bridge: EngineBridge, seconds: float, factor: float) -> HealthResponse:
-    taken, longest = bridge.progress.seconds, bridge.progress.longest
+def _probe(
+    bridge: EngineBridge, bad_states: set[BridgeState], seconds: float, factor: float
+) -> HealthResponse:
+    state, taken, longest = bridge.state, bridge.progress.seconds, bridge.progress.longest
+    if state in bad_states:
+        return HealthResponse(status=state.value, reason=_REASONS[state])
     if taken <= max(seconds, factor * longest):
         return HealthResponse(status="ok")
     reason = f"The engine has made no progress for {taken:.1f} s; its longest step took "
@@ -57,32 +50,23 @@ def _progress(bridge: EngineBridge, seconds: float, factor: float) -> HealthResp
 
 
 def statistics(serving: Serving) -> ServerStats:
-    """The engine's counters after its last step, and the server's own now."""
+    """The numbers of GET /stats: the engine's after its last step, the server's own now."""
+    admission, pools, model = serving.admission, serving.pools.all, serving.loaded_model
     return ServerStats(
         **msgspec.structs.asdict(serving.bridge.stats),
-        num_refused=serving.admission.num_refused,
+        num_refused=admission.num_refused,
         event_loop=serving.stalls.stats,
-        admission=_admission(serving),
-        model_path=_path(serving),
-    )
-
-
-def _path(serving: Serving) -> PathStats | None:
-    model = serving.loaded_model
-    return None if model is None else PathStats(**msgspec.structs.asdict(model.info.path))
-
-
-def _admission(serving: Serving) -> AdmissionStats:
-    admission, pools = serving.admission, serving.pools.all
-    return AdmissionStats(
-        num_tickets=admission.num_tickets,
-        num_choices=admission.choices.held,
-        num_body_bytes=admission.body_bytes.held,
-        num_held_bytes=admission.memory.held,
-        num_prompt_tokens=admission.prompt_tokens.held,
-        num_output_tokens=admission.output_tokens.held,
-        num_compilations=admission.compilations.held,
-        num_waiting_jobs=sum(pool.num_waiting for pool in pools),
-        num_running_jobs=sum(pool.num_running for pool in pools),
-        num_abandoned_jobs=sum(pool.num_abandoned for pool in pools),
+        admission=AdmissionStats(
+            num_tickets=admission.num_tickets,
+            num_choices=admission.choices.held,
+            num_body_bytes=admission.body_bytes.held,
+            num_held_bytes=admission.memory.held,
+            num_prompt_tokens=admission.prompt_tokens.held,
+            num_output_tokens=admission.output_tokens.held,
+            num_compilations=admission.compilations.held,
+            num_waiting_jobs=sum(pool.num_waiting for pool in pools),
+            num_running_jobs=sum(pool.num_running for pool in pools),
+            num_abandoned_jobs=sum(pool.num_abandoned for pool in pools),
+        ),
+        model_path=None if model is None else PathStats(**msgspec.structs.asdict(model.info.path)),
     )

@@ -1,71 +1,53 @@
-"""Routes of the operator: health, statistics, metrics, records of requests.
-
-GET /health, /livez and /readyz, which need no API key, and /stats.
-
-GET /metrics: counters and histograms for Prometheus.
-
-GET /requests and /requests/{id}: what happened to the requests of a key.
-"""
+"""Routes of the operator: health, statistics, metrics, records of requests."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from litestar import Controller, Request, Response, get
 from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, QueryParameter
+from litestar.types import AnyCallable
 
 from schemas.health import HealthResponse
 from schemas.records import RequestList, RequestRecord
 from schemas.stats import ServerStats
 from server.apis.operation.health import liveness, readiness, statistics
-from server.apis.operation.metrics.definitions import MetricValues
-from server.apis.operation.metrics.table import read_all
-from server.bridge.bridge import BridgeState
+from server.apis.operation.metrics import MetricValues, read_all
 from server.generation.serving import Serving
 from server.http.errors import APIError
-from server.openapi.responses import also_returns, returns, returns_text
+from server.openapi.responses import described, returns
 from server.tenants.tenant import tenant_of
+
+
+def _probe(paths: str | list[str], refused: str) -> Callable[[AnyCallable], HTTPRouteHandler]:
+    """A route that needs no API key and answers 200, or 503 for the reason ``refused``."""
+    responses = returns(HealthResponse, 500) | {503: described(HealthResponse, refused)}
+    return get(paths, opt={"public": True}, sync_to_thread=False, responses=responses)
+
+
+def _probed(response: HealthResponse) -> Response[HealthResponse]:
+    return Response(response, status_code=200 if response.status == "ok" else 503)
 
 
 class HealthController(Controller):
     path = "/"
     tags = ("Operation",)
 
-    @get(
-        ["/health", "/v1/health"],
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The server is loading, draining or failed."),
-    )
+    @_probe(["/health", "/v1/health"], "The server is loading, draining or failed.")
     def health(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """200 if the server accepts new work, else 503."""
-        state = serving.bridge.state
-        return Response(
-            HealthResponse(status=state.value),
-            status_code=200 if state is BridgeState.READY else 503,
-        )
+        return _probed(HealthResponse(status=serving.bridge.state.value))
 
-    @get(
-        "/livez",
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The process should be restarted."),
-    )
+    @_probe("/livez", "The process should be restarted.")
     def livez(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """503 if the engine has failed or hangs: restart the process. Else 200."""
         return _probed(liveness(serving.bridge))
 
-    @get(
-        "/readyz",
-        opt={"public": True},
-        sync_to_thread=False,
-        responses=returns(HealthResponse, 500)
-        | also_returns(503, HealthResponse, "The server should get no requests now."),
-    )
+    @_probe("/readyz", "The server should get no requests now.")
     def readyz(self, serving: NamedDependency[Serving]) -> Response[HealthResponse]:
         """503 if the server does not accept new work, or makes no progress. Else 200."""
         return _probed(readiness(serving.bridge))
@@ -76,10 +58,6 @@ class HealthController(Controller):
         return statistics(serving)
 
 
-def _probed(response: HealthResponse) -> Response[HealthResponse]:
-    return Response(response, status_code=200 if response.status == "ok" else 503)
-
-
 _renderers = CapacityLimiter(1)
 """Pages that are made at once."""
 
@@ -88,25 +66,25 @@ class MetricsController(Controller):
     path = "/"
     tags = ("Operation",)
 
-    @get("/metrics", responses=returns_text("Prometheus' text format.", 500))
+    @get("/metrics", responses=returns(None, 500, description="Prometheus' text format."))
     async def metrics(self, serving: NamedDependency[Serving]) -> Response[bytes]:
         """Counters, gauges and histograms for Prometheus."""
-        body, media_type = await to_thread.run_sync(
+        page = await to_thread.run_sync(
             _render,
             read_all(serving),
             serving.settings.model_name,
             limiter=_renderers,
             abandon_on_cancel=True,
         )
-        return Response(body, media_type=media_type)
+        # Litestar adds the charset
+        return Response(page, media_type="text/plain; version=0.0.4")
 
 
-def _render(values: MetricValues, model_name: str) -> tuple[bytes, str]:
-    """The page and its media type."""
+def _render(values: MetricValues, model_name: str) -> bytes:
     # a server whose metrics nobody reads does not import Prometheus' client
-    from server.apis.operation.metrics.exposition import MEDIA_TYPE, render  # noqa: PLC0415
+    from server.apis.operation.exposition import render  # noqa: PLC0415
 
-    return render(values, model_name=model_name), MEDIA_TYPE
+    return render(values, model_name=model_name)
 
 
 AnyRequest = Request[Any, Any, Any]
@@ -133,13 +111,11 @@ class RequestController(Controller):
         """Describe a request of this key, by its response's id or its x-request-id."""
         record = serving.records.find(tenant_of(request.scope).name, request_id)
         if record is None:
-            raise APIError(
-                404,
+            message = (
                 f"There is no record of a request '{request_id[:64]}'. The server keeps the last "
-                f"{serving.settings.request_log} of all keys (--request-log).",
-                param="request_id",
-                code="request_not_found",
+                f"{serving.settings.request_log} of all keys (--request-log)."
             )
+            raise APIError(404, message, param="request_id", code="request_not_found")
         return record
 
 

@@ -72,7 +72,7 @@ class TestHeld:
             await engine.admit(4)
             running = held(app)
             assert (running["choices"], running["bytes"]) == (4, 0)
-            assert running["memory"] == decoded_size(body, Punctuation.of(body))
+            assert running["memory"] == decoded_size(body, Punctuation(body))
             assert running["output_tokens"] == 4 * 7
             assert running["prompt_tokens"] == sum(
                 len(r.prompt_token_ids) for r in engine.added[::2]
@@ -232,7 +232,7 @@ class TestRefusals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.run, app)
             await until(lambda: exchange.is_blocked)
-            assert memory.held > decoded_size(body, Punctuation.of(body)) + 400 * 4
+            assert memory.held > decoded_size(body, Punctuation(body)) + 400 * 4
             exchange.disconnect()
         await free(app)
 

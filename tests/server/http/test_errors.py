@@ -44,73 +44,45 @@ def subclasses(cls):
     return {cls}.union(*map(subclasses, cls.__subclasses__()))
 
 
+def row(error, status, type_=INVALID, code=None, *, param=None, headers=None):
+    return error, status, type_, param, code, headers or {}
+
+
 class TestTable:
-    CASES: ClassVar = {
-        APIError: (APIError(418, "tea", type_="t", param="p", code="c"), 418, "t", "p", "c", {}),
-        InvalidRequest: (
-            InvalidRequest("no", param="n", code="invalid_value"),
-            400,
-            INVALID,
-            "n",
-            "invalid_value",
-            {},
-        ),
-        ContextLengthExceeded: (
-            ContextLengthExceeded("no", param="messages"),
-            400,
-            INVALID,
-            "messages",
-            "context_length_exceeded",
-            {},
-        ),
-        QueueFull: (QueueFull("no"), 429, "requests", None, "rate_limit_exceeded", RETRY),
-        RequestCancelled: (RequestCancelled(), 499, INVALID, None, None, {}),
-        DeadlineExceeded: (
-            DeadlineExceeded("no"),
-            504,
-            "timeout_error",
-            None,
-            "request_timeout",
-            {},
-        ),
-        Unavailable: (
+    ROWS = (
+        row(APIError(418, "tea", type_="t", param="p", code="c"), 418, "t", "c", param="p"),
+        row(InvalidRequest("no", param="n", code="bad"), 400, code="bad", param="n"),
+        row(ContextLengthExceeded("no", param="n"), 400, code="context_length_exceeded", param="n"),
+        row(QueueFull("no"), 429, "requests", "rate_limit_exceeded", headers=RETRY),
+        row(RequestCancelled(), 499),
+        row(DeadlineExceeded("no"), 504, "timeout_error", "request_timeout"),
+        row(
             Unavailable("no"),
             503,
             "service_unavailable_error",
-            None,
             "server_is_overloaded",
-            RETRY,
+            headers=RETRY,
         ),
-        GenerationFailed: (GenerationFailed("no"), 500, "server_error", None, None, {}),
-        RoseInferError: (RoseInferError("no"), 500, "server_error", None, None, {}),
-        NotFoundException: (NotFoundException(), 404, INVALID, None, "unknown_url", {}),
-        MethodNotAllowedException: (
+        row(GenerationFailed("no"), 500, "server_error"),
+        row(RoseInferError("no"), 500, "server_error"),
+        row(NotFoundException(), 404, code="unknown_url"),
+        row(
             MethodNotAllowedException(headers={"Allow": "GET"}),
             405,
-            INVALID,
-            None,
-            "method_not_supported",
-            {"Allow": "GET"},
+            code="method_not_supported",
+            headers={"Allow": "GET"},
         ),
-        RequestEntityTooLarge: (
+        row(
             RequestEntityTooLarge(),
             413,
-            INVALID,
-            None,
-            "request_too_large",
-            {"connection": "close"},
+            code="request_too_large",
+            headers={"connection": "close"},
         ),
-        InternalServerException: (
-            InternalServerException("x"),
-            500,
-            "server_error",
-            None,
-            None,
-            {},
-        ),
-        HTTPException: (HTTPException("no", status_code=409), 409, INVALID, None, None, {}),
-        ZeroDivisionError: (ZeroDivisionError("x"), 500, "server_error", None, None, {}),
-    }
+        row(InternalServerException("x"), 500, "server_error"),
+        row(HTTPException("no", status_code=409), 409),
+        row(ZeroDivisionError("x"), 500, "server_error"),
+    )
+    CASES: ClassVar = {type(case[0]): case for case in ROWS}
 
     @each("kind", CASES)
     def test_status_type_code_param_headers(self, kind):

@@ -2,7 +2,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import ErrorObject
+from schemas.errors import ErrorObject, ErrorResponse
 from server.http import sse
 
 
@@ -48,7 +48,7 @@ def test_a_filled_template_equals_the_frame(texts):
 
 def test_errors_are_frames():
     error = ErrorObject(message="no\n\u2028", type="server_error")
-    assert sse.error_frame(error) == (
+    assert sse.frame(ErrorResponse(error=error)) == (
         b'data: {"error":{"message":"no\\n\\u2028","type":"server_error",'
         b'"param":null,"code":null}}\n\n'
     )

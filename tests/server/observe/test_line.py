@@ -7,7 +7,7 @@ import pytest
 
 from core.contract.errors import GenerationFailed, QueueFull
 from server.http.errors import to_api_error
-from server.observe.access_log import AccessLine, write_line
+from server.observe.access_log import AccessLine, logger
 from tests.support.engines import last, out
 from tests.support.records import WORK, record_at, stream_of, submit, trace_with
 
@@ -21,7 +21,8 @@ def line_of(trace, stream=None):
     if stream is not None:
         submit(trace, stream, at=100.0)
         stream.close()
-    return AccessLine(trace, record_at(trace, 105.5), 5.5)
+    trace.clock.now = 105.5
+    return AccessLine(trace, record_at(trace, 105.5))
 
 
 async def test_an_answer():
@@ -68,7 +69,8 @@ async def test_fields_are_the_record():
 
 def test_a_request_that_is_not_recorded():
     trace = trace_with(status=404, path="/x\nGET /fake 200")
-    line = AccessLine(trace, None, 0.0015)
+    trace.clock.now += 0.0015
+    line = AccessLine(trace, None)
     assert str(line) == "POST /x%0AGET%20/fake%20200 404 1.5 ms k rid"
     assert line.fields() == {
         "method": "POST",
@@ -78,14 +80,14 @@ def test_a_request_that_is_not_recorded():
         "key": "k",
         "request_id": "rid",
     }
-    assert " 499 " in str(AccessLine(trace_with(status=None), None, 0.0))
+    assert " 499 " in str(AccessLine(trace_with(status=None), None))
 
 
 def test_a_line_is_made_only_if_it_is_written(caplog):
     trace = trace_with()
     with caplog.at_level(logging.WARNING, logger="roseinfer.access"):
-        write_line(trace, None)
+        logger.info(AccessLine(trace, None))
         assert not caplog.records
     with caplog.at_level(logging.INFO, logger="roseinfer.access"):
-        write_line(trace, None)
+        logger.info(AccessLine(trace, None))
     assert caplog.messages == ["POST /v1/chat/completions 200 0.0 ms k rid"]

@@ -4,7 +4,7 @@ import pytest
 
 from core.contract.messages import CacheMiss, Work
 from server.observe.log import RECORD_SIZE, RequestLog
-from server.observe.texts import Texts
+from server.observe.trace import Texts
 from tests.support.engines import last, out
 from tests.support.records import stream_of, submit, trace_with
 

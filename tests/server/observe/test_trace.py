@@ -1,9 +1,10 @@
-"""Traces: one phase follows another, and none is lost."""
+"""Traces: one phase follows another, and none is lost. Texts that are kept."""
 
 import pytest
 
-from server.observe.trace import SCOPE_KEY, Trace, trace_of
+from server.observe.trace import SCOPE_KEY, Texts, Trace, trace_of
 from tests.support.clock import Clock
+from tests.support.engines import out
 
 
 @pytest.fixture
@@ -20,11 +21,11 @@ def test_phases_follow_one_another(trace, clock):
     clock.now += 1
     trace.enter("upload")
     clock.now += 2
-    trace.waits()
+    trace.enter("waiting")
     clock.now += 4
     trace.works()
     clock.now += 8
-    trace.waits()
+    trace.enter("waiting")
     clock.now += 16
     trace.responds(200)
     clock.now += 32
@@ -53,3 +54,25 @@ def test_a_request_without_a_recorder_has_no_record(trace):
 def test_the_trace_of_a_scope(trace):
     assert trace_of({"state": {SCOPE_KEY: trace}}) is trace
     assert trace_of({}) is not trace_of({}), "nobody follows these"
+
+
+class Tokenizer:
+    def decode(self, ids, *, skip_special_tokens):
+        assert not skip_special_tokens
+        return "".join(map(chr, ids))
+
+
+def test_choices_are_told_apart():
+    texts = Texts()
+    texts.take(1, out(text="other"))
+    texts.take(0, out(thinking="hm", text=""))
+    texts.take(0, out(text="on"))
+    texts.take(0, out(text="e"))
+    assert texts.text == "hmone\n\nother"
+
+
+def test_prompts_are_decoded():
+    texts = Texts()
+    assert (texts.prompt, texts.text) == ("", "")
+    texts.take_prompts([[72, 105], [33]], Tokenizer())
+    assert texts.prompt == "Hi\n\n!"

@@ -11,9 +11,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from core.histogram import Histogram
-from server.apis.operation.metrics.definitions import Metric
-from server.apis.operation.metrics.exposition import render
-from server.apis.operation.metrics.table import METRICS, read_all
+from server.apis.operation.exposition import render
+from server.apis.operation.metrics import METRICS, Metric, read_all
 from tests.support.asgi import ask
 
 HOSTILE = 'a"b\\c\nd'
@@ -88,7 +87,7 @@ def test_a_histogram_has_cumulative_buckets_count_and_sum():
 
 def test_a_value_of_the_wrong_kind_is_an_error():
     metric = Metric(name="x", kind="gauge", help="X.", read=lambda _s: 0.0)
-    with pytest.raises(TypeError, match="x is no Counts"):
+    with pytest.raises(TypeError, match="x is no histogram"):
         render([(metric, {(): Histogram((1.0,)).read()})], model_name="m")
 
 

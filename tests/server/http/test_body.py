@@ -6,7 +6,7 @@ import zlib
 import msgspec
 import pytest
 
-from server.http.content_coding import coding_of, decompress
+from server.http.body import coding_of, decompress
 from server.http.errors import APIError
 from tests.support.asgi import ask
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from core.contract.info import ModelPath
 from server.apis.operation import routes as metrics
-from server.apis.operation.metrics.table import read_all
+from server.apis.operation.metrics import read_all
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import loaded, settle, until
 from tests.support.records import ended
@@ -254,7 +254,6 @@ def test_only_a_scrape_imports_prometheus_client():
         for file in set(FILES) - set(files_in("server.router"))  # a program of its own
         for node in tree_of(file).body
         for name in imported(node)
-        if name.startswith("prometheus_client")
-        or name == "server.apis.operation.metrics.exposition"
+        if name.startswith("prometheus_client") or name == "server.apis.operation.exposition"
     }
-    assert importing == {"server/apis/operation/metrics/exposition.py"}
+    assert importing == {"server/apis/operation/exposition.py"}

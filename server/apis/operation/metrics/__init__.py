@@ -1,1 +1,0 @@
-"""GET /metrics: what Prometheus reads."""
