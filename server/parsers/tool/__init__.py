@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from server.parsers.tool.deepseek import DeepseekParser
-from server.parsers.tool.generic import GenericParser
-from server.parsers.tool.hermes import HermesParser
+from server.parsers.tool.hermes import GenericParser, HermesParser
 from server.parsers.tool.llama3_json import Llama3JsonParser
 from server.parsers.tool.mistral import MistralParser
 from server.parsers.tool.parser import CallParser

@@ -28,6 +28,7 @@ class Qwen3CoderParser(CallParser):
     """
 
     name = "qwen3_coder"
+    signs = ((_CALL, _PARAMETER),)
     openings = (_CALL, _FUNCTION)
     markers = (_CALL, _CALL_END)
     markup = CallMarkup(
@@ -39,10 +40,6 @@ class Qwen3CoderParser(CallParser):
         xml_before=_PARAMETER + "{name}>\n",
         xml_after="\n" + _PARAMETER_END + "\n",
     )
-
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return _CALL in chat_template and _PARAMETER in chat_template
 
     def _read_calls(self) -> Steps[None]:
         reader = self._reader
