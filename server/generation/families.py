@@ -71,7 +71,7 @@ class Families:
 
     @property
     def thinking_tags(self) -> ThinkingTags | None:
-        return None if self.reasoning is None else reasoning.thinking_tags(self.reasoning)
+        return None if self.reasoning is None else reasoning.THINKING_TAGS[self.reasoning]
 
 
 def _detected_tool(chat_template: str | None) -> str | None:

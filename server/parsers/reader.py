@@ -125,20 +125,20 @@ class Reader:
         self.position += len(word)
         return word
 
-    def until(self, *ends: str) -> Steps[tuple[str, str | None]]:
-        """Read on towards the first of ``ends``, which are constants: their pattern is cached.
+    def until(self, on_text: Callable[[str], object], *ends: str) -> Steps[str]:
+        """Read on to the first of ``ends``, which is not read, and return it.
 
-        Returns text that certainly precedes it, perhaps none, and the end if it was reached; the
-        end itself is not read. The longest tail that may begin an end is held back.
+        ``on_text`` gets the text before it, piece by piece. The longest tail that may begin an
+        end is held back.
         """
         while True:
             match = _ends(ends).search(self.text, self.position)
-            place = match.start() if match else len(self.text)
-            end = match["end"] if match else None
-            if end is not None or place > self.position:
-                piece = self.text[self.position : place]
-                self.position = place
-                return piece, end
+            end: str | None = match["end"] if match else None
+            start, self.position = self.position, match.start() if match else len(self.text)
+            if end or self.position > start:
+                on_text(self.text[start : self.position])
+            if end:
+                return end
             yield from self.wait()
 
     def items(self, closer: str, read_item: Callable[[], Steps[None]]) -> Steps[None]:

@@ -12,7 +12,7 @@ from core.text.tokenizer import Tokenizer
 from schemas.chat import ChatCompletionRequest
 from server.generation.families import Families
 from server.generation.grammars import NewGrammars
-from server.parsers.base import AnswerParser
+from server.parsers.tool.parser import CallParser
 from server.translation.tools import ToolSelection
 
 
@@ -86,7 +86,7 @@ class AnswerForm:
         )
 
     @property
-    def new_parser(self) -> Callable[[], AnswerParser] | None:
+    def new_parser(self) -> Callable[[], CallParser] | None:
         """Makes the tool-call parser of one choice. None: all text is content."""
         if not self.tools.callable:
             return None

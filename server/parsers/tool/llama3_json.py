@@ -8,7 +8,7 @@ _BETWEEN = ";"
 
 
 class Llama3JsonParser(JsonCallParser):
-    """``{"name": "f", "parameters": {…}}``, perhaps after ``<|python_tag|>``, with ``;`` between."""
+    """``{"name": "f", "parameters": {…}}``, perhaps after ``<|python_tag|>``; ``;`` separates."""
 
     name = "llama3_json"
     signs = (

@@ -102,10 +102,12 @@ class Emitter:
 
 
 class CallParser(ABC):
-    """Parses the text of one choice. A subclass holds all that is known of one family's format.
+    """Parses the text of one choice, which comes in pieces of any size.
 
-    See Parser. ``tools`` are the functions that may be called. With ``parallel`` false only the
-    first call is reported, the others are dropped.
+    However the same text is cut, its concatenated deltas are the same. A parser cannot be used
+    again after ``finish``. A subclass holds all that is known of one family's format. ``tools``
+    are the functions that may be called. With ``parallel`` false only the first call is reported,
+    the others are dropped.
     """
 
     name: ClassVar[str]
@@ -151,13 +153,13 @@ class CallParser(ABC):
         return cls.markup
 
     def feed(self, text: str) -> list[Delta]:
-        """See Parser."""
+        """Return the deltas that are certain now."""
         self._reader.push(text)
         next(self._steps)
         return self._emitter.take()
 
     def finish(self) -> list[Delta]:
-        """See Parser."""
+        """Return the deltas of the text that was held back. No more text comes."""
         self._reader.end()
         next(self._steps, None)
         return self._emitter.finish()
@@ -173,7 +175,7 @@ class CallParser(ABC):
         reader, emitter = self._reader, self._emitter
         try:
             while True:
-                yield from self._read_content()
+                yield from reader.until(lambda _: emitter.content(reader.take()), *self.openings)
                 try:
                     yield from self._read_calls()
                 except Malformed:
@@ -185,13 +187,6 @@ class CallParser(ABC):
             reader.position = len(reader.text)
             if not emitter.is_open:
                 emitter.content(reader.take())
-
-    def _read_content(self) -> Steps[None]:
-        """Report text as content, up to an opening."""
-        end = None
-        while end is None:
-            _, end = yield from self._reader.until(*self.openings)
-            self._emitter.content(self._reader.take())
 
     # What subclasses read with.
 

@@ -3,15 +3,15 @@ from tests.support.each import each
 
 
 def read_until(text, ends, start=0):
-    """What a reader that gets this text first reads, and the end that it reached."""
-    reader = Reader()
+    """What a reader of this text is sure to read, and the end that it reached."""
+    reader, pieces = Reader(), []
     reader.push(text)
     reader.position = start
     try:
-        next(reader.until(*ends))
+        next(reader.until(pieces.append, *ends))
     except StopIteration as stop:
-        return stop.value
-    return "", None
+        return "".join(pieces), stop.value
+    return "".join(pieces), None
 
 
 @each(
