@@ -86,7 +86,7 @@ class Families:
 
     @property
     def thinking_tags(self) -> ThinkingTags | None:
-        return None if self.reasoning is None else reasoning.thinking_tags(self.reasoning)
+        return None if self.reasoning is None else reasoning.THINKING_TAGS[self.reasoning]
 
 
 def _chosen(name: str, detected: str | None) -> str | None:

@@ -1,14 +1,11 @@
-"""Deltas and the Parser protocol: what all parsers return, and how they are driven.
-
-Puts the deltas of one choice together. A stream sends the deltas, a whole response this.
-"""
+"""Deltas: what all parsers return. A stream sends them, a whole response what they add up to."""
 
 from __future__ import annotations
 
 import random
 import string
 from collections.abc import Iterable
-from typing import Protocol, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -44,20 +41,6 @@ class CallArguments(msgspec.Struct, frozen=True):
 
 
 Delta: TypeAlias = Content | Reasoning | CallBegin | CallArguments
-
-
-class AnswerParser(Protocol):
-    """Parses one choice's text, which comes in pieces of any size.
-
-    However the same text is cut, its concatenated deltas are the same. A parser cannot be used
-    again after ``finish``.
-    """
-
-    def feed(self, text: str) -> list[Delta]:
-        """Return the deltas that are certain now."""
-
-    def finish(self) -> list[Delta]:
-        """Return the deltas of the text that was held back. No more text comes."""
 
 
 def new_call_id() -> str:

@@ -14,8 +14,8 @@ _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "\"'"}
 _ESCAPE = re.compile(
     r"\\(?:\r\n|[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL
 )
-_MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
-_UNCHANGED = frozenset("\\'\"/")
+_MEANINGS = dict(zip("ntrbfva", "\n\t\r\b\f\v\a", strict=True)) | {"\n": "", "\r\n": ""}
+_MEANINGS |= {character: character for character in "\\'\"/"}
 _WORD = re.compile(r"[\w.+-]*")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NAMES = {"True": "true", "False": "false", "None": "null"} | {
@@ -76,15 +76,11 @@ def string(reader: Reader) -> Steps[str]:
 
 def _unescape(match: re.Match[str]) -> str:
     body = match.group()[1:]
-    if body in ("\n", "\r\n"):
-        return ""
     if body[0] in "01234567":
         return chr(int(body, 8))
     if body[0] in "xuU" and len(body) > 1:
         return chr(int(body[1:], 16))
-    if body in _UNCHANGED:
-        return body
-    return _MEANINGS.get(body) or match.group()
+    return _MEANINGS.get(body, match.group())
 
 
 def _number(word: str) -> str:
@@ -100,36 +96,29 @@ def _number(word: str) -> str:
 
 
 def _sequence(reader: Reader, depth: int) -> Steps[str]:
+    items: list[str] = []
+
+    def item() -> Steps[None]:
+        items.append((yield from literal(reader, depth + 1)))
+
     closer = _CLOSERS[reader.text[reader.position]]
     reader.position += 1
-    items: list[str] = []
-    yield from reader.blanks()
-    while not (yield from reader.accept(closer)):
-        items.append((yield from literal(reader, depth + 1)))
-        yield from _comma(reader, closer)
+    yield from reader.items(closer, item)
     return f"[{','.join(items)}]"
 
 
 def _dictionary(reader: Reader, depth: int) -> Steps[str]:
-    reader.position += 1
     items: list[str] = []
-    yield from reader.blanks()
-    while not (yield from reader.accept("}")):
+
+    def item() -> Steps[None]:
         if (yield from reader.peek()) not in "\"'":
             raise Malformed
         key = json.dumps((yield from string(reader)), ensure_ascii=False)
         yield from reader.blanks()
         yield from reader.expect(":")
         yield from reader.blanks()
-        value = yield from literal(reader, depth + 1)
-        items.append(f"{key}:{value}")
-        yield from _comma(reader, "}")
+        items.append(f"{key}:{(yield from literal(reader, depth + 1))}")
+
+    reader.position += 1
+    yield from reader.items("}", item)
     return f"{{{','.join(items)}}}"
-
-
-def _comma(reader: Reader, closer: str) -> Steps[None]:
-    """Read a comma, which is optional before the closing bracket."""
-    yield from reader.blanks()
-    if not (yield from reader.accept(",")) and (yield from reader.peek()) != closer:
-        raise Malformed
-    yield from reader.blanks()

@@ -2,18 +2,17 @@
 
 Its methods are coroutines that suspend where they need more text. Every suspension may move the
 positions, so callers keep none of their own and use ``position`` and ``mark``.
-
-JSON values and strings read from a Reader, as far as their text has come.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
-from server.parsers.json_scan import JsonScanner, Scan, StringScanner, after_blanks
-from server.parsers.tails import held_from
+from server.parsers.json_scan import JsonScanner, Scan
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -22,6 +21,12 @@ Steps: TypeAlias = Generator[None, None, T]
 MAX_WORD = 256
 
 _WORD = re.compile(r"[\w.-]*")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_HIGH, _LOW = r"u[dD][89abAB][0-9a-fA-F]{2}", r"u[dD][c-fC-F][0-9a-fA-F]{2}"
+_UNIT = re.compile(
+    rf'[^"\\]+|\\(?:["\\/bfnrt]|{_HIGH}\\{_LOW}|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}})'
+)
+_LONGEST_UNITS = (r"\u0000", r"\ud800\udc00")
 
 
 class Malformed(Exception):
@@ -120,92 +125,90 @@ class Reader:
         self.position += len(word)
         return word
 
-    def until(self, *ends: str) -> Steps[tuple[str, str | None]]:
-        """Read on towards the first of ``ends``.
+    def until(self, on_text: Callable[[str], object], *ends: str) -> Steps[str]:
+        """Read on to the first of ``ends``, which is not read, and return it.
 
-        Returns text that certainly precedes it, perhaps none, and the end if it was reached; the
-        end itself is not read.
+        ``on_text`` gets the text before it, piece by piece. The longest tail that may begin an
+        end is held back.
         """
         while True:
-            found = [(place, end) for end in ends if (place := self._find(end)) >= 0]
-            place, end = min(found) if found else (self._held(ends), None)
-            if end is not None or place > self.position:
-                piece = self.text[self.position : place]
-                self.position = place
-                return piece, end
+            match = _ends(ends).search(self.text, self.position)
+            end: str | None = match["end"] if match else None
+            start, self.position = self.position, match.start() if match else len(self.text)
+            if end or self.position > start:
+                on_text(self.text[start : self.position])
+            if end:
+                return end
             yield from self.wait()
 
-    def _find(self, wanted: str) -> int:
-        return self.text.find(wanted, self.position)
+    def items(self, closer: str, read_item: Callable[[], Steps[None]]) -> Steps[None]:
+        """Read items up to and including ``closer``; a comma after the last one is optional."""
+        yield from self.blanks()
+        while not (yield from self.accept(closer)):
+            yield from read_item()
+            yield from self.blanks()
+            if not (yield from self.accept(",")) and (yield from self.peek()) != closer:
+                raise Malformed
+            yield from self.blanks()
 
-    def _held(self, ends: tuple[str, ...]) -> int:
-        return held_from(self.text, ends, self.position)
+    def value(self, on_text: Callable[[str], object], *, only_object: bool = False) -> Steps[None]:
+        """Read a JSON value; ``on_text`` gets its text piece by piece, see JsonScanner.
 
+        Raises Malformed at the first character that cannot be there, after the text before it.
+        """
+        scanner = JsonScanner(only_object=only_object)
+        while True:
+            self.position, text = scanner.feed(self.text, self.position)
+            on_text(text)
+            if scanner.state is not Scan.RUNNING:
+                break
+            yield from self.wait()
+        if scanner.state is Scan.MALFORMED:
+            raise Malformed
 
-_HIGH, _LOW, _AFTER_LOW = "\ud800", "\udc00", "\ue000"
-"""Where the high surrogates, the low surrogates and the characters after both begin."""
+    def string(self) -> Steps[str]:
+        """Read a JSON string and return its meaning. Raises Malformed for anything else."""
+        yield from self.expect('"')
+        pieces = []
+        while unit := (yield from self.peek_unit()):
+            pieces.append(unit_meaning(unit))
+            self.position += len(unit)
+        self.position += 1
+        return "".join(pieces)
 
+    def peek_unit(self) -> Steps[str]:
+        """Return the next unit of a JSON string's inside, without reading it.
 
-def read_value(
-    reader: Reader, on_text: Callable[[str], object], *, only_object: bool = False
-) -> Steps[None]:
-    """Read one value; ``on_text`` gets its JSON text piece by piece, see JsonScanner.
-
-    Raises Malformed at the first character that cannot be there, after the text before it.
-    """
-    scanner = JsonScanner(only_object=only_object)
-    while True:
-        reader.position, text = scanner.feed(reader.text, reader.position)
-        on_text(text)
-        if scanner.state is not Scan.RUNNING:
-            break
-        yield from reader.wait()
-    if scanner.state is Scan.MALFORMED:
-        raise Malformed
-
-
-def read_string(reader: Reader) -> Steps[str]:
-    """Read one string and return its meaning. Raises Malformed for anything else."""
-    yield from reader.expect('"')
-    pieces = []
-    while (unit := (yield from peek_unit(reader))) is not None:
-        pieces.append(unit[0])
-        reader.position += unit[1]
-    reader.position += 1
-    return "".join(pieces)
-
-
-def peek_unit(reader: Reader) -> Steps[tuple[str, int] | None]:
-    """Return the next unit of a string's inside, without reading it; None at the closing quote.
-
-    A unit is a run of plain characters or one escape (or two, a surrogate pair): its meaning,
-    and its size in the text. Raises Malformed, also for a surrogate without its partner.
-    """
-    meaning, size = yield from _scan_unit(reader, 0)
-    if not meaning:
-        return None
-    is_escape = reader.text[reader.position] == "\\"
-    if not is_escape or not _HIGH <= meaning < _AFTER_LOW:
-        return meaning, size
-    yield from reader.wait_for(size + 1)
-    if meaning >= _LOW:
-        raise Malformed
-    is_escape = reader.text[reader.position + size] == "\\"
-    low, end = yield from _scan_unit(reader, size)
-    if not is_escape or not _LOW <= low < _AFTER_LOW:
-        raise Malformed
-    return (meaning + low).encode("utf-16", "surrogatepass").decode("utf-16"), end
+        A unit is a run of plain characters, an escape, or two that are a surrogate pair; empty at
+        the closing quote. Raises Malformed, also for a surrogate without its partner.
+        """
+        while True:
+            if match := _UNIT.match(self.text, self.position):
+                return match.group()
+            if self.text.startswith('"', self.position):
+                return ""
+            rest = self.text[self.position :]
+            if not any(_UNIT.fullmatch(rest + whole[len(rest) :]) for whole in _LONGEST_UNITS):
+                raise Malformed
+            yield from self.wait()
 
 
-def _scan_unit(reader: Reader, offset: int) -> Steps[tuple[str, int]]:
-    """Look at the unit that begins ``offset`` characters ahead.
+def unit_meaning(unit: str) -> str:
+    """What a unit of a JSON string's inside stands for."""
+    meaning: str = json.loads(f'"{unit}"', strict=False)
+    return meaning
 
-    Returns its meaning, "" for the closing quote, and the offset of its end.
-    """
-    scanner = StringScanner()
-    while not scanner.unit and scanner.state is Scan.RUNNING:
-        yield from reader.wait_for(offset + 1)
-        offset = scanner.step(reader.text, reader.position + offset) - reader.position
-    if scanner.state is Scan.MALFORMED:
-        raise Malformed
-    return scanner.unit, offset
+
+@lru_cache(maxsize=64)
+def _ends(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of all ``ends``, group ``end``, and of their proper prefixes at a text's end."""
+    whole = "|".join(map(re.escape, ends))
+    tails = [re.escape(end[:size]) for end in ends for size in range(1, len(end))]
+    return re.compile(rf"(?P<end>{whole})|(?:{'|'.join(tails) or '(?!)'})\Z")
+
+
+def after_blanks(text: str, position: int) -> int:
+    """Return the position of the first character from ``position`` that is no JSON whitespace."""
+    match = _BLANKS.match(text, position)
+    assert match is not None
+    return match.end()

@@ -10,28 +10,16 @@ class ThinkingTags(NamedTuple):
     end: str
 
 
-_FAMILIES = {
+THINKING_TAGS = {
     "think": ThinkingTags("<think>", "</think>"),  # DeepSeek R1, Qwen 3, QwQ
     "mistral": ThinkingTags("[THINK]", "[/THINK]"),  # Magistral
 }
-
-REASONING_PARSERS = tuple(_FAMILIES)
-"""The names of the families."""
-
-
-def thinking_tags(name: str) -> ThinkingTags:
-    """The tags of a family. Raises ValueError for an unknown name."""
-    if name not in _FAMILIES:
-        message = f"no reasoning parser is called {name!r}; there are {', '.join(_FAMILIES)}"
-        raise ValueError(message)
-    return _FAMILIES[name]
+"""The tags of each family, as in ``--reasoning-parser``."""
 
 
 def detect(chat_template: str | None) -> str | None:
-    """The family whose tags a chat template contains, if any."""
-    if chat_template is None:
-        return None
-    for name in ("mistral", "think"):
-        if any(tag in chat_template for tag in _FAMILIES[name]):
+    """The family whose tags a chat template contains, if any; the last that has them."""
+    for name, tags in reversed(THINKING_TAGS.items()):
+        if any(tag in (chat_template or "") for tag in tags):
             return name
     return None

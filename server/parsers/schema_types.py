@@ -40,24 +40,24 @@ def types_of(parameters: Mapping[str, Any] | None, key: str) -> frozenset[str]:
     Follows references within the schema, unions, enumerations and constants, up to a fixed
     number of schemas.
     """
-    root = parameters or {}
     found: set[str] = set()
-    pending = [_member(_member(root, "properties"), key)]
+    pending = [_member(parameters, "properties", key)]
     for _ in range(_MAX_SCHEMAS):
         if not pending:
             return frozenset(found)
         schema = pending.pop()
-        if isinstance(reference := _member(schema, "$ref"), str):
-            pending.append(_resolve(reference, root))
-            continue
+        reference = _member(schema, "$ref")
         union = _member(schema, "anyOf") or _member(schema, "oneOf")
-        if isinstance(union, list):
+        if isinstance(reference, str):
+            steps = reference.removeprefix("#").split("/")[1:]
+            keys = [step.replace("~1", "/").replace("~0", "~") for step in steps]
+            pending.append(_member(parameters, *keys))
+        elif isinstance(union, list):
             pending += union[:_MAX_SCHEMAS]
-            continue
-        named = _named(schema)
-        if not named:
+        elif named := _named(schema):
+            found |= named
+        else:
             break
-        found |= named
     return frozenset()
 
 
@@ -66,30 +66,21 @@ def _named(schema: Any) -> set[str]:
 
     Other names, such as ``any``, restrict nothing.
     """
-    named = _member(schema, "type")
-    if isinstance(named, str):
-        return {named} & _KNOWN
-    if isinstance(named, list):
-        return {name for name in named if isinstance(name, str)} & _KNOWN
-    values = _member(schema, "enum")
-    if isinstance(values, list):
-        return {_type(value) for value in values}
-    if isinstance(schema, Mapping) and "const" in schema:
-        return {_type(schema["const"])}
-    return set()
+    named, values = _member(schema, "type"), _member(schema, "enum")
+    if isinstance(named, str | list):
+        names = [named] if isinstance(named, str) else named
+        return {name for name in names if isinstance(name, str)} & _KNOWN
+    if isinstance(schema, Mapping) and "const" in schema and not isinstance(values, list):
+        values = [schema["const"]]
+    return {_type(value) for value in values} if isinstance(values, list) else set()
 
 
 def _type(value: Any) -> str:
     return _NAMES.get(type(value)) or ("array" if isinstance(value, list) else "object")
 
 
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    """Return the target of a reference within the schema; None if it does not exist."""
-    place: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        place = _member(place, step.replace("~1", "/").replace("~0", "~"))
-    return place
-
-
-def _member(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, Mapping) else None
+def _member(value: Any, *keys: str) -> Any:
+    """Return what stands at this path; None if nothing does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

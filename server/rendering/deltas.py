@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from core.contract.messages import StepOutput
-from server.parsers.base import AnswerParser, CallBegin, Content, Delta, Reasoning
+from server.parsers.base import CallBegin, Content, Delta, Reasoning
+from server.parsers.tool.parser import CallParser
 from server.rendering.base import Envelope, Renderer
 
 
@@ -26,7 +27,7 @@ class ChatOptions:
     ``call_finish_reason`` is the finish reason of a choice that made calls and then stopped.
     """
 
-    new_parser: Callable[[], AnswerParser] | None = None
+    new_parser: Callable[[], CallParser] | None = None
     call_finish_reason: Literal["stop", "tool_calls"] = "tool_calls"
     shows_reasoning: bool = True
 

@@ -19,7 +19,7 @@ from core.contract.config import (
     Task,
 )
 from core.text.chat_templates import PAIR_TEMPLATE_NAMES, TEMPLATE_NAMES
-from server.parsers.reasoning import REASONING_PARSERS
+from server.parsers.reasoning import THINKING_TAGS
 from server.parsers.tool import TOOL_PARSERS
 from server.settings.flags import Flag, Switch
 from server.settings.types import (
@@ -233,6 +233,6 @@ PARSER_FLAGS: tuple[Flag, ...] = (
     Flag(
         name="reasoning-parser",
         help="tags in which the model thinks; auto: found from its chat template",
-        convert=OneOf((AUTO, NONE, *REASONING_PARSERS)),
+        convert=OneOf((AUTO, NONE, *THINKING_TAGS)),
     ),
 )

@@ -13,7 +13,7 @@ from core.contract.params import Thinking
 from schemas.chat import ChatCompletionRequest
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
-from server.parsers.base import AnswerParser
+from server.parsers.tool.parser import CallParser
 from server.rendering.deltas import ChatOptions, NewRenderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
@@ -202,7 +202,7 @@ def _has_special_markup(
     )
 
 
-def _call_parser(model: ServedModel, tools: ToolSelection) -> Callable[[], AnswerParser] | None:
+def _call_parser(model: ServedModel, tools: ToolSelection) -> Callable[[], CallParser] | None:
     """Makes the parser of one choice. None: all text is content."""
     if not tools.callable:
         return None

@@ -9,15 +9,6 @@ _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"  #
 _SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001
 _FENCE, _FENCE_END = "```json", "```"
 
-_FENCED = CallMarkup(
-    trigger=_CALLS,
-    opening=_CALLS,
-    before=f"{_CALL}function{_SEPARATOR}{{name}}\n{_FENCE}\n",
-    after=f"\n{_FENCE_END}{_CALL_END}",
-    between="\n",
-    closing=_CALLS_END,
-)
-
 
 class DeepseekParser(CallParser):
     """A list of calls, each in its own tags.
@@ -27,6 +18,7 @@ class DeepseekParser(CallParser):
     """
 
     name = "deepseek"
+    signs = ((_CALLS,),)
     openings = (_CALLS, _CALL)
     markers = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
     markup = CallMarkup(
@@ -36,14 +28,17 @@ class DeepseekParser(CallParser):
         after=_CALL_END,
         closing=_CALLS_END,
     )
-
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return _CALLS in chat_template
-
-    @classmethod
-    def markup_for(cls, chat_template: str) -> CallMarkup:
-        return _FENCED if _FENCE in chat_template else cls.markup
+    other_markup = (
+        _FENCE,
+        CallMarkup(
+            trigger=_CALLS,
+            opening=_CALLS,
+            before=f"{_CALL}function{_SEPARATOR}{{name}}\n{_FENCE}\n",
+            after=f"\n{_FENCE_END}{_CALL_END}",
+            between="\n",
+            closing=_CALLS_END,
+        ),
+    )
 
     def _read_calls(self) -> Steps[None]:
         reader = self._reader

@@ -1,7 +1,11 @@
-"""Hermes, Qwen 2.5, Qwen 3 and the built-in model: a JSON object between ``<tool_call>`` tags."""
+"""Hermes, Qwen 2.5, Qwen 3 and the built-in model: a JSON object between ``<tool_call>`` tags.
+
+The generic form, for models whose chat template shows no tools, is the same or bare.
+"""
+
+from typing import ClassVar
 
 from core.contract.grammar import CallMarkup
-from server.parsers.reader import Steps
 from server.parsers.tool.json_call import JsonCallParser
 
 _BEGIN, _END = "<tool_call>", "</tool_call>"
@@ -11,7 +15,11 @@ class HermesParser(JsonCallParser):
     r"""``<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>``, one pair of tags a call."""
 
     name = "hermes"
-    openings = (_BEGIN,)
+    signs: ClassVar[tuple[tuple[str, ...], ...]] = ((_BEGIN,),)
+    foreign = ("<parameter=", "<arg_key>")  # Qwen 3 Coder, GLM
+    begin_tags = (_BEGIN,)
+    end_tags = (_END,)
+    openings: ClassVar[tuple[str, ...]] = (_BEGIN,)
     markers = (_BEGIN, _END)
     markup = CallMarkup(
         trigger=_BEGIN,
@@ -20,17 +28,14 @@ class HermesParser(JsonCallParser):
         between="\n",
     )
 
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return (
-            _BEGIN in chat_template
-            and "<parameter=" not in chat_template  # Qwen 3 Coder
-            and "<arg_key>" not in chat_template  # GLM
-        )
 
-    def _read_calls(self) -> Steps[None]:
-        yield from self._reader.expect(_BEGIN)
-        yield from self._reader.blanks()
-        yield from self._read_call()
-        if self._emitter.is_open:
-            yield from self._end(_END)
+class GenericParser(HermesParser):
+    """``server.translation.messages`` asks for the Hermes form in the prompt.
+
+    A model that was not trained on it may forget the tags.
+    """
+
+    name = "generic"
+    signs = ()  # it is no template's own form
+    openings = (_BEGIN, "{")
+    is_bare = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from server.parsers.json_scan import JsonScanner, Scan, after_blanks
-from server.parsers.reader import Malformed, Steps, peek_unit, read_string, read_value
+from server.parsers.json_scan import JsonScanner, Scan
+from server.parsers.reader import Malformed, Steps, after_blanks, unit_meaning
 from server.parsers.tool.parser import CallParser
 
 _ARGUMENTS = ("arguments", "parameters")
@@ -28,23 +28,34 @@ class JsonCallParser(CallParser):
 
     Members may come in any order; arguments before the name are held until it comes. Arguments
     are an object, the same object as a JSON string, or none: null, a blank string or no member.
-    Other members are dropped. In a family that is ``_strict``, a member other than name,
-    arguments, ``type`` and ``id`` shows that this is some other JSON, which is content to its
-    end.
+    Other members are dropped.
     """
 
-    _strict: ClassVar[bool] = False
+    begin_tags: ClassVar[tuple[str, ...]] = ()
+    """What may come before a call, in this order."""
+    end_tags: ClassVar[tuple[str, ...]] = ()
+    """What may come after a call, in this order."""
+    is_bare: ClassVar[bool] = False
+    """Any object in the text may be a call. It is one if it names an offered function and has no
+    members but name, arguments, ``type`` and ``id``; else it is content to its end."""
+
+    def _read_calls(self) -> Steps[None]:
+        for tag in self.begin_tags:
+            yield from self._reader.accept(tag)
+        yield from self._reader.blanks()
+        yield from self._read_call()
+        if self._emitter.is_open:
+            yield from self._end(*self.end_tags)
 
     def _read_call(self) -> Steps[None]:
         """Read one call object, which begins at the reader's position, and report it."""
         reader, call = self._reader, _Call()
         offset = reader.position - reader.mark  # the mark stays until the call is reported
         yield from reader.expect("{")
-        yield from reader.blanks()
-        if (yield from reader.accept("}")):
-            raise Malformed
-        while True:
-            key = yield from read_string(reader)
+        is_last = False
+        while not is_last:
+            yield from reader.blanks()
+            key = yield from reader.string()
             yield from reader.blanks()
             yield from reader.expect(":")
             yield from reader.blanks()
@@ -53,10 +64,9 @@ class JsonCallParser(CallParser):
                 yield from self._read_value_as_content()
                 return
             yield from reader.blanks()
-            if (yield from reader.accept("}")):
-                break
-            yield from reader.expect(",")
-            yield from reader.blanks()
+            is_last = yield from reader.accept("}")
+            if not is_last:
+                yield from reader.expect(",")
         if call.name is None:
             raise Malformed
         if not self._emitter.is_open:
@@ -68,36 +78,30 @@ class JsonCallParser(CallParser):
         if key == "name":
             if call.name is not None:
                 raise Malformed
-            call.name = yield from read_string(self._reader)
+            call.name = yield from self._reader.string()
             if call.name not in self._tools:
                 return False
-            if call.early:
-                self._begin(call.name)
-                self._report("".join(call.early))
+            self._report_or_hold(call, "".join(call.early))
         elif key in _ARGUMENTS:
             if call.has_arguments:
                 raise Malformed
             call.has_arguments = True
             yield from self._read_argument_member(call)
-        elif self._strict and key not in _OTHERS:
+        elif self.is_bare and key not in _OTHERS:
             if self._emitter.is_open:
                 raise Malformed
             return False
         else:
-            yield from read_value(self._reader, lambda _text: None)
+            yield from self._reader.value(lambda _text: None)
         return True
 
     def _read_argument_member(self, call: _Call) -> Steps[None]:
         """Read the arguments: an object, a string that contains one, or null."""
         reader = self._reader
-        first = yield from reader.peek()
-        if first == "{":
-            yield from read_value(
-                reader, lambda text: self._report_or_hold(call, text), only_object=True
-            )
-        elif first == '"':
-            reader.position += 1
+        if (yield from reader.accept('"')):
             yield from self._read_wrapped(call)
+        elif (yield from reader.peek()) == "{":
+            yield from reader.value(lambda text: self._report_or_hold(call, text))
         else:
             yield from reader.expect("null")
 
@@ -105,20 +109,20 @@ class JsonCallParser(CallParser):
         """Read the inside of a string and report the object that it contains."""
         reader, scanner = self._reader, JsonScanner(only_object=True)
         is_blank = True
-        while (unit := (yield from peek_unit(reader))) is not None:
-            meaning, size = unit
+        while unit := (yield from reader.peek_unit()):
+            meaning = unit_meaning(unit)
             start = after_blanks(meaning, 0) if is_blank else 0
             is_blank = start == len(meaning)
             end, text = scanner.feed(meaning, start)
             is_read = end == len(meaning)
             # A run of plain characters may be read in part; an escape, one character, may not.
-            reader.position += size if is_read else end
+            reader.position += len(unit) if is_read else end
             self._report_or_hold(call, text)
             if is_read:
                 continue
             if scanner.state is not Scan.DONE or after_blanks(meaning, end) < len(meaning):
                 raise Malformed
-            reader.position += size - end
+            reader.position += len(unit) - end
         if scanner.state is not Scan.DONE and not is_blank:
             raise Malformed
         reader.position += 1

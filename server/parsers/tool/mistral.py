@@ -6,8 +6,6 @@ from server.parsers.tool.json_call import JsonCallParser
 
 _CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
-_NAMED = CallMarkup(trigger=_CALLS, before=_CALLS + "{name}" + _ARGS, after="")
-
 
 class MistralParser(JsonCallParser):
     """``[TOOL_CALLS][{"name": "f", "arguments": {…}}, …]`` or ``[TOOL_CALLS]f[ARGS]{…}``.
@@ -17,6 +15,7 @@ class MistralParser(JsonCallParser):
     """
 
     name = "mistral"
+    signs = ((_CALLS,),)
     openings = (_CALLS,)
     markers = (_CALLS, _CALL_ID, _ARGS)
     markup = CallMarkup(
@@ -27,14 +26,7 @@ class MistralParser(JsonCallParser):
         between=", ",
         closing="]",
     )
-
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return _CALLS in chat_template
-
-    @classmethod
-    def markup_for(cls, chat_template: str) -> CallMarkup:
-        return _NAMED if _ARGS in chat_template else cls.markup
+    other_markup = (_ARGS, CallMarkup(trigger=_CALLS, before=_CALLS + "{name}" + _ARGS, after=""))
 
     def _read_calls(self) -> Steps[None]:
         reader = self._reader

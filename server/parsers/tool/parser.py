@@ -1,4 +1,4 @@
-"""CallParser: the base of all tool-call formats.
+"""CallParser: the base of all tool-call formats. Emitter: content and calls to deltas.
 
 The rules are the same for every family:
 
@@ -16,39 +16,114 @@ The rules are the same for every family:
 from __future__ import annotations
 
 import contextlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from itertools import groupby
 from typing import ClassVar
+
+import msgspec
 
 from core.contract.grammar import CallMarkup
 from schemas.tools import FunctionDefinition
-from server.parsers.base import Delta, new_call_id
-from server.parsers.emitter import Emitter
-from server.parsers.reader import EndOfText, Malformed, Reader, Steps, read_value
-from server.parsers.tails import held_from
+from server.parsers.base import CallArguments, CallBegin, Content, Delta, new_call_id
+from server.parsers.reader import EndOfText, Malformed, Reader, Steps
+
+_BLANKS = " \t\r\n"
+
+
+class Emitter:
+    """Collects the deltas of one choice and numbers its calls.
+
+    Whitespace at the end of the content is held until more content comes, and dropped if none
+    does and there were calls; so is whitespace before the first content that follows a call.
+    Without ``parallel`` every call after the first is dropped.
+    """
+
+    def __init__(self, *, parallel: bool, new_id: Callable[[], str]) -> None:
+        self._parallel = parallel
+        self._new_id = new_id
+        self._num_calls = 0
+        self._deltas: list[Delta] = []
+        self._held = ""
+        self._has_content = False
+        self.is_open = False
+        """Whether a call has begun and not ended."""
+
+    def content(self, text: str) -> None:
+        """Add to the answer's text."""
+        body = text.rstrip(_BLANKS)
+        if not body:
+            self._held += text
+            return
+        whole = self._held + body
+        if self._num_calls and not self._has_content:
+            whole = whole.lstrip(_BLANKS)
+        self._held = text[len(body) :]
+        self._has_content = True
+        self._deltas.append(Content(whole))
+
+    def begin(self, name: str) -> None:
+        """Begin a call."""
+        assert not self.is_open
+        self.is_open = True
+        self._num_calls += 1
+        if self._is_reported:
+            self._deltas.append(CallBegin(self._num_calls - 1, self._new_id(), name))
+
+    def arguments(self, text: str) -> None:
+        """Add to the arguments of the open call."""
+        assert self.is_open
+        if text and self._is_reported:
+            self._deltas.append(CallArguments(self._num_calls - 1, text))
+
+    def end(self) -> None:
+        """End the open call, if there is one."""
+        self.is_open = False
+
+    def take(self) -> list[Delta]:
+        """Return the deltas since the last call; neighbours that add to the same text are one."""
+        taken: list[Delta] = []
+        for _, group in groupby(self._deltas, type):
+            deltas = list(group)
+            texts = [delta.text for delta in deltas if not isinstance(delta, CallBegin)]
+            taken += [msgspec.structs.replace(deltas[0], text="".join(texts))] if texts else deltas
+        self._deltas = []
+        return taken
+
+    def finish(self) -> list[Delta]:
+        """Return the last deltas."""
+        if self._held and not self._num_calls:
+            self._deltas.append(Content(self._held))
+        return self.take()
+
+    @property
+    def _is_reported(self) -> bool:
+        return self._parallel or self._num_calls == 1
 
 
 class CallParser(ABC):
-    """Parses the text of one choice. A subclass holds all that is known of one family's format.
+    """Parses the text of one choice, which comes in pieces of any size.
 
-    See Parser. ``tools`` are the functions that may be called. With ``parallel`` false only the
-    first call is reported, the others are dropped.
+    However the same text is cut, its concatenated deltas are the same. A parser cannot be used
+    again after ``finish``. A subclass holds all that is known of one family's format. ``tools``
+    are the functions that may be called. With ``parallel`` false only the first call is reported,
+    the others are dropped.
     """
 
     name: ClassVar[str]
     """Name of the family, as in ``--tool-call-parser``."""
+    signs: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """What chat templates of the family contain: all texts of one of these."""
+    foreign: ClassVar[tuple[str, ...]] = ()
+    """What chat templates contain that have the signs, but are of another family."""
     markup: ClassVar[CallMarkup]
-    """How the family writes calls; ``markup_for`` if it has several forms."""
+    """How the family writes calls."""
+    other_markup: ClassVar[tuple[str, CallMarkup] | None] = None
+    """How it writes calls if the chat template contains this text."""
     openings: ClassVar[tuple[str, ...]]
     """What a call may begin with."""
     markers: ClassVar[tuple[str, ...]]
     """Markup that tokenizers hold as special tokens: the parser's text must include them."""
-    _opening: ClassVar[re.Pattern[str]]
-
-    def __init_subclass__(cls) -> None:
-        if hasattr(cls, "openings"):
-            cls._opening = re.compile("|".join(map(re.escape, cls.openings)))
 
     def __init__(
         self,
@@ -64,24 +139,27 @@ class CallParser(ABC):
         next(self._steps)
 
     @classmethod
-    @abstractmethod
     def is_used_by(cls, chat_template: str) -> bool:
         """Whether the chat template shows that its model writes calls in this format."""
+        return any(all(text in chat_template for text in texts) for texts in cls.signs) and not any(
+            text in chat_template for text in cls.foreign
+        )
 
     @classmethod
     def markup_for(cls, chat_template: str) -> CallMarkup:
         """Return the form of the markup that this chat template uses."""
-        del chat_template
+        if cls.other_markup and cls.other_markup[0] in chat_template:
+            return cls.other_markup[1]
         return cls.markup
 
     def feed(self, text: str) -> list[Delta]:
-        """See Parser."""
+        """Return the deltas that are certain now."""
         self._reader.push(text)
         next(self._steps)
         return self._emitter.take()
 
     def finish(self) -> list[Delta]:
-        """See Parser."""
+        """Return the deltas of the text that was held back. No more text comes."""
         self._reader.end()
         next(self._steps, None)
         return self._emitter.finish()
@@ -97,7 +175,7 @@ class CallParser(ABC):
         reader, emitter = self._reader, self._emitter
         try:
             while True:
-                yield from self._read_content()
+                yield from reader.until(lambda _: emitter.content(reader.take()), *self.openings)
                 try:
                     yield from self._read_calls()
                 except Malformed:
@@ -109,21 +187,6 @@ class CallParser(ABC):
             reader.position = len(reader.text)
             if not emitter.is_open:
                 emitter.content(reader.take())
-
-    def _read_content(self) -> Steps[None]:
-        """Report text as content, up to an opening."""
-        reader = self._reader
-        while True:
-            text = reader.text
-            match = self._opening.search(text, reader.position)
-            reader.position = (
-                match.start() if match else held_from(text, self.openings, reader.position)
-            )
-            if reader.position > reader.mark:
-                self._emitter.content(reader.take())
-            if match:
-                return
-            yield from reader.wait()
 
     # What subclasses read with.
 
@@ -189,11 +252,9 @@ class CallParser(ABC):
         if (yield from reader.peek()) != "{":
             raise Malformed
         self._begin(name)
-        yield from read_value(reader, self._report, only_object=True)
+        yield from reader.value(self._report, only_object=True)
 
     def _read_value_as_content(self) -> Steps[None]:
         """Read a JSON value that is no call after all, up to where it is malformed."""
         with contextlib.suppress(Malformed):
-            yield from read_value(
-                self._reader, lambda _text: self._emitter.content(self._reader.take())
-            )
+            yield from self._reader.value(lambda _: self._emitter.content(self._reader.take()))

@@ -18,6 +18,7 @@ class PythonicParser(CallParser):
     """
 
     name = "pythonic"
+    signs = (("func_name1(",),)
     openings = (*_TAGS, "[")
     markers = (*_TAGS, _END)
     markup = CallMarkup(
@@ -31,10 +32,6 @@ class PythonicParser(CallParser):
         arguments="keywords",
     )
 
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return "func_name1(" in chat_template
-
     def _read_calls(self) -> Steps[None]:
         reader = self._reader
         for tag in _TAGS:
@@ -47,12 +44,14 @@ class PythonicParser(CallParser):
         reader = self._reader
         name = yield from reader.word()
         is_offered = name in self._tools
-        yield from reader.blanks()
-        yield from reader.expect("(")
-        yield from reader.blanks()
         keys: set[str] = set()
-        while not (yield from reader.accept(")")):
-            key, value = yield from self._read_argument()
+
+        def argument() -> Steps[None]:
+            key = yield from reader.word()
+            yield from reader.blanks()
+            yield from reader.expect("=")
+            yield from reader.blanks()
+            value = yield from literal(reader)
             if key in keys:
                 raise Malformed
             if is_offered:
@@ -60,23 +59,13 @@ class PythonicParser(CallParser):
                     self._begin(name)
                 self._report(f"{',' if keys else '{'}{json.dumps(key, ensure_ascii=False)}:{value}")
             keys.add(key)
-            yield from reader.blanks()
-            if (yield from reader.accept(",")):
-                yield from reader.blanks()
-            elif (yield from reader.peek()) != ")":
-                raise Malformed
+
+        yield from reader.blanks()
+        yield from reader.expect("(")
+        yield from reader.items(")", argument)
         if is_offered:
             if not keys:
                 self._begin(name)
             self._report("}" if keys else "{}")
         else:
             self._emitter.content(reader.take())
-
-    def _read_argument(self) -> Steps[tuple[str, str]]:
-        """Read a keyword argument; return its name, and its value as JSON."""
-        reader = self._reader
-        key = yield from reader.word()
-        yield from reader.blanks()
-        yield from reader.expect("=")
-        yield from reader.blanks()
-        return key, (yield from literal(reader))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from core.contract.grammar import CallMarkup
 from server.parsers.reader import EndOfText, Malformed, Steps
@@ -28,6 +26,7 @@ class Qwen3CoderParser(CallParser):
     """
 
     name = "qwen3_coder"
+    signs = ((_CALL, _PARAMETER),)
     openings = (_CALL, _FUNCTION)
     markers = (_CALL, _CALL_END)
     markup = CallMarkup(
@@ -40,10 +39,6 @@ class Qwen3CoderParser(CallParser):
         xml_after="\n" + _PARAMETER_END + "\n",
     )
 
-    @classmethod
-    def is_used_by(cls, chat_template: str) -> bool:
-        return _CALL in chat_template and _PARAMETER in chat_template
-
     def _read_calls(self) -> Steps[None]:
         reader = self._reader
         if (yield from reader.accept(_CALL)):
@@ -52,7 +47,9 @@ class Qwen3CoderParser(CallParser):
         name = yield from reader.word()
         yield from reader.expect(">")
         if name not in self._tools:
-            yield from self._read_function_as_content()
+            yield from reader.until(
+                lambda _: self._emitter.content(reader.take()), _FUNCTION_END, _CALL_END
+            )
             return
         yield from reader.blanks()
         keys: set[str] = set()
@@ -75,54 +72,36 @@ class Qwen3CoderParser(CallParser):
 
     def _read_parameter(self, label: str, name: str, key: str) -> Steps[None]:
         """Read a value and its end tag, and report the value after its label."""
-        parameters: Mapping[str, Any] | None = self._tools[name].parameters
-        types = types_of(parameters, key)
+        reader, types = self._reader, types_of(self._tools[name].parameters, key)
         if types == _STRING:
             self._report(label + '"')
             yield from self._read_string()
+            yield from reader.expect(_PARAMETER_END)
             self._report('"')
             return
         pieces: list[str] = []
         try:
-            yield from self._read_value(pieces)
+            yield from reader.until(pieces.append, _PARAMETER_END)
         except EndOfText:
             self._report(label + "".join(pieces))
             raise
+        yield from reader.expect(_PARAMETER_END)
         value = "".join(pieces).removeprefix("\n").removesuffix("\n")
         self._report(label + to_json(value, types))
 
     def _read_string(self) -> Steps[None]:
         """Read a string and report it as it comes; hold a line break until more text follows."""
-        reader = self._reader
-        yield from reader.accept("\n")
         held = ""
-        while True:
-            piece, end = yield from reader.until(_PARAMETER_END)
+
+        def report(piece: str) -> None:
+            nonlocal held
             piece = held + piece
             text = piece.removesuffix("\n")
             held = piece[len(text) :]
             self._report(_quoted(text)[1:-1])
-            if end is not None:
-                yield from reader.expect(end)
-                return
 
-    def _read_value(self, pieces: list[str]) -> Steps[None]:
-        """Read a value, appending to ``pieces``, and its end tag."""
-        while True:
-            piece, end = yield from self._reader.until(_PARAMETER_END)
-            pieces.append(piece)
-            if end is not None:
-                yield from self._reader.expect(end)
-                return
-
-    def _read_function_as_content(self) -> Steps[None]:
-        """Read on to the end of a function that is not offered."""
-        reader = self._reader
-        while True:
-            _, end = yield from reader.until(_FUNCTION_END, _CALL_END)
-            self._emitter.content(reader.take())
-            if end is not None:
-                return
+        yield from self._reader.accept("\n")
+        yield from self._reader.until(report, _PARAMETER_END)
 
 
 def _quoted(text: str) -> str:

@@ -42,8 +42,3 @@ def test_every_family_has_a_parser(name):
     assert issubclass(family, CallParser)
     assert family.openings
     assert family.markers
-
-
-def test_an_unknown_family_is_an_error():
-    with pytest.raises(ValueError, match=r"'x'.*hermes"):
-        tool_parser("x")
