@@ -20,23 +20,9 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from schemas.records import RequestRecord
+from server.http.apis import path_at
 
 Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
-
-_OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "chat",
-    "/v1/messages": "chat",
-    "/api/chat": "chat",
-    "/v1/completions": "text_completion",
-    "/api/generate": "text_completion",
-    "/generate": "text_completion",
-    "/v1/embeddings": "embeddings",
-    "/api/embed": "embeddings",
-    "/api/embeddings": "embeddings",
-    "/v1/rerank": "rerank",
-    "/v1/score": "score",
-}
 
 _PARAMETERS = {
     "max_tokens": "max_tokens",
@@ -53,8 +39,8 @@ _PARAMETERS = {
 
 def span_name(record: RequestRecord) -> str:
     """``chat MODEL``; of a request that asks for no generation: ``POST ROUTE``."""
-    operation = _OPERATIONS.get(record.route)
-    return f"POST {record.route}" if operation is None else f"{operation} {record.model}"
+    operation = path_at(record.route).operation
+    return f"{operation} {record.model}" if operation else f"POST {record.route}"
 
 
 def span_attributes(record: RequestRecord) -> Attributes:
@@ -63,7 +49,7 @@ def span_attributes(record: RequestRecord) -> Attributes:
     Times are under names of our own, in milliseconds.
     """
     found: dict[str, str | bool | float | list[str] | None] = {
-        "gen_ai.operation.name": _OPERATIONS.get(record.route),
+        "gen_ai.operation.name": path_at(record.route).operation or None,
         "gen_ai.provider.name": "roseinfer",
         "gen_ai.request.model": record.model,
         "gen_ai.response.model": record.model,

@@ -40,6 +40,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         logging_config=None,
     )
     app.state.api_keys = keys
+    app.state.short_names = frozenset({"models", "responses"})  # others are passed on as they are
     app.state.decide = decide_by_caller(settings, keys)
     return app
 

@@ -13,9 +13,9 @@ from typing import Any, Self, cast
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from server.http import ends, sse
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
-from server.router import ends
 from server.router.config.config import RouteConfig
 from server.router.order import NoServer, Order
 from server.router.upstreams.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
@@ -145,7 +145,7 @@ class ForwardedAnswer(Response[None]):
                 raise self._fleet.unavailable(order.model, message)
             if not self._has_begun:
                 await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
-            await self._write(ends.COMMENT)
+            await self._write(sse.COMMENT)
 
     async def _forward(self) -> None:
         """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from litestar import Request
 
-from server.http.apis import ID_KEY
+import server.apis  # noqa: F401 - registers the APIs
+from server.http.apis import ID_KEY, SSE, api_at, path_at
 from server.http.body import check_media_type
 from server.http.errors import APIError, no_such_route
-from server.router.ends import RESPONSES_PATHS, SSE_PATHS
+from server.http.paths import full_path, ticketed_urls
 from server.router.order import SCOPE_KEY, HeldBody, Order
 from server.router.routing import Routing
 from server.router.upstreams.call import (
@@ -31,39 +32,24 @@ AnyRequest = Request[Any, Any, Any]
 LARGE_BODY = 64 * 1024
 """Bytes above which other requests have a turn between two passes over a body."""
 
-DOORS = frozenset(
-    {
-        "apply-template",
-        "chat/completions",
-        "classify",
-        "completion",
-        "completions",
-        "detokenize",
-        "embeddings",
-        "generate",
-        "infill",
-        "messages",
-        "messages/count_tokens",
-        "pooling",
-        "rerank",
-        "responses",
-        "score",
-        "tokenize",
-        "api/chat",
-        "api/embed",
-        "api/embeddings",
-        "api/generate",
-        "api/show",
-    }
-)
+_FOREIGN = {"apply-template", "classify", "completion", "infill", "pooling"}
+"""Generating paths of other servers, without /v1."""
+
+
+def _bare(path: str) -> str:
+    return path.removeprefix("/v1").removeprefix("/")
+
+
+_GENERATING = frozenset({*map(_bare, ticketed_urls()), *_FOREIGN})
 """Paths, without /v1, at which a request that names no model gets the default one."""
 
 
 async def order_of(request: AnyRequest, routing: Routing) -> Order:
     """Read a request that names a model. Raises APIError."""
-    path = request.scope["path"]
+    path = full_path(request.scope["path"])
+    known = path_at(path)
     # The models' servers do not see the origin, so it is checked here.
-    check_media_type(request.headers, is_open=path.startswith("/api/"))
+    check_media_type(request.headers, path)
     held: HeldBody = request.scope["state"][SCOPE_KEY]
     body = await held.read(request)
     wanted = asked(body)
@@ -74,11 +60,11 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     there, preferred = model.name_there, None
     if there is not None and wanted.model_name not in {None, there}:
         held.data = with_model(body, wanted, there)
-    if path in RESPONSES_PATHS and wanted.previous_response_id is not None:
+    if known.keeps_answers and wanted.previous_response_id is not None:
         preferred = _server_of(routing, wanted.previous_response_id, tenant, model)
     has_choice = len(model.upstreams) > 1
-    is_stream = wanted.stream is True and path in SSE_PATHS
-    note = partial(_note, routing, tenant, model) if path in RESPONSES_PATHS else None
+    is_stream = wanted.stream is True and known.stream == SSE
+    note = partial(_note, routing, tenant, model) if known.keeps_answers else None
     return Order(
         call=_call(request, is_stream=is_stream),
         body=held,
@@ -111,8 +97,8 @@ def order_of_response(request: AnyRequest, routing: Routing, response_id: str) -
 
 def _model(routing: Routing, wanted: UpstreamQuery, path: str) -> RoutedModel:
     if wanted.model_name is not None:
-        return routing.model(wanted.model_name, is_ollama=path.startswith("/api/"))
-    if path.removeprefix("/v1").removeprefix("/") not in DOORS:
+        return routing.model(wanted.model_name, tag=api_at(path).model_tag)
+    if _bare(path) not in _GENERATING:
         raise no_such_route()
     model = routing.default_model()
     if model is None:
@@ -164,4 +150,4 @@ def _call(request: AnyRequest, *, is_stream: bool) -> UpstreamRequest:
         client=None if client is None else client[0],
         request_id=scope["state"][ID_KEY],
     )
-    return UpstreamRequest(scope["method"], scope["path"], target, headers, is_stream)
+    return UpstreamRequest(scope["method"], full_path(scope["path"]), target, headers, is_stream)

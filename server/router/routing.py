@@ -49,9 +49,6 @@ class ResponseIndex:
         return self._places.get(tenant, response_id)
 
 
-OLLAMA_TAG = ":latest"
-
-
 @dataclass(slots=True)
 class Routing:
     """Event loop only."""
@@ -78,10 +75,10 @@ class Routing:
         models = list(self.fleet.models.values())
         return models[0] if len(models) == 1 else None
 
-    def model(self, name: str, *, is_ollama: bool = False) -> RoutedModel:
-        """Find a model. Raises APIError."""
-        if is_ollama and name not in self.names:
-            name = name.removesuffix(OLLAMA_TAG)
+    def model(self, name: str, *, tag: str = "") -> RoutedModel:
+        """Find a model, also if ``tag`` follows its name. Raises APIError."""
+        if name not in self.names:
+            name = name.removesuffix(tag)
         if name not in self.names:
             raise APIError(
                 404,

@@ -102,7 +102,7 @@ _BETWEEN = frozenset(" \t\r\n,")
 class UpstreamRequest:
     """One request but for its body: what is sent to an upstream in its name.
 
-    ``path`` is the decoded one.
+    ``path`` is the decoded one, in its long form.
     """
 
     method: str
