@@ -21,12 +21,13 @@ import server.apis  # noqa: F401 - registers the APIs
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import DISCONNECT
+from server.client.answer import Headers
 from server.http.body import declared_size
 from server.http.ends import last_bytes, media_type_of
 from server.http.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
 from server.observe.access_log import id_headers, id_of
 from server.ray.plan import RETRY_AFTER
-from server.router.upstreams.call import Headers, conversation_key
+from server.router.call import conversation_key
 from server.settings.settings import parse_settings
 from server.tenants.tenant import tenant_at
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from server.client.answer import sickness
 from server.router.config.config import RouteConfig
-from server.router.upstreams.answer import sickness
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream
+from server.router.upstream import RoutedModel, Upstream
 
 PROBE_TIMEOUT = 5.0
 """Seconds."""
