@@ -60,18 +60,7 @@ _RESPONSE_REPLACED = _HOP_BY_HOP | {
 _NAME = re.compile(rb'\s*+:\s*+("(?:[^"\\]|\\.){0,3072}+")')
 
 
-class ConversationKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that a prompt begins with, as they are written."""
-
-    system: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-
-
-class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
+class UpstreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What a router needs to know of a body. Everything else is skipped, not decoded.
 
     The decoder takes 100 ms for 32 MiB of empty lists, and holds the event loop meanwhile: a body
@@ -83,6 +72,13 @@ class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
     """The model in some of Ollama's requests."""
     stream: Any = None
     previous_response_id: str | None = None
+    system: msgspec.Raw = msgspec.Raw()
+    """This and the next are the parts that a prompt begins with, as they are written."""
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
 
     @property
     def model_name(self) -> str | None:
@@ -90,7 +86,6 @@ class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
 
 
 _decode_asked = msgspec.json.Decoder(UpstreamQuery).decode
-_decode_conversation = msgspec.json.Decoder(ConversationKey).decode
 _decode_item = json.JSONDecoder().raw_decode
 _BETWEEN = frozenset(" \t\r\n,")
 
@@ -163,14 +158,14 @@ def _replaced(body: bytes, places: Iterable[tuple[int, int]], tokens: Iterable[b
 
 
 def conversation_key(body: bytes) -> bytes:
-    """``key_of`` what is in a body; empty if it is no JSON object."""
+    """``key_of`` what is in a body; empty if it is no request."""
     try:
-        return key_of(_decode_conversation(body))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return key_of(asked(body))
+    except APIError:
         return b""
 
 
-def key_of(parts: ConversationKey) -> bytes:
+def key_of(parts: UpstreamQuery) -> bytes:
     """Hash what a conversation keeps: everything through its first user message.
 
     Empty if the body is not that of a conversation or a prompt.

@@ -14,7 +14,7 @@ from server.http import ends, sse
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
 from server.router.call import response_headers
-from server.router.order import NoServer, Order
+from server.router.order import Order
 from server.router.routing import Routing
 from server.router.upstream import Upstream, choose
 
@@ -26,7 +26,6 @@ REFUSALS = frozenset({429, SERVICE_UNAVAILABLE})
 
 MAX_ERROR_BODY = 64 * 1024
 """Bytes of an error that are passed on in an event."""
-
 
 MAX_PROCESSES = 3
 """Processes of a model, one after the other, that are waited for on behalf of one request."""
@@ -66,16 +65,15 @@ class ForwardedAnswer(Response[None]):
         """Wait and forward; again if the model's process has ended before it got the call."""
         model = self._order.model
         deadline = self._loop.time() + self._config.wait_timeout
-        for number in range(MAX_PROCESSES):
+        for number in range(1, MAX_PROCESSES + 1):
             with self._fleet.joined(model, self._order.tenant) as joined:
                 await self._wait(joined, deadline)
-                try:
-                    await self._forward()
-                except NoServer:
-                    if number + 1 == MAX_PROCESSES or not await self._fleet.is_gone(model):
-                        raise
-                else:
+                if await self._forward():
                     return
+                if number == MAX_PROCESSES or not await self._fleet.is_gone(model):
+                    break
+        message = f"The server of the model '{model.name}' cannot be reached."
+        raise self._fleet.unavailable(model, message)
 
     async def _wait(self, joined: asyncio.Future[None], deadline: float) -> None:
         """Wait for the model. A stream gets comments meanwhile. Raises APIError."""
@@ -94,20 +92,19 @@ class ForwardedAnswer(Response[None]):
             await self._write(sse.COMMENT)
         joined.result()
 
-    async def _forward(self) -> None:
-        """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""
+    async def _forward(self) -> bool:
+        """Ask one server, or another if the first has seen or begun nothing. Raises APIError.
+
+        False: no server has seen the call.
+        """
         order, tried = self._order, set[Upstream]()
         upstreams = self._upstreams()
-        while True:
-            upstream = choose(upstreams, order.key, self._loop.time(), tried)
-            if upstream is None:
-                raise self._unreached()
+        while upstream := choose(upstreams, order.key, self._loop.time(), tried):
             is_last = len(tried) + 1 >= len(upstreams)
             tried.add(upstream)
             with upstream.opened(self._loop.time()):
-                try:
-                    answer = await self._ask(upstream, is_last=is_last)
-                except NoServer:  # not kept: its traceback has this frame, and the body
+                answer = await self._ask(upstream, is_last=is_last)
+                if answer is None:
                     order.model.counts["retries"] += not is_last
                     continue
                 try:
@@ -116,9 +113,10 @@ class ForwardedAnswer(Response[None]):
                         continue
                     order.body.release()  # no other server is asked
                     await self._pass_on(answer, upstream)
-                    return
+                    return True
                 finally:
                     answer.close()
+        return False
 
     def _upstreams(self) -> list[Upstream]:
         """The servers that may be asked: of a stored response, only the one that keeps it.
@@ -128,8 +126,8 @@ class ForwardedAnswer(Response[None]):
         preferred, upstreams = self._order.preferred, self._order.model.upstreams
         return upstreams if preferred is None or preferred not in upstreams else [preferred]
 
-    async def _ask(self, upstream: Upstream, *, is_last: bool) -> ServerAnswer:
-        """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent.
+    async def _ask(self, upstream: Upstream, *, is_last: bool) -> ServerAnswer | None:
+        """Send the call and wait for the status. None if nothing was sent. Raises APIError.
 
         After the last server that may be asked, nobody needs the body once it was sent.
         """
@@ -151,6 +149,8 @@ class ForwardedAnswer(Response[None]):
             upstream.failed(self._loop.time())
             model.counts["failed"] += 1
             logger.warning("%s at %s: %s", model.name, upstream.address.text, failure)
+            if isinstance(failure, NotSent):
+                return None
             raise self._no_answer(failure) from failure
         except asyncio.CancelledError:
             if answer is not None:
@@ -163,24 +163,11 @@ class ForwardedAnswer(Response[None]):
         return answer
 
     def _no_answer(self, failure: ServerFailed) -> APIError:
-        model = self._order.model
-        match failure:
-            case NotSent():
-                return self._unreached()
-            case Silent():
-                status, code = 504, "request_timeout"
-                message = f"The server of the model '{model.name}' has not answered: {failure}."
-            case _:
-                status, code = 502, "bad_gateway"
-                message = f"The server of the model '{model.name}' has given no answer: {failure}."
+        status, code, what = 502, "bad_gateway", "given no answer"
+        if isinstance(failure, Silent):
+            status, code, what = 504, "request_timeout", "not answered"
+        message = f"The server of the model '{self._order.model.name}' has {what}: {failure}."
         return APIError(status, message, type_="server_error", code=code)
-
-    def _unreached(self) -> NoServer:
-        model = self._order.model
-        error = self._fleet.unavailable(
-            model, f"The server of the model '{model.name}' cannot be reached."
-        )
-        return NoServer.of(error)
 
     async def _pass_on(self, answer: ServerAnswer, upstream: Upstream) -> None:
         if self._has_begun and answer.status != 200:

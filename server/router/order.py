@@ -91,18 +91,6 @@ async def _read(request: AnyRequest) -> bytes:
     return b"".join([piece async for piece in request.stream()])
 
 
-class NoServer(APIError):
-    """No server has seen the call."""
-
-    @classmethod
-    def of(cls, error: APIError) -> Self:
-        """The same error."""
-        shown = error.error
-        return cls(
-            error.status, shown.message, type_=shown.type, code=shown.code, headers=error.headers
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """A request as it is passed on. ``path`` is its long form; ``target`` is as it was sent."""
@@ -170,7 +158,8 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
     if known.keeps_answers:
         note = partial(routing.responses.note, tenant, model.name)
         if wanted.previous_response_id is not None:
-            preferred = _server_of(routing, wanted.previous_response_id, tenant, model)
+            previous = wanted.previous_response_id
+            _, preferred = _kept(routing, previous, tenant, "previous_response", model)
     has_choice = len(model.upstreams) > 1
     is_stream = wanted.stream is True and known.stream == SSE
     return Order.of(
@@ -185,11 +174,8 @@ async def order_of(request: AnyRequest, routing: Routing) -> Order:
 
 def order_of_response(request: AnyRequest, routing: Routing, response_id: str) -> Order:
     """Pass on a request about a stored response. Raises APIError."""
-    found = routing.responses.find(response_id, tenant_of(request.scope).name)
-    model = None if found is None else routing.fleet.models[found[0]]
-    if found is None or model is None or found[1] not in model.upstreams:
-        raise _not_found("Response", response_id, "response")
-    return Order.of(request, model, preferred=found[1])
+    model, upstream = _kept(routing, response_id, tenant_of(request.scope).name, "response")
+    return Order.of(request, model, preferred=upstream)
 
 
 def _model(routing: Routing, wanted: UpstreamQuery, path: str) -> RoutedModel:
@@ -208,18 +194,21 @@ def _model(routing: Routing, wanted: UpstreamQuery, path: str) -> RoutedModel:
     return model
 
 
-def _server_of(routing: Routing, response_id: str, tenant: str, model: RoutedModel) -> Upstream:
-    """The server that keeps a response. Its tenant is known to the router only."""
+def _kept(
+    routing: Routing, response_id: str, tenant: str, what: str, model: RoutedModel | None = None
+) -> tuple[RoutedModel, Upstream]:
+    """The model, and the server that keeps a response. With ``model``, it has to be that one.
+
+    The response's tenant is known to the router only.
+    """
     found = routing.responses.find(response_id, tenant)
-    if found is None or found[1] not in model.upstreams:
-        raise _not_found("Previous response", response_id, "previous_response")
-    return found[1]
-
-
-def _not_found(what: str, response_id: str, name: str) -> APIError:
-    return APIError(
+    if found is not None:
+        owner = model or routing.fleet.models[found[0]]
+        if found[1] in owner.upstreams:
+            return owner, found[1]
+    raise APIError(
         404,
-        f"{what} with id '{response_id[:64]}' not found.",
-        param=f"{name}_id",
-        code=f"{name}_not_found",
+        f"{what.capitalize().replace('_', ' ')} with id '{response_id[:64]}' not found.",
+        param=f"{what}_id",
+        code=f"{what}_not_found",
     )
