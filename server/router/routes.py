@@ -6,7 +6,6 @@ with_traffic: the middleware of every route that passes requests on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from litestar import Controller, Response, delete, get, post, route
@@ -84,24 +83,21 @@ class ForwardController(Controller):
         self, request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Pass a request on to the model that it names."""
-        order = await order_of(request, routing)
-        return ForwardedAnswer(routing, order)
+        return ForwardedAnswer(routing, await order_of(request, routing))
 
     @get(["/v1/responses/{response_id:str}", "/v1/responses/{response_id:str}/input_items"])
     async def read(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Read a stored response."""
-        order = order_of_response(request, routing, response_id)
-        return ForwardedAnswer(routing, order)
+        return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @delete("/v1/responses/{response_id:str}", status_code=200)
     async def forget(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Delete a stored response."""
-        order = order_of_response(request, routing, response_id)
-        return ForwardedAnswer(routing, order)
+        return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @route(
         ["/", *_EVERYWHERE[:3]],
@@ -116,12 +112,10 @@ class ForwardController(Controller):
 _NO_DETAILS = ModelDetails(format="", family="", families=[], quantization_level="")
 
 
-def _model_cards(routing: Routing, names: Iterable[str]) -> list[Model]:
-    """Entries of /v1/models. ``root`` is the model that an alias stands for."""
-    return [
-        Model(id=name, created=routing.created, owned_by="roseinfer", root=routing.names[name])
-        for name in names
-    ]
+def _model_card(routing: Routing, name: str) -> Model:
+    """An entry of /v1/models. ``root`` is the model that an alias stands for."""
+    root = routing.names[name]
+    return Model(id=name, created=routing.created, owned_by="roseinfer", root=root)
 
 
 def _local_models(routing: Routing, *, only_ready: bool) -> list[LocalModel]:
@@ -146,14 +140,14 @@ class ListController(Controller):
     @get("/v1/models", sync_to_thread=False)
     def models(self, routing: NamedDependency[Routing]) -> ModelList:
         """List every name and alias."""
-        return ModelList(data=_model_cards(routing, routing.names))
+        return ModelList(data=[_model_card(routing, name) for name in routing.names])
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:
         """Describe a model."""
         name = str(model_id).removeprefix("/")
         routing.model(name)
-        return _model_cards(routing, [name])[0]
+        return _model_card(routing, name)
 
     @get("/api/tags", sync_to_thread=False)
     def local_models(self, routing: NamedDependency[Routing]) -> LocalModels:
