@@ -45,6 +45,8 @@ class Upstream:
         """Since it last answered."""
         self.is_stalled = False
         """Whether it has requests, sends nothing, and does not say that it is well."""
+        self.num_sick = 0
+        """Questions in a row whether it is alive that it has failed."""
         self.progress = 0.0
         """When it last sent something, or was idle."""
         self._paused_until = 0.0
@@ -82,6 +84,7 @@ class Upstream:
         """It has sent something."""
         self.progress = now
         self.is_stalled = False
+        self.num_sick = 0
 
     def tried(self, now: float) -> None:
         """It gets a request. After a pause, one request in each pause tries it."""
