@@ -112,8 +112,3 @@ def api_at(path: str) -> Api:
         if path == place or path.startswith(place if place.endswith("/") else place + "/"):
             return api
     return OTHER
-
-
-def shape_at(path: str) -> Shape:
-    """The shape of errors of requests for ``path``."""
-    return api_at(path).shape

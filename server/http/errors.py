@@ -29,7 +29,7 @@ from core.contract.errors import (
     Unavailable,
 )
 from schemas.errors import ErrorObject
-from server.http.apis import ID_KEY, shape_at
+from server.http.apis import ID_KEY, api_at
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -142,7 +142,7 @@ async def send_error(scope: Scope, send: Send, error: APIError) -> None:
 
 def _body(scope: Any, error: APIError) -> bytes:
     request_id = scope.get("state", {}).get(ID_KEY)
-    return shape_at(scope["path"])(error.status, error.error, request_id)
+    return api_at(scope["path"]).shape(error.status, error.error, request_id)
 
 
 def retry_headers(error: APIError) -> dict[str, str]:

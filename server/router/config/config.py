@@ -121,15 +121,11 @@ def read_config(path: str, environ: Mapping[str, str]) -> RouteConfig:
 
     try:
         with Path(path).open("rb") as file:
-            data = tomllib.load(file)
+            config = make_config(tomllib.load(file))
+        _check_keys(config, environ)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    try:
-        config = make_config(data)
-        _check_keys(config, environ)
-    except ConfigError as error:
+    except (ConfigError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
 

@@ -6,7 +6,7 @@ from schemas.errors import ErrorObject
 from server.app.routes import CONTROLLERS
 from server.generation.serving import NO_DEPENDENCIES
 from server.http import apis
-from server.http.apis import openai_shape, path_at, shape_at, table
+from server.http.apis import api_at, openai_shape, path_at, table
 from server.http.paths import full_path, ticketed_urls
 from server.openapi.responses import StreamedSpec
 
@@ -75,18 +75,18 @@ def shapes(monkeypatch):
     return shapes
 
 
-class TestShapeAt:
+class TestTheApiOfAPath:
     @pytest.mark.parametrize("path", ["/v1/one", "/v1/one/", "/v1/one/more"])
     def test_a_route_and_what_is_below(self, shapes, path):
-        assert shape_at(path) is shapes["/v1/one"]
+        assert api_at(path).shape is shapes["/v1/one"]
 
     def test_a_folder(self, shapes):
-        assert shape_at("/folder/x") is shapes["/folder/"]
+        assert api_at("/folder/x").shape is shapes["/folder/"]
 
     @pytest.mark.parametrize("path", ["/", "/v1/ones", "/folder", "/folders/x", "/x/v1/one"])
     def test_everything_else_is_openai_s(self, shapes, path):
         assert shapes
-        assert shape_at(path) is openai_shape
+        assert api_at(path).shape is openai_shape
 
 
 def test_the_shape_of_openai():
