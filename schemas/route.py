@@ -23,17 +23,17 @@ class RoutedModelStats(ResponseModel, frozen=True, kw_only=True):
     state: str
     num_running: int
     num_waiting: int
-    num_requests: int
-    num_answers: int
-    num_cut: int
-    num_refused: int
-    num_retries: int
-    num_failed: int
-    num_pieces: int
-    num_loads: int
-    num_unloads: int
-    num_failed_loads: int
-    num_crashes: int
+    num_requests: int = 0
+    num_answers: int = 0
+    num_cut: int = 0
+    num_refused: int = 0
+    num_retries: int = 0
+    num_failed: int = 0
+    num_pieces: int = 0
+    num_loads: int = 0
+    num_unloads: int = 0
+    num_failed_loads: int = 0
+    num_crashes: int = 0
     last_load_seconds: float
     failure: str
     servers: list[UpstreamStats]

@@ -111,7 +111,7 @@ THREAD_IMPORTS = {
 }
 
 SERVER_LAYERS = (
-    {"server.parsers", "server.bridge"},
+    {"server.parsers", "server.bridge", "server.client"},
     {"server.parsers.tool"},
     {"server.settings"},
     {"server.http"},
@@ -133,7 +133,6 @@ SERVER_LAYERS = (
     },
     {"server.apis"},
     {"server.app"},
-    {"server.router.upstreams"},
     {"server.router", "server.cli.start_up"},
     {"server.cli"},
     {"server", "server.ray"},

@@ -9,7 +9,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from server.router.upstreams.upstream import LOAD_BOUND
+from server.router.upstream import LOAD_BOUND
 
 _MASK = 2**64 - 1
 

@@ -11,12 +11,14 @@ from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
 from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import route_handlers
-from server.generation.admit import admit_requests
+from server.generation.admit import admit_requests, with_ticket
 from server.generation.model import Loaded
 from server.generation.request import StrictRequest
 from server.generation.serving import DEPENDENCIES
+from server.http.apis import table
 from server.http.errors import error_response
 from server.http.origins import cors_config
+from server.http.paths import short_names
 from server.settings.settings import Settings
 from server.tenants.keys import key_guard
 
@@ -42,7 +44,7 @@ def create_app(
             tracing_lifespan(settings),
         ],
         dependencies=DEPENDENCIES,
-        middleware=[key_guard(keys)],
+        middleware=[key_guard(keys), with_ticket],
         exception_handlers={Exception: error_response},
         cors_config=cors_config(settings),
         request_class=StrictRequest,
@@ -51,6 +53,7 @@ def create_app(
         logging_config=None,
     )
     app.state.api_keys = keys
+    app.state.short_names = short_names(table())
     app.state.response_store = ResponseStore(
         settings.max_stored_responses, settings.max_stored_response_bytes
     )

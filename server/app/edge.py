@@ -7,7 +7,7 @@
 4. ``key_guard``: a key, on routes that need one. It runs after routing, as a middleware of the
    application.
 5. ``with_ticket``, or ``with_traffic`` in the router: what the client's leaving and the deadline
-   end. It is a middleware of the routes that do much work.
+   end, on routes that do much work.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
 def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
     """Wrap the application of a ``create_app`` in the first three layers.
 
-    ``app.state`` has what may ``decide``, and in its lifespan the ``stalls``. ``clock``
-    times the request; the engine's own times are of ``time.perf_counter``.
+    ``app.state`` has the ``short_names`` of paths, what may ``decide``, and in its lifespan the
+    ``stalls``. ``clock`` times the request; the engine's own times are of ``time.perf_counter``.
     """
     admitted = with_admission(app, app.state.decide)
-    return with_paths(with_trace(admitted, lambda: app.state.stalls, clock), app)
+    traced = with_trace(admitted, lambda: app.state.stalls, clock)
+    return with_paths(traced, app.state.short_names)
 
 
 def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:

@@ -1,19 +1,21 @@
-"""with_ticket: the middleware of every route that generates or tokenizes."""
+"""with_ticket: the middleware that runs routes with their admission tickets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from litestar import Litestar
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.enums import HttpMethod, ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from server.admission.control import AdmissionControl
 from server.admission.deadline import Watched, run_until_deadline
 from server.admission.decision import SCOPE_KEY, Decision
 from server.admission.head import HeadAdmission
 from server.generation.serving import Serving
+from server.http.apis import path_at
 from server.http.errors import send_error
-from server.http.paths import short_forms
+from server.http.paths import ticketed_urls
 from server.observe.trace import trace_of
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
@@ -23,14 +25,16 @@ TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 
 
 def with_ticket(app: ASGIApp) -> ASGIApp:
-    """Wrap a route: it runs with the ticket that was taken for it, or answers why there is none.
+    """Wrap each route: it runs with the ticket that was taken for it, or answers why there is none.
+
+    Which routes take tickets is in the table of ``server.http.apis``.
 
     A client that disconnects cancels the route wherever it is, and with it what it waits for. A
     deadline ends it.
     """
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS":  # type: ignore[typeddict-item]
+        if scope["type"] != ScopeType.HTTP or not _takes_ticket(scope):
             await app(scope, receive, send)
             return
         serving: Serving = scope["litestar_app"].state.serving
@@ -61,31 +65,19 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
     return wrapped
 
 
-def ticketed_paths(app: Litestar) -> frozenset[str]:
-    """The paths of the routes that take tickets. Their method is POST."""
-    return frozenset(
-        route.path
-        for route in app.routes
-        for handler in getattr(route, "route_handlers", ())
-        if with_ticket in handler.resolve_middleware()
-    )
+def _takes_ticket(scope: HTTPScope) -> bool:
+    return scope["method"] == HttpMethod.POST and path_at(scope["path_template"]).has_ticket
 
 
 def admit_requests(app: Litestar, settings: Settings, keys: Keys) -> None:
     """Set what admits the application's requests, once its lifespan has begun."""
-    paths = ticketed_urls(app)
+    paths = ticketed_urls()
     control = AdmissionControl(settings, keys, paths, lambda: app.state.serving)
     has_proxy = settings.forwarded_allow_ips is not None
     head = HeadAdmission(
         control.decide, paths, lambda: app.state.serving.records, has_proxy=has_proxy
     )
     app.state.decide, app.state.admit = control.decide, head.admit
-
-
-def ticketed_urls(app: Litestar) -> dict[str, str]:
-    """Where clients find these routes, short forms included, with the paths of the routes."""
-    paths = ticketed_paths(app)
-    return {path: path for path in paths} | short_forms(paths, app)
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

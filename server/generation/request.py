@@ -25,12 +25,8 @@ class StrictRequest(Request[Any, Any, Any]):
     """The body once it was read; empty once it was decoded."""
 
     async def json(self) -> Any:
-        """The body as the type of the handler's ``data``. Raises APIError.
-
-        A route with ``opt={"any_media_type": True}`` is open to every type.
-        """
-        is_open = self.route_handler.opt.get("any_media_type", False)
-        check_media_type(self.headers, is_open=is_open)
+        """The body as the type of the handler's ``data``. Raises APIError."""
+        check_media_type(self.headers, self.scope["path"])
         coding = coding_of(self.headers)
         field = self.route_handler.parsed_data_field
         assert field is not None

@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 from litestar.exceptions import InternalServerException
 
+from server.http.apis import api_at
 from server.http.errors import APIError, body_too_large
 
 CODINGS = ("gzip", "deflate")  # of Content-Encoding (RFC 9110, section 8.4)
@@ -22,12 +23,13 @@ _decoders = anyio.CapacityLimiter(2)
 """Bodies that are decoded at once: so many of the largest size are in no budget yet."""
 
 
-def check_media_type(headers: Mapping[str, str], *, is_open: bool) -> None:
+def check_media_type(headers: Mapping[str, str], path: str) -> None:
     """Raise APIError for another type than JSON's.
 
-    ``is_open`` lets clients that are no browsers send every type: a page of another origin could
-    send other types than JSON's without permission.
+    Some APIs let clients that are no browsers send every type: a page of another origin could send
+    other types than JSON's without permission.
     """
+    is_open = api_at(path).takes_any_media_type
     media_type = headers.get("content-type", "").partition(";")[0].strip()
     if media_type.lower() != "application/json" and not (is_open and "origin" not in headers):
         raise APIError(415, f"Content-Type must be application/json, not {media_type or 'absent'}.")

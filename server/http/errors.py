@@ -27,7 +27,7 @@ from core.contract.errors import (
     Unavailable,
 )
 from schemas.errors import ErrorObject
-from server.http.apis import ID_KEY, shape_at
+from server.http.apis import ID_KEY, api_at
 
 logger = logging.getLogger("roseinfer.server")
 
@@ -121,7 +121,7 @@ def _answered(scope: Any, error: APIError) -> bytes:
     """The body of the answer, which is noted in the scope."""
     state = scope.setdefault("state", {})
     state[ERROR_KEY] = error
-    return shape_at(scope["path"])(error.status, error.error, state.get(ID_KEY))
+    return api_at(scope["path"]).shape(error.status, error.error, state.get(ID_KEY))
 
 
 def retry_headers(error: APIError) -> dict[str, str]:

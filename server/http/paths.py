@@ -5,15 +5,17 @@ with_paths: routes below /v1 answer without that prefix too, extra slashes go, H
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Container, Iterable
+from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote
 
 import httptools
-from litestar import Litestar
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from litestar.utils import normalize_path
+
+from server.http.apis import path_at, table
 
 
 def normalize(scope: Scope) -> None:
@@ -42,15 +44,14 @@ METHOD_KEY = "received_method"
 """Key in the ``state`` of an ASGI scope: the client's method, where the scope's is another."""
 
 
-def with_paths(app: ASGIApp, routed: Litestar) -> ASGIApp:
+def with_paths(app: ASGIApp, short: Container[str]) -> ASGIApp:
     """Wrap ``app``: a path such as ``/chat/completions`` becomes ``/v1/chat/completions``.
 
-    Some clients append the names of OpenAI's routes to a base URL without ``/v1``. A path stays as
-    it is if its first name is that of another route of ``routed``. Before that, the path becomes
-    what the router makes of it (``normalize``), so that no spelling of a path passes by a limit.
-    HEAD is answered like GET, without the body.
+    Some clients append the names of OpenAI's routes to a base URL without ``/v1``. Paths whose
+    first name is one of ``short`` get it. Before that, the path becomes what the router makes of it
+    (``normalize``), so that no spelling of a path passes by a limit. HEAD is answered like GET,
+    without the body.
     """
-    short = _short_names(routed)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
@@ -81,23 +82,34 @@ def _without_body(send: Send) -> Send:
     return send_head
 
 
-def short_forms(paths: Iterable[str], routed: Litestar) -> dict[str, str]:
-    """The short forms of those ``paths`` of ``routed`` that have one, with their path."""
-    short = _short_names(routed)
-    below = [path for path in paths if path.startswith(PREFIX + "/")]
-    forms = {path.removeprefix(PREFIX): path for path in below}
-    return {form: path for form, path in forms.items() if _first_name(form) in short}
-
-
-def _short_names(routed: Litestar) -> set[str]:
-    """The first names of paths below the prefix that are of no other route."""
+def short_names(paths: Iterable[str]) -> frozenset[str]:
+    """The first names of ``paths`` below the prefix that are of no other path."""
     below, others = set(), set()
-    for route in routed.routes:
-        if route.path.startswith(PREFIX + "/"):
-            below.add(_first_name(route.path.removeprefix(PREFIX)))
+    for path in paths:
+        if path.startswith(PREFIX + "/"):
+            below.add(_first_name(path.removeprefix(PREFIX)))
         else:
-            others.add(_first_name(route.path))
-    return below - others
+            others.add(_first_name(path))
+    return frozenset(below - others)
+
+
+@cache
+def short_forms() -> dict[str, str]:
+    """The short forms of the paths in the table of APIs that have one, with these paths."""
+    names = short_names(table())
+    forms = {path.removeprefix(PREFIX): path for path in table() if path.startswith(PREFIX + "/")}
+    return {form: path for form, path in forms.items() if _first_name(form) in names}
+
+
+def full_path(path: str) -> str:
+    """The path of the table that ``path`` is the short form of; else ``path`` itself."""
+    return short_forms().get(path, path)
+
+
+def ticketed_urls() -> dict[str, str]:
+    """Where clients find the paths that take tickets, short forms included, with the paths."""
+    urls = {path: path for path in table()} | short_forms()
+    return {url: path for url, path in urls.items() if path_at(path).has_ticket}
 
 
 def _first_name(path: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+from server.http.apis import path_at
 from server.http.errors import RETRY_AFTER_SECONDS, APIError, retry_headers
 from server.net import refusal
 from server.net.head import EarlyAnswer, Head
 from server.observe.access_log import id_headers, id_of, log_refusal
 from server.observe.log import RequestLog
 from server.tenants.tenant import Tenant, tenant_at
-
-PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
-"""Paths of probes of health, which are answered however busy the server is."""
 
 
 def early_answer(
@@ -44,7 +42,7 @@ def busy_answer(head: Head) -> EarlyAnswer | None:
     Keys are not looked up: in the access log, the tenant is the connection's address.
     """
     path = unquote(head.url.partition(b"?")[0].decode("latin-1"))
-    if path in PROBES:
+    if path_at(path).is_probe:
         return None
     error = refusal.BUSY.error()
     error.headers["retry-after"] = str(RETRY_AFTER_SECONDS)

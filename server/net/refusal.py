@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-from server.http.apis import ID_KEY, shape_at
+from server.http.apis import ID_KEY, api_at
 from server.http.errors import CUT_KEY, INVALID, RETRY_AFTER_SECONDS, APIError
 
 RETRYABLE = frozenset({408, 503})
@@ -65,7 +65,7 @@ def raw_response(
 
     ``path`` is the request's, empty if it is not known. ``headers`` may contain its id.
     """
-    body = shape_at(path)(error.status, error.error, headers.get("x-request-id"))
+    body = api_at(path).shape(error.status, error.error, headers.get("x-request-id"))
     lines = [
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
         f"date: {_date(int(time.time()))}",

@@ -14,14 +14,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from schemas.records import RequestRecord
-
-_OPERATIONS = {
-    **dict.fromkeys(("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"), "chat"),
-    **dict.fromkeys(("/v1/completions", "/api/generate", "/generate"), "text_completion"),
-    **dict.fromkeys(("/v1/embeddings", "/api/embed", "/api/embeddings"), "embeddings"),
-    "/v1/rerank": "rerank",
-    "/v1/score": "score",
-}
+from server.http.apis import path_at
 
 _PARAMETERS = {
     **{name: name for name in ("max_tokens", "temperature", "top_p", "top_k", "seed")},
@@ -33,8 +26,8 @@ _PARAMETERS = {
 
 def span_name(record: RequestRecord) -> str:
     """``chat MODEL``; of a request that asks for no generation: ``POST ROUTE``."""
-    operation = _OPERATIONS.get(record.route)
-    return f"POST {record.route}" if operation is None else f"{operation} {record.model}"
+    operation = path_at(record.route).operation
+    return f"{operation} {record.model}" if operation else f"POST {record.route}"
 
 
 def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | list[str]]:
@@ -43,7 +36,7 @@ def span_attributes(record: RequestRecord) -> dict[str, str | bool | float | lis
     Times are under names of our own, in milliseconds.
     """
     found: dict[str, str | bool | float | list[str] | None] = {
-        "gen_ai.operation.name": _OPERATIONS.get(record.route),
+        "gen_ai.operation.name": path_at(record.route).operation or None,
         "gen_ai.provider.name": "roseinfer",
         "gen_ai.request.model": record.model,
         "gen_ai.response.model": record.model,

@@ -23,7 +23,8 @@ from litestar.routes import HTTPRoute
 from schemas.base import ResponseModel
 from schemas.tokenize import TokenizeRequest
 from server.generation.serving import NO_DEPENDENCIES
-from server.openapi.responses import ERRORS, NDJSON, StreamedSpec
+from server.http.apis import NDJSON
+from server.openapi.responses import ERRORS, StreamedSpec
 from server.translation.refusals import refused_fields
 
 REFERENCE = "#/components/schemas/{name}"

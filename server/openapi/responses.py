@@ -8,6 +8,7 @@ import msgspec
 from litestar.openapi.datastructures import ResponseSpec
 
 from schemas.errors import ErrorResponse
+from server.http.apis import SSE
 
 ERRORS = {
     400: "The request is invalid, or the server or model does not support it.",
@@ -22,10 +23,6 @@ ERRORS = {
     503: "The server is loading, draining or failed. `retry-after` says when to try again.",
     504: "The time that the client or the operator gave the request is over.",
 }
-
-
-SSE, NDJSON = "text/event-stream", "application/x-ndjson"
-"""Media types of streams: server-sent events, and lines of JSON."""
 
 
 @dataclass

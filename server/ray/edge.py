@@ -17,15 +17,17 @@ from typing import Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+import server.apis  # noqa: F401 - registers the APIs
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import DISCONNECT
+from server.client.answer import Headers
 from server.http.body import declared_size
+from server.http.ends import last_bytes, media_type_of
 from server.http.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
 from server.observe.access_log import id_headers, id_of
 from server.ray.plan import RETRY_AFTER
-from server.router.ends import last_bytes, media_type_of
-from server.router.upstreams.call import Headers, conversation_key
+from server.router.call import conversation_key
 from server.settings.settings import parse_settings
 from server.tenants.tenant import tenant_at
 
@@ -133,7 +135,7 @@ class _Answer:
         self._send = send
         self._request_id = request_id
         self._refusal: Any = None
-        self._media_type = b""
+        self._media_type = ""
         self._last = b""
         self._has_begun = self._has_ended = False
 
@@ -142,7 +144,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             headers = [(name.lower(), value) for name, value in message["headers"]]
             self._media_type = media_type_of(headers)
-            if message["status"] >= 400 and self._media_type == b"text/plain":
+            if message["status"] >= 400 and self._media_type == "text/plain":
                 self._refusal = message
                 return
             self._has_begun = True

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from server.admission.decision import Asked, Decision
 from server.app.access import keys_lifespan, keys_of
 from server.http.errors import error_response
-from server.http.origins import cors_config
+from server.http.origins import HostPolicy, cors_config
 from server.router.config.config import RouteConfig
-from server.router.control import decide_by_caller
+from server.router.fleet import Fleet
 from server.router.routes import CONTROLLERS
 from server.router.routing import Routing
-from server.router.upstreams.fleet import Fleet
+from server.router.traffic import Traffic
 from server.settings.settings import Settings
 from server.tenants.keys import key_guard
 
@@ -27,10 +28,27 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
     ``environ`` is their environment. Of the settings, those of the front matter. ``with_edge``
     wraps the result.
     """
-    keys = keys_of(settings)
+    keys, policy, traffic = keys_of(settings), HostPolicy.of(settings), Traffic(settings)
+
+    def decide(asked: Asked) -> Decision:
+        """``with_traffic`` and the servers behind decide the rest."""
+        tenant = keys.tenant(asked.headers, asked.client)
+        return Decision(tenant, forbidden=policy.refusal(asked.headers, asked.version))
+
+    @asynccontextmanager
+    async def fleet_lifespan(app: Litestar) -> AsyncIterator[None]:
+        fleet = Fleet(config, environ)
+        routing = Routing(settings, config, fleet, traffic)
+        app.state.routing, app.state.stalls = routing, routing.stalls
+        fleet.start()
+        try:
+            yield
+        finally:
+            await fleet.close()
+
     app = Litestar(
         route_handlers=list(CONTROLLERS),
-        lifespan=[keys_lifespan(settings, keys), _fleet_lifespan(config, settings, environ)],
+        lifespan=[keys_lifespan(settings, keys), fleet_lifespan],
         dependencies={"routing": Provide(_routing, sync_to_thread=False)},
         middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},
@@ -39,26 +57,9 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         openapi_config=None,
         logging_config=None,
     )
-    app.state.api_keys = keys
-    app.state.decide = decide_by_caller(settings, keys)
+    app.state.api_keys, app.state.traffic, app.state.decide = keys, traffic, decide
+    app.state.short_names = frozenset({"models", "responses"})  # others are passed on as they are
     return app
-
-
-def _fleet_lifespan(
-    config: RouteConfig, settings: Settings, environ: Mapping[str, str]
-) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        fleet = Fleet(config, environ)
-        routing = Routing(settings, config, fleet)
-        app.state.routing, app.state.stalls = routing, routing.stalls
-        fleet.start()
-        try:
-            yield
-        finally:
-            await fleet.close()
-
-    return lifespan
 
 
 def _routing(state: State) -> Routing:

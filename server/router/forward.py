@@ -1,76 +1,22 @@
-"""ForwardedAnswer: an upstream's answer, passed on as it arrives.
-
-UpstreamSlot: one request's way to a model.
-"""
+"""ForwardedAnswer: an upstream's answer, passed on as it arrives."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent, send
+from server.http import ends, sse
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
-from server.router import ends
-from server.router.config.config import RouteConfig
-from server.router.order import NoServer, Order
-from server.router.upstreams.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
-from server.router.upstreams.call import Headers, response_headers
-from server.router.upstreams.fleet import Fleet
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream, choose
-
-
-class UpstreamSlot:
-    """Waiting for a model, then inside. Event loop only."""
-
-    def __init__(self, fleet: Fleet, model: RoutedModel, tenant: str) -> None:
-        self._fleet, self._model, self._tenant = fleet, model, tenant
-        self._in_line = False
-        self._future: asyncio.Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        """Raises QueueFull, or APIError if the model cannot be loaded at the moment."""
-        if not self._model.is_ready:
-            self._fleet.line.take(self._tenant, 1)
-            self._in_line = True
-        try:
-            self._future = self._fleet.join(self._model)
-        except BaseException:
-            self._leave_line()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._future is not None
-        self._leave_line()
-        self._fleet.leave(self._model, self._future)
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait for the model, so long at most. Whether it is there. Raises APIError."""
-        assert self._future is not None
-        if not self._future.done():
-            await asyncio.wait({self._future}, timeout=seconds)
-        if not self._future.done():
-            return False
-        self._leave_line()
-        self._future.result()
-        return True
-
-    def _leave_line(self) -> None:
-        if self._in_line:
-            self._in_line = False
-            self._fleet.line.give_back(self._tenant, 1)
-
+from server.router.call import response_headers
+from server.router.order import Order
+from server.router.routing import Routing
+from server.router.upstream import Upstream, choose
 
 logger = logging.getLogger("roseinfer.route")
 
@@ -81,7 +27,6 @@ REFUSALS = frozenset({429, SERVICE_UNAVAILABLE})
 MAX_ERROR_BODY = 64 * 1024
 """Bytes of an error that are passed on in an event."""
 
-
 MAX_PROCESSES = 3
 """Processes of a model, one after the other, that are waited for on behalf of one request."""
 
@@ -89,10 +34,10 @@ MAX_PROCESSES = 3
 class ForwardedAnswer(Response[None]):
     """Waits for the model, sends the call, and passes the answer on. It owns both meanwhile."""
 
-    def __init__(self, fleet: Fleet, config: RouteConfig, order: Order) -> None:
+    def __init__(self, routing: Routing, order: Order) -> None:
         super().__init__(None)
-        self._fleet = fleet
-        self._config = config
+        self._fleet = routing.fleet
+        self._config = routing.config
         self._order = order
         self._loop = asyncio.get_running_loop()
         self._has_begun = False
@@ -113,54 +58,53 @@ class ForwardedAnswer(Response[None]):
             if not self._has_begun:
                 await send_error(scope, send, error)
                 return
-            await self._write(ends.failure_event(order.call.path, error, order.request_id))
+            await self._write(ends.failure_event(order.path, error, order.request_id))
             await self._finish()
 
     async def _answer(self) -> None:
         """Wait and forward; again if the model's process has ended before it got the call."""
         model = self._order.model
         deadline = self._loop.time() + self._config.wait_timeout
-        for number in range(MAX_PROCESSES):
-            with UpstreamSlot(self._fleet, model, self._order.tenant) as place:
-                await self._wait(place, deadline)
-                try:
-                    await self._forward()
-                except NoServer:
-                    if number + 1 == MAX_PROCESSES or not await self._fleet.is_gone(model):
-                        raise
-                else:
+        for number in range(1, MAX_PROCESSES + 1):
+            with self._fleet.joined(model, self._order.tenant) as joined:
+                await self._wait(joined, deadline)
+                if await self._forward():
                     return
+                if number == MAX_PROCESSES or not await self._fleet.is_gone(model):
+                    break
+        message = f"The server of the model '{model.name}' cannot be reached."
+        raise self._fleet.unavailable(model, message)
 
-    async def _wait(self, place: UpstreamSlot, deadline: float) -> None:
+    async def _wait(self, joined: asyncio.Future[None], deadline: float) -> None:
         """Wait for the model. A stream gets comments meanwhile. Raises APIError."""
-        order, config = self._order, self._config
-        interval = order.keep_alive_interval if order.call.is_stream else 0.0
-        while True:
+        model, interval = self._order.model, self._order.keep_alive_interval
+        while not joined.done():
             left = deadline - self._loop.time()
-            if await place.wait(min(interval or left, max(left, 0))):
-                return
+            await asyncio.wait({joined}, timeout=min(interval or left, max(left, 0)))
+            if joined.done():
+                break
             if self._loop.time() >= deadline:
-                name, waited = order.model.name, config.wait_timeout
-                message = f"The model '{name}' was not loaded within {waited:g} s."
-                raise self._fleet.unavailable(order.model, message)
+                waited = self._config.wait_timeout
+                message = f"The model '{model.name}' was not loaded within {waited:g} s."
+                raise self._fleet.unavailable(model, message)
             if not self._has_begun:
                 await self._start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
-            await self._write(ends.COMMENT)
+            await self._write(sse.COMMENT)
+        joined.result()
 
-    async def _forward(self) -> None:
-        """Ask one server, or another if the first has seen or begun nothing. Raises APIError."""
+    async def _forward(self) -> bool:
+        """Ask one server, or another if the first has seen or begun nothing. Raises APIError.
+
+        False: no server has seen the call.
+        """
         order, tried = self._order, set[Upstream]()
         upstreams = self._upstreams()
-        while True:
-            upstream = choose(upstreams, order.key, self._loop.time(), tried)
-            if upstream is None:
-                raise self._unreached()
+        while upstream := choose(upstreams, order.key, self._loop.time(), tried):
             is_last = len(tried) + 1 >= len(upstreams)
             tried.add(upstream)
             with upstream.opened(self._loop.time()):
-                try:
-                    answer = await self._ask(upstream, is_last=is_last)
-                except NoServer:  # not kept: its traceback has this frame, and the body
+                answer = await self._ask(upstream, is_last=is_last)
+                if answer is None:
                     order.model.counts["retries"] += not is_last
                     continue
                 try:
@@ -169,9 +113,10 @@ class ForwardedAnswer(Response[None]):
                         continue
                     order.body.release()  # no other server is asked
                     await self._pass_on(answer, upstream)
-                    return
+                    return True
                 finally:
                     answer.close()
+        return False
 
     def _upstreams(self) -> list[Upstream]:
         """The servers that may be asked: of a stored response, only the one that keeps it.
@@ -181,8 +126,8 @@ class ForwardedAnswer(Response[None]):
         preferred, upstreams = self._order.preferred, self._order.model.upstreams
         return upstreams if preferred is None or preferred not in upstreams else [preferred]
 
-    async def _ask(self, upstream: Upstream, *, is_last: bool) -> UpstreamAnswer:
-        """Send the call and wait for the status. Raises APIError; NoServer if nothing was sent.
+    async def _ask(self, upstream: Upstream, *, is_last: bool) -> ServerAnswer | None:
+        """Send the call and wait for the status. None if nothing was sent. Raises APIError.
 
         After the last server that may be asked, nobody needs the body once it was sent.
         """
@@ -192,7 +137,7 @@ class ForwardedAnswer(Response[None]):
         try:
             answer = await send(
                 upstream.address,
-                self._order.call.head(upstream.address, model.api_key, len(body.data)),
+                self._order.head(upstream.address),
                 body.data,
                 silence=config.answer_timeout,
                 connect_timeout=config.connect_timeout,
@@ -200,10 +145,12 @@ class ForwardedAnswer(Response[None]):
                 on_sent=body.release if is_last else _keep,
             )
             await answer.head()
-        except UpstreamFailed as failure:
+        except ServerFailed as failure:
             upstream.failed(self._loop.time())
             model.counts["failed"] += 1
             logger.warning("%s at %s: %s", model.name, upstream.address.text, failure)
+            if isinstance(failure, NotSent):
+                return None
             raise self._no_answer(failure) from failure
         except asyncio.CancelledError:
             if answer is not None:
@@ -215,38 +162,25 @@ class ForwardedAnswer(Response[None]):
             upstream.answered()
         return answer
 
-    def _no_answer(self, failure: UpstreamFailed) -> APIError:
-        model = self._order.model
-        match failure:
-            case NotSent():
-                return self._unreached()
-            case Silent():
-                status, code = 504, "request_timeout"
-                message = f"The server of the model '{model.name}' has not answered: {failure}."
-            case _:
-                status, code = 502, "bad_gateway"
-                message = f"The server of the model '{model.name}' has given no answer: {failure}."
+    def _no_answer(self, failure: ServerFailed) -> APIError:
+        status, code, what = 502, "bad_gateway", "given no answer"
+        if isinstance(failure, Silent):
+            status, code, what = 504, "request_timeout", "not answered"
+        message = f"The server of the model '{self._order.model.name}' has {what}: {failure}."
         return APIError(status, message, type_="server_error", code=code)
 
-    def _unreached(self) -> NoServer:
-        model = self._order.model
-        error = self._fleet.unavailable(
-            model, f"The server of the model '{model.name}' cannot be reached."
-        )
-        return NoServer.of(error)
-
-    async def _pass_on(self, answer: UpstreamAnswer, upstream: Upstream) -> None:
+    async def _pass_on(self, answer: ServerAnswer, upstream: Upstream) -> None:
         if self._has_begun and answer.status != 200:
             await self._write(await self._late_refusal(answer))
             await self._finish()
             return
-        path, model = self._order.call.path, self._order.model
+        path, model = self._order.path, self._order.model
         media_type = ends.media_type_of(answer.headers)
         try:
             if not self._has_begun:
                 await self._start(answer.status, response_headers(answer.headers))
             await self._pass_body(answer, upstream)
-        except UpstreamFailed as failure:
+        except ServerFailed as failure:
             upstream.failed(self._loop.time())
             model.counts["cut"] += 1
             logger.warning("%s broke off an answer: %s", model.name, failure)
@@ -259,8 +193,8 @@ class ForwardedAnswer(Response[None]):
             model.counts["answers"] += 1
         await self._finish()
 
-    async def _pass_body(self, answer: UpstreamAnswer, upstream: Upstream) -> None:
-        """Raises UpstreamFailed if the end of the body is missing."""
+    async def _pass_body(self, answer: ServerAnswer, upstream: Upstream) -> None:
+        """Raises ServerFailed if the end of the body is missing."""
         on_first = self._order.on_first if answer.status == 200 else None
         while True:
             data, is_last = await answer.receive()
@@ -275,7 +209,7 @@ class ForwardedAnswer(Response[None]):
             if on_first is None:
                 answer.relay_to(body_writer(self._scope))
 
-    async def _late_refusal(self, answer: UpstreamAnswer) -> bytes:
+    async def _late_refusal(self, answer: ServerAnswer) -> bytes:
         """The event of an error response after comments were sent."""
         body = b""
         try:
@@ -284,9 +218,9 @@ class ForwardedAnswer(Response[None]):
                 body += data
                 if is_last:
                     break
-        except UpstreamFailed:
+        except ServerFailed:
             body = b""
-        return ends.refusal_event(self._order.call.path, body)
+        return ends.refusal_event(self._order.path, body)
 
     async def _start(self, status: int, headers: Headers) -> None:
         self._has_begun = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -44,18 +44,14 @@ class _Page(Collector):
     def __init__(self, stats: RouterStats) -> None:
         self._stats = stats
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterator[Metric]:
         models = self._stats.models.items()
-        for name, (field, text) in GAUGES.items():
-            gauge = GaugeMetricFamily(PREFIX + name, text, labels=["model"])
-            for model, stats in models:
-                gauge.add_metric([model], getattr(stats, field))
-            yield gauge
-        for name, (field, text) in COUNTERS.items():
-            counter = CounterMetricFamily(PREFIX + name, text, labels=["model"])
-            for model, stats in models:
-                counter.add_metric([model], getattr(stats, field))
-            yield counter
+        for make, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
+            for name, (field, text) in table.items():
+                family = make(PREFIX + name, text, labels=["model"])
+                for model, stats in models:
+                    family.add_metric([model], getattr(stats, field))
+                yield family
         state = GaugeMetricFamily(
             PREFIX + "model_state", "1 for the state of the model.", labels=["model", "state"]
         )

@@ -5,6 +5,9 @@ with_traffic: the middleware of every route that passes requests on.
 
 from __future__ import annotations
 
+import hashlib
+from datetime import UTC, datetime
+
 from litestar import Controller, Response, delete, get, post, route
 from litestar.di import NamedDependency
 from litestar.enums import HttpMethod
@@ -13,16 +16,26 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from schemas.health import HealthResponse
 from schemas.models import Model, ModelList
-from schemas.ollama_answer import OLLAMA_VERSION, LocalModels, OllamaVersion
+from schemas.ollama_answer import (
+    OLLAMA_VERSION,
+    LocalModel,
+    LocalModels,
+    ModelDetails,
+    OllamaVersion,
+)
 from schemas.route import RouterStats
 from server.admission.deadline import Watched
 from server.http.body import declared_size
 from server.http.errors import no_such_route
 from server.router.forward import ForwardedAnswer
-from server.router.lists import local_models, model_cards, statistics
-from server.router.order import SCOPE_KEY, HeldBody
-from server.router.orders import AnyRequest, order_of, order_of_response
-from server.router.routing import Routing
+from server.router.order import (
+    SCOPE_KEY,
+    AnyRequest,
+    HeldBody,
+    order_of,
+    order_of_response,
+)
+from server.router.routing import Routing, statistics
 from server.tenants.tenant import tenant_of
 
 
@@ -41,7 +54,7 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
         traffic.check_accepting()
         if traffic.rates:
             traffic.rates.admit(tenant)
-        body = HeldBody(traffic.body_bytes, tenant, routing.settings.max_body_size)
+        body = HeldBody(traffic.body_bytes, tenant, traffic.max_body_size)
         scope["state"][SCOPE_KEY] = body
         declared = declared_size(scope["headers"])
         if declared is not None:
@@ -70,24 +83,21 @@ class ForwardController(Controller):
         self, request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Pass a request on to the model that it names."""
-        order = await order_of(request, routing)
-        return ForwardedAnswer(routing.fleet, routing.config, order)
+        return ForwardedAnswer(routing, await order_of(request, routing))
 
     @get(["/v1/responses/{response_id:str}", "/v1/responses/{response_id:str}/input_items"])
     async def read(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Read a stored response."""
-        order = order_of_response(request, routing, response_id)
-        return ForwardedAnswer(routing.fleet, routing.config, order)
+        return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @delete("/v1/responses/{response_id:str}", status_code=200)
     async def forget(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
         """Delete a stored response."""
-        order = order_of_response(request, routing, response_id)
-        return ForwardedAnswer(routing.fleet, routing.config, order)
+        return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @route(
         ["/", *_EVERYWHERE[:3]],
@@ -99,30 +109,55 @@ class ForwardController(Controller):
         raise no_such_route()
 
 
+_NO_DETAILS = ModelDetails(format="", family="", families=[], quantization_level="")
+
+
+def _model_card(routing: Routing, name: str) -> Model:
+    """An entry of /v1/models. ``root`` is the model that an alias stands for."""
+    root = routing.names[name]
+    return Model(id=name, created=routing.created, owned_by="roseinfer", root=root)
+
+
+def _local_models(routing: Routing, *, only_ready: bool) -> list[LocalModel]:
+    """Entries of /api/tags, or of /api/ps. What only the models' servers know is empty."""
+    time = datetime.fromtimestamp(routing.created, UTC).isoformat().replace("+00:00", "Z")
+    return [
+        LocalModel(
+            name=name,
+            model=name,
+            modified_at=time,
+            digest=hashlib.sha256(name.encode()).hexdigest(),
+            details=_NO_DETAILS,
+        )
+        for name, model in routing.fleet.models.items()
+        if model.is_ready or not only_ready
+    ]
+
+
 class ListController(Controller):
     path = "/"
 
     @get("/v1/models", sync_to_thread=False)
     def models(self, routing: NamedDependency[Routing]) -> ModelList:
         """List every name and alias."""
-        return ModelList(data=model_cards(routing, routing.names))
+        return ModelList(data=[_model_card(routing, name) for name in routing.names])
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:
         """Describe a model."""
         name = str(model_id).removeprefix("/")
         routing.model(name)
-        return model_cards(routing, [name])[0]
+        return _model_card(routing, name)
 
     @get("/api/tags", sync_to_thread=False)
     def local_models(self, routing: NamedDependency[Routing]) -> LocalModels:
         """List the models, in Ollama's format."""
-        return LocalModels(models=local_models(routing, only_ready=False))
+        return LocalModels(models=_local_models(routing, only_ready=False))
 
     @get("/api/ps", sync_to_thread=False)
     def loaded(self, routing: NamedDependency[Routing]) -> LocalModels:
         """List the loaded models, in Ollama's format."""
-        return LocalModels(models=local_models(routing, only_ready=True))
+        return LocalModels(models=_local_models(routing, only_ready=True))
 
     @get("/api/version", sync_to_thread=False)
     def version(self) -> OllamaVersion:

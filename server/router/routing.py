@@ -1,4 +1,4 @@
-"""Routing: what handlers of the router share.
+"""Routing: what handlers of the router share, and the statistics of it.
 
 ResponseIndex: which server keeps which response of the Responses API.
 """
@@ -9,14 +9,15 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
+from schemas.route import RoutedModelStats, RouterStats, UpstreamStats
 from server.http.errors import APIError
 from server.observe.stalls import StallWatch
 from server.router.config.config import RouteConfig
+from server.router.fleet import Fleet
 from server.router.traffic import Traffic
-from server.router.upstreams.fleet import Fleet
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream
+from server.router.upstream import RoutedModel, Upstream
 from server.settings.settings import Settings
 from server.tenants.shelves import Shelves
 
@@ -36,7 +37,7 @@ class ResponseIndex:
     def __init__(self) -> None:
         self._places: Shelves[str, tuple[str, Upstream]] = Shelves(MAX_RESPONSES, MAX_RESPONSES)
 
-    def note(self, answer: bytes, tenant: str, model: str, upstream: Upstream) -> None:
+    def note(self, tenant: str, model: str, answer: bytes, upstream: Upstream) -> None:
         """Remember where the response is whose answer begins with these bytes."""
         found = _ID.search(answer[:HEAD_SIZE])
         if found:
@@ -49,9 +50,6 @@ class ResponseIndex:
         return self._places.get(tenant, response_id)
 
 
-OLLAMA_TAG = ":latest"
-
-
 @dataclass(slots=True)
 class Routing:
     """Event loop only."""
@@ -59,7 +57,7 @@ class Routing:
     settings: Settings
     config: RouteConfig
     fleet: Fleet
-    traffic: Traffic = field(init=False)
+    traffic: Traffic
     stalls: StallWatch = field(default_factory=lambda: StallWatch(asyncio.get_running_loop()))
     responses: ResponseIndex = field(default_factory=ResponseIndex)
     created: int = field(default_factory=lambda: int(time.time()))
@@ -68,7 +66,6 @@ class Routing:
     """Every name that requests may use, with the name of its model."""
 
     def __post_init__(self) -> None:
-        self.traffic = Traffic(self.settings.max_body_size, self.settings.rate_limit)
         self.names = self.config.names()
 
     def default_model(self) -> RoutedModel | None:
@@ -78,10 +75,10 @@ class Routing:
         models = list(self.fleet.models.values())
         return models[0] if len(models) == 1 else None
 
-    def model(self, name: str, *, is_ollama: bool = False) -> RoutedModel:
-        """Find a model. Raises APIError."""
-        if is_ollama and name not in self.names:
-            name = name.removesuffix(OLLAMA_TAG)
+    def model(self, name: str, *, tag: str = "") -> RoutedModel:
+        """Find a model, also if ``tag`` follows its name. Raises APIError."""
+        if name not in self.names:
+            name = name.removesuffix(tag)
         if name not in self.names:
             raise APIError(
                 404,
@@ -90,3 +87,35 @@ class Routing:
                 param="model",
             )
         return self.fleet.models[self.names[name]]
+
+
+def statistics(routing: Routing) -> RouterStats:
+    """All counters."""
+    return RouterStats(
+        num_open=routing.traffic.num_open,
+        num_waiting=routing.fleet.line.held,
+        event_loop=routing.stalls.stats,
+        models={name: _model_stats(model) for name, model in routing.fleet.models.items()},
+    )
+
+
+def _model_stats(model: RoutedModel) -> RoutedModelStats:
+    now = asyncio.get_running_loop().time()
+    counts: dict[str, Any] = {f"num_{name}": count for name, count in model.counts.items()}
+    servers = [
+        UpstreamStats(
+            address=upstream.address.text,
+            num_running=upstream.num_open,
+            is_available=upstream.is_available(now),
+        )
+        for upstream in model.upstreams
+    ]
+    return RoutedModelStats(
+        state=model.state.value,
+        num_running=model.num_inside,
+        num_waiting=len(model.waiting),
+        last_load_seconds=round(model.load_seconds, 3) if model.counts["loads"] else 0.0,
+        failure=model.failure,
+        servers=servers,
+        **counts,
+    )

@@ -12,6 +12,8 @@ from server.admission.budget import Budget
 from server.admission.deadline import Watched
 from server.admission.pacing import Pacing
 from server.admission.rate_limit import RateLimiter
+from server.net.head import Admit, admit_all
+from server.settings.settings import Settings
 from server.settings.types import Rates
 
 HELD_BODIES = 4
@@ -22,14 +24,15 @@ CLOSE_TIMEOUT = 1.0
 
 
 class Traffic:
-    """Event loop only."""
+    """The ``OpenRequests`` of a router. Event loop only."""
 
-    def __init__(self, max_body_size: int, rates: Rates | None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.is_draining = False
-        self.rates = RateLimiter(rates or Rates())
+        self.max_body_size = settings.max_body_size
+        self.rates = RateLimiter(settings.rate_limit or Rates())
         self.pacing = Pacing()
         self.body_bytes = Budget(
-            HELD_BODIES * max_body_size,
+            HELD_BODIES * settings.max_body_size,
             full="Too many bytes of requests are waiting.",
             never="",
             clock=time.monotonic,
@@ -40,6 +43,12 @@ class Traffic:
     @property
     def num_open(self) -> int:
         return len(self._open)
+
+    def admit(self) -> Admit:
+        return admit_all
+
+    def is_alive(self) -> bool:
+        return True  # it is asked on the event loop
 
     def check_accepting(self) -> None:
         """Raise Unavailable while the server shuts down."""

@@ -13,7 +13,6 @@ from schemas.anthropic_answer import (
     AnthropicErrorResponse,
 )
 from schemas.errors import ErrorObject
-from server.http.apis import Api, register
 
 _TYPES = {
     401: "authentication_error",
@@ -73,6 +72,3 @@ def _client_param(param: str | None) -> str | None:
     for pattern, replacement in _TOOL_FIELDS:
         param = pattern.sub(replacement, param)
     return _FIELDS.get(param, param)
-
-
-register("/v1/messages", Api(anthropic_shape, id_headers=(b"x-request-id", b"request-id")))

@@ -17,7 +17,7 @@ from schemas.anthropic_answer import (
 )
 from server.admission.ticket import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
-from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.openapi.responses import returns, returns_or_streams
@@ -26,7 +26,6 @@ from server.openapi.responses import returns, returns_or_streams
 class MessagesController(Controller):
     path = "/v1/messages"
     tags = ("Messages",)
-    middleware = (with_ticket,)
 
     @post(
         status_code=200,

@@ -6,7 +6,6 @@ import msgspec
 
 from schemas.errors import ErrorObject
 from schemas.ollama_answer import OllamaError
-from server.http.apis import Api, register
 
 
 def ollama_shape(_status: int, error: ErrorObject, _request_id: str | None = None) -> bytes:
@@ -15,6 +14,3 @@ def ollama_shape(_status: int, error: ErrorObject, _request_id: str | None = Non
     is_named = param is None or param in error.message
     message = error.message if is_named else f"{param}: {error.message}"
     return msgspec.json.encode(OllamaError(error=message))
-
-
-register("/api/", Api(ollama_shape))

@@ -38,18 +38,17 @@ from server.apis.ollama.embed import translate_embed, translate_old_embed
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, generate_line, loaded_line
 from server.apis.ollama.request import translate_chat, translate_generate
-from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
+from server.http.apis import NDJSON
 from server.http.errors import APIError
-from server.openapi.responses import NDJSON, returns, returns_or_streams
+from server.openapi.responses import returns, returns_or_streams
 
 
 class OllamaController(Controller):
     path = "/api"
     tags = ("Ollama",)
-    opt = {"any_media_type": True}  # noqa: RUF012
-    middleware = (with_ticket,)
 
     @post(
         "/chat",
@@ -110,8 +109,6 @@ def _loaded(request: GenerationFields, serving: Serving, new_line: NewLine) -> R
 class OllamaEmbedController(Controller):
     path = "/api"
     tags = ("Ollama",)
-    opt = {"any_media_type": True}  # noqa: RUF012
-    middleware = (with_ticket,)
 
     @post(
         "/embed",
@@ -154,7 +151,6 @@ class OllamaEmbedController(Controller):
 class OllamaModelController(Controller):
     path = "/api"
     tags = ("Ollama",)
-    opt = {"any_media_type": True}  # noqa: RUF012
 
     @get(
         "/version",
@@ -180,7 +176,6 @@ class OllamaModelController(Controller):
     @post(
         "/show",
         status_code=200,
-        middleware=(with_ticket,),
         sync_to_thread=False,
         responses=returns(ShownModel, *TICKETED_ERRORS, error=OllamaError),
     )

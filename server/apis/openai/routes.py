@@ -33,7 +33,7 @@ from server.apis.openai.chat import translate_chat
 from server.apis.openai.completions import num_generations, translate_completion
 from server.apis.openai.generate import translate_generate
 from server.apis.openai.tokens import detokenize, tokenize
-from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.openapi.responses import returns, returns_or_streams
@@ -43,7 +43,6 @@ from server.settings.settings import default_name
 class ChatController(Controller):
     path = "/v1/chat/completions"
     tags = ("Chat",)
-    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -70,7 +69,6 @@ class ChatController(Controller):
 class CompletionController(Controller):
     path = "/v1/completions"
     tags = ("Completions",)
-    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -97,7 +95,6 @@ class CompletionController(Controller):
 class GenerateController(Controller):
     path = "/generate"
     tags = ("Generate",)
-    middleware = (with_ticket,)
 
     @post(
         status_code=200,
@@ -149,7 +146,6 @@ def _model(serving: Serving, name: str) -> Model:
 class TokenController(Controller):
     path = "/"
     tags = ("Tokens",)
-    middleware = (with_ticket,)
 
     @post(
         ["/tokenize", "/v1/tokenize"],

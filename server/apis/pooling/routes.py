@@ -13,7 +13,7 @@ from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
 from server.admission.ticket import Ticket
 from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
-from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.openapi.responses import returns
@@ -22,7 +22,6 @@ from server.openapi.responses import returns
 class PoolingController(Controller):
     path = "/v1"
     tags = ("Embeddings",)
-    middleware = (with_ticket,)
 
     @post("/embeddings", status_code=200, responses=returns(EmbeddingList, *TICKETED_ERRORS))
     async def embed(

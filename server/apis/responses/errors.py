@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from schemas.errors import ErrorObject
+from server.http.apis import error_event
 
 FIELDS: Mapping[str, str] = {
     "messages": "input",
@@ -76,3 +80,23 @@ def unsupported(param: str, what: str) -> InvalidRequest:
         param=param,
         code="unsupported_parameter",
     )
+
+
+_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
+
+
+class _ErrorEvent(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
+    """An error in a stream (OpenAI API reference, responses streaming)."""
+
+    code: str | None
+    message: str
+    param: str | None
+    sequence_number: int
+
+
+def numbered_event(error: ErrorObject, _body: bytes, last: bytes) -> bytes:
+    """The event that ends a stream with an error. Its number follows that of the last event."""
+    numbers = _NUMBER.findall(last)
+    number = int(numbers[-1]) + 1 if numbers else 0
+    event = _ErrorEvent(error.code, error.message, error.param, number)
+    return error_event(error, msgspec.json.encode(event), last)

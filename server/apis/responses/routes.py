@@ -22,7 +22,7 @@ from server.admission.ticket import Ticket
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import ResponseStore, StoredResponse, item_list
 from server.apis.responses.stored import Shelf, why_not_found
-from server.generation.admit import TICKETED_ERRORS, with_ticket
+from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
 from server.http.errors import APIError
@@ -42,7 +42,6 @@ class ResponsesController(Controller):
     path = "/v1/responses"
     tags = ("Responses",)
     dependencies = _STORE
-    middleware = (with_ticket,)
 
     @post(
         status_code=200,

@@ -1,63 +1,17 @@
-"""RouteConfig: the models of a router and its limits, from a TOML file.
-
-Address: where an upstream server listens.
-"""
+"""RouteConfig: the models of a router and its limits, from a TOML file."""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from server.client.address import Address, parse_url
 from server.settings.types import size
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A TCP address, or the path of a Unix socket. ``base`` is what comes before every path."""
-
-    host: str = ""
-    port: int = 0
-    base: str = ""
-    is_tls: bool = False
-    socket_path: str = ""
-
-    @property
-    def authority(self) -> str:
-        """The value of ``Host``."""
-        if self.socket_path:
-            return "localhost"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
-
-    @property
-    def text(self) -> str:
-        """For people."""
-        if self.socket_path:
-            return f"unix:{self.socket_path}"
-        return f"http{'s' if self.is_tls else ''}://{self.authority}{self.base}"
-
-
-def parse_url(url: str) -> Address:
-    """The address of ``http://host:port`` or ``unix:/path``. Raises ValueError.
-
-    A path at the end, such as ``/v1``, is that of OpenAI's routes, as in a client's base URL.
-    """
-    if url.startswith("unix:/"):
-        return Address(socket_path=url.removeprefix("unix:"))
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
-        raise ValueError(f"{url} is neither http://HOST[:PORT] nor https://... nor unix:/PATH")
-    is_tls = parts.scheme == "https"
-    base = parts.path.rstrip("/").removesuffix("/v1")
-    return Address(parts.hostname, parts.port or (443 if is_tls else 80), base, is_tls)
-
 
 PORT, SOCKET = "{port}", "{socket}"
 """What a command contains in place of the port, or the Unix socket, that it is to listen on."""
@@ -167,15 +121,11 @@ def read_config(path: str, environ: Mapping[str, str]) -> RouteConfig:
 
     try:
         with Path(path).open("rb") as file:
-            data = tomllib.load(file)
+            config = make_config(tomllib.load(file))
+        _check_keys(config, environ)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    try:
-        config = make_config(data)
-        _check_keys(config, environ)
-    except ConfigError as error:
+    except (ConfigError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     return config
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from benchmarks.fleet.policies import BoundedHash, LeastLoaded, place, policy_of
-from server.router.config.config import Address
-from server.router.upstreams.upstream import LOAD_BOUND, Upstream, choose
+from server.client.address import Address
+from server.router.upstream import LOAD_BOUND, Upstream, choose
 
 
 class Placed(Upstream):

@@ -15,7 +15,7 @@ from server.admission.decision import SCOPE_KEY
 from server.admission.pacing import BEGINS
 from server.app.draining import server_config
 from server.bridge.bridge import BridgeState
-from server.generation.admit import ticketed_paths
+from server.http.apis import table
 from server.net.endpoint import open_endpoint
 from server.net.head import Head
 from server.settings.settings import Settings
@@ -148,7 +148,7 @@ async def test_a_page_of_an_origin_reads_its_refusal(start):
 async def test_every_path_of_a_ticket_is_known_in_its_short_form_too(start, caplog):
     caplog.set_level(logging.INFO, logger="roseinfer.access")
     app = await start()
-    paths = ticketed_paths(app.litestar)
+    paths = {path for path, known in table().items() if known.has_ticket}
     below = {path.removeprefix("/v1"): path for path in paths if path.startswith("/v1/")}
     assert len(below) > 5
     for form, path in below.items():

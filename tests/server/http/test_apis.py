@@ -1,32 +1,92 @@
 import msgspec
 import pytest
+from litestar import Litestar
 
 from schemas.errors import ErrorObject
+from server.app.routes import CONTROLLERS
+from server.generation.serving import NO_DEPENDENCIES
 from server.http import apis
-from server.http.apis import openai_shape, shape_at
+from server.http.apis import api_at, openai_shape, path_at, table
+from server.http.paths import full_path, ticketed_urls
+from server.openapi.responses import StreamedSpec
+
+
+@pytest.fixture(scope="module")
+def handlers():
+    """Path and handler of all routes of the APIs."""
+    app = Litestar(CONTROLLERS, dependencies=NO_DEPENDENCIES, openapi_config=None)
+    return [
+        (route.path, handler)
+        for route in app.routes
+        for handler in route.route_handlers
+        if handler.http_methods != {"OPTIONS"}
+    ]
+
+
+class TestTheTableOfPaths:
+    def test_it_has_the_paths_of_all_routes(self, handlers):
+        assert {path for path, _ in handlers} == table().keys()
+
+    def test_routes_that_read_a_body_take_tickets(self, handlers):
+        for path, handler in handlers:
+            assert path_at(path).has_ticket == (handler.parsed_data_field is not None), path
+
+    def test_streams_are_what_the_routes_declare(self, handlers):
+        for path, handler in handlers:
+            spec = (handler.responses or {}).get(200)
+            declared = ""
+            if isinstance(spec, StreamedSpec):
+                declared = spec.stream_type if spec.events else "text/plain"
+            assert path_at(path).stream == declared, path
+
+    def test_a_path_that_is_in_no_api(self):
+        assert path_at("/nowhere") == apis.ApiPath()
+
+
+@pytest.mark.parametrize(
+    ("path", "full"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/v1/messages", "/v1/messages"),
+        ("/tokenize", "/tokenize"),
+        ("/generate", "/generate"),
+        ("/health", "/health"),
+        ("/nowhere", "/nowhere"),
+    ],
+)
+def test_the_long_form_of_a_path(path, full):
+    assert full_path(path) == full
+
+
+def test_urls_that_take_tickets():
+    urls = ticketed_urls()
+    assert urls["/v1/rerank"] == urls["/rerank"] == "/v1/rerank"
+    assert urls["/tokenize"] == "/tokenize"
+    assert not urls.keys() & {"/v1/generate", "/v1/models", "/models", "/api/tags"}
 
 
 @pytest.fixture
 def shapes(monkeypatch):
     """Shapes of a route and of a folder of routes."""
     shapes = {"/v1/one": lambda *_: b"one", "/folder/": lambda *_: b"folder"}
-    entries = {place: apis.Api(shape) for place, shape in shapes.items()}
-    monkeypatch.setattr(apis, "_APIS", entries)
+    entries = {place: apis.Api(paths={}, shape=shape) for place, shape in shapes.items()}
+    monkeypatch.setattr(apis, "_apis", entries)
     return shapes
 
 
-class TestShapeAt:
+class TestTheApiOfAPath:
     @pytest.mark.parametrize("path", ["/v1/one", "/v1/one/", "/v1/one/more"])
     def test_a_route_and_what_is_below(self, shapes, path):
-        assert shape_at(path) is shapes["/v1/one"]
+        assert api_at(path).shape is shapes["/v1/one"]
 
     def test_a_folder(self, shapes):
-        assert shape_at("/folder/x") is shapes["/folder/"]
+        assert api_at("/folder/x").shape is shapes["/folder/"]
 
     @pytest.mark.parametrize("path", ["/", "/v1/ones", "/folder", "/folders/x", "/x/v1/one"])
     def test_everything_else_is_openai_s(self, shapes, path):
         assert shapes
-        assert shape_at(path) is openai_shape
+        assert api_at(path).shape is openai_shape
 
 
 def test_the_shape_of_openai():

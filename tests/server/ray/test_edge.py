@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from server.ray.edge import HELD_BODIES, Edge
-from server.router.upstreams.call import conversation_key
+from server.router.call import conversation_key
 from tests.support.asgi import Exchange
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,10 @@ import pytest
 
 from server.http.apis import ID_KEY
 from server.router.config.config import make_config
-from server.router.order import SCOPE_KEY, HeldBody
-from server.router.orders import LARGE_BODY, order_of
+from server.router.fleet import Fleet
+from server.router.order import LARGE_BODY, SCOPE_KEY, HeldBody, order_of
 from server.router.routing import Routing
-from server.router.upstreams.fleet import Fleet
+from server.router.traffic import Traffic
 from server.settings.settings import Settings
 from server.tenants import tenant
 
@@ -41,7 +41,7 @@ class Given:
 
 @pytest.mark.parametrize(("size", "num_turns"), [(10, 0), (LARGE_BODY, 1)])
 async def test_others_have_a_turn_between_two_passes_over_a_large_body(size, num_turns):
-    routing = Routing(Settings(), CONFIG, Fleet(CONFIG, {}))
+    routing = Routing(Settings(), CONFIG, Fleet(CONFIG, {}), Traffic(Settings()))
     text = b"x" * size
     coroutine = order_of(Given(b'{"x":"%b","model":"a"}' % text, routing), routing)
     for _ in range(num_turns):

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from server.bridge.bridge import BridgeState
-from server.net.early_answer import PROBES
+from server.http.apis import table
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio
@@ -13,6 +13,8 @@ CHAT = "/v1/chat/completions"
 ORIGIN = "https://page.example"
 PAGE = {"/", "/ui/x"}
 """The page's own files: a browser sends no key when it opens a page, and they hold no data."""
+
+PROBES = {path for path, known in table().items() if known.is_probe}
 
 
 def bearer(token, scheme="Bearer"):

@@ -5,7 +5,7 @@ import pytest
 
 from schemas.errors import ErrorObject
 from server.apis.anthropic.errors import anthropic_shape
-from server.http.apis import shape_at
+from server.http.apis import api_at
 
 
 def body(status=400, message="no", param=None, code=None):
@@ -75,5 +75,5 @@ def test_a_prompt_that_is_too_long_says_so_in_anthropics_words():
 
 def test_which_paths_are_anthropics():
     for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages/absent"):
-        assert shape_at(path) is anthropic_shape
-    assert shape_at("/v1/models") is not anthropic_shape
+        assert api_at(path).shape is anthropic_shape
+    assert api_at("/v1/models").shape is not anthropic_shape

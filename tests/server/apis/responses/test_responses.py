@@ -10,7 +10,6 @@ import pytest
 from openai.types.responses import ResponseItemList
 
 from server.apis.responses.store import StoredResponse
-from server.generation.admit import ticketed_paths
 from server.settings.key_file import KeyFile
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, out, words
@@ -146,10 +145,6 @@ async def test_a_schema_that_cannot_be_compiled_names_the_clients_field(app):
 async def test_unknown_fields_are_reported(app):
     exchange = await create(app, nonsense=1)
     assert exchange.headers["x-roseinfer-ignored"] == "nonsense"
-
-
-async def test_a_full_queue_refuses_it_from_the_head(app):
-    assert URL in ticketed_paths(app.litestar)
 
 
 async def test_keys_do_not_share_responses(start_app):

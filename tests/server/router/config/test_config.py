@@ -10,6 +10,7 @@ import pytest
 
 from server.cli.main import parse_command
 from server.net.listener import ListenError
+from server.router.child import command_of
 from server.router.config.config import (
     ConfigError,
     RouteConfig,
@@ -19,7 +20,6 @@ from server.router.config.config import (
 )
 from server.router.config.settings import RouteSettings, environ_of_models
 from server.router.run import run
-from server.router.upstreams.child import command_of
 from server.settings.settings import Settings
 from tests.support.source_tree import ROOT
 
@@ -166,5 +166,5 @@ def test_the_program_imports_neither_torch_nor_the_engine():
         [sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.split())
-    assert "server.router.upstreams.fleet" in loaded
+    assert "server.router.fleet" in loaded
     assert not {"torch", "transformers", "numpy", "core.engine", "server.bridge.bridge"} & loaded

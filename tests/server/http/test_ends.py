@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import server.apis  # noqa: F401 - registers the APIs
+from server.http.apis import NDJSON, SSE
+from server.http.ends import failure_event, last_bytes, refusal_event
 from server.http.errors import APIError
-from server.router.ends import LINES, SSE, failure_event, last_bytes, refusal_event
 
 EVENT = b'data: {"type":"x","sequence_number":7}\n\n'
 
@@ -15,7 +17,7 @@ def data_of(event):
     return json.loads(line.removeprefix(b"data: "))
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/completions"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_openai(path):
     event = last_bytes(path, SSE, EVENT, "broke")
     assert event.startswith(b"data: ")
@@ -43,14 +45,14 @@ def test_responses_go_on_counting():
 
 
 def test_ollama():
-    line = last_bytes("/api/chat", LINES, b"{}\n", "broke")
+    line = last_bytes("/api/chat", NDJSON, b"{}\n", "broke")
     assert json.loads(line) == {"error": "broke"}
     assert line.endswith(b"\n")
 
 
 @pytest.mark.parametrize(
     ("media_type", "last"),
-    [(SSE, b'data: {"a'), (SSE, b"data: {}\n"), (LINES, b'{"a"'), (b"application/json", b"{")],
+    [(SSE, b'data: {"a'), (SSE, b"data: {}\n"), (NDJSON, b'{"a"'), ("application/json", b"{")],
 )
 def test_in_the_middle_of_an_event_nothing_can_be_said(media_type, last):
     assert last_bytes("/v1/chat/completions", media_type, last, "broke") is None

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.client.address import Address, parse_url
+from server.client.answer import request_head
 from server.http.errors import APIError
-from server.router.config.config import Address, parse_url
-from server.router.upstreams import call
-from server.router.upstreams.call import (
+from server.router import call
+from server.router.call import (
     MAX_BEGINNING,
     MAX_PLACES,
-    UpstreamRequest,
     asked,
     conversation_key,
     request_headers,
@@ -90,8 +90,8 @@ def test_headers_of_the_connection_and_keys_stay_here():
         (b"x-request-id", b"r"),
         (b"x-forwarded-for", b"1.2.3.4"),
     ]
-    call = UpstreamRequest("POST", "/v1/x", b"/v1/x?y=%20", kept)
-    head = call.head(parse_url("http://h:1/base/v1"), "theirs", 5)
+    address = parse_url("http://h:1/base/v1")
+    head = request_head("POST", b"/v1/x?y=%20", kept, address, key="theirs", size=5)
     assert head.startswith(b"POST /base/v1/x?y=%20 HTTP/1.1\r\nhost: h:1\r\nconnection: close\r\n")
     assert b"content-length: 5\r\n" in head
     assert b"authorization: Bearer theirs\r\n" in head

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from server.router.config.config import Address
-from server.router.upstreams.upstream import FIRST_PAUSE, MAX_FAILURES, Upstream, choose
+from server.client.address import Address
+from server.router.upstream import FIRST_PAUSE, MAX_FAILURES, Upstream, choose
 
 
 @pytest.fixture

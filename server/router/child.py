@@ -17,8 +17,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from server.router.config.config import PORT, SOCKET, Address, RoutedModelConfig
-from server.router.upstreams.answer import sickness
+from server.client.address import Address
+from server.client.answer import sickness
+from server.router.config.config import PORT, SOCKET, RoutedModelConfig
 
 _SHARED = ("SO_REUSEADDR", "SO_REUSEPORT")
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from server.client.answer import sickness
 from server.router.config.config import RouteConfig
-from server.router.upstreams.answer import sickness
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream
+from server.router.upstream import RoutedModel, Upstream
 
 PROBE_TIMEOUT = 5.0
 """Seconds."""
@@ -31,7 +30,6 @@ class Watch:
         self._probe_after = config.probe_after
         self._restart = restart
         self._active: dict[Upstream, RoutedModel] = {}
-        self._num_sick: dict[Upstream, int] = {}
         self._probes: dict[Upstream, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -59,7 +57,7 @@ class Watch:
         for upstream, model in list(self._active.items()):
             if not upstream.num_open:
                 del self._active[upstream]
-                self._num_sick.pop(upstream, None)
+                upstream.num_sick = 0
             elif now - upstream.progress >= self._probe_after and upstream not in self._probes:
                 task = self._loop.create_task(self._probe(model, upstream))
                 self._probes[upstream] = task
@@ -74,16 +72,13 @@ class Watch:
         config, before = model.config, upstream.progress
         if not await sickness(upstream.address, config.health_path, PROBE_TIMEOUT):
             upstream.heard(self._loop.time())
-            self._num_sick.pop(upstream, None)
         elif upstream.progress == before:
-            if not upstream.is_stalled:  # it has sent something since the last question
-                self._num_sick.pop(upstream, None)
             upstream.is_stalled = True
             if model.child is None:
                 return
             if not await sickness(upstream.address, config.live_path, PROBE_TIMEOUT):
-                self._num_sick.pop(upstream, None)
+                upstream.num_sick = 0
                 return
-            self._num_sick[upstream] = self._num_sick.get(upstream, 0) + 1
-            if self._num_sick[upstream] >= MAX_SICK:
+            upstream.num_sick += 1
+            if upstream.num_sick >= MAX_SICK:
                 self._restart(model)

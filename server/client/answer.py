@@ -1,9 +1,7 @@
-"""UpstreamAnswer: one request to an upstream over a connection of its own, and its answer.
+"""ServerAnswer: one request to a server over a connection of its own, and its answer.
 
 A connection serves one request. So there is never a doubt about a request that fails on an old
-connection: either connecting has failed and nothing was sent, or the upstream may have it.
-
-sickness: asks a server for its health.
+connection: either connecting has failed and nothing was sent, or the server may have it.
 """
 
 from __future__ import annotations
@@ -13,32 +11,43 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache
-from typing import cast
+from typing import Protocol, TypeAlias, cast
 
 import httptools
 
-from server.net.body_writer import BodyWriter
-from server.router.config.config import Address
-from server.router.upstreams.call import Headers, UpstreamRequest
+from server.client.address import Address
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
-class UpstreamFailed(Exception):
-    """The upstream gave no whole answer. The text is for people."""
+class ServerFailed(Exception):
+    """The server gave no whole answer. The text is for people."""
 
 
-class NotSent(UpstreamFailed):
-    """No connection: the upstream has seen nothing of the request."""
+class NotSent(ServerFailed):
+    """No connection: the server has seen nothing of the request."""
 
 
-class Silent(UpstreamFailed):
+class Silent(ServerFailed):
     """Nothing has come for too long."""
 
 
-class UpstreamAnswer(asyncio.Protocol):
+class PieceWriter(Protocol):
+    """Takes pieces of a body where they arrive."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``write`` need not wait."""
+
+    def write(self, data: bytes) -> None:
+        """Take a piece that is not empty."""
+
+
+class ServerAnswer(asyncio.Protocol):
     """Sends a request and takes its answer apart as it arrives. Event loop only.
 
-    The body goes to ``writer`` where it arrives, without a task switch, while that is ready.
-    Otherwise ``receive`` returns it, and the upstream is not read until then.
+    The body goes to a writer where it arrives, without a task switch, while that is ready.
+    Otherwise ``receive`` returns it, and the server is not read until then.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class UpstreamAnswer(asyncio.Protocol):
         self.num_pieces = 0
         self.last = b""
         """The last piece of the body that was passed on."""
-        self._writer: BodyWriter | None = None
+        self._writer: PieceWriter | None = None
         self._request = request
         self._silence = silence
         self._on_progress = on_progress
@@ -69,7 +78,7 @@ class UpstreamAnswer(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._has_head = False
         self._has_ended = False
-        self._error: UpstreamFailed | None = None
+        self._error: ServerFailed | None = None
         self._is_paused = False
         self._is_delimited_by_close = True
         self._wake: asyncio.Future[None] | None = None
@@ -79,7 +88,7 @@ class UpstreamAnswer(asyncio.Protocol):
     # The task's side
 
     async def head(self) -> None:
-        """Wait for the status and the headers. Raises UpstreamFailed."""
+        """Wait for the status and the headers. Raises ServerFailed."""
         while not self._has_head:
             self._raise_failure()
             await self._news()
@@ -87,7 +96,7 @@ class UpstreamAnswer(asyncio.Protocol):
     async def receive(self) -> tuple[bytes, bool]:
         """What has arrived of the body, possibly nothing, and whether it is the end.
 
-        Raises UpstreamFailed after the last piece if the end is missing.
+        Raises ServerFailed after the last piece if the end is missing.
         """
         while not (self._pieces or self._has_ended):
             self._raise_failure()
@@ -98,13 +107,13 @@ class UpstreamAnswer(asyncio.Protocol):
             await self._news()
         return self._take(), self._has_ended
 
-    def relay_to(self, writer: BodyWriter | None) -> None:
+    def relay_to(self, writer: PieceWriter | None) -> None:
         """Write the body there from now on, whenever that need not wait."""
         self._writer = writer
 
     @property
     def is_sent(self) -> bool:
-        """Whether the upstream may have seen the request."""
+        """Whether the server may have seen the request."""
         return self._transport is not None
 
     def close(self) -> None:
@@ -137,7 +146,7 @@ class UpstreamAnswer(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(UpstreamFailed(f"its answer is not HTTP: {error}"))
+            self._fail(ServerFailed(f"its answer is not HTTP: {error}"))
             return
         if not self._pieces:
             return
@@ -159,7 +168,7 @@ class UpstreamAnswer(asyncio.Protocol):
         if exc is None and self._has_head and self._is_delimited_by_close:
             self._end()
         else:
-            self._fail(UpstreamFailed("it has closed the connection"))
+            self._fail(ServerFailed("it has closed the connection"))
 
     # Called by httptools
 
@@ -194,14 +203,14 @@ class UpstreamAnswer(asyncio.Protocol):
         self._stop_timer()
         self._notify()
 
-    def _fail(self, error: UpstreamFailed) -> None:
+    def _fail(self, error: ServerFailed) -> None:
         if not self._has_ended and self._error is None:
             self._error = error
             self.close()
             self._notify()
 
     def _check_silence(self) -> None:
-        # While the client does not read, the upstream is not read either: it is not silent.
+        # While nobody takes the body, the server is not read: it is not silent.
         now = self._loop.time()
         due = (now if self._is_paused else self._heard) + self._silence
         if now >= due:
@@ -241,6 +250,32 @@ class UpstreamAnswer(asyncio.Protocol):
             self._wake.set_result(None)
 
 
+def request_head(
+    method: str,
+    target: bytes,
+    headers: Headers,
+    address: Address,
+    *,
+    key: str | None = None,
+    size: int = 0,
+) -> bytes:
+    """The request line and the headers, through the empty line.
+
+    ``target`` is without the base of the address. ``size`` is the body's.
+    """
+    lines = [
+        b"%s %s%s HTTP/1.1" % (method.encode(), address.base.encode(), target),
+        b"host: " + address.authority.encode(),
+        b"connection: close",
+        *(name + b": " + value for name, value in headers),
+    ]
+    if method == "POST" or size:
+        lines.append(b"content-length: %d" % size)
+    if key:
+        lines.append(b"authorization: Bearer " + key.encode())
+    return b"\r\n".join([*lines, b"", b""])
+
+
 async def send(
     address: Address,
     *request: bytes,
@@ -248,18 +283,18 @@ async def send(
     connect_timeout: float,
     on_progress: Callable[[float], None] = lambda _now: None,
     on_sent: Callable[[], None] = lambda: None,
-) -> UpstreamAnswer:
-    """Connect and send a request. The caller closes the answer. See UpstreamAnswer.
+) -> ServerAnswer:
+    """Connect and send a request. The caller closes the answer. See ServerAnswer.
 
-    Raises NotSent, or UpstreamFailed if there may have been a connection.
+    Raises NotSent, or ServerFailed if there may have been a connection.
     """
     loop = asyncio.get_running_loop()
-    made: list[UpstreamAnswer] = []
+    made: list[ServerAnswer] = []
     is_connected = False
 
-    def make() -> UpstreamAnswer:
+    def make() -> ServerAnswer:
         made.append(
-            UpstreamAnswer(*request, silence=silence, on_progress=on_progress, on_sent=on_sent)
+            ServerAnswer(*request, silence=silence, on_progress=on_progress, on_sent=on_sent)
         )
         return made[-1]
 
@@ -275,7 +310,7 @@ async def send(
         message = f"no connection to {address.text} in {connect_timeout:g} s"
         if not any(answer.is_sent for answer in made):
             raise NotSent(message) from None
-        raise UpstreamFailed(message) from None
+        raise ServerFailed(message) from None
     except OSError as error:
         raise NotSent(f"cannot connect to {address.text}: {error.strerror or error}") from None
     finally:
@@ -296,11 +331,11 @@ async def sickness(
     timeout: float,  # noqa: ASYNC109 - a limit of the question, not a cancellation
 ) -> str:
     """What is wrong with a server, in words; empty if ``path`` answers 200 in time."""
-    head = UpstreamRequest("GET", path, path.encode(), [(b"accept", b"*/*")]).head(address, None)
+    head = request_head("GET", path.encode(), [(b"accept", b"*/*")], address)
     try:
         answer = await send(address, head, silence=timeout, connect_timeout=timeout)
         with closing(answer):
             await answer.head()
-    except UpstreamFailed as failure:
+    except ServerFailed as failure:
         return str(failure)
     return "" if answer.status == 200 else f"{path} answers {answer.status}"

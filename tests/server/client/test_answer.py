@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.router.config.config import Address
-from server.router.upstreams.answer import NotSent, Silent, UpstreamAnswer, UpstreamFailed, send
+from server.client.address import Address
+from server.client.answer import NotSent, ServerAnswer, ServerFailed, Silent, send
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ class Writer:
 
 
 def new_answer(**options):
-    answer = UpstreamAnswer(b"request", silence=0.0, **options)
+    answer = ServerAnswer(b"request", silence=0.0, **options)
     transport = Transport()
     answer.connection_made(transport)
     return answer, transport
@@ -105,7 +105,7 @@ async def test_an_answer_without_its_end_fails(form, size):
     data = b"HTTP/1.1 200 OK\r\n" + FORMS[form]
     answer.data_received(data[:size])
     answer.connection_lost(None)
-    with pytest.raises(UpstreamFailed, match="closed the connection"):
+    with pytest.raises(ServerFailed, match="closed the connection"):
         await read(answer)
 
 
@@ -116,7 +116,7 @@ async def test_what_is_no_http_fails(data):
     answer, transport = new_answer()
     answer.data_received(data)
     assert transport.is_aborted
-    with pytest.raises(UpstreamFailed, match="not HTTP"):
+    with pytest.raises(ServerFailed, match="not HTTP"):
         await answer.head()
 
 
@@ -211,7 +211,7 @@ async def clock():
 def timed(clock, monkeypatch):
     """An answer whose server may be silent for 10 seconds of a clock that stands still."""
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
-    answer = UpstreamAnswer(b"", silence=10.0)
+    answer = ServerAnswer(b"", silence=10.0)
     monkeypatch.undo()
     answer.connection_made(Transport())
     return answer
@@ -258,8 +258,8 @@ async def test_a_connection_at_the_last_moment_may_have_brought_the_request(
         create_connection = staticmethod(connect)
         time = staticmethod(asyncio.get_running_loop().time)
 
-    monkeypatch.setattr("server.router.upstreams.answer.asyncio.get_running_loop", Loop)
-    with pytest.raises(UpstreamFailed) as raised:
+    monkeypatch.setattr("server.client.answer.asyncio.get_running_loop", Loop)
+    with pytest.raises(ServerFailed) as raised:
         await send(Address("h", 1), b"request", silence=0.0, connect_timeout=0.01)
     assert isinstance(raised.value, NotSent) is not is_connected
     assert (transport.written, transport.is_aborted) == (b"request" * is_connected, is_connected)

@@ -1,14 +1,23 @@
-"""Upstream: one server that answers requests for a model, and what is known of its health."""
+"""Upstream: one server that answers requests for a model, and what is known of its health.
+
+RoutedModel: what a router knows of one model.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 
-from server.router.config.config import Address
+from server.client.address import Address
+from server.router.child import Child
+from server.router.config.config import RoutedModelConfig
+from server.router.config.policy import ModelSlot, ModelState
 
 MAX_FAILURES = 3
 """Failures in a row after which a server gets a pause."""
@@ -36,6 +45,8 @@ class Upstream:
         """Since it last answered."""
         self.is_stalled = False
         """Whether it has requests, sends nothing, and does not say that it is well."""
+        self.num_sick = 0
+        """Questions in a row whether it is alive that it has failed."""
         self.progress = 0.0
         """When it last sent something, or was idle."""
         self._paused_until = 0.0
@@ -73,6 +84,7 @@ class Upstream:
         """It has sent something."""
         self.progress = now
         self.is_stalled = False
+        self.num_sick = 0
 
     def tried(self, now: float) -> None:
         """It gets a request. After a pause, one request in each pause tries it."""
@@ -114,3 +126,37 @@ def choose(
                 break
     chosen.tried(now)
     return chosen
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RoutedModel(ModelSlot):
+    """A model, its servers and its counters. Event loop only.
+
+    A model whose servers run already, elsewhere, is always READY, and the policy does not see it.
+    """
+
+    config: RoutedModelConfig
+    api_key: str | None = None
+    upstreams: list[Upstream] = field(default_factory=list)
+    """Equal servers. Of a model whose process the router starts: one while it is ready."""
+    child: Child | None = None
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    counts: Counter[str] = field(default_factory=Counter)
+    """By the fields of RoutedModelStats, without ``num_``."""
+    load_seconds: float = 1.0
+    """How long the last load took."""
+    failure: str = ""
+    """Why the last load failed; empty if it did not."""
+    num_failures: int = 0
+    """Loads in a row that have failed."""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is ModelState.READY
+
+    @property
+    def name_there(self) -> str | None:
+        """The name that its servers know; None: they know all of its names."""
+        if self.config.serve is not None and self.config.model is None:
+            return None
+        return self.config.model or self.name

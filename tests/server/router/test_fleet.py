@@ -9,11 +9,10 @@ import signal
 import pytest
 
 from server.http.errors import APIError
+from server.router import child, fleet
 from server.router.config.config import make_config
 from server.router.config.policy import ModelState
-from server.router.upstreams import child, fleet
-from server.router.upstreams import child as reserved_address
-from server.router.upstreams.fleet import Fleet
+from server.router.fleet import Fleet
 from tests.support.routers import scripted
 
 pytestmark = pytest.mark.anyio
@@ -31,11 +30,8 @@ class Driven:
     async def use(self, name):
         """A request gets its place and gives it back."""
         model = self.models[name]
-        future = self.fleet.join(model)
-        try:
+        with self.fleet.joined(model, "tenant") as future:
             await asyncio.wait_for(asyncio.shield(future), DEADLINE)
-        finally:
-            self.fleet.leave(model, future)
 
     async def crash(self, name):
         """Its process ends by itself, and the router has seen it."""
@@ -75,8 +71,7 @@ async def test_what_hinders_a_load_is_told_to_who_waits(drive, place, command, e
     def fail(*_args, **_options):
         raise error
 
-    module = child if place.startswith("asyncio") else reserved_address
-    monkeypatch.setattr(f"{module.__name__}.{place}", fail)
+    monkeypatch.setattr(f"{child.__name__}.{place}", fail)
     driven = drive({"m": ["x", command]})
     with pytest.raises(APIError, match=str(error.args[-1])) as raised:
         await driven.use("m")
@@ -93,12 +88,12 @@ async def test_a_model_comes_back_only_for_the_load_that_displaced_it(drive, tmp
     broken = tmp_path / "broken"
     commands = {"a": scripted("a"), "b": scripted("b", "--fail-if", str(broken))}
     driven = drive(commands, max_loaded=1, min_loaded=0.0)
-    slot = driven.models["b"].slot
+    model = driven.models["b"]
 
     async def fail():
         with pytest.raises(APIError, match="ended with code 3"):
             await driven.use("b")
-        slot.retry_at = 0.0  # no pause
+        model.retry_at = 0.0  # no pause
 
     await driven.use("a")
     await driven.use("b")  # displaces a, and succeeds

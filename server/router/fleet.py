@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 from server.admission.budget import Budget
 from server.http.errors import APIError
+from server.router.child import Child, LoadFailed
 from server.router.config.config import RouteConfig, RoutedModelConfig
-from server.router.config.policy import Action, MemoryBudget, ModelSlot, ModelState, next_due, plan
-from server.router.upstreams.child import Child, LoadFailed
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream
-from server.router.upstreams.watch import Watch
+from server.router.config.policy import Action, MemoryBudget, ModelState, next_due, plan
+from server.router.upstream import RoutedModel, Upstream
+from server.router.watch import Watch
 
 logger = logging.getLogger("roseinfer.route")
 
@@ -53,7 +52,7 @@ class Fleet:
             never="",
             clock=self._loop.time,
         )
-        self._slots = [m.slot for m in self.models.values() if m.slot is not None]
+        self._started = [model for model in self.models.values() if model.config.is_started]
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -61,9 +60,9 @@ class Fleet:
 
     def start(self) -> None:
         """Load the models that are to be loaded before the first request."""
-        for model in self.models.values():
-            if model.slot is not None and model.config.preload:
-                model.slot.wanted_since = self._loop.time()
+        for model in self._started:
+            if model.config.preload:
+                model.wanted_since = self._loop.time()
         self.replan()
 
     async def close(self) -> None:
@@ -83,68 +82,76 @@ class Fleet:
         if self._is_closed:
             return
         now = self._loop.time()
-        while actions := plan(self._slots, self._room, now):
+        while actions := plan(self._started, self._room, now):
             for action, slot in actions:
-                self._act(action, self.models[slot.name], slot)
+                self._act(action, self.models[slot.name])
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = next_due(self._slots, self._room, now)
+        due = next_due(self._started, self._room, now)
         if due is not None:
             self._timer = self._loop.call_at(due, self.replan)
 
-    def join(self, model: RoutedModel) -> asyncio.Future[None]:
-        """Ask for a place. The future ends when the request has one, or raises APIError."""
+    @contextlib.contextmanager
+    def joined(self, model: RoutedModel, tenant: str) -> Iterator[asyncio.Future[None]]:
+        """Ask for a place among the model's requests. The future ends when there is one.
+
+        Raises QueueFull, or APIError if the model cannot be loaded at the moment; so may the
+        future.
+        """
+        future = self._join(model, tenant)
+        try:
+            yield future
+        finally:
+            self._leave(model, future)
+
+    def _join(self, model: RoutedModel, tenant: str) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
-        slot = model.slot
-        if slot is None or slot.state is ModelState.READY:
+        if model.is_ready:
             self._admit(model, future)
             return future
+        self.line.take(tenant, 1)
+        future.add_done_callback(lambda _done: self.line.give_back(tenant, 1))
         now = self._loop.time()
-        if slot.retry_at > now and slot.state is ModelState.UNLOADED:
+        if model.retry_at > now and model.state is ModelState.UNLOADED:
+            future.cancel()
             raise self._not_loaded(model)
         model.waiting.append(future)
-        slot.num_waiting += 1
-        if slot.wanted_since is None:
-            slot.wanted_since = now
+        model.num_waiting += 1
+        if model.wanted_since is None:
+            model.wanted_since = now
         self.replan()
         return future
 
-    def leave(self, model: RoutedModel, future: asyncio.Future[None]) -> None:
+    def _leave(self, model: RoutedModel, future: asyncio.Future[None]) -> None:
         """Give back a place, or stop waiting for one."""
-        slot = model.slot
         if not future.done():
             future.cancel()
             model.waiting.remove(future)
-            assert slot is not None
-            slot.num_waiting -= 1
-            if not slot.num_waiting:
-                slot.wanted_since = None
+            model.num_waiting -= 1
+            if not model.num_waiting:
+                model.wanted_since = None
             self.replan()
         elif not future.cancelled() and future.exception() is None:
             model.num_inside -= 1
-            if slot is not None:
-                slot.num_inside -= 1
-                slot.last_used = self._loop.time()
-                if not slot.num_inside:
-                    self.replan()
+            model.last_used = self._loop.time()
+            if not model.num_inside:
+                self.replan()
 
     async def is_gone(self, model: RoutedModel) -> bool:
         """Whether the process of a model has ended, or ends in a moment."""
         child = model.child
-        if model.slot is None or child is None:
-            return model.slot is not None
+        if child is None:
+            return model.config.is_started
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(child.exited(), LAST_MOMENT)
         if child.has_exited:
-            self._exited(model, model.slot, child)
+            self._exited(model, child)
         return child.has_exited
 
     def unavailable(self, model: RoutedModel, message: str) -> APIError:
         """A 503 that says when the model should be there."""
-        wait = model.load_seconds
-        if model.slot is not None:
-            wait = max(wait, model.slot.retry_at - self._loop.time())
+        wait = max(model.load_seconds, model.retry_at - self._loop.time())
         return APIError(
             503,
             message,
@@ -155,21 +162,22 @@ class Fleet:
 
     # What the policy asks for
 
-    def _act(self, action: Action, model: RoutedModel, slot: ModelSlot) -> None:
+    def _act(self, action: Action, model: RoutedModel) -> None:
         match action:
             case Action.LOAD:
-                slot.state = ModelState.LOADING
-                self._spawn(self._load(model, slot))
+                model.state = ModelState.LOADING
+                self._spawn(self._load(model))
             case Action.DRAIN:
-                slot.state = ModelState.DRAINING
+                model.state = ModelState.DRAINING
             case Action.KEEP:
-                slot.state = ModelState.READY
+                model.state = ModelState.READY
                 self._admit_all(model)
             case Action.STOP:
-                slot.state = ModelState.STOPPING
-                self._spawn(self._stop(model, slot))
+                logger.info("unloading %s", model.name)
+                model.state = ModelState.STOPPING
+                self._spawn(self._end(model, was_asked=True))
 
-    async def _load(self, model: RoutedModel, slot: ModelSlot) -> None:
+    async def _load(self, model: RoutedModel) -> None:
         start = self._loop.time()
         logger.info("loading %s", model.name)
         try:
@@ -177,7 +185,7 @@ class Fleet:
             await model.child.wait_ready(self._config.load_timeout)
         except (LoadFailed, OSError, ValueError) as failure:  # no descriptor, no room in /tmp
             await self._discard(model)
-            self._load_failed(model, slot, str(failure))
+            self._load_failed(model, str(failure))
             return
         now = self._loop.time()
         model.load_seconds = now - start
@@ -185,42 +193,46 @@ class Fleet:
         model.failure = ""
         logger.info("loaded %s in %.1f s", model.name, model.load_seconds)
         model.upstreams = [Upstream(model.child.address)]
-        slot.state = ModelState.READY
-        slot.ready_since = slot.last_used = now
-        slot.displaced.clear()
-        self._spawn(self._notice_exit(model, slot, model.child))
+        model.state = ModelState.READY
+        model.ready_since = model.last_used = now
+        model.displaced.clear()
+        self._spawn(self._notice_exit(model, model.child))
         self._admit_all(model)
         self.replan()
 
-    def _load_failed(self, model: RoutedModel, slot: ModelSlot, reason: str) -> None:
+    def _load_failed(self, model: RoutedModel, reason: str) -> None:
         """Refuse who waits, pause, and bring back what was unloaded for it."""
         logger.error("cannot load %s: %s", model.name, reason)
         now = self._loop.time()
         model.counts["failed_loads"] += 1
         model.failure = reason
-        self._pause(model, slot, now)
-        slot.state = ModelState.UNLOADED
-        slot.wanted_since = None
+        self._pause(model, now)
+        model.state = ModelState.UNLOADED
+        model.wanted_since = None
         while model.waiting:
-            slot.num_waiting -= 1
+            model.num_waiting -= 1
             model.waiting.popleft().set_exception(self._not_loaded(model))
-        for other in slot.displaced:
+        for other in model.displaced:
             if other.wanted_since is None:
                 other.wanted_since = now
-        slot.displaced.clear()
+        model.displaced.clear()
         self.replan()
 
-    def _pause(self, model: RoutedModel, slot: ModelSlot, now: float) -> None:
+    def _pause(self, model: RoutedModel, now: float) -> None:
         times = min(model.num_failures, 10)
         model.num_failures += 1
-        slot.retry_at = now + min(FIRST_PAUSE * 2**times, LONGEST_PAUSE)
+        model.retry_at = now + min(FIRST_PAUSE * 2**times, LONGEST_PAUSE)
 
-    async def _stop(self, model: RoutedModel, slot: ModelSlot) -> None:
-        logger.info("unloading %s", model.name)
+    async def _end(self, model: RoutedModel, *, was_asked: bool) -> None:
+        """End the process of a model, or what it has left."""
         await self._discard(model)
-        model.counts["unloads"] += 1
-        model.num_failures = 0
-        self._unloaded(model, slot)
+        if was_asked:
+            model.counts["unloads"] += 1
+            model.num_failures = 0
+        model.state = ModelState.UNLOADED
+        if model.waiting and model.wanted_since is None:
+            model.wanted_since = self._loop.time()
+        self.replan()
 
     async def _discard(self, model: RoutedModel) -> None:
         model.upstreams = []
@@ -228,36 +240,26 @@ class Fleet:
             await model.child.stop(self._config.stop_timeout)
             model.child = None
 
-    def _unloaded(self, model: RoutedModel, slot: ModelSlot) -> None:
-        slot.state = ModelState.UNLOADED
-        if model.waiting and slot.wanted_since is None:
-            slot.wanted_since = self._loop.time()
-        self.replan()
-
-    async def _notice_exit(self, model: RoutedModel, slot: ModelSlot, child: Child) -> None:
+    async def _notice_exit(self, model: RoutedModel, child: Child) -> None:
         await child.exited()
-        self._exited(model, slot, child)
+        self._exited(model, child)
 
-    def _exited(self, model: RoutedModel, slot: ModelSlot, child: Child) -> None:
+    def _exited(self, model: RoutedModel, child: Child) -> None:
         """A process has ended by itself: its streams have ended with it. Idempotent."""
-        if model.child is not child or slot.state is ModelState.STOPPING:
+        if model.child is not child or model.state is ModelState.STOPPING:
             return
         logger.error("the process of %s has ended by itself", model.name)
         model.counts["crashes"] += 1
         now = self._loop.time()
-        if now - slot.ready_since >= SOON:
+        if now - model.ready_since >= SOON:
             model.num_failures = 0
         elif model.num_failures == 0:
             model.num_failures = 1
         else:
-            self._pause(model, slot, now)
+            self._pause(model, now)
             model.failure = "its process ends by itself"
-        slot.state = ModelState.STOPPING
-        self._spawn(self._bury(model, slot))
-
-    async def _bury(self, model: RoutedModel, slot: ModelSlot) -> None:
-        await self._discard(model)
-        self._unloaded(model, slot)
+        model.state = ModelState.STOPPING
+        self._spawn(self._end(model, was_asked=False))
 
     def _restart(self, model: RoutedModel) -> None:
         """End a process that hangs. The next request loads the model again."""
@@ -269,17 +271,13 @@ class Fleet:
 
     def _admit(self, model: RoutedModel, future: asyncio.Future[None]) -> None:
         model.num_inside += 1
-        if model.slot is not None:
-            model.slot.num_inside += 1
-            model.slot.last_used = self._loop.time()
+        model.last_used = self._loop.time()
         future.set_result(None)
 
     def _admit_all(self, model: RoutedModel) -> None:
-        slot = model.slot
-        assert slot is not None
-        slot.wanted_since = None
+        model.wanted_since = None
         while model.waiting:
-            slot.num_waiting -= 1
+            model.num_waiting -= 1
             self._admit(model, model.waiting.popleft())
 
     def _not_loaded(self, model: RoutedModel) -> APIError:
@@ -296,7 +294,10 @@ class Fleet:
         key = self._environ.get(config.api_key_env or "", "").strip() or None
         if not config.is_started:
             upstreams = [Upstream(address) for address in config.addresses]
-            return RoutedModel(name, config, key, None, upstreams)
+            return RoutedModel(
+                name, state=ModelState.READY, config=config, api_key=key, upstreams=upstreams
+            )
         keep_alive = self._config.keep_alive if config.keep_alive is None else config.keep_alive
-        slot = ModelSlot(name, config.num_memory_bytes, keep_alive or math.inf)
-        return RoutedModel(name, config, key, slot, [])
+        return RoutedModel(
+            name, config.num_memory_bytes, keep_alive or math.inf, config=config, api_key=key
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.router.upstreams.child import ReservedAddress
+from server.router.child import ReservedAddress
 
 OPTIONS = [getattr(socket, name) for name in ("SO_REUSEADDR", "SO_REUSEPORT")]
 

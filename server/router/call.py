@@ -1,4 +1,4 @@
-"""UpstreamRequest: a client's request as it is passed on."""
+"""What a router reads of a client's request, and what it changes before it passes it on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from server.client.answer import Headers
 from server.http.errors import APIError, invalid_body
-from server.router.config.config import Address
 
 MAX_PLACES = 10_000
 """Places in a body that are looked at for the field ``model``: a few milliseconds."""
@@ -60,21 +59,8 @@ _RESPONSE_REPLACED = _HOP_BY_HOP | {
 # A name has 256 characters at most; the longest escape of one has twelve bytes.
 _NAME = re.compile(rb'\s*+:\s*+("(?:[^"\\]|\\.){0,3072}+")')
 
-Headers = list[tuple[bytes, bytes]]
 
-
-class ConversationKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that a prompt begins with, as they are written."""
-
-    system: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-
-
-class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
+class UpstreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What a router needs to know of a body. Everything else is skipped, not decoded.
 
     The decoder takes 100 ms for 32 MiB of empty lists, and holds the event loop meanwhile: a body
@@ -86,6 +72,13 @@ class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
     """The model in some of Ollama's requests."""
     stream: Any = None
     previous_response_id: str | None = None
+    system: msgspec.Raw = msgspec.Raw()
+    """This and the next are the parts that a prompt begins with, as they are written."""
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
 
     @property
     def model_name(self) -> str | None:
@@ -93,40 +86,8 @@ class UpstreamQuery(ConversationKey, frozen=True, kw_only=True):
 
 
 _decode_asked = msgspec.json.Decoder(UpstreamQuery).decode
-_decode_conversation = msgspec.json.Decoder(ConversationKey).decode
 _decode_item = json.JSONDecoder().raw_decode
 _BETWEEN = frozenset(" \t\r\n,")
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
-    """One request but for its body: what is sent to an upstream in its name.
-
-    ``path`` is the decoded one.
-    """
-
-    method: str
-    path: str
-    target: bytes
-    headers: Headers
-    is_stream: bool = False
-
-    def head(self, address: Address, key: str | None, size: int = 0) -> bytes:
-        """The request line and the headers, through the empty line. ``size`` is the body's."""
-        target = self.target
-        if address.base:
-            target = address.base.encode() + target
-        lines = [
-            b"%s %s HTTP/1.1" % (self.method.encode(), target),
-            b"host: " + address.authority.encode(),
-            b"connection: close",
-            *(name + b": " + value for name, value in self.headers),
-        ]
-        if self.method == "POST" or size:
-            lines.append(b"content-length: %d" % size)
-        if key:
-            lines.append(b"authorization: Bearer " + key.encode())
-        return b"\r\n".join([*lines, b"", b""])
 
 
 def request_headers(
@@ -197,14 +158,14 @@ def _replaced(body: bytes, places: Iterable[tuple[int, int]], tokens: Iterable[b
 
 
 def conversation_key(body: bytes) -> bytes:
-    """``key_of`` what is in a body; empty if it is no JSON object."""
+    """``key_of`` what is in a body; empty if it is no request."""
     try:
-        return key_of(_decode_conversation(body))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return key_of(asked(body))
+    except APIError:
         return b""
 
 
-def key_of(parts: ConversationKey) -> bytes:
+def key_of(parts: UpstreamQuery) -> bytes:
     """Hash what a conversation keeps: everything through its first user message.
 
     Empty if the body is not that of a conversation or a prompt.

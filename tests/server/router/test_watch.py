@@ -4,13 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from server.router.config.config import Address, make_config
-from server.router.config.policy import ModelSlot
-from server.router.upstreams import watch
-from server.router.upstreams.child import Child
-from server.router.upstreams.model import RoutedModel
-from server.router.upstreams.upstream import Upstream
-from server.router.upstreams.watch import MAX_SICK, Watch
+from server.client.address import Address
+from server.router import watch
+from server.router.child import Child
+from server.router.config.config import make_config
+from server.router.upstream import RoutedModel, Upstream
+from server.router.watch import MAX_SICK, Watch
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +31,9 @@ class Watched:
         config = make_config({"models": {"m": {"serve": []}}})
         self.upstream = Upstream(Address("h", 1))
         child = Mock(spec=Child)
-        slot = ModelSlot("m")
-        self.model = RoutedModel("m", config.models["m"], None, slot, [self.upstream], child=child)
+        self.model = RoutedModel(
+            "m", config=config.models["m"], upstreams=[self.upstream], child=child
+        )
         self.restart = Mock()
         self.watch = Watch(config, self.restart)
 

@@ -1,0 +1,1 @@
+"""An HTTP client of servers: one connection a request, no task switch a piece."""

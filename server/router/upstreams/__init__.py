@@ -1,1 +1,0 @@
-"""The servers behind the router: processes, connections, requests."""
