@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
+
+T = TypeVar("T")
 
 FIELDS: Mapping[str, str] = {
     "messages": "input",
@@ -67,6 +70,13 @@ def missing(param: str) -> InvalidRequest:
     return InvalidRequest(
         f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
     )
+
+
+def given(value: T | None, param: str) -> T:
+    """The value of a field that must be there. Raises InvalidRequest."""
+    if value is None:
+        raise missing(param)
+    return value
 
 
 def unsupported(param: str, what: str) -> InvalidRequest:

@@ -20,8 +20,13 @@ from schemas.responses_items import ItemList
 from schemas.responses_request import ResponsesRequest
 from server.admission.ticket import Ticket
 from server.apis.responses.request import translate_response
-from server.apis.responses.store import ResponseStore, StoredResponse, item_list
-from server.apis.responses.stored import Shelf, why_not_found
+from server.apis.responses.store import (
+    ResponseStore,
+    Shelf,
+    StoredResponse,
+    item_list,
+    why_not_found,
+)
 from server.generation.admit import TICKETED_ERRORS, with_ticket
 from server.generation.answer import answer
 from server.generation.serving import Serving

@@ -10,8 +10,7 @@ from schemas.tools import FunctionDefinition
 from server.apis.responses.output import ItemOptions
 from server.apis.responses.renderer import ResponsesRenderer, begun_response
 from server.apis.responses.request import translate_response
-from server.apis.responses.store import ResponseStore
-from server.apis.responses.stored import Shelf
+from server.apis.responses.store import ResponseStore, Shelf
 from server.generation.model import ServedModel
 from server.parsers.tool import tool_parser
 from server.rendering.deltas import ChatOptions
@@ -92,7 +91,13 @@ def make(envelope, asked):
         parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
         kept = []
-        renderer = ResponsesRenderer(common, options, items or ItemOptions(), response, kept.append)
+        renderer = ResponsesRenderer(
+            common,
+            options,
+            item_options=items or ItemOptions(),
+            response=response,
+            keep=kept.append,
+        )
         renderer.kept = kept
         return renderer
 
