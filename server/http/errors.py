@@ -154,6 +154,23 @@ def retry_headers(error: APIError) -> dict[str, str]:
     return {**error.headers, "x-should-retry": "true" if may_retry else "false"}
 
 
+def missing(param: str) -> InvalidRequest:
+    """The error of a field that must be there."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+    )
+
+
+def unsupported(message: str, param: str) -> InvalidRequest:
+    """The error of something that the API has and this server has not."""
+    return InvalidRequest(message, param=param, code="unsupported_parameter")
+
+
+def invalid(message: str, param: str) -> InvalidRequest:
+    """The error of something that the API does not allow."""
+    return InvalidRequest(message, param=param, code="invalid_value")
+
+
 def stream_error(message: str) -> ErrorObject:
     """The error of a stream that cannot continue."""
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
@@ -219,15 +236,9 @@ def _invalid_field(text: str) -> APIError:
     path = _PATH.search(text)
     param = path["path"] if path else ""
     reason = _PATH.sub("", text)
-    missing = _MISSING.match(reason)
-    if missing:
-        param = f"{param}.{missing['field']}".lstrip(".")
-        return APIError(
-            400,
-            f"Missing required parameter: '{param}'.",
-            param=param,
-            code="missing_required_parameter",
-        )
+    absent = _MISSING.match(reason)
+    if absent:
+        return to_api_error(missing(f"{param}.{absent['field']}".lstrip(".")))
     if not param:
         return APIError(400, f"The body is not what was expected: {reason}.")
     if reason.startswith("Expected `str` matching regex "):

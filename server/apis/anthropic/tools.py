@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schemas.anthropic import (
-    AnyChoice,
-    AssistantTurn,
-    ConversationFields,
-    NoChoice,
-    OneToolChoice,
-    ToolDefinition,
-    ToolReferenceBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
-from schemas.tools import (
-    FunctionDefinition,
-    FunctionTool,
-    FunctionToolChoice,
-    Tool,
-    ToolChoice,
-    ToolName,
-)
-from server.apis.anthropic.refusals import invalid, missing, unsupported
+from schemas import anthropic as wire
+from schemas import tools as chat
+from server.http.errors import invalid, missing, unsupported
 
 CUSTOM = (None, "custom")
 
 
-def chat_tools(request: ConversationFields) -> list[Tool]:
+def chat_tools(request: wire.ConversationFields) -> list[chat.Tool]:
     """The tools that the model sees. Raises InvalidRequest naming the tool's field.
 
     A tool with ``defer_loading`` is left out until the conversation or ``tool_choice`` names it.
@@ -47,31 +30,27 @@ def chat_tools(request: ConversationFields) -> list[Tool]:
     return [_tool(tool) for tool in tools if not tool.defer_loading or tool.name in loaded]
 
 
-def chat_tool_choice(request: ConversationFields, tools: list[Tool]) -> ToolChoice | None:
+def chat_tool_choice(
+    request: wire.ConversationFields, tools: list[chat.Tool]
+) -> chat.ToolChoice | None:
     """The choice among the tools that the model sees. Raises InvalidRequest."""
     choice = request.tool_choice
     match choice:
-        case AnyChoice() | OneToolChoice() if not tools:
+        case wire.AnyChoice() | wire.OneToolChoice() if not tools:
             raise invalid("tool_choice is only allowed when tools are given.", "tool_choice")
-        case AnyChoice():
+        case wire.AnyChoice():
             return "required"
-        case OneToolChoice(name=name):
-            return FunctionToolChoice(function=ToolName(name=name))
-        case NoChoice():
+        case wire.OneToolChoice(name=name):
+            return chat.FunctionToolChoice(function=chat.ToolName(name=name))
+        case wire.NoChoice():
             return "none"
         case _:
             return None
 
 
-def is_parallel(request: ConversationFields) -> bool | None:
-    """``parallel_tool_calls``: false if a turn may have only one call."""
-    choice = request.tool_choice
-    return False if choice is not None and choice.disable_parallel_tool_use else None
-
-
-def _tool(tool: ToolDefinition) -> Tool:
-    return FunctionTool(
-        function=FunctionDefinition(
+def _tool(tool: wire.ToolDefinition) -> chat.Tool:
+    return chat.FunctionTool(
+        function=chat.FunctionDefinition(
             name=tool.name,
             description=tool.description,
             parameters=tool.input_schema,
@@ -80,17 +59,17 @@ def _tool(tool: ToolDefinition) -> Tool:
     )
 
 
-def _names_in(request: ConversationFields) -> Iterator[str]:
+def _names_in(request: wire.ConversationFields) -> Iterator[str]:
     """Tools that were found or called so far, or have to be called."""
-    if isinstance(request.tool_choice, OneToolChoice):
+    if isinstance(request.tool_choice, wire.OneToolChoice):
         yield request.tool_choice.name
     for turn in request.messages:
         if isinstance(turn.content, str):
             continue
         for block in turn.content:
-            if isinstance(block, ToolUseBlock) and isinstance(turn, AssistantTurn):
+            if isinstance(block, wire.ToolUseBlock) and isinstance(turn, wire.AssistantTurn):
                 yield block.name
-            elif isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
+            elif isinstance(block, wire.ToolResultBlock) and not isinstance(block.content, str):
                 for part in block.content or ():
-                    if isinstance(part, ToolReferenceBlock):
+                    if isinstance(part, wire.ToolReferenceBlock):
                         yield part.tool_name

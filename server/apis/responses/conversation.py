@@ -13,10 +13,11 @@ from schemas.responses_input import (
     ReasoningTextPart,
     SummaryTextPart,
 )
-from server.apis.responses.errors import given, missing, unsupported
+from server.apis.responses.errors import given, unsupported
 from server.apis.responses.output import unsealed
 from server.apis.responses.store import PlacedItem
 from server.apis.responses.tools import Tools
+from server.http.errors import missing
 
 ROLES: Mapping[str, type[chat.UserMessage | chat.SystemMessage | chat.DeveloperMessage]] = {
     "user": chat.UserMessage,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from server.http.errors import missing
 
 T = TypeVar("T")
 
@@ -63,13 +64,6 @@ def renamed(error: InvalidRequest, origins: Origins) -> InvalidRequest:
     if isinstance(error, ContextLengthExceeded):
         return ContextLengthExceeded(message, param=param)
     return InvalidRequest(message, param=param, code=error.code)
-
-
-def missing(param: str) -> InvalidRequest:
-    """The error of a field that must be there."""
-    return InvalidRequest(
-        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
-    )
 
 
 def given(value: T | None, param: str) -> T:

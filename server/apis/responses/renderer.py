@@ -34,9 +34,9 @@ ECHO_SPEED = 500
 
 
 class ResponsesRenderer:
-    """See Renderer. ``response`` is the object as it begins: in progress, without items.
+    """See Renderer.
 
-    The object repeats what the request says, in two events of the beginning and one of the end.
+    The response repeats what the request says, in two events of the beginning and one of the end.
     ``keep`` gets the response when it is complete or was cut. The thread that renders calls it.
     """
 
@@ -48,19 +48,20 @@ class ResponsesRenderer:
         envelope: Envelope,
         chat_options: ChatOptions,
         *,
+        request: ResponsesRequest,
+        model: ServedModel,
         item_options: ItemOptions,
-        response: wire.Response,
         keep: Callable[[wire.Response], None] | None,
     ) -> None:
-        self._response, self._keep = response, keep
-        self._envelope = envelope
+        self._envelope, self._keep = envelope, keep
+        self._response = begun_response(request, envelope.head, model, is_kept=keep is not None)
         self._deltas = ChoiceDeltas(chat_options)
         self._counter = UsageCounter(1, sum(map(len, envelope.prompts)))
         self._name = token_names(envelope.tokenizer, as_ids=envelope.tokens_as_ids)
         self._num_entries = 0
         self._is_plain = self._deltas.is_plain and envelope.num_top is None
         self._weight = 0  # of all outputs so far
-        self._echo_weight = len(msgspec.json.encode(response)) // ECHO_SPEED
+        self._echo_weight = len(msgspec.json.encode(self._response)) // ECHO_SPEED
         self._has_begun = False
         self._next_number = count().__next__
         self._output = Output(item_options, self._next_number, self._wire_logprobs)

@@ -15,16 +15,15 @@ from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, 
 from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
 from server.apis.responses.conversation import Conversation
-from server.apis.responses.errors import Origins, missing, named_by_client, unsupported
+from server.apis.responses.errors import Origins, named_by_client, unsupported
 from server.apis.responses.output import ItemOptions
-from server.apis.responses.renderer import ResponsesRenderer, begun_response
+from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.store import Shelf
 from server.apis.responses.tools import Tools
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
-from server.rendering.deltas import ChatOptions
-from server.rendering.envelope import Envelope
+from server.http.errors import missing
 from server.translation.chat import chat_job
 
 LOGPROBS = "message.output_text.logprobs"
@@ -61,16 +60,13 @@ def translate_response(request: ResponsesRequest, model: ServedModel, shelf: She
         raise missing("input")
     chat = _chat_request(request, conversation, tools)
     keep = shelf.keeper(request, items)
-
-    def new_renderer(envelope: Envelope, options: ChatOptions) -> ResponsesRenderer:
-        return ResponsesRenderer(
-            envelope,
-            options,
-            item_options=_item_options(request, tools),
-            response=begun_response(request, envelope.head, model, is_kept=keep is not None),
-            keep=keep,
-        )
-
+    new_renderer = partial(
+        ResponsesRenderer,
+        request=request,
+        model=model,
+        item_options=_item_options(request, tools),
+        keep=keep,
+    )
     new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
     origins = Origins(conversation.paths, tools.paths)
     with named_by_client(origins):

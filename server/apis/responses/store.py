@@ -21,7 +21,8 @@ from schemas.responses import Response
 from schemas.responses_input import InputContent, InputItem, ReasoningTextPart, SummaryTextPart
 from schemas.responses_request import ResponsesRequest
 from server.admission.checkpoint import checkpoint
-from server.apis.responses.errors import given, missing
+from server.apis.responses.errors import given
+from server.http.errors import missing
 from server.tenants.shelves import Shelves
 
 T = TypeVar("T")

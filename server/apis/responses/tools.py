@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from schemas import tools as chat
 from schemas.responses_request import NamespacedTool, ResponsesRequest, ToolReference
-from server.apis.responses.errors import given, missing, unsupported
+from server.apis.responses.errors import given, unsupported
+from server.http.errors import missing
 
 SEPARATOR = "__"
 """Between the name of a namespace and that of its function, unless the former ends with one."""
