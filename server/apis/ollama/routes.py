@@ -78,6 +78,13 @@ class OllamaController(Controller):
             return _loaded(data, serving, generate_line)
         return await answer(serving, ticket, translate_generate, data)
 
+
+class OllamaEmbedController(Controller):
+    path = "/api"
+    tags = ("Ollama",)
+    opt = {"any_media_type": True}  # noqa: RUF012
+    middleware = (with_ticket,)
+
     @post(
         "/embed",
         status_code=200,
@@ -200,5 +207,6 @@ def _refusal() -> APIError:
 
 ROUTES: tuple[type[Controller], ...] = (
     OllamaController,
+    OllamaEmbedController,
     OllamaModelController,
 )

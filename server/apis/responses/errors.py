@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.errors import InvalidRequest
 from server.http.errors import missing
 
 T = TypeVar("T")
@@ -50,20 +50,13 @@ def named_by_client(origins: Origins) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        raise renamed(error, origins) from error
-
-
-def renamed(error: InvalidRequest, origins: Origins) -> InvalidRequest:
-    """The error with the client's names."""
-    if error.param is None:
-        return error
-    param = origins.path(error.param)
-    message = error.message.replace(f"'{error.param}", f"'{param}")
-    if message.startswith(error.param):
-        message = param + message.removeprefix(error.param)
-    if isinstance(error, ContextLengthExceeded):
-        return ContextLengthExceeded(message, param=param)
-    return InvalidRequest(message, param=param, code=error.code)
+        if error.param is not None:
+            param, message = origins.path(error.param), error.message
+            message = message.replace(f"'{error.param}", f"'{param}")
+            if message.startswith(error.param):
+                message = param + message.removeprefix(error.param)
+            error.message, error.param, error.args = message, param, (message,)
+        raise
 
 
 def given(value: T | None, param: str) -> T:

@@ -1,7 +1,4 @@
-"""POST /v1/responses.
-
-GET and DELETE /v1/responses/{id}.
-"""
+"""POST /v1/responses, and the routes of a stored response."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from core.contract.errors import InvalidRequest
 from schemas import responses
 from schemas.responses_events import ALL_EVENTS
 from schemas.responses_items import ItemList
@@ -30,7 +26,7 @@ from server.apis.responses.store import (
 from server.generation.admit import TICKETED_ERRORS, with_ticket
 from server.generation.answer import answer
 from server.generation.serving import Serving
-from server.http.errors import APIError
+from server.http.errors import APIError, unsupported
 from server.openapi.responses import returns, returns_or_streams
 from server.tenants.tenant import tenant_of
 
@@ -87,10 +83,8 @@ class StoredResponseController(Controller):
     ) -> Response[bytes]:
         """Return a stored response."""
         if stream:
-            raise InvalidRequest(
-                "'stream': a stored response is not streamed again by this server.",
-                param="stream",
-                code="unsupported_parameter",
+            raise unsupported(
+                "'stream': a stored response is not streamed again by this server.", "stream"
             )
         return Response(_stored(store, request, response_id).body, media_type="application/json")
 
@@ -143,7 +137,4 @@ def _not_found(store: ResponseStore, response_id: str) -> APIError:
     )
 
 
-ROUTES: tuple[type[Controller], ...] = (
-    ResponsesController,
-    StoredResponseController,
-)
+ROUTES: tuple[type[Controller], ...] = (ResponsesController, StoredResponseController)
