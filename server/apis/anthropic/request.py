@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,17 +10,17 @@ import msgspec
 
 from core.contract.errors import InvalidRequest
 from schemas import anthropic as wire
+from schemas import tools as functions
 from schemas.anthropic_answer import TokenCount
 from schemas.chat import ChatCompletionRequest
 from schemas.formats import JsonSchemaFormat, JsonSchemaSpec
 from schemas.messages import AssistantMessage, Message
 from server.apis.anthropic.renderer import MessageRenderer
-from server.apis.anthropic.tools import chat_tool_choice, chat_tools
 from server.apis.anthropic.turns import chat_messages
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
-from server.http.errors import invalid, unsupported
+from server.http.errors import invalid, missing, unsupported
 from server.translation.chat import chat_job
 from server.translation.prompt_size import check_messages_size
 from server.translation.prompts import chat_prompt
@@ -168,3 +168,70 @@ def count_tokens(request: wire.CountTokensRequest, model: ServedModel) -> bytes:
         families=model.families,
     )
     return msgspec.json.encode(TokenCount(input_tokens=len(tokens)))
+
+
+CUSTOM = (None, "custom")
+
+
+def chat_tools(request: wire.ConversationFields) -> list[functions.Tool]:
+    """The tools that the model sees. Raises InvalidRequest naming the tool's field.
+
+    A tool with ``defer_loading`` is left out until the conversation or ``tool_choice`` names it.
+    """
+    tools = request.tools or []
+    for i, tool in enumerate(tools):
+        if tool.type not in CUSTOM:
+            raise unsupported(
+                f"Tools of type '{(tool.type or '')[:64]}' are not supported by this server; it "
+                "takes tools with an input_schema.",
+                f"tools[{i}].type",
+            )
+        if tool.input_schema is None:
+            raise missing(f"tools[{i}].input_schema")
+    loaded = set(_names_in(request)) if any(tool.defer_loading for tool in tools) else set()
+    return [_tool(tool) for tool in tools if not tool.defer_loading or tool.name in loaded]
+
+
+def chat_tool_choice(
+    request: wire.ConversationFields, tools: list[functions.Tool]
+) -> functions.ToolChoice | None:
+    """The choice among the tools that the model sees. Raises InvalidRequest."""
+    choice = request.tool_choice
+    match choice:
+        case wire.AnyChoice() | wire.OneToolChoice() if not tools:
+            raise invalid("tool_choice is only allowed when tools are given.", "tool_choice")
+        case wire.AnyChoice():
+            return "required"
+        case wire.OneToolChoice(name=name):
+            return functions.FunctionToolChoice(function=functions.ToolName(name=name))
+        case wire.NoChoice():
+            return "none"
+        case _:
+            return None
+
+
+def _tool(tool: wire.ToolDefinition) -> functions.Tool:
+    return functions.FunctionTool(
+        function=functions.FunctionDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.input_schema,
+            strict=tool.strict,
+        )
+    )
+
+
+def _names_in(request: wire.ConversationFields) -> Iterator[str]:
+    """Tools that were found or called so far, or have to be called."""
+    if isinstance(request.tool_choice, wire.OneToolChoice):
+        yield request.tool_choice.name
+    for turn in request.messages:
+        if isinstance(turn.content, str):
+            continue
+        for block in turn.content:
+            if isinstance(block, wire.ToolUseBlock) and isinstance(turn, wire.AssistantTurn):
+                yield block.name
+            elif isinstance(block, wire.ToolResultBlock) and not isinstance(block.content, str):
+                for part in block.content or ():
+                    if isinstance(part, wire.ToolReferenceBlock):
+                        yield part.tool_name

@@ -14,12 +14,11 @@ from schemas.chat import ChatCompletionRequest
 from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
 from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
-from server.apis.responses.conversation import Conversation
+from server.apis.responses.conversation import Conversation, Tools
 from server.apis.responses.errors import Origins, named_by_client, unsupported
 from server.apis.responses.output import ItemOptions
 from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.store import Shelf
-from server.apis.responses.tools import Tools
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting

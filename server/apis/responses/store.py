@@ -251,16 +251,12 @@ def kept_items(items: Iterable[PlacedItem]) -> list[bytes]:
     result = []
     for placed in items:
         checkpoint()
-        result.append(placed.kept or kept_item(placed.item))
+        result.append(placed.kept or msgspec.json.encode(kept_item(placed.item)))
     return result
 
 
-def kept_item(item: InputItem) -> bytes:
+def kept_item(item: InputItem) -> wire.AnyItem:
     """An item of a request that has been translated. One without an id gets one."""
-    return msgspec.json.encode(_wire(item))
-
-
-def _wire(item: InputItem) -> wire.AnyItem:
     match item.type:
         case "function_call":
             return wire.FunctionCallItem(

@@ -3,8 +3,7 @@
 import pytest
 
 from core.contract.errors import InvalidRequest
-from server.apis.anthropic.request import chat_request
-from server.apis.anthropic.tools import chat_tool_choice, chat_tools
+from server.apis.anthropic.request import chat_request, chat_tool_choice, chat_tools
 from server.translation.tools import select_tools
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -13,10 +13,9 @@ from schemas.messages import (
     UserMessage,
 )
 from schemas.responses_input import InputItem
-from server.apis.responses.conversation import Conversation
+from server.apis.responses.conversation import Conversation, Tools
 from server.apis.responses.output import sealed
 from server.apis.responses.store import PlacedItem
-from server.apis.responses.tools import Tools
 from tests.support.each import each
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'}

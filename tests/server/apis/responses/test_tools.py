@@ -2,7 +2,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from schemas.tools import AllowedToolsChoice, FunctionToolChoice
-from server.apis.responses.tools import Tools
+from server.apis.responses.conversation import Tools
 from tests.support.each import each
 
 F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
