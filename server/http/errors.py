@@ -133,6 +133,28 @@ def retry_headers(error: APIError) -> dict[str, str]:
     return {**error.headers, "x-should-retry": "true" if may_retry else "false"}
 
 
+def missing(param: str) -> InvalidRequest:
+    """The error of a field that must be there."""
+    return InvalidRequest(
+        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
+    )
+
+
+def invalid(param: str, message: str) -> InvalidRequest:
+    """The error of a value that no request may have."""
+    return InvalidRequest(message, param=param, code="invalid_value")
+
+
+def unsupported(param: str, message: str) -> InvalidRequest:
+    """The error of a field or value that this server or its model does not have."""
+    return InvalidRequest(message, param=param, code="unsupported_parameter")
+
+
+def conflicting(param: str, message: str) -> InvalidRequest:
+    """The error of a value that a field may not have beside another field."""
+    return InvalidRequest(message, param=param, code="invalid_parameter_combination")
+
+
 def stream_error(message: str) -> ErrorObject:
     return ErrorObject(message=_shortened(message), type="server_error", param=None, code=None)
 
@@ -189,11 +211,9 @@ def _invalid_field(text: str) -> APIError:
     path = _PATH.search(text)
     param = path["path"] if path else ""
     reason = _PATH.sub("", text)
-    missing = _MISSING.match(reason)
-    if missing:
-        param = f"{param}.{missing['field']}".lstrip(".")
-        message = f"Missing required parameter: '{param}'."
-        return APIError(400, message, param=param, code="missing_required_parameter")
+    absent = _MISSING.match(reason)
+    if absent:
+        return to_api_error(missing(f"{param}.{absent['field']}".lstrip(".")))
     if not param:
         return APIError(400, f"The body is not what was expected: {reason}.")
     if reason.startswith("Expected `str` matching regex "):

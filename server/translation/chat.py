@@ -13,13 +13,14 @@ from core.contract.params import Thinking
 from schemas.chat import ChatCompletionRequest
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
+from server.http.errors import conflicting, unsupported
 from server.parsers.tool.parser import CallParser
 from server.rendering.deltas import ChatOptions, NewRenderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length, size_check
 from server.translation.prompts import chat_prompt, truncate
-from server.translation.refusals import conflicting, refuse_unsupported, unsupported
+from server.translation.refusals import refuse_unsupported
 from server.translation.shared_fields import check_shared_fields, new_job
 from server.translation.tools import ToolSelection, select_tools
 

@@ -19,7 +19,7 @@ from schemas.formats import (
     TextFormat,
 )
 from schemas.sampling import SamplingFields
-from server.translation.refusals import conflicting, invalid, unsupported
+from server.http.errors import conflicting, invalid, unsupported
 
 
 def output_format(request: SamplingFields) -> tuple[Grammar | None, str | None]:

@@ -29,7 +29,7 @@ from schemas.messages import (
     ThinkingPart,
     ToolMessage,
 )
-from server.translation.refusals import unsupported
+from server.http.errors import unsupported
 
 
 def template_messages(messages: list[Message]) -> list[dict[str, Any]]:

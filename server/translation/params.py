@@ -11,7 +11,7 @@ from core.contract.params import MAX_TOP_LOGPROBS, SamplingParams, Thinking
 from core.text.tokenizer import Tokenizer
 from schemas.limits import MAX_BAD_WORD_TOKENS
 from schemas.sampling import SamplingFields
-from server.translation.refusals import conflicting, invalid, unsupported
+from server.http.errors import conflicting, invalid, unsupported
 
 
 def sampling_params(

@@ -19,7 +19,7 @@ from schemas.messages import Message
 from schemas.sampling import SamplingFields
 from server.admission.checkpoint import checkpoint
 from server.generation.model import ServedModel
-from server.translation.refusals import invalid
+from server.http.errors import invalid
 
 CheckSize: TypeAlias = Callable[[str], slice]
 """Called with a text before it is tokenized; returns the part to tokenize. May raise."""

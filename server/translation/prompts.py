@@ -16,9 +16,9 @@ from schemas.tokenize import TokenizeRequest
 from server.admission.checkpoint import checkpoint
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
+from server.http.errors import conflicting, invalid, unsupported
 from server.translation.messages import plain_turns, template_messages
 from server.translation.prompt_size import CheckSize, check_messages_size, size_check
-from server.translation.refusals import conflicting, invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True)

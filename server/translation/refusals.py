@@ -1,4 +1,4 @@
-"""Errors of requests, and refusals of fields that the protocol has and the server does not support.
+"""Refusals of fields that the protocol has and the server does not support.
 
 No field that would change the answer is ignored. The tables say which values have no effect and are
 accepted: those that turn a method off, and all parameters of a method that is off. None means "not
@@ -12,27 +12,11 @@ from typing import Any
 
 import msgspec
 
-from core.contract.errors import InvalidRequest
 from core.contract.params import SamplingParams
 from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.sampling import SamplingFields
-
-
-def invalid(param: str, message: str) -> InvalidRequest:
-    """The field has a value that no request may have."""
-    return InvalidRequest(message, param=param, code="invalid_value")
-
-
-def unsupported(param: str, message: str) -> InvalidRequest:
-    """The field, or its value, is one that this server or its model does not have."""
-    return InvalidRequest(message, param=param, code="unsupported_parameter")
-
-
-def conflicting(param: str, message: str) -> InvalidRequest:
-    """The field has a value that it may not have beside another field."""
-    return InvalidRequest(message, param=param, code="invalid_parameter_combination")
-
+from server.http.errors import unsupported
 
 NeutralIf = Callable[[Any, SamplingFields], bool]
 """Whether a value has no effect in this request."""

@@ -13,8 +13,8 @@ from schemas.sampling import SamplingFields
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
+from server.http.errors import invalid
 from server.rendering.base import AnswerHead, Envelope, Renderer
-from server.translation.refusals import invalid
 
 Options = TypeVar("Options")
 

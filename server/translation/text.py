@@ -10,12 +10,13 @@ import msgspec
 from schemas.completions import CompletionRequest
 from server.generation.job import Job, NewGrammars
 from server.generation.model import ServedModel
+from server.http.errors import conflicting
 from server.rendering.base import Envelope, Renderer
 from server.translation.formats import output_format
 from server.translation.params import sampling_params
 from server.translation.prompt_size import answer_length
 from server.translation.prompts import TokenizedPrompt, completion_prompts, truncate
-from server.translation.refusals import conflicting, refuse_unsupported
+from server.translation.refusals import refuse_unsupported
 from server.translation.shared_fields import check_shared_fields, new_job
 
 NewTextRenderer: TypeAlias = Callable[[Envelope, Sequence[TokenizedPrompt]], Renderer]

@@ -32,7 +32,7 @@ from schemas.tools import (
     ToolChoice,
     ToolName,
 )
-from server.translation.refusals import conflicting, invalid, unsupported
+from server.http.errors import conflicting, invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,4 @@
-"""Messages requests to jobs and counts. Runs in a worker thread.
-
-The system prompt, without the line that differs in every request.
-
-chat_request: a Messages request to the chat request with the same meaning.
-"""
+"""Messages requests to jobs and counts. Runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -13,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from schemas.anthropic import ConversationFields, CountTokensRequest, MessagesRequest, OnlyText
+from core.contract.errors import InvalidRequest
+from schemas import anthropic as wire
+from schemas import tools as functions
 from schemas.anthropic_answer import TokenCount
 from schemas.chat import ChatCompletionRequest
 from schemas.formats import JsonSchemaFormat, JsonSchemaSpec
 from schemas.messages import AssistantMessage, Message
-from server.apis.anthropic.refusals import invalid, refuse_unsupported
-from server.apis.anthropic.renderer import MessageForm, MessageRenderer
-from server.apis.anthropic.thinking import omits_thinking, template_switches, thinking_budget
-from server.apis.anthropic.tools import chat_tool_choice, chat_tools, is_parallel
+from server.apis.anthropic.renderer import MessageRenderer
 from server.apis.anthropic.turns import chat_messages
 from server.generation.job import Job
 from server.generation.model import ServedModel
+from server.http.errors import invalid, missing, unsupported
 from server.translation.chat import chat_job
 from server.translation.prompts import counted_prompt
 from server.translation.tools import select_tools
@@ -33,46 +28,84 @@ BILLING = "x-anthropic-billing-header:"
 """Begins a line that Claude Code puts first. It contains a checksum of the request (``cch=``), so
 no prefix of two prompts would be equal."""
 
+THREADS = "thread_unsupported_request"
+"""Anthropic's code; a client that gets it sends the whole conversation instead."""
+
+SAME_FIELDS = (
+    "max_tokens",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "priority",
+)
+"""Fields of MessagesRequest that chat requests have, with the same meaning."""
+
 
 def system_texts(
-    system: str | Sequence[OnlyText] | None, *, keeps_billing_header: bool
+    system: str | Sequence[wire.OnlyText] | None, *, keeps_billing_header: bool
 ) -> list[str]:
     """The texts of the system prompt that are not empty."""
-    blocks = [system] if isinstance(system, str) else [block.text for block in system or ()]
-    texts: Iterator[str] = iter(blocks)
+    texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     if not keeps_billing_header:
-        texts = map(_without_billing, texts)
+        texts = [_without_billing(text) for text in texts]
     return [text for text in texts if text]
 
 
 def _without_billing(text: str) -> str:
-    if not text.startswith(BILLING):
-        return text
-    _, _, rest = text.partition("\n")
-    return rest.lstrip("\n")
+    return text.partition("\n")[2].lstrip("\n") if text.startswith(BILLING) else text
 
 
-def chat_request(request: ConversationFields, model: ServedModel) -> ChatCompletionRequest:
+def chat_request(request: wire.ConversationFields, model: ServedModel) -> ChatCompletionRequest:
     """Translate a request. Raises InvalidRequest naming the field."""
-    refuse_unsupported(request)
+    _refuse_unsupported(request)
     system = system_texts(request.system, keeps_billing_header=model.settings.keep_billing_header)
     messages = chat_messages(
         request.messages, system, takes_late_system=model.families.takes_late_system
     )
     tools = chat_tools(request)
+    choice, thinking = request.tool_choice, request.thinking
     thinks = model.families.thinking_tags is not None  # others have nothing to limit
+    limit = thinking.budget_tokens if isinstance(thinking, wire.ThinkingEnabled) else None
+    fields: dict[str, Any] = {name: getattr(request, name, None) for name in SAME_FIELDS}
     return ChatCompletionRequest(
+        **fields,
         model=request.model,
         messages=messages,
+        stop=getattr(request, "stop_sequences", None),
         tools=tools or None,
         tool_choice=chat_tool_choice(request, tools),
-        parallel_tool_calls=is_parallel(request),
+        parallel_tool_calls=False if choice and choice.disable_parallel_tool_use else None,
         response_format=_response_format(request),
-        thinking_token_budget=thinking_budget(request) if thinks else None,
-        chat_template_kwargs=template_switches(request) or None,
+        thinking_token_budget=limit if thinks else None,
+        chat_template_kwargs=_template_switches(request) or None,
         continue_final_message=_is_begun(messages) or None,
-        **_sampling(request),
     )
+
+
+def _refuse_unsupported(request: wire.ConversationFields) -> None:
+    """Raise InvalidRequest naming the first field that is not supported."""
+    if request.thread is not None:
+        raise InvalidRequest(
+            "This server keeps no threads. Send the whole conversation without 'thread'.",
+            param="thread",
+            code=THREADS,
+        )
+    for name in ("container", "mcp_servers", "compaction"):
+        if getattr(request, name):
+            raise unsupported(name, f"'{name}' is not supported by this server.")
+
+
+def _template_switches(request: wire.ConversationFields) -> dict[str, Any]:
+    """Variables of the chat template. Without ``thinking`` the template's default applies."""
+    switches: dict[str, Any] = {}
+    if request.thinking is not None:
+        switches["enable_thinking"] = not isinstance(request.thinking, wire.ThinkingDisabled)
+    if request.output_config is not None and request.output_config.effort is not None:
+        switches["reasoning_effort"] = request.output_config.effort
+    return switches
 
 
 def _is_begun(messages: list[Message]) -> bool:
@@ -81,47 +114,31 @@ def _is_begun(messages: list[Message]) -> bool:
     if not isinstance(last, AssistantMessage):
         return False
     if last.tool_calls:
-        raise invalid("The last message has calls without results.", "messages")
+        raise invalid("messages", "The last message has calls without results.")
     if not last.content:
-        raise invalid("The last message is the assistant's and has no text.", "messages")
+        raise invalid("messages", "The last message is the assistant's and has no text.")
     return True
 
 
-def _response_format(request: ConversationFields) -> JsonSchemaFormat | None:
-    given = request.output_config.format if request.output_config is not None else None
-    given = given or request.output_format
+def _response_format(request: wire.ConversationFields) -> JsonSchemaFormat | None:
+    config = request.output_config
+    given = (config and config.format) or request.output_format
     if given is None:
         return None
     return JsonSchemaFormat(json_schema=JsonSchemaSpec(name="output", schema=given.schema))
 
 
-def _sampling(request: ConversationFields) -> dict[str, Any]:
-    if not isinstance(request, MessagesRequest):
-        return {}
-    return {
-        "max_tokens": request.max_tokens,
-        "stream": request.stream,
-        "stop": request.stop_sequences,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_k": request.top_k,
-        "min_p": request.min_p,
-        "seed": request.seed,
-        "priority": request.priority,
-    }
-
-
-def translate_messages(request: MessagesRequest, model: ServedModel) -> Job:
+def translate_messages(request: wire.MessagesRequest, model: ServedModel) -> Job:
     """Check the fields, render the chat template and tokenize. Raises InvalidRequest."""
-    form = MessageForm(
-        max_tokens=request.max_tokens,
-        omits_thinking=omits_thinking(request),
-    )
     job = chat_job(
         chat_request(request, model),
         model,
         id_prefix="msg_",
-        new_renderer=partial(MessageRenderer, form=form),
+        new_renderer=partial(
+            MessageRenderer,
+            max_tokens=request.max_tokens,
+            omits_thinking=getattr(request.thinking, "display", None) == "omitted",
+        ),
         clamps_length=True,
     )
     if job.new_grammars is not None:
@@ -132,7 +149,7 @@ def translate_messages(request: MessagesRequest, model: ServedModel) -> Job:
     return job
 
 
-def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
+def count_tokens(request: wire.CountTokensRequest, model: ServedModel) -> bytes:
     """The JSON of the number of prompt tokens that the same Messages request has.
 
     A conversation that does not fit into the context is counted too. Raises InvalidRequest.
@@ -141,3 +158,70 @@ def count_tokens(request: CountTokensRequest, model: ServedModel) -> bytes:
     chat = chat_request(request, model)
     tokens = counted_prompt(chat, model, select_tools(chat).shown)
     return msgspec.json.encode(TokenCount(input_tokens=len(tokens)))
+
+
+CUSTOM = (None, "custom")
+
+
+def chat_tools(request: wire.ConversationFields) -> list[functions.Tool]:
+    """The tools that the model sees. Raises InvalidRequest naming the tool's field.
+
+    A tool with ``defer_loading`` is left out until the conversation or ``tool_choice`` names it.
+    """
+    tools = request.tools or []
+    for i, tool in enumerate(tools):
+        if tool.type not in CUSTOM:
+            raise unsupported(
+                f"tools[{i}].type",
+                f"Tools of type '{(tool.type or '')[:64]}' are not supported by this server; it "
+                "takes tools with an input_schema.",
+            )
+        if tool.input_schema is None:
+            raise missing(f"tools[{i}].input_schema")
+    loaded = set(_names_in(request)) if any(tool.defer_loading for tool in tools) else set()
+    return [_tool(tool) for tool in tools if not tool.defer_loading or tool.name in loaded]
+
+
+def chat_tool_choice(
+    request: wire.ConversationFields, tools: list[functions.Tool]
+) -> functions.ToolChoice | None:
+    """The choice among the tools that the model sees. Raises InvalidRequest."""
+    choice = request.tool_choice
+    match choice:
+        case wire.AnyChoice() | wire.OneToolChoice() if not tools:
+            raise invalid("tool_choice", "tool_choice is only allowed when tools are given.")
+        case wire.AnyChoice():
+            return "required"
+        case wire.OneToolChoice(name=name):
+            return functions.FunctionToolChoice(function=functions.ToolName(name=name))
+        case wire.NoChoice():
+            return "none"
+        case _:
+            return None
+
+
+def _tool(tool: wire.ToolDefinition) -> functions.Tool:
+    return functions.FunctionTool(
+        function=functions.FunctionDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.input_schema,
+            strict=tool.strict,
+        )
+    )
+
+
+def _names_in(request: wire.ConversationFields) -> Iterator[str]:
+    """Tools that were found or called so far, or have to be called."""
+    if isinstance(request.tool_choice, wire.OneToolChoice):
+        yield request.tool_choice.name
+    for turn in request.messages:
+        if isinstance(turn.content, str):
+            continue
+        for block in turn.content:
+            if isinstance(block, wire.ToolUseBlock) and isinstance(turn, wire.AssistantTurn):
+                yield block.name
+            elif isinstance(block, wire.ToolResultBlock) and not isinstance(block.content, str):
+                for part in block.content or ():
+                    if isinstance(part, wire.ToolReferenceBlock):
+                        yield part.tool_name

@@ -1,4 +1,4 @@
-"""The conversation of a Messages request to chat messages."""
+"""Turns of the Messages API to chat messages."""
 
 from __future__ import annotations
 
@@ -6,48 +6,29 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TypeAlias
 
-from core.contract.errors import InvalidRequest
-from schemas.anthropic import (
-    Block,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolReferenceBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    Turn,
-)
-from schemas.messages import (
-    AssistantMessage,
-    Message,
-    RequestFunctionCall,
-    RequestToolCall,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from schemas import anthropic as wire
+from schemas import messages as chat
 from server.admission.checkpoint import checkpoint
-from server.apis.anthropic.refusals import invalid, unsupported
-from server.apis.anthropic.thinking import Unpacker, thinking_of
+from server.apis.anthropic.thinking import Unpacker
+from server.http.errors import invalid, unsupported
 
-Placed: TypeAlias = tuple[str, Block]
+Placed: TypeAlias = tuple[str, wire.Block]
 """A block, and its path in the request."""
 
 
 def chat_messages(
-    turns: Sequence[Turn], system: Sequence[str], *, takes_late_system: bool
-) -> list[Message]:
+    turns: Sequence[wire.Turn], system: Sequence[str], *, takes_late_system: bool
+) -> list[chat.Message]:
     """Consecutive turns of one role become one message. Raises InvalidRequest naming the block.
 
     ``system`` comes first. Later system messages stay where they are if the chat template takes
     them there, else they become text of the user's.
     """
-    messages: list[Message] = []
+    messages: list[chat.Message] = []
     if system:
-        messages.append(SystemMessage(content=_content(system)))
+        messages.append(chat.SystemMessage(content=_content(system)))
 
-    def role(placed: tuple[int, Turn]) -> str:
+    def role(placed: tuple[int, wire.Turn]) -> str:
         is_user = placed[1].role == "system" and not takes_late_system
         return "user" if is_user else placed[1].role
 
@@ -59,73 +40,75 @@ def chat_messages(
             case "assistant":
                 messages.append(_assistant(blocks, names, unpacker))
             case "system":
-                messages.append(SystemMessage(content=_content(map(_text, blocks))))
+                messages.append(chat.SystemMessage(content=_content(map(_text, blocks))))
             case _:
                 messages += _user(blocks, names)
     return messages
 
 
-def _blocks(turn: Turn, path: str) -> list[Placed]:
+def _blocks(turn: wire.Turn, path: str) -> list[Placed]:
     if isinstance(turn.content, str):
-        return [(path, TextBlock(text=turn.content))]
+        return [(path, wire.TextBlock(text=turn.content))]
     return [(f"{path}[{i}]", block) for i, block in enumerate(turn.content)]
 
 
-def _user(blocks: Sequence[Placed], names: dict[str, str]) -> list[Message]:
+def _user(blocks: Sequence[Placed], names: dict[str, str]) -> list[chat.Message]:
     """A message for each result of a call, and for each run of texts. ``names`` are by call id."""
-    messages: list[Message] = []
+    messages: list[chat.Message] = []
     texts: list[str] = []
     for path, block in blocks:
-        if not isinstance(block, ToolResultBlock):
+        if not isinstance(block, wire.ToolResultBlock):
             texts.append(_text((path, block)))
             continue
         if texts:
-            messages.append(UserMessage(content=_content(texts)))
+            messages.append(chat.UserMessage(content=_content(texts)))
             texts = []
-        messages.append(
-            ToolMessage(
-                content=_result(block, path),
-                tool_call_id=block.tool_use_id,
-                name=names.get(block.tool_use_id),
-            )
+        call_id = block.tool_use_id
+        message = chat.ToolMessage(
+            content=_result(block, path), tool_call_id=call_id, name=names.get(call_id)
         )
+        messages.append(message)
     if texts or not messages:
-        messages.append(UserMessage(content=_content(texts)))
+        messages.append(chat.UserMessage(content=_content(texts)))
     return messages
 
 
-def _assistant(blocks: Sequence[Placed], names: dict[str, str], unpacker: Unpacker) -> Message:
+def _assistant(
+    blocks: Sequence[Placed], names: dict[str, str], unpacker: Unpacker
+) -> chat.AssistantMessage:
     texts: list[str] = []
     thoughts: list[str] = []
-    calls: list[RequestToolCall] = []
+    calls: list[chat.RequestToolCall] = []
     for path, block in blocks:
         checkpoint()
         match block:
-            case ThinkingBlock():
-                thoughts.append(thinking_of(block, path, unpacker))
-            case RedactedThinkingBlock():
+            case wire.ThinkingBlock(thinking=thinking, signature=signature):
+                thoughts.append(
+                    thinking or unpacker.thinking_in(signature or "", f"{path}.signature")
+                )
+            case wire.RedactedThinkingBlock():
                 continue
-            case ToolUseBlock():
+            case wire.ToolUseBlock():
                 names[block.id] = block.name
                 calls.append(_call(block, path))
             case _:
                 texts.append(_text((path, block)))
-    return AssistantMessage(
-        content=_content([text for text in texts if text]) if texts or not calls else None,
+    return chat.AssistantMessage(
+        content=_content(filter(None, texts)) if texts or not calls else None,
         tool_calls=calls or None,
-        reasoning_content="\n".join(filter(None, thoughts)) or None,
+        reasoning_content=_content(filter(None, thoughts)) or None,
     )
 
 
-def _call(block: ToolUseBlock, path: str) -> RequestToolCall:
+def _call(block: wire.ToolUseBlock, path: str) -> chat.RequestToolCall:
     arguments = bytes(block.input).strip()
     if not arguments.startswith(b"{"):
-        raise invalid(f"'{path}.input' must be an object.", f"{path}.input")
-    function = RequestFunctionCall(name=block.name, arguments=arguments.decode())
-    return RequestToolCall(id=block.id, type="function", function=function)
+        raise invalid(f"{path}.input", f"'{path}.input' must be an object.")
+    function = chat.RequestFunctionCall(name=block.name, arguments=arguments.decode())
+    return chat.RequestToolCall(id=block.id, type="function", function=function)
 
 
-def _result(block: ToolResultBlock, path: str) -> str:
+def _result(block: wire.ToolResultBlock, path: str) -> str:
     if block.content is None or isinstance(block.content, str):
         return block.content or ""
     return _content(_text((f"{path}.content[{i}]", part)) for i, part in enumerate(block.content))
@@ -135,24 +118,20 @@ def _text(placed: Placed) -> str:
     """The text of a block that has one. Raises InvalidRequest for others."""
     path, block = placed
     match block:
-        case TextBlock(text=text):
+        case wire.TextBlock(text=text):
             return text
-        case SearchResultBlock():
-            return "\n".join([block.title, block.source, *(part.text for part in block.content)])
-        case ToolReferenceBlock(tool_name=name):
+        case wire.SearchResultBlock():
+            return _content([block.title, block.source, *(part.text for part in block.content)])
+        case wire.ToolReferenceBlock(tool_name=name):
             return f"The tool {name} is available now."
+        case wire.ImageBlock() | wire.DocumentBlock():
+            raise unsupported(
+                f"{path}.type",
+                f"'{path}': blocks of type '{block.type}' are not supported; this model reads text "
+                "only.",
+            )
         case _:
-            raise _unreadable(block, path)
-
-
-def _unreadable(block: Block, path: str) -> InvalidRequest:
-    if block.type in {"image", "document"}:
-        return unsupported(
-            f"'{path}': blocks of type '{block.type}' are not supported; this model reads text "
-            "only.",
-            f"{path}.type",
-        )
-    return invalid(f"'{path}': a block of type '{block.type}' does not belong here.", path)
+            raise invalid(path, f"'{path}': a block of type '{block.type}' does not belong here.")
 
 
 def _content(texts: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from typing import Any
 
 from schemas.ollama_answer import LocalModel, ModelDetails, RunningModel, ShownModel
 from server.generation.model import ServedModel
@@ -13,6 +14,11 @@ _LEVELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NEVER = "9999-12-31T23:59:59Z"
 
 
+def time_text(seconds: float) -> str:
+    """A time in Unix seconds, as Ollama writes it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
 def served_name(name: str | None) -> str | None:
     """The name without Ollama's default tag."""
     return name if name is None else name.removesuffix(TAG)
@@ -20,25 +26,24 @@ def served_name(name: str | None) -> str | None:
 
 def local_model(model: ServedModel, created: int) -> LocalModel:
     """An entry of /api/tags. ``created`` is in Unix seconds."""
-    return LocalModel(
-        name=model.name,
-        model=model.name,
-        modified_at=_time(created),
-        digest=_digest(model),
-        details=_details(model),
-    )
+    return LocalModel(modified_at=time_text(created), **_identity(model))
 
 
 def running_model(model: ServedModel) -> RunningModel:
     """An entry of /api/ps. The model is never unloaded."""
-    return RunningModel(
-        name=model.name,
-        model=model.name,
-        digest=_digest(model),
-        details=_details(model),
-        expires_at=NEVER,
-        context_length=model.info.max_model_len,
-    )
+    length = model.info.max_model_len
+    return RunningModel(expires_at=NEVER, context_length=length, **_identity(model))
+
+
+def _identity(model: ServedModel) -> dict[str, Any]:
+    """Its names and details, and a name of what is served, in the form of a digest."""
+    digest = hashlib.sha256(f"{model.name} {model.fingerprint}".encode()).hexdigest()
+    return {
+        "name": model.name,
+        "model": model.name,
+        "digest": digest,
+        "details": _details(model),
+    }
 
 
 def shown_model(model: ServedModel, created: int) -> ShownModel:
@@ -62,7 +67,7 @@ def shown_model(model: ServedModel, created: int) -> ShownModel:
             f"{architecture}.vocab_size": model.info.vocab_size,
         },
         capabilities=[name for name, has_it in capabilities.items() if has_it],
-        modified_at=_time(created),
+        modified_at=time_text(created),
     )
 
 
@@ -81,12 +86,3 @@ def _details(model: ServedModel) -> ModelDetails:
 
 def _architecture(model: ServedModel) -> str:
     return model.info.architecture or "unknown"
-
-
-def _digest(model: ServedModel) -> str:
-    """A name of what is served, in the form of a digest."""
-    return hashlib.sha256(f"{model.name} {model.fingerprint}".encode()).hexdigest()
-
-
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

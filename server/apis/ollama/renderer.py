@@ -1,35 +1,23 @@
-"""OllamaRenderer: answers of /api/chat and /api/generate, as lines of JSON or one object.
-
-The two forms of Ollama's answers.
-"""
+"""OllamaRenderer: answers of /api/chat and /api/generate, as lines of JSON or one object."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from core.contract.messages import StepOutput, TokenLogprob
-from schemas.ollama_answer import (
-    OllamaAnswer,
-    OllamaAnswerCall,
-    OllamaAnswerMessage,
-    OllamaCalledFunction,
-    OllamaChatAnswer,
-    OllamaError,
-    OllamaGenerateAnswer,
-)
+from schemas import ollama_answer as wire
+from server.apis.ollama.models import time_text
 from server.http import sse
 from server.parsers.base import (
     CallArguments,
     CallBegin,
     Content,
     Delta,
-    Message,
     ParsedCall,
     Reasoning,
     fold,
@@ -38,53 +26,40 @@ from server.rendering.base import Envelope, weight_of
 from server.rendering.deltas import ChatOptions, ChoiceDeltas, arguments_object
 from server.rendering.logprobs import chat_logprobs, token_names
 
-NewLine: TypeAlias = Callable[..., OllamaAnswer]
-"""Makes an answer, or a line of one, from a message or a part of one, the number of calls before
-it, and the fields that both forms have."""
+NewLine: TypeAlias = Callable[..., wire.OllamaAnswer]
+"""Makes an answer, or a line of one, from a message or a part of one and the fields that both
+forms have."""
 
-NOTHING = Message(content=None, reasoning=None, calls=())
+Calls: TypeAlias = list[wire.OllamaAnswerCall]
 
 
-def chat_line(message: Message, num_calls: int, **fields: Any) -> OllamaAnswer:
+def chat_line(
+    *,
+    content: str = "",
+    thinking: str | UnsetType = UNSET,
+    tool_calls: Calls | UnsetType = UNSET,
+    **fields: Any,
+) -> wire.OllamaAnswer:
     """A line of /api/chat."""
-    return OllamaChatAnswer(
-        message=OllamaAnswerMessage(
-            content=message.content or "",
-            thinking=message.reasoning or UNSET,
-            tool_calls=_calls(message.calls, num_calls) or UNSET,
-        ),
-        **fields,
-    )
+    message = wire.OllamaAnswerMessage(content=content, thinking=thinking, tool_calls=tool_calls)
+    return wire.OllamaChatAnswer(message=message, **fields)
 
 
-def generate_line(message: Message, _num_calls: int, **fields: Any) -> OllamaAnswer:
+def generate_line(
+    *,
+    content: str = "",
+    thinking: str | UnsetType = UNSET,
+    tool_calls: Calls | UnsetType = UNSET,  # noqa: ARG001 - this form has none
+    **fields: Any,
+) -> wire.OllamaAnswer:
     """A line of /api/generate, which knows no calls."""
-    return OllamaGenerateAnswer(
-        response=message.content or "", thinking=message.reasoning or UNSET, **fields
-    )
+    return wire.OllamaGenerateAnswer(response=content, thinking=thinking, **fields)
 
 
-def loaded_line(new_line: NewLine, model: str, reason: str) -> bytes:
-    """The only line of an answer that says that the model is loaded."""
-    line = new_line(NOTHING, 0, model=model, created_at=now(), done=True, done_reason=reason)
+def encoded_line(new_line: NewLine, model: str, **fields: Any) -> bytes:
+    """A line of an answer, which is made now."""
+    line = new_line(model=model, created_at=time_text(time.time()), **fields)
     return msgspec.json.encode(line) + b"\n"
-
-
-def now() -> str:
-    """The time in UTC, as Ollama writes it."""
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _calls(calls: Iterable[ParsedCall], num_before: int) -> list[OllamaAnswerCall]:
-    return [
-        OllamaAnswerCall(
-            id=call.id,
-            function=OllamaCalledFunction(
-                index=index, name=call.name, arguments=arguments_object(call.arguments)
-            ),
-        )
-        for index, call in enumerate(calls, start=num_before)
-    ]
 
 
 class OllamaRenderer:
@@ -105,14 +80,13 @@ class OllamaRenderer:
         self._first: int | None = None
         self._begun: CallBegin | None = None
         self._arguments: list[str] = []
-        self._num_calls = 0
         self._entries: list[TokenLogprob] = []
         self._template: sse.Template | None = None
 
     @property
     def keep_alive(self) -> bytes:
         """A line without text: clients decode every line."""
-        return self._encoded(self._new_line(NOTHING, 0, **self._head(is_done=False)))
+        return self._encoded(done=False)
 
     def weight(self, _index: int, output: StepOutput) -> int:
         return weight_of(output)
@@ -128,9 +102,10 @@ class OllamaRenderer:
         self._entries += output.logprobs
         data = b"".join([self._piece(delta) for delta in self._deltas.feed(output)])
         if self._deltas.is_plain and self._envelope.num_top is None and output.text:
-            self._template = self._text_template()
+            # All further output is text.
+            self._template = sse.Template(self._encoded(done=False, content=sse.PLACEHOLDER))
         if output.finish_reason is not None:
-            data += self._call() + self._line(NOTHING, is_done=True, **self._summary(output))
+            data += self._call() + self._line(**self._summary(output))
         return data
 
     def end(self) -> bytes:
@@ -138,13 +113,18 @@ class OllamaRenderer:
 
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """The line that ends a stream with an error."""
-        return self._encoded(OllamaError(error=message))
+        return msgspec.json.encode(wire.OllamaError(error=message)) + b"\n"
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs
         self._entries += output.logprobs
         message = fold(self._deltas.feed(output))
-        return self._line(message, is_done=True, **self._summary(output))
+        return self._line(
+            content=message.content or "",
+            thinking=message.reasoning or UNSET,
+            tool_calls=[_call(i, call) for i, call in enumerate(message.calls)] or UNSET,
+            **self._summary(output),
+        )
 
     def _piece(self, delta: Delta) -> bytes:
         match delta:
@@ -155,41 +135,32 @@ class OllamaRenderer:
                 self._arguments.append(text)
                 return b""
             case Reasoning(text):
-                return self._line(Message(content=None, reasoning=text, calls=()))
+                return self._line(thinking=text)
             case Content(text):
-                return self._call() + self._line(Message(content=text, reasoning=None, calls=()))
-
-    def _text_template(self) -> sse.Template:
-        """Makes the lines of more text, once all further output is text."""
-        text = Message(content=sse.PLACEHOLDER, reasoning=None, calls=())
-        return sse.Template(self._encoded(self._new_line(text, 0, **self._head(is_done=False))))
+                return self._call() + self._line(content=text)
 
     def _call(self) -> bytes:
         """The line of the call that is complete now, if there is one."""
-        if self._begun is None:
+        begun, arguments = self._begun, "".join(self._arguments)
+        if begun is None:
             return b""
-        call = ParsedCall(self._begun.id, self._begun.name, "".join(self._arguments))
         self._begun, self._arguments = None, []
-        return self._line(Message(content=None, reasoning=None, calls=(call,)))
+        call = ParsedCall(begun.id, begun.name, arguments)
+        return self._line(tool_calls=[_call(begun.index, call)])
 
-    def _line(self, message: Message, *, is_done: bool = False, **fields: Any) -> bytes:
+    def _line(self, *, done: bool = False, **fields: Any) -> bytes:
         """A line with the log-probabilities that were not sent yet."""
-        common = self._head(is_done=is_done) | fields
-        line = self._new_line(message, self._num_calls, logprobs=self._logprobs(), **common)
-        self._num_calls += len(message.calls)
-        return self._encoded(line)
+        return self._encoded(done=done, logprobs=self._logprobs(), **fields)
 
-    def _encoded(self, line: msgspec.Struct) -> bytes:
-        return msgspec.json.encode(line) + b"\n"
-
-    def _head(self, *, is_done: bool) -> dict[str, Any]:
-        return {"model": self._envelope.head.model, "created_at": now(), "done": is_done}
+    def _encoded(self, **fields: Any) -> bytes:
+        return encoded_line(self._new_line, self._envelope.head.model, **fields)
 
     def _summary(self, output: StepOutput) -> dict[str, Any]:
         """The fields of the last line."""
         end = time.perf_counter_ns()
         prompt = 0 if self._first is None else self._first - self._start
         return {
+            "done": True,
             "done_reason": output.finish_reason,
             "total_duration": end - self._start,
             "load_duration": 0,
@@ -206,5 +177,10 @@ class OllamaRenderer:
         if num_top is None or not self._entries:
             return UNSET
         entries, self._entries = self._entries, []
-        shown = chat_logprobs(entries, self._envelope.tokenizer, self._name, num_top).content
-        return UNSET if shown is None else shown
+        return chat_logprobs(entries, self._envelope.tokenizer, self._name, num_top).content
+
+
+def _call(index: int, call: ParsedCall) -> wire.OllamaAnswerCall:
+    arguments = arguments_object(call.arguments)
+    function = wire.OllamaCalledFunction(index=index, name=call.name, arguments=arguments)
+    return wire.OllamaAnswerCall(id=call.id, function=function)

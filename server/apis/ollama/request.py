@@ -11,17 +11,17 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest
 from schemas.messages import Message, SystemMessage, UserMessage
 from schemas.ollama import GenerationFields, OllamaChatRequest, OllamaGenerateRequest
-from server.apis.ollama.fields import (
+from server.apis.ollama.chat import (
+    chat_messages,
     ignored_options,
     num_top_logprobs,
-    refused,
     sampling,
     template_switches,
 )
-from server.apis.ollama.messages import chat_messages
 from server.apis.ollama.renderer import OllamaRenderer, chat_line, generate_line
 from server.generation.job import Job
 from server.generation.model import ServedModel
+from server.http.errors import unsupported
 from server.rendering.base import Envelope
 from server.rendering.deltas import ChatOptions
 from server.translation.chat import chat_job
@@ -45,7 +45,7 @@ def translate_generate(request: OllamaGenerateRequest, model: ServedModel) -> Jo
     """The job of a prompt: one turn of the user, or with ``raw`` or a suffix the bare text."""
     for name in ("images", "template", "context", "width", "height", "steps"):
         if getattr(request, name):
-            raise refused(name, "is not supported by this server.")
+            raise unsupported(name, f"'{name}' is not supported by this server.")
     if request.raw or request.suffix:
         job = text_job(
             _completion(request),

@@ -1,8 +1,6 @@
-"""POST /api/chat and /api/generate, Ollama's API.
+"""Ollama's API: /api/chat, /api/generate, /api/embed, /api/embeddings, and models.
 
-POST /api/embed and /api/embeddings, Ollama's API.
-
-Ollama's routes about models: what is served, and refusals of what would change it.
+Models are what is served, and refusals of what would change it.
 """
 
 from __future__ import annotations
@@ -11,32 +9,15 @@ from typing import Any
 
 from litestar import Controller, Response, delete, get, post
 from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody
 
-from schemas.ollama import (
-    EmbedRequest,
-    GenerationFields,
-    OldEmbedRequest,
-    OllamaChatRequest,
-    OllamaGenerateRequest,
-    ShowRequest,
-)
-from schemas.ollama_answer import (
-    OLLAMA_VERSION,
-    LocalModels,
-    OllamaChatAnswer,
-    OllamaEmbedding,
-    OllamaEmbeddings,
-    OllamaError,
-    OllamaGenerateAnswer,
-    OllamaVersion,
-    RunningModels,
-    ShownModel,
-)
+from schemas import ollama as wire
+from schemas import ollama_answer as answers
 from server.admission.ticket import Ticket
 from server.apis.ollama.embed import translate_embed, translate_old_embed
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
-from server.apis.ollama.renderer import NewLine, chat_line, generate_line, loaded_line
+from server.apis.ollama.renderer import NewLine, chat_line, encoded_line, generate_line
 from server.apis.ollama.request import translate_chat, translate_generate
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
@@ -46,6 +27,18 @@ from server.http.errors import APIError
 from server.openapi.responses import returns, returns_or_streams
 
 
+def _lines(kind: type[answers.OllamaAnswer]) -> dict[int, ResponseSpec]:
+    """The responses of a route that answers with a ``kind``, or with lines of them."""
+    return returns_or_streams(
+        kind,
+        kind,
+        *TICKETED_ERRORS,
+        error=answers.OllamaError,
+        last=None,
+        stream_type=NDJSON,
+    )
+
+
 class OllamaController(Controller):
     path = "/api"
     tags = ("Ollama",)
@@ -53,18 +46,11 @@ class OllamaController(Controller):
     @post(
         "/chat",
         status_code=200,
-        responses=returns_or_streams(
-            OllamaChatAnswer,
-            OllamaChatAnswer,
-            *TICKETED_ERRORS,
-            error=OllamaError,
-            last=None,
-            stream_type=NDJSON,
-        ),
+        responses=_lines(answers.OllamaChatAnswer),
     )
     async def chat(
         self,
-        data: JSONBody[OllamaChatRequest],
+        data: JSONBody[wire.OllamaChatRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
@@ -77,18 +63,11 @@ class OllamaController(Controller):
     @post(
         "/generate",
         status_code=200,
-        responses=returns_or_streams(
-            OllamaGenerateAnswer,
-            OllamaGenerateAnswer,
-            *TICKETED_ERRORS,
-            error=OllamaError,
-            last=None,
-            stream_type=NDJSON,
-        ),
+        responses=_lines(answers.OllamaGenerateAnswer),
     )
     async def generate(
         self,
-        data: JSONBody[OllamaGenerateRequest],
+        data: JSONBody[wire.OllamaGenerateRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
@@ -99,13 +78,6 @@ class OllamaController(Controller):
         return await answer(serving, ticket, translate_generate, data)
 
 
-def _loaded(request: GenerationFields, serving: Serving, new_line: NewLine) -> Response[bytes]:
-    """The answer to a request without anything to answer: clients load a model by it."""
-    reason = "unload" if request.keep_alive in (0, "0") else "load"
-    media_type = NDJSON if request.stream is not False else "application/json"
-    return Response(loaded_line(new_line, serving.model.name, reason), media_type=media_type)
-
-
 class OllamaEmbedController(Controller):
     path = "/api"
     tags = ("Ollama",)
@@ -113,11 +85,11 @@ class OllamaEmbedController(Controller):
     @post(
         "/embed",
         status_code=200,
-        responses=returns(OllamaEmbeddings, *TICKETED_ERRORS, error=OllamaError),
+        responses=returns(answers.OllamaEmbeddings, *TICKETED_ERRORS, error=answers.OllamaError),
     )
     async def embed(
         self,
-        data: JSONBody[EmbedRequest],
+        data: JSONBody[wire.EmbedRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
@@ -126,26 +98,36 @@ class OllamaEmbedController(Controller):
         if not data.input:
             name = serving.model.name
             return Response(
-                OllamaEmbeddings(model=name, embeddings=[], total_duration=0, prompt_eval_count=0)
+                answers.OllamaEmbeddings(
+                    model=name, embeddings=[], total_duration=0, prompt_eval_count=0
+                )
             )
         return await answer(serving, ticket, translate_embed, data)
 
     @post(
         "/embeddings",
         status_code=200,
-        responses=returns(OllamaEmbedding, *TICKETED_ERRORS, error=OllamaError),
+        responses=returns(answers.OllamaEmbedding, *TICKETED_ERRORS, error=answers.OllamaError),
     )
     async def embed_one(
         self,
-        data: JSONBody[OldEmbedRequest],
+        data: JSONBody[wire.OldEmbedRequest],
         serving: NamedDependency[Serving],
         ticket: NamedDependency[Ticket],
     ) -> Response[Any]:
         """Turn a text into a vector, in the older form of Ollama's format."""
         serving.check_accepting(served_name(data.model))
         if not data.prompt:
-            return Response(OllamaEmbedding(embedding=[]))
+            return Response(answers.OllamaEmbedding(embedding=[]))
         return await answer(serving, ticket, translate_old_embed, data)
+
+
+def _loaded(request: wire.GenerationFields, serving: Serving, new_line: NewLine) -> Response[bytes]:
+    """The answer to a request without anything to answer: clients load a model by it."""
+    reason = "unload" if request.keep_alive in (0, "0") else "load"
+    body = encoded_line(new_line, serving.model.name, done=True, done_reason=reason)
+    media_type = NDJSON if request.stream is not False else "application/json"
+    return Response(body, media_type=media_type)
 
 
 class OllamaModelController(Controller):
@@ -155,31 +137,41 @@ class OllamaModelController(Controller):
     @get(
         "/version",
         sync_to_thread=False,
-        responses=returns(OllamaVersion, 500, error=OllamaError),
+        responses=returns(answers.OllamaVersion, 500, error=answers.OllamaError),
     )
-    def version(self) -> OllamaVersion:
+    def version(self) -> answers.OllamaVersion:
         """The version of Ollama's API that this server follows."""
-        return OllamaVersion(version=OLLAMA_VERSION)
+        return answers.OllamaVersion(version=answers.OLLAMA_VERSION)
 
-    @get("/tags", sync_to_thread=False, responses=returns(LocalModels, 500, 503, error=OllamaError))
-    def list_models(self, serving: NamedDependency[Serving]) -> LocalModels:
+    @get(
+        "/tags",
+        sync_to_thread=False,
+        responses=returns(answers.LocalModels, 500, 503, error=answers.OllamaError),
+    )
+    def list_models(self, serving: NamedDependency[Serving]) -> answers.LocalModels:
         """List the served model, in Ollama's format."""
         serving.check_accepting()
-        return LocalModels(models=[local_model(serving.model, serving.created)])
+        return answers.LocalModels(models=[local_model(serving.model, serving.created)])
 
-    @get("/ps", sync_to_thread=False, responses=returns(RunningModels, 500, 503, error=OllamaError))
-    def list_loaded(self, serving: NamedDependency[Serving]) -> RunningModels:
+    @get(
+        "/ps",
+        sync_to_thread=False,
+        responses=returns(answers.RunningModels, 500, 503, error=answers.OllamaError),
+    )
+    def list_loaded(self, serving: NamedDependency[Serving]) -> answers.RunningModels:
         """List the loaded model, in Ollama's format."""
         serving.check_accepting()
-        return RunningModels(models=[running_model(serving.model)])
+        return answers.RunningModels(models=[running_model(serving.model)])
 
     @post(
         "/show",
         status_code=200,
         sync_to_thread=False,
-        responses=returns(ShownModel, *TICKETED_ERRORS, error=OllamaError),
+        responses=returns(answers.ShownModel, *TICKETED_ERRORS, error=answers.OllamaError),
     )
-    def show(self, data: JSONBody[ShowRequest], serving: NamedDependency[Serving]) -> ShownModel:
+    def show(
+        self, data: JSONBody[wire.ShowRequest], serving: NamedDependency[Serving]
+    ) -> answers.ShownModel:
         """Describe the served model, in Ollama's format."""
         serving.check_accepting(served_name(data.model or data.name))
         return shown_model(serving.model, serving.created)

@@ -11,9 +11,9 @@ from schemas.tokenize import (
     TokenizeResponse,
 )
 from server.generation.model import ServedModel
+from server.http.errors import conflicting, invalid
 from server.rendering.logprobs import encoded_list
 from server.translation.prompts import counted_prompt
-from server.translation.refusals import conflicting, invalid
 
 
 def tokenize(request: TokenizeRequest, model: ServedModel) -> bytes:

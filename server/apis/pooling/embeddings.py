@@ -23,8 +23,8 @@ from server.apis.pooling.job import (
 )
 from server.generation.job import Job
 from server.generation.model import ServedModel
+from server.http.errors import invalid, unsupported
 from server.translation.prompts import split_prompts
-from server.translation.refusals import invalid, unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from schemas.completions import CompletionRequest
 from schemas.embeddings import InputUsage
 from server.generation.job import Job
 from server.generation.model import ServedModel
+from server.http.errors import invalid
 from server.rendering.base import Renderer
 from server.translation.prompt_size import prompt_exceeds, size_check
-from server.translation.refusals import invalid
 
 Vectors = npt.NDArray[np.float32]
 

@@ -34,7 +34,7 @@ from server.apis.pooling.job import (
 )
 from server.generation.job import Job
 from server.generation.model import ServedModel
-from server.translation.refusals import invalid, unsupported
+from server.http.errors import invalid, unsupported
 
 ToScores = Callable[[Vectors], list[float]]
 """From the engine's vectors to one score for each pair."""

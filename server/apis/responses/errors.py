@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
-from core.contract.errors import ContextLengthExceeded, InvalidRequest
+from core.contract.errors import InvalidRequest
 from schemas.errors import ErrorObject
 from server.http.apis import error_event
+from server.http.errors import missing
+
+T = TypeVar("T")
 
 FIELDS: Mapping[str, str] = {
     "messages": "input",
@@ -50,27 +54,20 @@ def named_by_client(origins: Origins) -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
-        raise renamed(error, origins) from error
+        if error.param is not None:
+            param, message = origins.path(error.param), error.message
+            message = message.replace(f"'{error.param}", f"'{param}")
+            if message.startswith(error.param):
+                message = param + message.removeprefix(error.param)
+            error.message, error.param, error.args = message, param, (message,)
+        raise
 
 
-def renamed(error: InvalidRequest, origins: Origins) -> InvalidRequest:
-    """The error with the client's names."""
-    if error.param is None:
-        return error
-    param = origins.path(error.param)
-    message = error.message.replace(f"'{error.param}", f"'{param}")
-    if message.startswith(error.param):
-        message = param + message.removeprefix(error.param)
-    if isinstance(error, ContextLengthExceeded):
-        return ContextLengthExceeded(message, param=param)
-    return InvalidRequest(message, param=param, code=error.code)
-
-
-def missing(param: str) -> InvalidRequest:
-    """The error of a field that must be there."""
-    return InvalidRequest(
-        f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter"
-    )
+def given(value: T | None, param: str) -> T:
+    """The value of a field that must be there. Raises InvalidRequest."""
+    if value is None:
+        raise missing(param)
+    return value
 
 
 def unsupported(param: str, what: str) -> InvalidRequest:

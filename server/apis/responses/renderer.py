@@ -1,10 +1,6 @@
 """ResponsesRenderer: a response of POST /v1/responses, streamed or whole.
 
-AnswerLogprobs: log-probabilities of the answer's tokens, without those of thinking.
-
-The response object in its later states: ended, failed.
-
-The renderer of a request, and the response object that repeats the request's settings.
+begun_response: the response object, which repeats the request's settings.
 """
 
 from __future__ import annotations
@@ -15,67 +11,32 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from core.contract.messages import StepOutput, TokenLogprob
+from schemas import responses as wire
 from schemas import responses_events as events
 from schemas.formats import JsonObjectFormat
 from schemas.logprobs import TokenLogprob as WireLogprob
-from schemas.responses import (
-    IncompleteDetails,
-    Response,
-    ResponseError,
-    ResponseInputDetails,
-    ResponseOutputDetails,
-    ResponseReasoning,
-    ResponseText,
-    ResponseUsage,
-)
-from schemas.responses_items import OutputItem
-from schemas.responses_request import ResponsesRequest, TextJsonSchema
-from schemas.usage import Usage
+from schemas.responses_request import NamespacedTool, ResponsesRequest, TextJsonSchema
 from server.apis.responses.output import ItemOptions, Output
-from server.apis.responses.tools import shown_choice, shown_tools
 from server.generation.model import ServedModel
 from server.http import sse
 from server.http.errors import stream_error
 from server.rendering.base import AnswerHead, Envelope, UsageCounter, weight_of
-from server.rendering.deltas import ChatOptions, ChoiceDeltas, NewRenderer
+from server.rendering.deltas import ChatOptions, ChoiceDeltas
 from server.rendering.logprobs import chat_logprobs, token_names
-
-
-class AnswerLogprobs:
-    """One response's. Give it every output in order."""
-
-    def __init__(self, envelope: Envelope) -> None:
-        self._num_top, self._tokenizer = envelope.num_top, envelope.tokenizer
-        self._name = token_names(envelope.tokenizer, as_ids=envelope.tokens_as_ids)
-        self._num_entries = 0
-
-    def of_answer(self, output: StepOutput) -> Sequence[TokenLogprob]:
-        """Those of the output that belong to the answer. Thinking comes before it."""
-        if self._num_top is None:
-            return ()
-        num_thinking = max(output.num_thinking_tokens - self._num_entries, 0)
-        self._num_entries += len(output.logprobs)
-        return output.logprobs[num_thinking:]
-
-    def wire(self, entries: Sequence[TokenLogprob]) -> list[WireLogprob]:
-        """The entries in the form of the API; [] if the request wants none."""
-        if self._num_top is None or not entries:
-            return []
-        return chat_logprobs(entries, self._tokenizer, self._name, self._num_top).content or []
-
 
 ECHO_SPEED = 500
 """Bytes of the encoded response that are copied into an event in a microsecond."""
 
 
 class ResponsesRenderer:
-    """See Renderer. ``response`` is the object as it begins: in progress, without items.
+    """See Renderer.
 
-    The object repeats what the request says, in two events of the beginning and one of the end.
-    ``on_end`` gets the response when it is complete or was cut. The thread that renders calls it.
+    The response repeats what the request says, in two events of the beginning and one of the end.
+    ``keep`` gets the response when it is complete or was cut. The thread that renders calls it.
     """
 
     media_type = sse.MEDIA_TYPE
@@ -85,21 +46,24 @@ class ResponsesRenderer:
         self,
         envelope: Envelope,
         chat_options: ChatOptions,
+        *,
+        request: ResponsesRequest,
+        model: ServedModel,
         item_options: ItemOptions,
-        response: Response,
-        on_end: Callable[[Response], None],
+        keep: Callable[[wire.Response], None] | None,
     ) -> None:
-        self._response, self._on_end = response, on_end
-        self._envelope = envelope
+        self._envelope, self._keep = envelope, keep
+        self._response = begun_response(request, envelope.head, model, is_kept=keep is not None)
         self._deltas = ChoiceDeltas(chat_options)
         self._counter = UsageCounter(1, sum(map(len, envelope.prompts)))
-        self._logprobs = AnswerLogprobs(envelope)
+        self._name = token_names(envelope.tokenizer, as_ids=envelope.tokens_as_ids)
+        self._num_entries = 0
         self._is_plain = self._deltas.is_plain and envelope.num_top is None
         self._weight = 0  # of all outputs so far
-        self._echo_weight = len(msgspec.json.encode(response)) // ECHO_SPEED
+        self._echo_weight = len(msgspec.json.encode(self._response)) // ECHO_SPEED
         self._has_begun = False
         self._next_number = count().__next__
-        self._output = Output(item_options, self._next_number, self._logprobs.wire)
+        self._output = Output(item_options, self._next_number, self._wire_logprobs)
 
     def weight(self, _index: int, output: StepOutput) -> int:
         """The events of the end repeat all that came before."""
@@ -136,8 +100,9 @@ class ResponsesRenderer:
     def error(self, message: str, _cause: Exception | None = None) -> bytes:
         """The events that end an open item and the response, which has failed; the end marker."""
         data = _frames(self._output.fail())
-        response = failed(self._response, self._output.items, self._counter.usage(), message)
-        return data + self._lifecycle(events.ResponseFailed, response) + sse.DONE
+        error = wire.ResponseError(message=stream_error(message).message)
+        failed = self._with_output(status="failed", error=error)
+        return data + self._lifecycle(events.ResponseFailed, failed) + sse.DONE
 
     def whole(self, outputs: Sequence[StepOutput]) -> bytes:
         [output] = outputs
@@ -147,22 +112,61 @@ class ResponsesRenderer:
 
     def _events(self, output: StepOutput) -> Iterable[events.ResponseEvent]:
         self._counter.count(0, output)
-        entries = self._logprobs.of_answer(output)
+        entries = self._logprobs_of_answer(output)
         yield from self._output.feed(self._deltas.feed(output), entries)
         if output.finish_reason is not None:
             yield from self._output.end(is_cut=output.finish_reason == "length")
 
-    def _ended(self, output: StepOutput) -> Response:
-        response = ended(
-            msgspec.structs.replace(self._response, warnings=self._envelope.shown_warnings),
-            self._output.items,
-            self._counter.usage(),
-            is_cut=output.finish_reason == "length",
+    def _ended(self, output: StepOutput) -> wire.Response:
+        is_cut = output.finish_reason == "length"
+        response = self._with_output(
+            status="incomplete" if is_cut else "completed",
+            incomplete_details=wire.IncompleteDetails() if is_cut else None,
+            completed_at=None if is_cut else int(time.time()),
+            warnings=self._envelope.shown_warnings,
         )
-        self._on_end(response)
+        if self._keep is not None:
+            self._keep(response)
         return response
 
-    def _lifecycle(self, kind: Callable[..., events.LifecycleEvent], response: Response) -> bytes:
+    def _with_output(self, **fields: Any) -> wire.Response:
+        """The response with its items and usage so far."""
+        return replace(self._response, output=[*self._output.items], usage=self._usage(), **fields)
+
+    def _usage(self) -> wire.ResponseUsage:
+        usage = self._counter.usage()
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        assert prompt
+        assert completion
+        return wire.ResponseUsage(
+            input_tokens=usage.prompt_tokens,
+            input_tokens_details=wire.ResponseInputDetails(cached_tokens=prompt.cached_tokens),
+            output_tokens=usage.completion_tokens,
+            output_tokens_details=wire.ResponseOutputDetails(
+                reasoning_tokens=completion.reasoning_tokens
+            ),
+            total_tokens=usage.total_tokens,
+        )
+
+    def _logprobs_of_answer(self, output: StepOutput) -> Sequence[TokenLogprob]:
+        """Those of the output that belong to the answer. Thinking comes before it."""
+        if self._envelope.num_top is None:
+            return ()
+        num_thinking = max(output.num_thinking_tokens - self._num_entries, 0)
+        self._num_entries += len(output.logprobs)
+        return output.logprobs[num_thinking:]
+
+    def _wire_logprobs(self, entries: Sequence[TokenLogprob]) -> list[WireLogprob]:
+        """The entries in the form of the API; [] if the request wants none."""
+        num_top = self._envelope.num_top
+        if num_top is None or not entries:
+            return []
+        shown = chat_logprobs(entries, self._envelope.tokenizer, self._name, num_top)
+        return shown.content or []
+
+    def _lifecycle(
+        self, kind: Callable[..., events.LifecycleEvent], response: wire.Response
+    ) -> bytes:
         return _frames([kind(sequence_number=self._next_number(), response=response)])
 
 
@@ -170,93 +174,51 @@ def _frames(stream: Iterable[events.ResponseEvent]) -> bytes:
     return b"".join([sse.named_frame(events.name_of(event), event) for event in stream])
 
 
-def ended(
-    response: Response, items: Sequence[OutputItem], usage: Usage, *, is_cut: bool
-) -> Response:
-    """The response at its end. ``is_cut``: a limit of tokens has ended it."""
-    return structs.replace(
-        response,
-        status="incomplete" if is_cut else "completed",
-        incomplete_details=IncompleteDetails() if is_cut else None,
-        completed_at=None if is_cut else int(time.time()),
-        output=list(items),
-        usage=_response_usage(usage),
-    )
-
-
-def failed(response: Response, items: Sequence[OutputItem], usage: Usage, message: str) -> Response:
-    """The response after a failure, with the items until then."""
-    return structs.replace(
-        response,
-        status="failed",
-        error=ResponseError(message=stream_error(message).message),
-        output=list(items),
-        usage=_response_usage(usage),
-    )
-
-
-def _response_usage(usage: Usage) -> ResponseUsage:
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    assert prompt
-    assert completion
-    return ResponseUsage(
-        input_tokens=usage.prompt_tokens,
-        input_tokens_details=ResponseInputDetails(cached_tokens=prompt.cached_tokens),
-        output_tokens=usage.completion_tokens,
-        output_tokens_details=ResponseOutputDetails(reasoning_tokens=completion.reasoning_tokens),
-        total_tokens=usage.total_tokens,
-    )
-
-
-def renderer_of(
-    request: ResponsesRequest,
-    model: ServedModel,
-    item_options: ItemOptions,
-    keep: Callable[[Response], None] | None,
-) -> NewRenderer:
-    """A maker of the renderer. ``keep`` stores the response at its end. None: nothing does."""
-
-    def make(envelope: Envelope, options: ChatOptions) -> ResponsesRenderer:
-        response = begun_response(request, envelope.head, model, is_kept=keep is not None)
-        on_end = keep or (lambda _response: None)
-        return ResponsesRenderer(envelope, options, item_options, response, on_end)
-
-    return make
+_REPEATED = (
+    "max_output_tokens",
+    "max_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
+)
+_SAMPLING = {"temperature": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_p": 1.0}
+"""Fields with their values where neither the request nor the model says one."""
 
 
 def begun_response(
     request: ResponsesRequest, head: AnswerHead, model: ServedModel, *, is_kept: bool
-) -> Response:
+) -> wire.Response:
     """In progress, without items. Fields that the request leaves out show their defaults.
 
     Those that may be large are JSON already: the response is encoded several times.
     """
-    sampling = model.info.default_sampling
-    return Response(
+    sampling = _SAMPLING | model.info.default_sampling
+    fields: dict[str, Any] = {name: getattr(request, name) for name in _REPEATED}
+    for name in _SAMPLING:
+        given = getattr(request, name)
+        fields[name] = float(sampling[name]) if given is None else given
+    reasoning = request.reasoning
+    return wire.Response(
+        **fields,
         id=head.id,
         created_at=head.created,
         status="in_progress",
         instructions=_encoded(request.instructions),
-        max_output_tokens=request.max_output_tokens,
-        max_tool_calls=request.max_tool_calls,
         model=head.model,
         output=[],
         parallel_tool_calls=request.parallel_tool_calls is not False,
-        previous_response_id=request.previous_response_id,
-        prompt_cache_key=request.prompt_cache_key,
-        reasoning=_reasoning(request),
-        safety_identifier=request.safety_identifier,
+        reasoning=wire.ResponseReasoning()
+        if reasoning is None
+        else wire.ResponseReasoning(
+            effort=reasoning.effort, summary=reasoning.summary or reasoning.generate_summary
+        ),
         store=is_kept,
-        temperature=_given(request.temperature, sampling.get("temperature", 1.0)),
-        presence_penalty=_given(request.presence_penalty, sampling.get("presence_penalty", 0.0)),
-        frequency_penalty=_given(request.frequency_penalty, sampling.get("frequency_penalty", 0.0)),
         text=_encoded(_text(request)),
-        tool_choice=_encoded(shown_choice(request.tool_choice)),
-        tools=_encoded(shown_tools(request)),
+        tool_choice=_encoded(_choice(request)),
+        tools=_encoded(_tools(request)),
         top_logprobs=request.top_logprobs or 0,
-        top_p=_given(request.top_p, sampling.get("top_p", 1.0)),
         truncation=request.truncation or "disabled",
-        user=request.user,
         metadata=_encoded(request.metadata or {}),
     )
 
@@ -265,32 +227,44 @@ def _encoded(value: Any) -> Any:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _given(value: float | None, default: Any) -> float:
-    return float(default) if value is None else value
-
-
-def _reasoning(request: ResponsesRequest) -> ResponseReasoning:
-    options = request.reasoning
-    if options is None:
-        return ResponseReasoning()
-    return ResponseReasoning(
-        effort=options.effort, summary=options.summary or options.generate_summary
-    )
-
-
-def _text(request: ResponsesRequest) -> ResponseText:
-    options = request.text
+def _text(request: ResponsesRequest) -> wire.ResponseText:
+    text = request.text
     shown: dict[str, Any] = {"type": "text"}
-    match None if options is None else options.format:
+    match text and text.format:
         case TextJsonSchema() as wanted:
-            shown = {
-                "type": "json_schema",
-                "name": wanted.name,
-                "description": wanted.description,
-                "schema": wanted.schema,
-                "strict": bool(wanted.strict),
-            }
+            shown = msgspec.to_builtins(wanted) | {"strict": bool(wanted.strict)}
         case JsonObjectFormat():
             shown = {"type": "json_object"}
-    verbosity = None if options is None else options.verbosity
-    return ResponseText(format=shown, verbosity=verbosity or UNSET)
+    return wire.ResponseText(format=shown, verbosity=(text and text.verbosity) or UNSET)
+
+
+def _choice(request: ResponsesRequest) -> str | wire.NamedFunction | wire.AllowedFunctions:
+    choice = request.tool_choice
+    if choice is None or isinstance(choice, str):
+        return choice or "auto"
+    if choice.type == "function":
+        return wire.NamedFunction(name=choice.name or "")
+    allowed = [wire.NamedFunction(name=tool.name or "") for tool in choice.tools or ()]
+    return wire.AllowedFunctions(mode=choice.mode or "auto", tools=allowed)
+
+
+def _tools(request: ResponsesRequest) -> list[wire.ResponseFunction | wire.ResponseNamespace]:
+    return [
+        wire.ResponseNamespace(
+            name=tool.name or "",
+            description=tool.description or "",
+            tools=[_function(inner) for inner in tool.tools or ()],
+        )
+        if tool.type == "namespace"
+        else _function(tool)
+        for tool in request.tools or ()
+    ]
+
+
+def _function(tool: NamespacedTool) -> wire.ResponseFunction:
+    return wire.ResponseFunction(
+        name=tool.name or "",
+        description=tool.description,
+        parameters=tool.parameters,
+        strict=tool.strict,
+    )

@@ -1,14 +1,9 @@
-"""A request for a response to a chat request.
-
-``truncation: auto``: leaves out the oldest turns of a conversation that is too long.
-
-translate_response: a request for a response to a Job. Runs in a worker thread.
-"""
+"""translate_response: a request for a response to a Job. Runs in a worker thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,15 +14,15 @@ from schemas.chat import ChatCompletionRequest
 from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
 from schemas.messages import DeveloperMessage, SystemMessage, UserMessage
 from schemas.responses_request import ResponsesRequest, TextJsonSchema
-from server.apis.responses.errors import Origins, missing, named_by_client, unsupported
-from server.apis.responses.input_items import PlacedItem, conversation_of
+from server.apis.responses.conversation import Conversation, Tools
+from server.apis.responses.errors import Origins, named_by_client, unsupported
 from server.apis.responses.output import ItemOptions
-from server.apis.responses.renderer import renderer_of
-from server.apis.responses.stored import Shelf
-from server.apis.responses.tools import Tools, chat_tool_choice
+from server.apis.responses.renderer import ResponsesRenderer
+from server.apis.responses.store import Shelf
 from server.generation.job import Job
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
+from server.http.errors import missing
 from server.translation.chat import chat_job
 
 LOGPROBS = "message.output_text.logprobs"
@@ -50,63 +45,72 @@ SAME_FIELDS = sorted(
 """Fields that both requests have, with the same meaning."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """The chat request, where its parts come from, and how its answer is shown."""
-
-    request: ChatCompletionRequest
-    origins: Origins
-    item_options: ItemOptions
-
-
-def chat_request(request: ResponsesRequest, items: Sequence[PlacedItem]) -> ChatRequest:
-    """Translate a request whose conversation is ``items``. Raises InvalidRequest."""
+def translate_response(request: ResponsesRequest, model: ServedModel, shelf: Shelf) -> Job:
+    """The job of a response. Raises InvalidRequest naming the client's field."""
+    check_nesting(request)
+    items = shelf.items(request)
     _refuse_unsupported(request)
     tools = Tools.of(request)
-    conversation = conversation_of(items, tools.names)
-    messages, paths = conversation.messages, conversation.paths
+    conversation = Conversation.of(items, tools)
     if request.instructions:
-        messages.insert(0, SystemMessage(content=request.instructions))
-        paths.insert(0, "instructions")
-    if not messages:
+        conversation.messages.insert(0, SystemMessage(content=request.instructions))
+        conversation.paths.insert(0, "instructions")
+    if not conversation.messages:
         raise missing("input")
-    include, reasoning = request.include or (), request.reasoning
+    chat = _chat_request(request, conversation, tools)
+    keep = shelf.keeper(request, items)
+    new_renderer = partial(
+        ResponsesRenderer,
+        request=request,
+        model=model,
+        item_options=_item_options(request, tools),
+        keep=keep,
+    )
+    new_job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
+    origins = Origins(conversation.paths, tools.paths)
+    with named_by_client(origins):
+        job = fitting_job(new_job, chat) if request.truncation == "auto" else new_job(chat)
+    if job.new_grammars is not None:
+        job.new_grammars.rename_params(origins.path)
+    return job
+
+
+def _chat_request(
+    request: ResponsesRequest, conversation: Conversation, tools: Tools
+) -> ChatCompletionRequest:
+    """The chat request with the same meaning. Raises InvalidRequest."""
     fields: dict[str, Any] = {name: getattr(request, name) for name in SAME_FIELDS}
-    has_logprobs = LOGPROBS in include or bool(request.top_logprobs)
-    chat = ChatCompletionRequest(
+    has_logprobs = LOGPROBS in (request.include or ()) or bool(request.top_logprobs)
+    return ChatCompletionRequest(
         **fields,
-        messages=messages,
+        messages=conversation.messages,
         max_completion_tokens=request.max_output_tokens,
-        tools=[*tools.functions] or None,
-        tool_choice=chat_tool_choice(request, tools),
+        tools=tools.functions or None,
+        tool_choice=tools.choice(request),
         response_format=_format(request),
-        reasoning_effort=None if reasoning is None else reasoning.effort,
+        reasoning_effort=None if request.reasoning is None else request.reasoning.effort,
         logprobs=has_logprobs or None,
         top_logprobs=request.top_logprobs if has_logprobs else None,
     )
-    item_options = ItemOptions(
+
+
+def _item_options(request: ResponsesRequest, tools: Tools) -> ItemOptions:
+    reasoning = request.reasoning
+    return ItemOptions(
         names=tools.parts,
         summarises=reasoning is not None and bool(reasoning.summary or reasoning.generate_summary),
-        seals=SEALED_REASONING in include,
+        seals=SEALED_REASONING in (request.include or ()),
     )
-    return ChatRequest(chat, Origins(paths, tools.paths), item_options)
 
 
 def _format(request: ResponsesRequest) -> ResponseFormat | None:
-    wanted = None if request.text is None else request.text.format
-    match wanted:
+    match request.text and request.text.format:
         case TextJsonSchema(schema=None):
             raise missing("text.format.schema")
-        case TextJsonSchema():
-            return JsonSchemaFormat(
-                json_schema=JsonSchemaSpec(
-                    name=wanted.name,
-                    description=wanted.description,
-                    schema=wanted.schema,
-                    strict=wanted.strict,
-                )
-            )
-        case JsonObjectFormat():
+        case TextJsonSchema() as wanted:
+            schema = JsonSchemaSpec(**msgspec.structs.asdict(wanted))
+            return JsonSchemaFormat(json_schema=schema)
+        case JsonObjectFormat() as wanted:
             return wanted
         case _:
             return None
@@ -148,18 +152,17 @@ def fitting_job(new_job: NewJob, request: ChatCompletionRequest) -> Job:
         if len(starts) < 2:
             raise
     found: Job | None = None
-    low, high = 1, len(starts) - 1
-    while low <= high:
-        middle = (low + high) // 2
+
+    def fits(start: int) -> bool:
+        nonlocal found
         try:
-            found = new_job(_from(request, starts[middle]))
-            high = middle - 1
+            found = new_job(_from(request, start))
         except ContextLengthExceeded:
-            if middle == len(starts) - 1:
-                raise
-            low = middle + 1
-    assert found is not None
-    return found
+            return False
+        return True
+
+    bisect_left(starts[1:-1], True, key=fits)
+    return new_job(_from(request, starts[-1])) if found is None else found
 
 
 def _from(request: ChatCompletionRequest, start: int) -> ChatCompletionRequest:
@@ -170,20 +173,3 @@ def _from(request: ChatCompletionRequest, start: int) -> ChatCompletionRequest:
         if i >= start or isinstance(message, SystemMessage | DeveloperMessage)
     ]
     return msgspec.structs.replace(request, messages=kept)
-
-
-def translate_response(request: ResponsesRequest, model: ServedModel, shelf: Shelf) -> Job:
-    """The job of a response. Raises InvalidRequest naming the client's field."""
-    check_nesting(request)
-    conversation = shelf.conversation(request)
-    chat = chat_request(request, conversation.items())
-    keep = shelf.keeper(request, conversation)
-    new_renderer = renderer_of(request, model, chat.item_options, keep)
-    job = partial(chat_job, model=model, id_prefix="resp_", new_renderer=new_renderer)
-    with named_by_client(chat.origins):
-        found = (
-            fitting_job(job, chat.request) if request.truncation == "auto" else job(chat.request)
-        )
-    if found.new_grammars is not None:
-        found.new_grammars.rename_params(chat.origins.path)
-    return found

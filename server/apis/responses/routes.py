@@ -1,7 +1,4 @@
-"""POST /v1/responses.
-
-GET and DELETE /v1/responses/{id}.
-"""
+"""POST /v1/responses, and the routes of a stored response."""
 
 from __future__ import annotations
 
@@ -13,19 +10,23 @@ from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from core.contract.errors import InvalidRequest
 from schemas import responses
 from schemas.responses_events import ALL_EVENTS
 from schemas.responses_items import ItemList
 from schemas.responses_request import ResponsesRequest
 from server.admission.ticket import Ticket
 from server.apis.responses.request import translate_response
-from server.apis.responses.store import ResponseStore, StoredResponse, item_list
-from server.apis.responses.stored import Shelf, why_not_found
+from server.apis.responses.store import (
+    ResponseStore,
+    Shelf,
+    StoredResponse,
+    item_list,
+    why_not_found,
+)
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer
 from server.generation.serving import Serving
-from server.http.errors import APIError
+from server.http.errors import APIError, unsupported
 from server.openapi.responses import returns, returns_or_streams
 from server.tenants.tenant import tenant_of
 
@@ -81,10 +82,8 @@ class StoredResponseController(Controller):
     ) -> Response[bytes]:
         """Return a stored response."""
         if stream:
-            raise InvalidRequest(
-                "'stream': a stored response is not streamed again by this server.",
-                param="stream",
-                code="unsupported_parameter",
+            raise unsupported(
+                "stream", "'stream': a stored response is not streamed again by this server."
             )
         return Response(_stored(store, request, response_id).body, media_type="application/json")
 
@@ -137,7 +136,4 @@ def _not_found(store: ResponseStore, response_id: str) -> APIError:
     )
 
 
-ROUTES: tuple[type[Controller], ...] = (
-    ResponsesController,
-    StoredResponseController,
-)
+ROUTES: tuple[type[Controller], ...] = (ResponsesController, StoredResponseController)

@@ -1,20 +1,31 @@
-"""ResponseStore: finished responses of POST /v1/responses, for as long as there is room.
+"""Finished responses of POST /v1/responses: kept, listed, and gone on with by later requests.
 
-item_list: a page of the input items of a stored response.
+Items are kept as JSON with an id, and read again as input items.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
 from core.contract.errors import InvalidRequest
-from schemas.responses_items import ItemList
+from schemas import responses_items as wire
+from schemas.messages import Part, RefusalPart
+from schemas.responses import Response
+from schemas.responses_input import InputContent, InputItem, ReasoningTextPart, SummaryTextPart
+from schemas.responses_request import ResponsesRequest
+from server.admission.checkpoint import checkpoint
+from server.apis.responses.errors import given
+from server.http.errors import missing
 from server.tenants.shelves import Shelves
+
+T = TypeVar("T")
 
 OVERHEAD = 1024
 """Bytes that an entry costs besides what it holds."""
@@ -22,12 +33,11 @@ OVERHEAD = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """A response, and its conversation as JSON: ``num_inputs`` items of input, then its output."""
+    """A response, and its conversation as JSON: the items of its input, then its output."""
 
     id: str
     body: bytes
     items: tuple[bytes, ...]
-    num_inputs: int
     output_ids: tuple[str, ...]
     """Ids of the output's items, which are the last of ``items``."""
 
@@ -36,6 +46,10 @@ class StoredResponse:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_item_bytes", sum(map(len, self.items)))
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.items) - len(self.output_ids)
 
     @property
     def size(self) -> int:
@@ -62,7 +76,7 @@ class ResponseStore:
         """Keep a response, unless it is larger than all that may be kept."""
         if not self.is_on or response.size > self.max_bytes:
             return
-        kept = response.items[len(response.items) - len(response.output_ids) :]
+        kept = response.items[response.num_inputs :]
         with self._lock:
             for item_id, item in zip(response.output_ids, kept, strict=True):
                 self._items[tenant, item_id] = item
@@ -103,6 +117,211 @@ class ResponseStore:
             del self._items[tenant, item_id]
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedItem:
+    """An item, and its path in the client's body, as ``input[3]``.
+
+    ``kept`` is its JSON if it is of an earlier response's conversation.
+    """
+
+    item: InputItem
+    path: str
+    kept: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The stored responses of one tenant."""
+
+    store: ResponseStore
+    tenant: str
+
+    def num_stored_bytes(self, request: ResponsesRequest, limit: int) -> int:
+        """Bytes of stored items that a request brings in. Raises InvalidRequest above ``limit``.
+
+        An item counts as often as it is named. Ids that are not found are left to ``items``. It
+        reads no item, so it is fast enough for the event loop.
+        """
+        total, param = 0, "input"
+        if request.previous_response_id is not None:
+            previous = self.store.get(self.tenant, request.previous_response_id)
+            if previous is not None:
+                total, param = previous.num_item_bytes, "previous_response_id"
+        if isinstance(request.input, list):
+            for item in request.input:
+                if item.type == "item_reference" and item.id is not None:
+                    total += len(self.store.item(self.tenant, item.id) or b"")
+        if total > limit:
+            raise InvalidRequest(
+                f"The stored items that this request refers to have {total} bytes; this server "
+                f"takes at most {limit} bytes, as of a body. Refer to fewer items.",
+                param=param,
+                code="stored_items_too_large",
+            )
+        return total
+
+    def items(self, request: ResponsesRequest) -> list[PlacedItem]:
+        """The items of the responses before a request, and its own. Raises InvalidRequest."""
+        previous_id, own = request.previous_response_id, request.input
+        if own is None and previous_id is None:
+            raise missing("input")
+        items: list[PlacedItem] = []
+        if previous_id is not None:
+            for data in self._previous(previous_id).items:
+                checkpoint()
+                items.append(PlacedItem(read_item(data), "previous_response_id", data))
+        if isinstance(own, str):
+            return [*items, PlacedItem(InputItem(role="user", content=own), "input")]
+        found: dict[str, InputItem] = {}
+        for i, item in enumerate(own or ()):
+            path = f"input[{i}]"
+            items.append(PlacedItem(self._resolved(item, f"{path}.id", found), path))
+        return items
+
+    def keeper(
+        self, request: ResponsesRequest, items: Sequence[PlacedItem]
+    ) -> Callable[[Response], None] | None:
+        """Stores the response of a request. None: it is not to be stored."""
+        if request.store is False or not self.store.is_on:
+            return None
+        inputs = kept_items(items)
+
+        def keep(response: Response) -> None:
+            outputs = [msgspec.json.encode(item) for item in response.output]
+            stored = StoredResponse(
+                id=response.id,
+                body=msgspec.json.encode(response),
+                items=(*inputs, *outputs),
+                output_ids=tuple(item.id for item in response.output),
+            )
+            self.store.put(self.tenant, stored)
+
+        return keep
+
+    def _previous(self, response_id: str) -> StoredResponse:
+        previous = self.store.get(self.tenant, response_id)
+        if previous is None:
+            raise InvalidRequest(
+                f"Previous response with id '{response_id[:64]}' not found. "
+                + why_not_found(self.store),
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return previous
+
+    def _resolved(self, item: InputItem, param: str, found: dict[str, InputItem]) -> InputItem:
+        """The item that a reference names. Items that were ``found`` are not read again."""
+        if item.type != "item_reference":
+            return item
+        checkpoint()
+        item_id = given(item.id, param)
+        if item_id not in found:
+            data = self.store.item(self.tenant, item_id)
+            if data is None:
+                raise InvalidRequest(
+                    f"Item with id '{item_id[:64]}' not found. " + why_not_found(self.store),
+                    param=param,
+                    code="item_not_found",
+                )
+            found[item_id] = read_item(data)
+        return found[item_id]
+
+
+def why_not_found(store: ResponseStore) -> str:
+    """A sentence for a client that asks for what is not there."""
+    if not store.is_on:
+        return "This server keeps no responses: send the whole conversation."
+    return (
+        "It is unknown, was deleted, or has expired: this server keeps the last "
+        f"{store.max_responses} responses in memory, not those with store false. Send the whole "
+        "conversation instead."
+    )
+
+
+_decoder = msgspec.json.Decoder(InputItem)
+
+
+def read_item(data: bytes) -> InputItem:
+    """An item that was kept."""
+    return _decoder.decode(data)
+
+
+def kept_items(items: Iterable[PlacedItem]) -> list[bytes]:
+    """The items as they are stored."""
+    result = []
+    for placed in items:
+        checkpoint()
+        result.append(placed.kept or msgspec.json.encode(kept_item(placed.item)))
+    return result
+
+
+def kept_item(item: InputItem) -> wire.AnyItem:
+    """An item of a request that has been translated. One without an id gets one."""
+    match item.type:
+        case "function_call":
+            return wire.FunctionCallItem(
+                id=item.id or _new_id("fc"),
+                call_id=item.call_id or "",
+                name=item.name or "",
+                arguments=item.arguments or "",
+                status="completed",
+                namespace=item.namespace or UNSET,
+            )
+        case "function_call_output":
+            output = item.output or ""
+            return wire.FunctionCallOutputItem(
+                id=item.id or _new_id("fco"),
+                call_id=item.call_id or "",
+                output=output if isinstance(output, str) else _texts(wire.InputText, output),
+                status="completed",
+            )
+        case "reasoning":
+            return wire.ReasoningItem(
+                id=item.id or _new_id("rs"),
+                summary=_texts(wire.SummaryText, item.summary, only=SummaryTextPart),
+                content=UNSET
+                if item.content is None
+                else _texts(wire.ReasoningText, item.content, only=ReasoningTextPart),
+                encrypted_content=item.encrypted_content or UNSET,
+            )
+        case _:
+            return wire.MessageItem(
+                id=item.id or _new_id("msg"),
+                status="completed",
+                role=item.role or "user",
+                content=_message_parts(item),
+                phase=item.phase or UNSET,
+            )
+
+
+def _message_parts(item: InputItem) -> list[wire.OutputText | wire.InputText | wire.Refusal]:
+    kind = wire.OutputText if item.role == "assistant" else wire.InputText
+    if isinstance(item.content, str):
+        return [kind(text=item.content)]
+    return [
+        wire.Refusal(refusal=part.refusal)
+        if isinstance(part, RefusalPart)
+        else kind(text=part.text)
+        for part in item.content or ()
+        if isinstance(part, RefusalPart) or hasattr(part, "text")
+    ]
+
+
+def _texts(kind: Callable[..., T], content: InputContent | None, only: type = Part) -> list[T]:
+    """The texts of the parts of the type ``only``, each as a ``kind``."""
+    if isinstance(content, str):
+        return [kind(text=content)]
+    return [
+        kind(text=part.text)
+        for part in content or ()
+        if isinstance(part, only) and hasattr(part, "text")
+    ]
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}_{uuid4().hex}"
+
+
 class _Identified(msgspec.Struct):
     id: str
 
@@ -127,7 +346,7 @@ def item_list(
         ids, ordered = ids[start:], ordered[start:]
     shown: list[Any] = [msgspec.Raw(item) for item in ordered[:limit]]
     return msgspec.json.encode(
-        ItemList(
+        wire.ItemList(
             data=shown,
             first_id=ids[0] if ids else None,
             last_id=ids[len(shown) - 1] if ids else None,

@@ -3,8 +3,7 @@
 import pytest
 
 from core.contract.errors import InvalidRequest
-from server.apis.anthropic.request import chat_request
-from server.apis.anthropic.tools import chat_tool_choice, chat_tools, is_parallel
+from server.apis.anthropic.request import chat_request, chat_tool_choice, chat_tools
 from server.translation.tools import select_tools
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -96,10 +95,13 @@ class TestChoice:
         assert choice(tools=[], tool_choice={"type": "auto"}) is None
 
     @pytest.mark.parametrize("kind", ["auto", "any"])
-    def test_one_call_at_a_time(self, decoded, kind):
-        assert is_parallel(decoded(tool_choice={"type": kind})) is None
-        single = {"type": kind, "disable_parallel_tool_use": True}
-        assert is_parallel(decoded(tool_choice=single)) is False
+    def test_one_call_at_a_time(self, decoded, model, kind):
+        def is_parallel(choice):
+            request = decoded(tools=TOOLS, tool_choice=choice)
+            return chat_request(request, model()).parallel_tool_calls
+
+        assert is_parallel({"type": kind}) is None
+        assert is_parallel({"type": kind, "disable_parallel_tool_use": True}) is False
 
     def test_the_chat_path_takes_it(self, decoded, model):
         fields = {"tools": TOOLS, "tool_choice": {"type": "any"}}

@@ -17,7 +17,7 @@ from core.contract.errors import (
 from core.contract.messages import TokenLogprob
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
-from server.apis.anthropic.renderer import MessageForm, MessageRenderer
+from server.apis.anthropic.renderer import MessageRenderer
 from server.apis.anthropic.thinking import SHOWN, signature_of
 from server.parsers.tool import tool_parser
 from server.rendering.deltas import ChatOptions
@@ -76,7 +76,7 @@ def make(envelope, asked):
         common, _ = envelope(asked(), num_choices=1)
         parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
-        return MessageRenderer(common, options, form=MessageForm(**{"max_tokens": 500} | form))
+        return MessageRenderer(common, options, **{"max_tokens": 500} | form)
 
     return make
 

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.apis.anthropic.thinking import SHOWN, TooMuchThinking, Unpacker, signature_of
+from core.contract.errors import InvalidRequest
+from server.apis.anthropic.thinking import SHOWN, Unpacker, signature_of
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_signature_carries_the_thinking(thinking):
-    assert Unpacker().thinking_in(signature_of(thinking)) == thinking
+    assert Unpacker().thinking_in(signature_of(thinking), "p") == thinking
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ def test_a_signature_carries_the_thinking(thinking):
     ["", SHOWN, "EqQBCkYIBRgCIkDx", "roseinfer:", "roseinfer:é", "roseinfer:abc", "roseinfer:AAAA"],
 )
 def test_other_signatures_carry_none(signature):
-    assert Unpacker().thinking_in(signature) == ""
+    assert Unpacker().thinking_in(signature, "p") == ""
 
 
 class TestLimit:
@@ -29,17 +30,17 @@ class TestLimit:
         monkeypatch.setattr("server.apis.anthropic.thinking.MAX_UNPACKED", 100)
 
     def test_one_signature(self):
-        assert Unpacker().thinking_in(signature_of("x" * 100)) == "x" * 100
-        with pytest.raises(TooMuchThinking):
-            Unpacker().thinking_in(signature_of("x" * 101))
+        assert Unpacker().thinking_in(signature_of("x" * 100), "p") == "x" * 100
+        with pytest.raises(InvalidRequest):
+            Unpacker().thinking_in(signature_of("x" * 101), "p")
 
     def test_several_signatures(self):
         unpacker = Unpacker()
         for text in ("x" * 60, "", "y" * 40, ""):
-            assert unpacker.thinking_in(signature_of(text)) == text
+            assert unpacker.thinking_in(signature_of(text), "p") == text
         for _ in range(2):
-            with pytest.raises(TooMuchThinking):
-                unpacker.thinking_in(signature_of("z"))
+            with pytest.raises(InvalidRequest):
+                unpacker.thinking_in(signature_of("z"), "p")
 
     def test_nothing_is_unpacked_beyond_it(self, monkeypatch):
         sizes = []
@@ -54,14 +55,14 @@ class TestLimit:
         monkeypatch.setattr(zlib, "decompressobj", Noting)
         unpacker, bomb = Unpacker(), signature_of("a" * 2**20)
         for _ in range(3):
-            with pytest.raises(TooMuchThinking):
-                unpacker.thinking_in(bomb)
+            with pytest.raises(InvalidRequest):
+                unpacker.thinking_in(bomb, "p")
         assert sizes == [101]
 
     def test_what_ends_with_an_error_counts_too(self):
         packed = zlib.compress(b"x" * 80)[:-4] + b"oops"
         broken = "roseinfer:" + urlsafe_b64encode(packed).decode()
         unpacker = Unpacker()
-        assert unpacker.thinking_in(broken) == ""
-        with pytest.raises(TooMuchThinking):
-            unpacker.thinking_in(signature_of("x" * 30))
+        assert unpacker.thinking_in(broken, "p") == ""
+        with pytest.raises(InvalidRequest):
+            unpacker.thinking_in(signature_of("x" * 30), "p")

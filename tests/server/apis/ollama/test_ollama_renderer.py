@@ -8,7 +8,7 @@ from ollama import ChatResponse, GenerateResponse
 
 from core.contract.params import Thinking
 from schemas.tools import FunctionDefinition
-from server.apis.ollama.renderer import OllamaRenderer, chat_line, generate_line, loaded_line
+from server.apis.ollama.renderer import OllamaRenderer, chat_line, encoded_line, generate_line
 from server.parsers.tool import tool_parser
 from server.rendering.deltas import ChatOptions
 from tests.support.each import each
@@ -149,6 +149,6 @@ def test_lines_without_text(make, new_line, kind):
     silence = json.loads(make(new_line).keep_alive)
     assert silence["done"] is False
     kind(**silence)
-    loaded = json.loads(loaded_line(new_line, "m", "load"))
+    loaded = json.loads(encoded_line(new_line, "m", done=True, done_reason="load"))
     assert (loaded["done"], loaded["done_reason"], loaded["model"]) == (True, "load", "m")
     kind(**loaded)

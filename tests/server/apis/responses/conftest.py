@@ -8,10 +8,9 @@ from core.contract.params import Thinking
 from schemas.responses_request import ResponsesRequest
 from schemas.tools import FunctionDefinition
 from server.apis.responses.output import ItemOptions
-from server.apis.responses.renderer import ResponsesRenderer, begun_response
+from server.apis.responses.renderer import ResponsesRenderer
 from server.apis.responses.request import translate_response
-from server.apis.responses.store import ResponseStore
-from server.apis.responses.stored import Shelf
+from server.apis.responses.store import ResponseStore, Shelf
 from server.generation.model import ServedModel
 from server.parsers.tool import tool_parser
 from server.rendering.deltas import ChatOptions
@@ -81,18 +80,23 @@ def generate(generate):
 
 
 @pytest.fixture
-def make(envelope, asked):
+def make(envelope, asked, model):
     """Make a renderer; ``fields`` are those of the request. It stores into ``renderer.kept``."""
 
     def make(*, num_top=None, has_tools=True, items=None, **fields):
         common, _ = envelope(asked(), num_choices=1, num_top=num_top)
-        model = ServedModel.of(Settings(), loaded(object()))
         request = msgspec.convert({"model": "m", "input": "hi"} | fields, ResponsesRequest)
-        response = begun_response(request, common.head, model, is_kept=True)
         parser = functools.partial(tool_parser("hermes"), TOOLS, parallel=True)
         options = ChatOptions(new_parser=parser if has_tools else None)
         kept = []
-        renderer = ResponsesRenderer(common, options, items or ItemOptions(), response, kept.append)
+        renderer = ResponsesRenderer(
+            common,
+            options,
+            item_options=items or ItemOptions(),
+            request=request,
+            model=model,
+            keep=kept.append,
+        )
         renderer.kept = kept
         return renderer
 

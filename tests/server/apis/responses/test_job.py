@@ -10,8 +10,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.responses_request import ResponsesRequest
 from server.apis.openai.chat import translate_chat
 from server.apis.responses.request import SAME_FIELDS, translate_response
-from server.apis.responses.store import ResponseStore
-from server.apis.responses.stored import Shelf
+from server.apis.responses.store import ResponseStore, Shelf
 from tests.support.each import each
 from tests.support.engines import last
 from tests.support.responses import checked_response

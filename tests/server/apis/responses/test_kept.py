@@ -3,7 +3,7 @@
 import pytest
 
 from core.contract.errors import InvalidRequest, RequestCancelled
-from server.apis.responses import stored as kept
+from server.apis.responses import store as kept
 
 
 @pytest.fixture
@@ -78,10 +78,10 @@ class TestClientsThatLeave:
 
     def test_items_are_not_encoded_on(self, decode, shelf, monkeypatch, leave):
         request = decode(input=[{"role": "user", "content": f"q{i}"} for i in range(9)])
-        conversation = shelf.conversation(request)
+        items = shelf.items(request)
         encoded = []
         monkeypatch.setattr(kept, "kept_item", lambda item: encoded.append(item) or b"{}")
         leave(lambda: len(encoded) == 2)
         with pytest.raises(RequestCancelled):
-            conversation.as_json()
+            kept.kept_items(items)
         assert len(encoded) == 2

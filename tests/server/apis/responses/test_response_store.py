@@ -11,7 +11,6 @@ def stored(name, *, size=0, items=()):
         id=name,
         body=b"x" * size,
         items=(b"input", *outputs),
-        num_inputs=1,
         output_ids=tuple(items),
     )
 

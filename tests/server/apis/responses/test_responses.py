@@ -198,7 +198,7 @@ class TestStoredBytes:
         serving = app.litestar.state.serving
         items = [{"role": "user", "content": "x" * 10**6}, {"role": "assistant", "content": "y"}]
         data = tuple(map(msgspec.json.encode, items))
-        stored = StoredResponse(id="r", body=b"", items=data, num_inputs=1, output_ids=("m",))
+        stored = StoredResponse(id="r", body=b"", items=data, output_ids=("m",))
         app.litestar.state.response_store.put("127.0.0.1", stored)
         found = seen(app)
         await create(app, previous_response_id="r", truncation="auto")

@@ -2,7 +2,7 @@ import pytest
 
 from core.contract.errors import InvalidRequest
 from schemas.tools import AllowedToolsChoice, FunctionToolChoice
-from server.apis.responses.tools import Tools, chat_tool_choice
+from server.apis.responses.conversation import Tools
 from tests.support.each import each
 
 F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
@@ -25,7 +25,7 @@ def test_functions_of_a_namespace(decode, name, joined):
     assert tools.paths == ["tools[0]", "tools[1].tools[0]", "tools[1].tools[1]"]
     assert tools.parts[joined] == (name, "f")
     choice = {"type": "function", "name": "f", "namespace": name}
-    chosen = chat_tool_choice(decode(tool_choice=choice), tools)
+    chosen = tools.choice(decode(tool_choice=choice))
     assert chosen.function.name == joined
 
 
@@ -38,7 +38,7 @@ def test_names_as_agents_send_them(decode, name):
 def test_tool_choices(decode):
     def chosen(choice, *, tools=(F, G)):
         request = decode(tool_choice=choice, tools=list(tools))
-        return chat_tool_choice(request, Tools.of(request))
+        return Tools.of(request).choice(request)
 
     assert [chosen(choice) for choice in ("none", "auto", "required", None)] == [
         "none",

@@ -13,8 +13,9 @@ from schemas.messages import (
     UserMessage,
 )
 from schemas.responses_input import InputItem
-from server.apis.responses.input_items import PlacedItem, conversation_of
-from server.apis.responses.items import sealed
+from server.apis.responses.conversation import Conversation, Tools
+from server.apis.responses.output import sealed
+from server.apis.responses.store import PlacedItem
 from tests.support.each import each
 
 CALL = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'}
@@ -35,7 +36,7 @@ def converse(*items, names=None):
     placed = [
         PlacedItem(msgspec.convert(item, InputItem), f"input[{i}]") for i, item in enumerate(items)
     ]
-    return conversation_of(placed, names or {})
+    return Conversation.of(placed, Tools(names=names or {}))
 
 
 def messages(*items, **options):

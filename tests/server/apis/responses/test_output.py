@@ -1,6 +1,6 @@
 import pytest
 
-from server.apis.responses.items import SEALED, sealed, unsealed
+from server.apis.responses.output import SEALED, sealed, unsealed
 
 
 @pytest.mark.parametrize("text", ["", "thought", "é 🙂\n"])

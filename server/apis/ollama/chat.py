@@ -1,0 +1,172 @@
+"""Ollama's fields and messages as those of a chat request."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from core.contract.errors import InvalidRequest
+from schemas import messages as chat
+from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
+from schemas.ollama import GenerationFields, OllamaMessage, OllamaOptions
+from server.admission.checkpoint import checkpoint
+from server.http.errors import unsupported
+
+_SAME = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "stop",
+    "typical_p",
+    "tfs_z",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+)
+
+_PENALTIES = {
+    "repetition_penalty": ("repeat_penalty", 1.0),
+    "presence_penalty": ("presence_penalty", 0.0),
+    "frequency_penalty": ("frequency_penalty", 0.0),
+}
+"""The option of each field, and the value that turns it off."""
+
+
+def sampling(request: GenerationFields) -> dict[str, Any]:
+    """Sampling, streaming and the output format.
+
+    Options of llama.cpp's that have an effect are refused later, by their names. Without a limit
+    of tokens the answer may fill the context.
+    """
+    options = request.options or OllamaOptions()
+    limit = options.num_predict
+    return {name: getattr(options, name) for name in _SAME} | {
+        "max_tokens": limit if limit is not None and limit > 0 else None,
+        **_penalties(options),
+        "stream": request.stream is not False,
+        "response_format": _response_format(request),
+    }
+
+
+def num_top_logprobs(request: GenerationFields) -> int | None:
+    """Alternatives per token. None: no log-probabilities."""
+    return (request.top_logprobs or 0) if request.logprobs else None
+
+
+def template_switches(request: GenerationFields) -> dict[str, Any]:
+    """Variables of the chat template. Without ``think`` the template's default applies."""
+    think = request.think
+    if think is None or think == "":
+        return {}
+    if isinstance(think, bool):
+        return {"enable_thinking": think}
+    return {"enable_thinking": True, "reasoning_effort": think}
+
+
+def _response_format(request: GenerationFields) -> ResponseFormat | None:
+    match request.format:
+        case None | "":
+            return None
+        case "json":
+            return JsonObjectFormat()
+        case schema:
+            assert isinstance(schema, dict)
+            return JsonSchemaFormat(json_schema=JsonSchemaSpec(name="format", schema=schema))
+
+
+def ignored_options(request: GenerationFields) -> tuple[str, ...]:
+    """Options without the effect that they ask for, for ``server.http.ignored_fields``.
+
+    Penalties count the whole text; with ``repeat_last_n`` Ollama's count the last tokens.
+    """
+    options = request.options
+    if options is None or options.repeat_last_n in (None, -1, 0):
+        return ()
+    given = _penalties(options).items()
+    is_on = any(value not in (None, _PENALTIES[name][1]) for name, value in given)
+    return ("options.repeat_last_n",) if is_on else ()
+
+
+def _penalties(options: OllamaOptions) -> dict[str, float | None]:
+    """The penalties, which a window of no tokens turns off."""
+    return {
+        name: off if options.repeat_last_n == 0 else getattr(options, option)
+        for name, (option, off) in _PENALTIES.items()
+    }
+
+
+def chat_messages(messages: Sequence[OllamaMessage]) -> list[chat.Message]:
+    """Translate messages. Raises InvalidRequest naming one, as ``messages[2].images``.
+
+    Calls and results that have no ids get some: a result belongs to the first call of its tool
+    that has none yet.
+    """
+    pending = _Pending()
+    result: list[chat.Message] = []
+    for i, message in enumerate(messages):
+        checkpoint()
+        if message.images:
+            param = f"messages[{i}].images"
+            raise unsupported(param, f"'{param}' is not supported; this model reads text only.")
+        content = message.content or ""
+        match message.role:
+            case "system":
+                result.append(chat.SystemMessage(content=content))
+            case "user":
+                result.append(chat.UserMessage(content=content))
+            case "assistant":
+                calls = _calls(message, i)
+                pending.add(calls)
+                turn = chat.AssistantMessage(
+                    content=content,
+                    tool_calls=calls or None,
+                    reasoning_content=message.thinking or None,
+                )
+                result.append(turn)
+            case "tool":
+                name = message.tool_name
+                call_id = message.tool_call_id or pending.take(name)
+                answer = chat.ToolMessage(content=content, tool_call_id=call_id, name=name)
+                result.append(answer)
+    return result
+
+
+def _calls(message: OllamaMessage, index: int) -> list[chat.RequestToolCall]:
+    calls = []
+    for j, call in enumerate(message.tool_calls or ()):
+        arguments = bytes(call.function.arguments).strip()
+        if not arguments.startswith(b"{"):
+            path = f"messages[{index}].tool_calls[{j}].function.arguments"
+            raise InvalidRequest(f"'{path}' must be an object.", param=path, code="invalid_type")
+        function = chat.RequestFunctionCall(name=call.function.name, arguments=arguments.decode())
+        calls.append(chat.RequestToolCall(id=call.id or f"call_{index}_{j}", function=function))
+    return calls
+
+
+class _Pending:
+    """The calls without results, in order. A call takes constant time, and so does a result."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[int, str] = OrderedDict()  # by position, without those taken
+        self._by_name: defaultdict[str, deque[int]] = defaultdict(deque)  # some of them taken
+        self._num_calls = 0
+
+    def add(self, calls: Sequence[chat.RequestToolCall]) -> None:
+        for position, call in enumerate(calls, self._num_calls):
+            self._ids[position] = call.id
+            self._by_name[call.function.name].append(position)
+        self._num_calls += len(calls)
+
+    def take(self, name: str | None) -> str:
+        """The id of the call that a result belongs to; empty if there is none."""
+        if name is None:
+            return self._ids.popitem(last=False)[1] if self._ids else ""
+        queue = self._by_name[name]
+        while queue:
+            call_id = self._ids.pop(queue.popleft(), None)
+            if call_id is not None:
+                return call_id
+        return ""
