@@ -28,7 +28,7 @@ def _group(group: FlagGroup) -> str:
             meaning += "; alias: " + ", ".join(f"`--{alias}`" for alias in flag.aliases)
         default = flag.default_of(group.structs)
         shown = flag.shown_default(default)
-        if shown and not flag.default_text:
+        if shown and not flag.unset:
             shown = f"`{shown}`"
         spelling = f"`{flag.spelling}`"
         rows.append("| " + " | ".join(map(_cell, (spelling, meaning, shown))) + " |")

@@ -11,8 +11,8 @@ import msgspec
 from core.contract.config import GgufMix, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import SUFFIX
-from server.settings.engine import CHAT_TEMPLATE, TOKENIZER, TRUST_REMOTE_CODE
-from server.settings.flags import Commands, Flag, FlagGroup, add_groups
+from server.settings.engine import MODEL_FLAGS
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named
 from server.settings.types import OneOf, path
 
 _DEFAULT_MIX: GgufMix = "q4_k_m"
@@ -26,37 +26,21 @@ class QuantizeSettings(msgspec.Struct, frozen=True, kw_only=True):
     type: GgufMix = _DEFAULT_MIX
 
 
-QUANTIZE_GROUPS = (
-    FlagGroup(
-        "files",
-        (
-            Flag(
-                name="model",
-                help="hub id or directory in Hugging Face format",
-                convert=path,
-                metavar="MODEL",
-                is_positional=True,
-            ),
-            Flag(
-                name="out",
-                help="the file to write, which ends in .gguf; an existing one is replaced when the "
-                "new one is complete",
-                convert=path,
-                metavar="OUT",
-                is_positional=True,
-            ),
-            Flag(
-                name="type",
-                help="types of the matrices, by the names of llama.cpp's mixes",
-                convert=OneOf(get_args(GgufMix)),
-            ),
-            TOKENIZER,
-            CHAT_TEMPLATE,
-            TRUST_REMOTE_CODE,
-        ),
-        (QuantizeSettings, ModelConfig),
+_FLAGS = named(
+    model=Flag("hub id or directory in Hugging Face format", path, is_positional=True),
+    out=Flag(
+        "the file to write, which ends in .gguf; an existing one is replaced when the new one is "
+        "complete",
+        path,
+        is_positional=True,
     ),
+    type=Flag("types of the matrices, by the names of llama.cpp's mixes", OneOf(get_args(GgufMix))),
+    tokenizer=flag_of(MODEL_FLAGS, "tokenizer"),
+    chat_template=flag_of(MODEL_FLAGS, "chat-template"),
+    trust_remote_code=flag_of(MODEL_FLAGS, "trust-remote-code"),
 )
+
+QUANTIZE_GROUPS = (FlagGroup("files", _FLAGS, (QuantizeSettings, ModelConfig)),)
 """All flags of ``quantize``."""
 
 

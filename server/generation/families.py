@@ -10,7 +10,7 @@ from core.text.tokenizer import Tokenizer
 from server.parsers import reasoning, tool
 from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
-from server.settings.engine import AUTO, NONE
+from server.settings.serve import AUTO, NONE
 from server.settings.settings import Settings
 
 FALLBACK_TOOLS = "hermes"

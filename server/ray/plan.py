@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from server.settings.flags import Flag, Repeated, Switch, is_yes
-from server.settings.serve import CONNECTION_FLAGS, TRACE_FLAGS
+from server.settings.serve import CONNECTION_FLAGS
 from server.settings.settings import SERVE_GROUPS, Settings, parse_settings
 
 BEYOND_BATCH = 8
@@ -27,7 +27,7 @@ ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 
 _SOCKETS = "Serve's proxies listen, see `serve start --help`"
 _REFUSED = {
-    **{flag.name: _SOCKETS for flag in CONNECTION_FLAGS if flag not in TRACE_FLAGS},
+    **{flag.name: _SOCKETS for flag in CONNECTION_FLAGS if flag.name != "otlp-traces-endpoint"},
     "host": f"{_SOCKETS}; allowed_hosts names other hosts than this machine",
     "port": _SOCKETS,
     "forwarded-allow-ips": "Serve's proxies read X-Forwarded-For, see FORWARDED_ALLOW_IPS",

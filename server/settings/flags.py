@@ -7,32 +7,19 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from server.settings import types as flag_types
-from server.settings.types import OneOf
+from server.settings.types import size, size_text
 
 ENV_PREFIX = "ROSEINFER_"
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
-_METAVARS: dict[Callable[..., Any], str] = {
-    flag_types.integer: "N",
-    flag_types.positive: "N",
-    flag_types.not_negative: "N",
-    flag_types.port: "PORT",
-    flag_types.seconds: "SECONDS",
-    flag_types.timeout: "SECONDS",
-    flag_types.milliseconds: "MS",
-    flag_types.size: "SIZE",
-    flag_types.share: "SHARE",
-    flag_types.length_range: "N|LOW-HIGH",
-}
 
 
 @cache
@@ -42,30 +29,26 @@ def _defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Flag:
-    """``--name VALUE``. Its default is that of a settings field.
+    """``--name VALUE``. Its default is that of the settings field ``dest``.
 
-    ``default_text`` says what happens without the flag where the field's default does not say it;
-    the option is None then. ``aliases`` are further names, which do the same.
+    ``unset`` says what happens without the flag where the field's default does not say it; the
+    option is None then. ``aliases`` are further names, which do the same. ``named`` fills in
+    ``name`` and ``dest``.
     """
 
-    name: str
     help: str
     convert: Callable[[str], Any] = str
-    field: str = ""
-    """Field of the settings that the flag sets; the flag's name, unless given."""
+    _: KW_ONLY
+    name: str = ""
+    dest: str = ""
     metavar: str = ""
-    default_text: str = ""
+    unset: str = ""
     aliases: tuple[str, ...] = ()
     is_positional: bool = False
     is_secret: bool = False
     """Whether ``--help`` must not show the value of the environment variable."""
-
-    @property
-    def dest(self) -> str:
-        """Name among the parsed options."""
-        return self.field or self.name.replace("-", "_")
 
     @property
     def spelling(self) -> str:
@@ -77,25 +60,21 @@ class Flag:
     @property
     def shown_metavar(self) -> str:
         """How the value is written."""
-        if isinstance(self.convert, OneOf):
-            return "{" + ",".join(self.convert.choices) + "}"
-        return self.metavar or _METAVARS.get(self.convert, self.dest.upper())
+        return self.metavar or getattr(self.convert, "metavar", "") or self.dest.upper()
 
     def default_of(self, structs: tuple[type[msgspec.Struct], ...]) -> Any:
         """Return the default of the first struct that has the field."""
-        if self.default_text:
+        if self.unset:
             return None
-        for struct in structs:
-            if self.dest in (defaults := _defaults_of(struct)):
-                return defaults[self.dest]
-        return None
+        found = (_defaults_of(each) for each in structs)
+        return next((defaults[self.dest] for defaults in found if self.dest in defaults), None)
 
     def shown_default(self, default: Any) -> str:
         """Return the default as it would be typed, or in words; empty if there is none."""
-        if self.default_text or default is None:
-            return self.default_text
-        if self.convert is flag_types.size:
-            return flag_types.size_text(default)
+        if self.unset or default is None or isinstance(default, bool | tuple):
+            return self.unset
+        if self.convert is size:
+            return size_text(default)
         return f"{default:g}" if isinstance(default, float) else str(default)
 
     def action(self, default: Any, given: str) -> dict[str, Any]:
@@ -112,34 +91,39 @@ class Switch(Flag):
     def shown_metavar(self) -> str:
         return ""
 
-    def shown_default(self, default: Any) -> str:
-        del default
-        return self.default_text
-
     def action(self, default: Any, given: str) -> dict[str, Any]:
         try:
             is_given = is_yes(given)
         except ValueError as error:
             raise ValueError(f"{variable(self.name)}: {error}") from None
-        const = not default
+        default = bool(default)
         return {
             "action": "store_const",
-            "const": const,
-            "default": const if is_given else bool(default),
+            "const": not default,
+            "default": default is not is_given,
         }
 
 
 class Repeated(Flag):
     """``--name VALUE``, any number of times; in the environment, values are joined by commas."""
 
-    def shown_default(self, default: Any) -> str:
-        del default
-        return self.default_text
-
     def action(self, default: Any, given: str) -> dict[str, Any]:
         del default
         values = tuple(value for value in given.split(",") if value)
         return {"action": _Collect, "default": values, "metavar": self.shown_metavar}
+
+
+def named(**flags: Flag) -> tuple[Flag, ...]:
+    """Give flags the fields that they set, and their names where they have no other one."""
+    return tuple(
+        replace(flag, name=flag.name or dest.replace("_", "-"), dest=dest)
+        for dest, flag in flags.items()
+    )
+
+
+def flag_of(flags: Iterable[Flag], name: str) -> Flag:
+    """The flag of this name, which another command has as well."""
+    return next(flag for flag in flags if flag.name == name)
 
 
 @dataclass(frozen=True)

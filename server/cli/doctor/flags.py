@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from server.settings.flags import Commands, FlagGroup, Switch, add_groups
+from server.settings.flags import Commands, FlagGroup, Switch, add_groups, named
 from server.settings.settings import SERVE_GROUPS, Settings, settings_of
 
 
@@ -19,7 +19,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DOCTOR_GROUP = FlagGroup(
-    "doctor", (Switch(name="json", help="print the findings as JSON"),), (DoctorSettings,)
+    "doctor", named(json=Switch("print the findings as JSON")), (DoctorSettings,)
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from server.settings.flags import Commands, Flag, FlagGroup, add_groups, variable
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named, variable
 from server.settings.settings import SERVE_GROUPS, Settings
 from server.settings.types import path
 
@@ -41,26 +41,25 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
     server: Settings
 
 
-_CONFIG = Flag(
-    name="config",
-    help="TOML file of the models; see docs/routing.md",
-    convert=path,
-    metavar="FILE",
-    default_text="none: it has to be given",
+_CONFIG = named(
+    config=Flag(
+        "TOML file of the models; see docs/routing.md",
+        path,
+        metavar="FILE",
+        unset="none: it has to be given",
+    )
 )
 
-
-def _groups() -> tuple[FlagGroup, ...]:
-    groups = [FlagGroup("models", (_CONFIG,), ())]
-    for group in SERVE_GROUPS:
-        names = _SHARED.get(group.title, ())
-        flags = {flag.name: flag for flag in group.flags}
-        if names:
-            groups.append(FlagGroup(group.title, tuple(flags[n] for n in names), (Settings,)))
-    return tuple(groups)
-
-
-ROUTE_GROUPS = _groups()
+ROUTE_GROUPS = (
+    FlagGroup("models", _CONFIG, ()),
+    *(
+        FlagGroup(
+            each.title, tuple(flag_of(each.flags, n) for n in _SHARED[each.title]), (Settings,)
+        )
+        for each in SERVE_GROUPS
+        if each.title in _SHARED
+    ),
+)
 """All flags of ``route``."""
 
 
