@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.flags import BENCH_GROUPS
 from server.cli.chat.flags import CHAT_GROUPS
-from server.cli.doctor.flags import DOCTOR_GROUP
+from server.cli.doctor.command import DOCTOR_GROUP
 from server.cli.quantize import QUANTIZE_GROUPS
 from server.router.config.settings import ROUTE_GROUPS
 from server.settings.flags import FlagGroup

@@ -1,7 +1,4 @@
-"""Checks of the machine: Python, packages, CPU, memory, threads, disk.
-
-Checks of what the server listens with: the port, connections.
-"""
+"""Checks of the machine and of what the server listens with."""
 
 from __future__ import annotations
 
@@ -10,12 +7,13 @@ import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 from packaging.requirements import Requirement
 
 from core.contract.config import EngineConfig
 from core.machine import ROOT, available_memory, cpu_quota, num_cores, total_memory
-from server.cli.doctor.finding import Finding
 from server.net.connection_limit import possible_connections, raise_descriptor_limit
 from server.net.endpoint import open_endpoint
 from server.net.listener import ListenError
@@ -34,6 +32,18 @@ FEATURES = (
 
 LITTLE_MEMORY = 2 * 2**30
 LITTLE_DISK = 5 * 10**9
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was looked at, and how it is. A ``problem`` would stop a start.
+
+    ``advice`` says what to change.
+    """
+
+    name: str
+    state: Literal["ok", "note", "problem"]
+    text: str
+    advice: str = ""
 
 
 def python() -> Finding:

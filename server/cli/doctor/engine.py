@@ -15,7 +15,7 @@ from core.model.tokenizer import tokenizer_of
 from core.path_trial import try_path
 from core.pooling.check import check_pooler
 from core.pooling.recipe import read_recipe
-from server.cli.doctor.finding import Finding
+from server.cli.doctor.checks import Finding
 from server.settings.settings import Settings
 
 

@@ -12,11 +12,9 @@ import pytest
 from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
 from core.load_progress import LoadProgress, LoadStage
-from server.cli.start_up.screen import StartScreen, amount
-from server.cli.start_up.start_up import announce, facts_of, reported
+from server.cli.start_up import StartScreen, StartUp, amount, announce, facts_of
 from server.net.endpoint import open_endpoint
 from server.settings.settings import Settings
-from tests.support.stages_seen import StagesSeen
 
 INFO = EngineInfo(
     max_model_len=40960,
@@ -97,14 +95,11 @@ def test_nothing_is_drawn_where_stderr_is_no_terminal(monkeypatch):
 
 
 def test_a_load_reports_while_it_runs():
-    progress = StagesSeen()
-
     def load():
         load_progress.begin("loading", 3)
-        return "loaded"
+        return load_progress.listener().now.name
 
-    assert reported(Settings(), load, progress)() == "loaded"
-    assert progress.names == ["loading"]
+    assert StartUp(Settings(), load).load() == "loading"
     assert load_progress.listener() is None
 
 
