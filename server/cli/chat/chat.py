@@ -1,22 +1,90 @@
-"""Chat: questions, answers, and commands that begin with a slash.
-
-ChatSpeed: how fast an answer came.
-"""
+"""Chat: questions, answers, and commands that begin with a slash."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.conversation import Transcript
 from server.cli.chat.errors import ChatError
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.prompt import Prompt
-from server.cli.chat.screen import Screen
+from server.cli.chat.terminal import PlainScreen, Prompt
+
+
+class TerminalMessage(msgspec.Struct, frozen=True):
+    """A turn."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The form of a file. ``messages`` are as in a request of /v1/chat/completions."""
+
+    messages: list[TerminalMessage]
+    model: str = ""
+    system: str | None = None
+
+
+class Transcript:
+    """Turns of user and model, alternating, and a system prompt."""
+
+    def __init__(self, system: str | None = None) -> None:
+        self.system = system
+        self.messages: list[TerminalMessage] = []
+
+    def request(self, question: str) -> list[dict[str, str]]:
+        """Return the messages of a request that asks this next."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        past = [{"role": turn.role, "content": turn.content} for turn in self.messages]
+        return [*system, *past, {"role": "user", "content": question}]
+
+    def add(self, question: str, answer: str) -> None:
+        """Keep a question with its answer, which may be a part of one."""
+        self.messages += [TerminalMessage("user", question), TerminalMessage("assistant", answer)]
+
+    def take_back(self) -> str | None:
+        """Remove the last question and its answer; return the question, None if there is none."""
+        if len(self.messages) < 2:
+            return None
+        *self.messages, question, _ = self.messages
+        return question.content
+
+    def clear(self) -> None:
+        """Forget all turns, not the system prompt."""
+        self.messages = []
+
+    def save(self, path: Path, model: str) -> None:
+        """Write a file, whole or not at all. Raises ChatError."""
+        saved = SavedChat(self.messages, model, self.system)
+        text = msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
+        try:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".roseinfer-chat-") as folder:
+                file = Path(folder) / "chat"
+                file.touch(mode=0o600)
+                file.write_bytes(text)
+                file.replace(path)
+        except OSError as error:
+            raise ChatError(f"cannot write {path}: {error.strerror}") from error
+
+    def load(self, path: Path) -> None:
+        """Continue the conversation of a file. Raises ChatError and changes nothing then."""
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=SavedChat)
+        except OSError as error:
+            raise ChatError(f"cannot read {path}: {error.strerror}") from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ChatError(f"{path} is not a saved chat: {error}") from error
+        roles = [turn.role for turn in saved.messages]
+        if roles != ["user", "assistant"] * (len(roles) // 2):
+            raise ChatError(f"{path} is not a saved chat: user and assistant do not alternate")
+        self.messages, self.system = list(saved.messages), saved.system
 
 
 class ChatSpeed:
@@ -68,7 +136,12 @@ class Chat:
     """One conversation with one model."""
 
     def __init__(
-        self, settings: ChatSettings, client: ChatClient, model: str, prompt: Prompt, screen: Screen
+        self,
+        settings: ChatSettings,
+        client: ChatClient,
+        model: str,
+        prompt: Prompt,
+        screen: PlainScreen,
     ) -> None:
         self._settings = settings
         self._client = client

@@ -14,8 +14,7 @@ from server.cli.chat.chat import Chat, ChatSpeed
 from server.cli.chat.client import ChatClient, Ending
 from server.cli.chat.errors import ChatError, StartError
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.prompt import Prompt
-from server.cli.chat.screen import PlainScreen
+from server.cli.chat.terminal import PlainScreen, Prompt
 
 
 def event(**fields):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from server.cli.chat.conversation import Transcript
+from server.cli.chat.chat import Transcript
 from server.cli.chat.errors import ChatError
 
 
