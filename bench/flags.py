@@ -24,15 +24,7 @@ from bench.settings import (
 from bench.shapes import RANDOM_MODELS
 from core.contract.config import EngineConfig, ModelConfig
 from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS
-from server.settings.flags import (
-    Commands,
-    Flag,
-    FlagGroup,
-    Switch,
-    add_groups,
-    flag_of,
-    named,
-)
+from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, flag_of, named
 from server.settings.serve import SERVER_FLAGS
 from server.settings.types import (
     OneOf,
@@ -208,9 +200,7 @@ _SAMPLING = FlagGroup(
         ),
         do_sample=Switch("sample tokens instead of greedy decoding"),
         temperature=Flag(
-            "sampling temperature, with --do-sample",
-            not_negative_number,
-            metavar="T",
+            "sampling temperature, with --do-sample", not_negative_number, metavar="T"
         ),
         top_k=Flag(
             "sample from the N most likely tokens, with --do-sample; 0 is off", not_negative

@@ -4,8 +4,6 @@ Serve's proxies find it by the environment variable
 ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=server.ray.edge:middlewares``. It does what a proxy
 can do and a replica cannot: choose the replica by the conversation, and say in the API's own shape
 that there is none.
-
-OpenUploads: the bodies that arrive at one of Serve's proxies.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from server.http.errors import APIError, body_too_large, no_such_route, send_err
 from server.observe.access_log import id_headers, id_of
 from server.ray.plan import RETRY_AFTER
 from server.router.ends import last_bytes, media_type_of
-from server.router.upstreams.call import Headers, conversation_key
+from server.router.upstreams.call import conversation_key
 from server.settings.settings import parse_settings
 from server.tenants.tenant import tenant_at
 
@@ -38,8 +36,17 @@ a proxy all clients are one address.
 """
 
 
+SESSION = b"x-session-id"
+"""The header by whose value Serve's router chooses the replica."""
+
+REQUEST_ID = b"x-request-id"
+
+_OWN_PATHS = "/-/"
+"""Where Serve's proxies answer themselves, in plain text."""
+
+
 class OpenUploads:
-    """Event loop of the proxy only."""
+    """The bodies that arrive at one of Serve's proxies. Event loop of the proxy only."""
 
     def __init__(self, max_body_size: int) -> None:
         self._max_body_size = max_body_size
@@ -77,15 +84,6 @@ class OpenUploads:
             self.bodies.give_back(tenant, size)
 
 
-SESSION = b"x-session-id"
-"""The header by whose value Serve's router chooses the replica."""
-
-REQUEST_ID = b"x-request-id"
-
-_OWN_PATHS = "/-/"
-"""Where Serve's proxies answer themselves, in plain text."""
-
-
 def middlewares() -> list[Any]:
     """What Serve's proxies run in front of all routes. ROSEINFER_MAX_BODY_SIZE limits bodies."""
     from starlette.middleware import Middleware  # noqa: PLC0415 - comes with ray[serve]
@@ -121,7 +119,8 @@ class Edge:
             headers.append((SESSION, key.hex().encode()))
         receive = _replayed(body, receive)
         del body  # an answer takes longer than its request
-        await self._app(_with_headers(scope, headers), receive, answer.send)
+        passed_on: Any = {**scope, "headers": headers}
+        await self._app(passed_on, receive, answer.send)
         await answer.end()
 
 
@@ -209,11 +208,6 @@ def _route_of(path: str) -> str:
         if (at := path.find(name)) >= 0:
             return path[at:]
     return path
-
-
-def _with_headers(scope: Scope, headers: Headers) -> Scope:
-    copy: Any = {**scope, "headers": headers}
-    return copy  # type: ignore[no-any-return]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -64,13 +64,8 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def scaling(self, max_num_seqs: int) -> dict[str, Any]:
         """Serve's options for the number of replicas. Raises PlanError."""
-        automatic = {
-            "min_replicas": self.min_replicas,
-            "target_ongoing_requests": self.target_ongoing_requests,
-            "upscale_delay_s": self.upscale_delay_s,
-            "downscale_delay_s": self.downscale_delay_s,
-        }
-        given = {name: value for name, value in automatic.items() if value is not None}
+        names = ("min_replicas", "target_ongoing_requests", "upscale_delay_s", "downscale_delay_s")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.max_replicas is None:
             if given:
                 raise PlanError(f"{', '.join(given)}: needs max_replicas")
@@ -103,7 +98,11 @@ def plan_of(args: Mapping[str, Any]) -> Plan:
     """
     given = {name.replace("-", "_"): value for name, value in args.items()}
     names = [name for name in ReplicaOptions.__struct_fields__ if name in given]
-    replicas = _replica_options({name: given.pop(name) for name in names})
+    try:
+        own = {name: given.pop(name) for name in names}
+        replicas = msgspec.convert(own, ReplicaOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlanError(str(error)) from None
     argv = [word for name, value in given.items() for word in _words(name, value)]
     if "threads" not in given:
         argv.append(f"--threads={max(1, int(replicas.num_cpus))}")
@@ -135,13 +134,6 @@ def settings_of(argv: list[str]) -> Settings:
             return parse_settings(["serve", *argv], {})
     except SystemExit:
         raise PlanError(said.getvalue().strip().removeprefix("roseinfer: ")) from None
-
-
-def _replica_options(given: dict[str, Any]) -> ReplicaOptions:
-    try:
-        return msgspec.convert(given, ReplicaOptions, strict=False)
-    except msgspec.ValidationError as error:
-        raise PlanError(str(error)) from None
 
 
 def _words(name: str, value: Any) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Flags: each is defined once, as data; commands and the table in docs/flags.md are made of them.
-
-A wrong value ends the program with code 2 and one line.
-"""
+"""Flags: each is defined once, as data, for commands and for the tables in docs/flags.md."""
 
 from __future__ import annotations
 
@@ -97,11 +94,7 @@ class Switch(Flag):
         except ValueError as error:
             raise ValueError(f"{variable(self.name)}: {error}") from None
         default = bool(default)
-        return {
-            "action": "store_const",
-            "const": not default,
-            "default": default is not is_given,
-        }
+        return {"action": "store_const", "const": not default, "default": default is not is_given}
 
 
 class Repeated(Flag):
@@ -148,29 +141,23 @@ def add_groups(
     for group in groups:
         place = parser.add_argument_group(group.title)
         for flag in group.flags:
-            given = "" if environ is None else environ.get(variable(flag.name), "").strip()
             try:
-                _add(place, flag, group.structs, given, keeps_default=environ is not None)
+                _add(place, flag, flag.default_of(group.structs), environ)
             except ValueError as error:
                 parser.error(str(error))
 
 
 def _add(
-    place: argparse._ArgumentGroup,
-    flag: Flag,
-    structs: tuple[type[msgspec.Struct], ...],
-    given: str,
-    *,
-    keeps_default: bool,
+    place: argparse._ArgumentGroup, flag: Flag, default: Any, environ: Mapping[str, str] | None
 ) -> None:
-    default = flag.default_of(structs)
+    given = "" if environ is None else environ.get(variable(flag.name), "").strip()
     options = flag.action(default, given)
     shown = "from the environment" if given and flag.is_secret else given
     notes = [f"default: {text}"] if (text := shown or flag.shown_default(default)) else []
     notes += [f"alias: --{alias}" for alias in flag.aliases]
     help_text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
     options["help"] = help_text.replace("%", "%%")
-    if not keeps_default:
+    if environ is None:
         options["default"] = argparse.SUPPRESS
     if flag.is_positional:
         place.add_argument(flag.dest, nargs="?", **options)
@@ -236,13 +223,7 @@ def variable(name: str) -> str:
 class _Collect(argparse.Action):
     """Collects the values of a repeated flag, instead of its default."""
 
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        value: Any,
-        _option: str | None = None,
-    ) -> None:
+    def __call__(self, _parser: Any, namespace: Any, value: Any, _option: Any = None) -> None:
         earlier = getattr(namespace, self.dest)
         is_first = earlier is self.default
         setattr(namespace, self.dest, (value,) if is_first else (*earlier, value))

@@ -17,13 +17,7 @@ from core.contract.config import EngineConfig, ModelConfig
 from server.settings.engine import ENGINE_FLAGS, ENGINE_SEED, MODEL_FLAGS, TASK_FLAGS
 from server.settings.flags import Commands, Flag, FlagGroup, add_groups, named, new_program
 from server.settings.key_file import KeyFile
-from server.settings.serve import (
-    ACCESS_FLAGS,
-    AUTO,
-    CONNECTION_FLAGS,
-    LOAD_FLAGS,
-    SERVER_FLAGS,
-)
+from server.settings.serve import ACCESS_FLAGS, AUTO, CONNECTION_FLAGS, LOAD_FLAGS, SERVER_FLAGS
 from server.settings.types import Rates, path
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")

@@ -230,10 +230,7 @@ class Chat:
             self._screen.note(("stopped; " if is_stopped else cut) + rates.line(ending))
 
     def _body(self, question: str) -> dict[str, Any]:
-        given = {
-            "temperature": self._settings.temperature,
-            "max_tokens": self._settings.max_tokens,
-        }
+        given = {"temperature": self._settings.temperature, "max_tokens": self._settings.max_tokens}
         return {
             "model": self._model,
             "messages": self._conversation.request(question),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -49,16 +48,9 @@ _OWN_FLAGS = named(
     api_key=Flag("key that the server requires", metavar="KEY", unset="ROSEINFER_API_KEY"),
     system=Flag("system prompt", metavar="TEXT"),
     temperature=Flag(
-        "sampling temperature",
-        not_negative_number,
-        metavar="T",
-        unset="the server's",
+        "sampling temperature", not_negative_number, metavar="T", unset="the server's"
     ),
-    max_tokens=Flag(
-        "most tokens of an answer",
-        positive,
-        unset="what the context has room for",
-    ),
+    max_tokens=Flag("most tokens of an answer", positive, unset="what the context has room for"),
     plain=Switch("show answers as they come, without Markdown"),
 )
 
@@ -77,22 +69,17 @@ def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ
         description="Talk to a model: of a server (--base-url), or of a private server that "
         "starts with the chat and ends with it. /help lists the commands.",
     )
-    parser.set_defaults(
-        make_settings=functools.partial(_settings, environ=environ, refuse=parser.error)
-    )
+
+    def make(given: dict[str, Any]) -> ChatSettings:
+        serve = tuple(_spelled(given))
+        if serve and "base_url" in given:
+            parser.error(f"{serve[0]} has a meaning only without --base-url")
+        key = environ.get(variable("api-key"), "").partition(",")[0] or None
+        fields = {name: given[name] for name in ChatSettings.__struct_fields__ if name in given}
+        return ChatSettings(**({"api_key": key} | fields), serve=serve)
+
+    parser.set_defaults(make_settings=make)
     add_groups(parser, CHAT_GROUPS)
-
-
-def _settings(
-    given: dict[str, Any], environ: Mapping[str, str], refuse: Callable[[str], NoReturn]
-) -> ChatSettings:
-    """Settings of the flags that were given. Refuses those that would have no effect."""
-    serve = tuple(_spelled(given))
-    if serve and "base_url" in given:
-        refuse(f"{serve[0]} has a meaning only without --base-url")
-    key = environ.get(variable("api-key"), "").partition(",")[0] or None
-    fields = {name: given[name] for name in ChatSettings.__struct_fields__ if name in given}
-    return ChatSettings(**({"api_key": key} | fields), serve=serve)
 
 
 def _spelled(given: Mapping[str, Any]) -> Iterator[str]:

@@ -19,15 +19,7 @@ from server.net.endpoint import open_endpoint
 from server.net.listener import ListenError
 from server.settings.settings import Settings
 
-FEATURES = (
-    "avx2",
-    "avx512f",
-    "avx512_bf16",
-    "avx512_vnni",
-    "avx_vnni",
-    "amx_bf16",
-    "amx_int8",
-)
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
 """Of the CPU, in the words of Linux, that change how fast the kernels are."""
 
 LITTLE_MEMORY = 2 * 2**30
@@ -46,13 +38,18 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     advice: str = ""
 
 
+def noted(name: str, text: str, advice: str = "") -> Finding:
+    """A finding that is a note if there is advice."""
+    return Finding(name, "note" if advice else "ok", text, advice)
+
+
 def python() -> Finding:
     """The interpreter and the system."""
     system = platform.system()
     text = f"{platform.python_version()} on {system} {platform.machine()}"
-    if system != "Linux":
-        return Finding("Python", "note", text, "only Linux is tested; kernels need it")
-    return Finding("Python", "ok", text)
+    return noted(
+        "Python", text, "" if system == "Linux" else "only Linux is tested; kernels need it"
+    )
 
 
 def packages(name: str = "roseinfer") -> Finding:
@@ -94,19 +91,17 @@ def cpu(root: Path = ROOT) -> Finding:
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     has = [name for name in FEATURES if name in flags]
     text = f"{fields.get('model name', platform.machine())}; {', '.join(has) or 'no AVX2'}"
-    if platform.machine() == "x86_64" and "avx2" not in has:
-        return Finding("CPU", "note", text, "answers will be slow: the kernels are made for AVX2")
-    return Finding("CPU", "ok", text)
+    advice = "answers will be slow: the kernels are made for AVX2"
+    is_slow = platform.machine() == "x86_64" and "avx2" not in has
+    return noted("CPU", text, advice if is_slow else "")
 
 
 def memory(root: Path = ROOT) -> Finding:
     """What the process may take, of what there is."""
     free, total = available_memory(root), total_memory(root)
     text = f"{free / 2**30:.1f} GiB can be taken of {total / 2**30:.1f} GiB"
-    if free < LITTLE_MEMORY:
-        advice = "end other programs, or raise the limit of the container"
-        return Finding("memory", "note", text, advice)
-    return Finding("memory", "ok", text)
+    advice = "end other programs, or raise the limit of the container"
+    return noted("memory", text, advice if free < LITTLE_MEMORY else "")
 
 
 def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
@@ -116,10 +111,8 @@ def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
     wanted = config.threads or (int(given) if given.isdecimal() else cores)
     paid = "" if quota is None else f"; the control group pays for {quota:g} CPUs"
     text = f"{wanted} on {cores} physical cores{paid}"
-    if wanted > cores:
-        advice = f"more threads than cores wait for each other: --threads {cores}"
-        return Finding("threads", "note", text, advice)
-    return Finding("threads", "ok", text)
+    advice = f"more threads than cores wait for each other: --threads {cores}"
+    return noted("threads", text, advice if wanted > cores else "")
 
 
 def disk(environ: dict[str, str] | None = None) -> Finding:
@@ -132,9 +125,9 @@ def disk(environ: dict[str, str] | None = None) -> Finding:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     text = f"{free / 1e9:.0f} GB free for downloads in {folder}"
-    if free < LITTLE_DISK:
-        return Finding("disk", "note", text, "set HF_HOME to a folder with more room")
-    return Finding("disk", "ok", text)
+    return noted(
+        "disk", text, "set HF_HOME to a folder with more room" if free < LITTLE_DISK else ""
+    )
 
 
 def port(settings: Settings) -> Finding:
@@ -154,11 +147,7 @@ def connections(settings: Settings) -> Finding:
     descriptors = raise_descriptor_limit()
     limit = possible_connections(settings.max_connections, descriptors)
     text = f"{limit:,} at once"
-    if limit < settings.max_connections:
-        return Finding(
-            "connections",
-            "note",
-            f"{text}, of {settings.max_connections:,} wanted",
-            f"the process may have {descriptors} descriptors: raise ulimit -n",
-        )
-    return Finding("connections", "ok", text)
+    if limit >= settings.max_connections:
+        return noted("connections", text)
+    advice = f"the process may have {descriptors} descriptors: raise ulimit -n"
+    return noted("connections", f"{text}, of {settings.max_connections:,} wanted", advice)
