@@ -24,19 +24,33 @@ REDRAWS_PER_SECOND = 8
 BAR_WIDTH = 36
 
 
-class StartScreen:
-    """Draws the stage of a load on stderr while it lasts; nothing where that is no terminal.
+class StartUp:
+    """The start of one server. Main thread only, but for ``load``.
 
-    Log lines appear above the bar. Main thread only; a thread of rich draws.
+    On a terminal, a bar on stderr shows how far the load is. Log lines appear above it; a thread of
+    rich draws it.
     """
 
-    def __init__(self, progress: LoadProgress) -> None:
-        self._progress = progress
+    def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
+        """``load`` replaces the loader of ``settings.model``."""
+        self._settings = settings
+        self._load = load
+        self._progress = LoadProgress()
         self._live: Any = None
         self._start = time.monotonic()
 
-    def start(self) -> None:
-        """Begin to draw."""
+    def load(self) -> Loaded:
+        """Load the model, and report how far that is. Any thread."""
+        with reporting(self._progress):
+            if self._load is not None:
+                return self._load()
+            import_modelling()
+            heap.keep()
+            return load_model(self._settings.model, self._settings.engine)
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Say where the server listens, and show the bar."""
+        print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
         if not sys.stderr.isatty():
             return
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
@@ -44,7 +58,7 @@ class StartScreen:
 
         self._live = Live(
             console=Console(stderr=True, highlight=False),
-            get_renderable=self._render,
+            get_renderable=self._bar,
             refresh_per_second=REDRAWS_PER_SECOND,
             transient=True,
             redirect_stdout=False,
@@ -52,14 +66,22 @@ class StartScreen:
         self._live.start()
         _log_to(sys.stderr)  # which rich has replaced
 
-    def stop(self) -> None:
+    def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
+        """Say what is served."""
+        self.end()
+        ends = [*map(model.tokenizer.token_text, model.info.eos_token_ids)]
+        announce(
+            self._settings, endpoint, model.info, takes_messages=model.takes_messages, ends=ends
+        )
+
+    def end(self) -> None:
         """Remove the bar. Idempotent."""
         if self._live is not None:
             self._live.stop()
             self._live = None
             _log_to(sys.stderr)
 
-    def _render(self) -> RenderableType:
+    def _bar(self) -> RenderableType:
         from rich.progress_bar import ProgressBar  # noqa: PLC0415 - only for a terminal
         from rich.table import Table  # noqa: PLC0415
 
@@ -89,43 +111,6 @@ def _log_to(stream: Any) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(stream)
-
-
-class StartUp:
-    """The start of one server. Main thread only, but for ``load``."""
-
-    def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
-        """``load`` replaces the loader of ``settings.model``."""
-        self._settings = settings
-        self._load = load
-        self._progress = LoadProgress()
-        self._screen = StartScreen(self._progress)
-
-    def load(self) -> Loaded:
-        """Load the model; the screen shows how far that is. Any thread."""
-        with reporting(self._progress):
-            if self._load is not None:
-                return self._load()
-            import_modelling()
-            heap.keep()
-            return load_model(self._settings.model, self._settings.engine)
-
-    def begin(self, endpoint: Endpoint) -> None:
-        """Say where the server listens, and show how far the load is."""
-        print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
-        self._screen.start()
-
-    def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
-        """Say what is served."""
-        self.end()
-        ends = [*map(model.tokenizer.token_text, model.info.eos_token_ids)]
-        announce(
-            self._settings, endpoint, model.info, takes_messages=model.takes_messages, ends=ends
-        )
-
-    def end(self) -> None:
-        """Stop showing the load. Idempotent."""
-        self._screen.stop()
 
 
 def announce(

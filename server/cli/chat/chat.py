@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -24,25 +24,17 @@ class TerminalMessage(msgspec.Struct, frozen=True):
     content: str
 
 
-class SavedChat(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The form of a file. ``messages`` are as in a request of /v1/chat/completions."""
+class Transcript(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Turns of user and model, alternating, and a system prompt. It is also the form of a file."""
 
     messages: list[TerminalMessage]
     model: str = ""
     system: str | None = None
 
-
-class Transcript:
-    """Turns of user and model, alternating, and a system prompt."""
-
-    def __init__(self, system: str | None = None) -> None:
-        self.system = system
-        self.messages: list[TerminalMessage] = []
-
     def request(self, question: str) -> list[dict[str, str]]:
         """Return the messages of a request that asks this next."""
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        past = [{"role": turn.role, "content": turn.content} for turn in self.messages]
+        past = msgspec.to_builtins(self.messages)
         return [*system, *past, {"role": "user", "content": question}]
 
     def add(self, question: str, answer: str) -> None:
@@ -56,14 +48,9 @@ class Transcript:
         *self.messages, question, _ = self.messages
         return question.content
 
-    def clear(self) -> None:
-        """Forget all turns, not the system prompt."""
-        self.messages = []
-
-    def save(self, path: Path, model: str) -> None:
+    def save(self, path: Path) -> None:
         """Write a file, whole or not at all. Raises ChatError."""
-        saved = SavedChat(self.messages, model, self.system)
-        text = msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n"
+        text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         try:
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".roseinfer-chat-") as folder:
                 file = Path(folder) / "chat"
@@ -73,10 +60,11 @@ class Transcript:
         except OSError as error:
             raise ChatError(f"cannot write {path}: {error.strerror}") from error
 
-    def load(self, path: Path) -> None:
-        """Continue the conversation of a file. Raises ChatError and changes nothing then."""
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a file. Raises ChatError."""
         try:
-            saved = msgspec.json.decode(path.read_bytes(), type=SavedChat)
+            saved = msgspec.json.decode(path.read_bytes(), type=cls)
         except OSError as error:
             raise ChatError(f"cannot read {path}: {error.strerror}") from error
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -84,7 +72,7 @@ class Transcript:
         roles = [turn.role for turn in saved.messages]
         if roles != ["user", "assistant"] * (len(roles) // 2):
             raise ChatError(f"{path} is not a saved chat: user and assistant do not alternate")
-        self.messages, self.system = list(saved.messages), saved.system
+        return saved
 
 
 class ChatSpeed:
@@ -148,7 +136,7 @@ class Chat:
         self._model = model
         self._prompt = prompt
         self._screen = screen
-        self._conversation = Transcript(settings.system)
+        self._conversation = Transcript([], model, settings.system)
         self._unanswered: str | None = None
         self.has_failed = False
         """Whether an answer or a command failed."""
@@ -190,14 +178,15 @@ class Chat:
                     raise ChatError("there is nothing to ask again")
                 self._ask(question)
             case "clear":
-                self._conversation.clear()
+                self._conversation.messages = []
                 self._unanswered = None
                 self._screen.note("The conversation is forgotten.")
             case "save":
-                self._conversation.save(_path(rest, name), self._model)
+                self._conversation.save(_path(rest, name))
                 self._screen.note(f"Saved to {rest}.")
             case "load":
-                self._conversation.load(_path(rest, name))
+                self._conversation = Transcript.load(_path(rest, name))
+                self._conversation.model = self._model
                 self._unanswered = None
                 num_turns = len(self._conversation.messages)
                 self._screen.note(f"Loaded {num_turns} messages from {rest}.")

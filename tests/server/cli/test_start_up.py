@@ -11,8 +11,8 @@ import pytest
 
 from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
-from core.load_progress import LoadProgress, LoadStage
-from server.cli.start_up import StartScreen, StartUp, amount, announce, facts_of
+from core.load_progress import LoadStage
+from server.cli.start_up import StartUp, amount, announce, facts_of
 from server.net.endpoint import open_endpoint
 from server.settings.settings import Settings
 
@@ -88,9 +88,10 @@ def test_how_much_of_a_stage_is_done(stage, text):
 def test_nothing_is_drawn_where_stderr_is_no_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    screen = StartScreen(LoadProgress())
-    screen.start()
-    screen.stop()
+    start_up = StartUp(Settings(), None)
+    with contextlib.closing(open_endpoint(Settings(port=0))) as endpoint:
+        start_up.begin(endpoint)
+    start_up.end()
     assert stream.getvalue() == ""
 
 

@@ -180,9 +180,12 @@ def test_commands(server, tmp_path, capsys):
         "One?",
         f"/save {file}",
         "/clear",
+        "Again?",
+        "/clear",
         "/system",
         "Two?",
         f"/load {file}",
+        f"/load {tmp_path}/none.json",
         "Three?",
         "/save",
         "/odd",
@@ -191,12 +194,18 @@ def test_commands(server, tmp_path, capsys):
     ]
     said(server, lines)
     bodies = [[turn["content"] for turn in body["messages"]] for body in server.bodies]
-    assert bodies == [["Be odd.", "One?"], ["Two?"], ["Be odd.", "One?", "Hello", "Three?"]]
+    assert bodies == [
+        ["Be odd.", "One?"],
+        ["Be odd.", "Again?"],
+        ["Two?"],
+        ["Be odd.", "One?", "Hello", "Three?"],
+    ]
     err = capsys.readouterr().err
     for words in (
         "/retry ",
         "Saved to",
         "Loaded 2 messages",
+        f"cannot read {tmp_path}/none.json",
         "name a file: /save FILE",
         "there is no command /odd",
         "there is nothing to ask again",
