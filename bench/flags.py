@@ -7,9 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args
-
-import msgspec
+from typing import Any, NoReturn, get_args
 
 from bench.drawing.write import SUFFIXES
 from bench.settings import (
@@ -36,11 +34,10 @@ from server.settings.types import (
     positive_number,
     probability,
     seconds,
+    struct_of,
 )
 
 __all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 def _file(text: str) -> Path:
@@ -290,18 +287,15 @@ def add_bench_command(commands: Commands) -> None:
 def _settings(given: dict[str, Any], refuse: Callable[[str], NoReturn]) -> BenchSettings:
     """Settings of the flags that were given. Refuses those that would have no effect."""
     _check({name for name, dest in _DESTS.items() if dest in given}, refuse)
-    model, engine = _struct(ModelConfig, given), _struct(EngineConfig, given, without="seed")
-    in_process = _struct(EngineTarget, given | {"model": model, "engine": engine})
-    return BenchSettings(
-        target=_struct(ServerTarget, given) if "base_url" in given else in_process,
-        workload=_struct(Workload, given),
-        pace=_struct(Pace, given),
-        sampling=_struct(Sampling, given),
-        **{
-            name: given[name]
-            for name in ("chat", "warmup_runs", "repeat_runs", "sweep", "json", "charts")
-            if name in given
-        },
+    model, engine = struct_of(ModelConfig, given), struct_of(EngineConfig, given, seed=None)
+    in_process = struct_of(EngineTarget, given, model=model, engine=engine)
+    return struct_of(
+        BenchSettings,
+        given,
+        target=struct_of(ServerTarget, given) if "base_url" in given else in_process,
+        workload=struct_of(Workload, given),
+        pace=struct_of(Pace, given),
+        sampling=struct_of(Sampling, given),
     )
 
 
@@ -318,9 +312,3 @@ def _check(given: set[str], refuse: Callable[[str], NoReturn]) -> None:
     for name, needed in _NEEDS.items():
         if name in given and given.isdisjoint(needed):
             refuse(f"--{name} has no meaning without --{' or --'.join(needed)}")
-
-
-def _struct(kind: type[S], given: dict[str, Any], without: str = "") -> S:
-    """Make a Struct of its fields that were given."""
-    fields = kind.__struct_fields__
-    return kind(**{name: given[name] for name in fields if name in given and name != without})

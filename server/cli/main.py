@@ -46,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> AnySettings:
     """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
     options = vars(build_parser(environ).parse_args(argv))
-    del options["command"]
-    make_settings: Callable[..., AnySettings] = options.pop("make_settings")
+    make_settings: Callable[..., AnySettings] = options["make_settings"]
     return make_settings(options)
 
 

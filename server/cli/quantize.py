@@ -13,17 +13,13 @@ from core.contract.errors import ModelLoadError
 from core.gguf.names import SUFFIX
 from server.settings.engine import MODEL_FLAGS
 from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named
-from server.settings.types import OneOf, path
-
-_DEFAULT_MIX: GgufMix = "q4_k_m"
+from server.settings.types import OneOf, path, struct_of
 
 
 class QuantizeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, and where."""
-
     model: ModelConfig
     out: Path
-    type: GgufMix = _DEFAULT_MIX
+    type: GgufMix = "q4_k_m"
 
 
 _FLAGS = named(
@@ -54,18 +50,17 @@ def add_quantize_command(commands: Commands) -> None:
     )
 
     def make(given: dict[str, Any]) -> QuantizeSettings:
-        out = given.pop("out", None)
-        if out is None:
+        if "out" not in given:
             parser.error(_what_to_type(given.get("model", "")))
-        kind = {"type": given.pop("type")} if "type" in given else {}
-        return QuantizeSettings(model=ModelConfig(device="cpu", **given), out=Path(out), **kind)
+        model = struct_of(ModelConfig, given, device="cpu")
+        return struct_of(QuantizeSettings, given, model=model, out=Path(given["out"]))
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, QUANTIZE_GROUPS)
 
 
 def _what_to_type(name: str) -> str:
-    """What is missing of a command without the file to write. ``name`` is what it has, or empty."""
+    """The message for a command without the file to write. ``name`` is its only one, or empty."""
     if not name:
         return "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"
     if name.endswith(SUFFIX):

@@ -1,4 +1,4 @@
-"""What ``roseinfer serve`` shows between its first line and its readiness."""
+"""The terminal output of ``roseinfer serve`` until the server is ready."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class StartUp:
 
 
 def amount(stage: LoadStage) -> str:
-    """How much of a stage is done; empty if that is not known."""
+    """The done part of a stage as text; empty if it is not known."""
     if stage.is_bytes:
         done = f"{stage.done / 1e6:,.0f}"
         return f"{done} of {stage.total / 1e6:,.0f} MB" if stage.total else f"{done} MB"
@@ -168,7 +168,7 @@ def facts_of(
 
 
 def _pooling(pooling: PoolingInfo) -> str:
-    """How vectors are made, empty for scores."""
+    """The pooling of a model of vectors; empty for scores."""
     if not pooling.poolings:
         return ""
     ending = ", normalised" if pooling.is_normalized else ""

@@ -42,7 +42,7 @@ SESSION = b"x-session-id"
 REQUEST_ID = b"x-request-id"
 
 _OWN_PATHS = "/-/"
-"""Where Serve's proxies answer themselves, in plain text."""
+"""Paths that Serve's proxies answer themselves, in plain text."""
 
 
 class OpenUploads:
@@ -85,7 +85,7 @@ class OpenUploads:
 
 
 def middlewares() -> list[Any]:
-    """What Serve's proxies run in front of all routes. ROSEINFER_MAX_BODY_SIZE limits bodies."""
+    """The middlewares of Serve's proxies. ROSEINFER_MAX_BODY_SIZE limits bodies."""
     from starlette.middleware import Middleware  # noqa: PLC0415 - comes with ray[serve]
 
     name = "ROSEINFER_MAX_BODY_SIZE"

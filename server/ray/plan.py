@@ -44,11 +44,11 @@ _FLAGS = {
 
 
 class PlanError(ValueError):
-    """What was given cannot be served. One line."""
+    """The arguments cannot be served. One line."""
 
 
 class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many replicas there are, and the CPUs and GPUs that Ray reserves for each.
+    """The number of replicas, and the CPUs and GPUs that Ray reserves for each.
 
     With ``max_replicas``, their number follows the ongoing requests; delays are in seconds.
     """
@@ -97,9 +97,8 @@ def plan_of(args: Mapping[str, Any]) -> Plan:
     ``-``. The environment changes nothing: machines may have different ones.
     """
     given = {name.replace("-", "_"): value for name, value in args.items()}
-    names = [name for name in ReplicaOptions.__struct_fields__ if name in given]
+    own = {name: given.pop(name) for name in ReplicaOptions.__struct_fields__ if name in given}
     try:
-        own = {name: given.pop(name) for name in names}
         replicas = msgspec.convert(own, ReplicaOptions, strict=False)
     except msgspec.ValidationError as error:
         raise PlanError(str(error)) from None

@@ -25,7 +25,7 @@ class ReplicaFailed(Exception):
 
 
 class Replica:
-    """What ``serve.ingress`` makes a deployment of. On the event loop of Serve's user code only.
+    """The class of the deployment. On the event loop of Serve's user code only.
 
     Serve sends it the ASGI messages of its proxies. Nothing of the server below knows of Serve.
     """
@@ -65,7 +65,7 @@ class Replica:
             raise ReplicaFailed(self._failure or health.reason)
 
     def record_routing_stats(self) -> dict[str, int]:
-        """What a request router may know of this replica."""
+        """Load figures for Serve's request router."""
         stats = self._app.state.serving.bridge.stats
         return {
             "num_running": stats.num_running,

@@ -44,19 +44,17 @@ class Flag:
     unset: str = ""
     aliases: tuple[str, ...] = ()
     is_positional: bool = False
-    is_secret: bool = False
-    """Whether ``--help`` must not show the value of the environment variable."""
+    is_secret: bool = False  # --help must not show the value of the environment variable
 
     @property
     def spelling(self) -> str:
-        """How it is written, with its value."""
+        """The flag with its value, as in ``--help``."""
         if self.is_positional:
             return self.name.upper()
         return f"--{self.name} {self.shown_metavar}".rstrip()
 
     @property
     def shown_metavar(self) -> str:
-        """How the value is written."""
         return self.metavar or getattr(self.convert, "metavar", "") or self.dest.upper()
 
     def default_of(self, structs: tuple[type[msgspec.Struct], ...]) -> Any:
@@ -208,7 +206,7 @@ def new_program() -> tuple[FlagParser, Commands]:
 
 
 def is_yes(text: str) -> bool:
-    """Whether a word turns a switch on. Raises ValueError for one that says neither yes nor no."""
+    """Return True for a word that turns a switch on. Raises ValueError for no such word."""
     word = text.lower()
     if word not in _YES | _NO:
         raise ValueError(f"{word!r} is neither yes nor no")

@@ -10,7 +10,7 @@ from core.builtin_model import MODEL_ID
 from server.parsers.reasoning import REASONING_PARSERS
 from server.parsers.tool import TOOL_PARSERS
 from server.settings.flags import Flag, Repeated, Switch, named
-from server.settings.key_file import KeyFile, KeyFileError
+from server.settings.key_file import KeyFile
 from server.settings.types import (
     OneOf,
     Rates,
@@ -49,10 +49,7 @@ def _rates(text: str) -> Rates:
 
 def key_file(text: str) -> KeyFile:
     """Read a file of keys. It is not read again at start: it may be a pipe."""
-    try:
-        return KeyFile.read(path(text))
-    except KeyFileError as error:
-        raise ArgumentTypeError(str(error)) from None
+    return KeyFile.read(path(text))
 
 
 def networks(text: str) -> str:

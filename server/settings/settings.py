@@ -18,7 +18,7 @@ from server.settings.engine import ENGINE_FLAGS, ENGINE_SEED, MODEL_FLAGS, TASK_
 from server.settings.flags import Commands, Flag, FlagGroup, add_groups, named, new_program
 from server.settings.key_file import KeyFile
 from server.settings.serve import ACCESS_FLAGS, AUTO, CONNECTION_FLAGS, LOAD_FLAGS, SERVER_FLAGS
-from server.settings.types import Rates, path
+from server.settings.types import Rates, path, struct_of
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _CACHED = re.compile(r"models--(?P<id>[^/]+)/snapshots/[^/]+/?$")
@@ -135,17 +135,14 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
     """Settings of ``roseinfer serve ...``. Exits with code 2 and one line on a wrong flag."""
     program, commands = new_program()
     add_serve_command(commands, environ)
-    options = vars(program.parse_args(argv))
-    del options["command"], options["make_settings"]
-    return settings_of(options)
+    return settings_of(vars(program.parse_args(argv)))
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Settings of the parsed options of all SERVE_GROUPS, which it takes out of ``options``."""
-    model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
-    engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
-    options["served_model_names"] = options["served_model_names"] or (default_name(model["model"]),)
-    return Settings(model=ModelConfig(**model), engine=EngineConfig(**engine), **options)
+    """Settings of the parsed options of all SERVE_GROUPS."""
+    model, engine = struct_of(ModelConfig, options), struct_of(EngineConfig, options)
+    names = options["served_model_names"] or (default_name(model.model),)
+    return struct_of(Settings, options, model=model, engine=engine, served_model_names=names)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,4 +1,7 @@
-"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line."""
+"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line.
+
+struct_of: from values to settings.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 N = TypeVar("N", int, float)
+S = TypeVar("S", bound=msgspec.Struct)
 
 _MOST_THREADS = 4096
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -129,3 +135,9 @@ def two_texts(text: str) -> tuple[str, str]:
     if not first or not second:
         raise ArgumentTypeError(f"{text} is not two texts such as yes,no")
     return first, second
+
+
+def struct_of(kind: type[S], options: Mapping[str, Any], **own: Any) -> S:
+    """Make a struct of those of its fields that are among the options, and of ``own``."""
+    fields = {name: options[name] for name in kind.__struct_fields__ if name in options}
+    return kind(**(fields | own))

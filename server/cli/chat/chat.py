@@ -138,8 +138,7 @@ class Chat:
         self._screen = screen
         self._conversation = Transcript([], model, settings.system)
         self._unanswered: str | None = None
-        self.has_failed = False
-        """Whether an answer or a command failed."""
+        self.has_failed = False  # an answer or a command
 
     def run(self) -> None:
         """Answer until the input ends."""

@@ -23,7 +23,7 @@ STOP_TIMEOUT = 10.0
 
 
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
-"""Where ``roseinfer serve`` listens by default."""
+"""The address of ``roseinfer serve`` without flags."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C while the chat starts: 128 and the signal's number."""

@@ -11,7 +11,7 @@ import msgspec
 from core.contract.config import EngineConfig, ModelConfig
 from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS
 from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, named, variable
-from server.settings.types import not_negative_number, positive
+from server.settings.types import not_negative_number, positive, struct_of
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,7 @@ def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ
         if serve and "base_url" in given:
             parser.error(f"{serve[0]} has a meaning only without --base-url")
         key = environ.get(variable("api-key"), "").partition(",")[0] or None
-        fields = {name: given[name] for name in ChatSettings.__struct_fields__ if name in given}
-        return ChatSettings(**({"api_key": key} | fields), serve=serve)
+        return struct_of(ChatSettings, {"api_key": key} | given, serve=serve)
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, CHAT_GROUPS)

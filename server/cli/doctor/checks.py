@@ -20,17 +20,14 @@ from server.net.listener import ListenError
 from server.settings.settings import Settings
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")
-"""Of the CPU, in the words of Linux, that change how fast the kernels are."""
+"""Features of a CPU, in the words of Linux, that change how fast the kernels are."""
 
 LITTLE_MEMORY = 2 * 2**30
 LITTLE_DISK = 5 * 10**9
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was looked at, and how it is. A ``problem`` would stop a start.
-
-    ``advice`` says what to change.
-    """
+    """The result of a check. A ``problem`` would stop a start; ``advice`` says what to change."""
 
     name: str
     state: Literal["ok", "note", "problem"]
@@ -44,7 +41,6 @@ def noted(name: str, text: str, advice: str = "") -> Finding:
 
 
 def python() -> Finding:
-    """The interpreter and the system."""
     system = platform.system()
     text = f"{platform.python_version()} on {system} {platform.machine()}"
     return noted(
@@ -53,7 +49,7 @@ def python() -> Finding:
 
 
 def packages(name: str = "roseinfer") -> Finding:
-    """Whether every package that roseinfer needs is there, in a version that it supports."""
+    """Compare the packages that are installed with the requirements of ``name``."""
     try:
         needed = [Requirement(text) for text in requires(name) or ()]
     except PackageNotFoundError:
@@ -67,7 +63,7 @@ def packages(name: str = "roseinfer") -> Finding:
 
 
 def _wrong(needed: Requirement) -> str:
-    """What is wrong with a package; empty if nothing is."""
+    """Return the fault of a package; empty if it has none."""
     if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
         return ""
     try:
@@ -80,7 +76,6 @@ def _wrong(needed: Requirement) -> str:
 
 
 def cpu(root: Path = ROOT) -> Finding:
-    """The CPU's name and the features that the kernels use."""
     fields: dict[str, str] = {}
     try:
         for line in (root / "proc/cpuinfo").read_text().splitlines():
@@ -97,7 +92,6 @@ def cpu(root: Path = ROOT) -> Finding:
 
 
 def memory(root: Path = ROOT) -> Finding:
-    """What the process may take, of what there is."""
     free, total = available_memory(root), total_memory(root)
     text = f"{free / 2**30:.1f} GiB can be taken of {total / 2**30:.1f} GiB"
     advice = "end other programs, or raise the limit of the container"
@@ -105,7 +99,6 @@ def memory(root: Path = ROOT) -> Finding:
 
 
 def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
-    """How many threads will compute, and how many cores there are for them."""
     cores, quota = num_cores(root), cpu_quota(root)
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of nested regions
     wanted = config.threads or (int(given) if given.isdecimal() else cores)
@@ -116,7 +109,7 @@ def threads(config: EngineConfig, root: Path = ROOT) -> Finding:
 
 
 def disk(environ: dict[str, str] | None = None) -> Finding:
-    """Room where the hub's files go."""
+    """Room in the folder of the hub's files."""
     given = os.environ if environ is None else environ
     home = given.get("HF_HOME") or str(
         Path(given.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
@@ -143,7 +136,6 @@ def port(settings: Settings) -> Finding:
 
 
 def connections(settings: Settings) -> Finding:
-    """How many connections the limit of descriptors leaves."""
     descriptors = raise_descriptor_limit()
     limit = possible_connections(settings.max_connections, descriptors)
     text = f"{limit:,} at once"

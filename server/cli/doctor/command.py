@@ -40,8 +40,7 @@ def add_doctor_command(commands: Commands, environ: Mapping[str, str]) -> None:
     )
 
     def make(options: dict[str, Any]) -> DoctorSettings:
-        as_json = options.pop("json")
-        return DoctorSettings(serve=settings_of(options), json=as_json)
+        return DoctorSettings(serve=settings_of(options), json=options["json"])
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, (DOCTOR_GROUP, *SERVE_GROUPS), environ)

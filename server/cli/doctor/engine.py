@@ -34,7 +34,6 @@ def kernels() -> Finding:
 
 
 def cuda(settings: Settings) -> Finding:
-    """Whether torch sees a GPU, and whether one was asked for."""
     if torch.cuda.is_available():
         return Finding("CUDA", "ok", torch.cuda.get_device_name())
     built = "" if torch.version.cuda else ", and this torch is built without CUDA"
@@ -45,7 +44,6 @@ def cuda(settings: Settings) -> Finding:
 
 
 def model(settings: Settings) -> Finding:
-    """Whether the model can be loaded and fits into memory."""
     try:
         return _model(settings)
     except Exception as error:  # noqa: BLE001 - whatever ends a start
@@ -66,7 +64,6 @@ def _model(settings: Settings) -> Finding:
 
 
 def path(settings: Settings) -> Finding:
-    """Which path would compute the model, and why not a faster one."""
     try:
         if (recipe := read_recipe(settings.model)) is not None:
             return Finding("path", "ok", f"transformers' modules: the task is {recipe.task}")

@@ -9,7 +9,7 @@ import msgspec
 
 from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named, variable
 from server.settings.settings import SERVE_GROUPS, Settings
-from server.settings.types import path
+from server.settings.types import path, struct_of
 
 _SHARED = {
     "server": ("host", "port", "drain-timeout", "keep-alive-interval", "log-level", "log-format"),
@@ -34,7 +34,7 @@ _SHARED = {
 
 
 class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be chosen for a router. ``server`` is its front: of it, no model is loaded."""
+    """Settings of a router. ``server`` is its front: of it, no model is loaded."""
 
     config: str
     """Path of the file of ``server.router.config.config``."""
@@ -73,12 +73,12 @@ def add_route_command(commands: Commands, environ: Mapping[str, str]) -> None:
     )
 
     def make(options: dict[str, Any]) -> RouteSettings:
-        config, rates = options.pop("config"), options["rate_limit"]
+        config, rates = options["config"], options["rate_limit"]
         if config is None:
             parser.error("--config is required")
         if rates is not None and rates.tokens:
             parser.error("--rate-limit: a router counts requests, not tokens")
-        return RouteSettings(config=config, server=Settings(**options))
+        return RouteSettings(config=config, server=struct_of(Settings, options))
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, ROUTE_GROUPS, environ)
