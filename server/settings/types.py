@@ -35,7 +35,7 @@ class OneOf:
     """One of some words. Unlike argparse's ``choices`` it also checks environment variables."""
 
     choices: Sequence[str]
-    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Words that belong to another flag, and that flag."""
 
     def __call__(self, text: str) -> str:
@@ -90,6 +90,7 @@ def _num_bytes(text: str) -> int:
 
 
 _LEAST, _MOST = math.nextafter(0.0, 1.0), sys.float_info.max
+"""The least number above 0, and the greatest finite one."""
 
 integer = Number(_integer, "", -math.inf, math.inf, "N")
 _container_size = Number(_integer, "too large", -math.inf, sys.maxsize)
