@@ -241,7 +241,6 @@ BENCH_GROUPS = (
     _SAMPLING,
     _RUNS,
 )
-"""All flags of ``bench``."""
 
 _DESTS = {flag.name: flag.dest for group in BENCH_GROUPS for flag in group.flags}
 
@@ -272,7 +271,6 @@ _NEEDS = {
 
 
 def add_bench_command(commands: Commands) -> None:
-    """Add ``roseinfer bench``; ``make_settings`` among its options makes BenchSettings of them."""
     parser = commands.add_parser(
         "bench",
         help="measure a server, or an engine in this process",

@@ -37,11 +37,9 @@ _FLAGS = named(
 )
 
 QUANTIZE_GROUPS = (FlagGroup("files", _FLAGS, (QuantizeSettings, ModelConfig)),)
-"""All flags of ``quantize``."""
 
 
 def add_quantize_command(commands: Commands) -> None:
-    """Add ``roseinfer quantize``; ``make_settings`` among its options makes QuantizeSettings."""
     parser = commands.add_parser(
         "quantize",
         help="write a model as a quantised GGUF file",

@@ -195,7 +195,10 @@ Commands: TypeAlias = "argparse._SubParsersAction[FlagParser]"  # noqa: SLF001 -
 
 
 def new_program() -> tuple[FlagParser, Commands]:
-    """Return the parser of ``roseinfer`` and the place where commands are added."""
+    """Return the parser of ``roseinfer`` and the place where commands are added.
+
+    A command has ``make_settings`` among its options, which makes its settings of the others.
+    """
     parser = FlagParser(
         prog="roseinfer",
         description="An OpenAI-compatible LLM inference server: strict, honest, isolating, light.",

@@ -115,11 +115,9 @@ SERVE_GROUPS = (
     FlagGroup("access", ACCESS_FLAGS, (Settings,)),
     FlagGroup("connections", CONNECTION_FLAGS, (Settings,)),
 )
-"""All flags of ``serve``."""
 
 
 def add_serve_command(commands: Commands, environ: Mapping[str, str]) -> None:
-    """Add ``roseinfer serve``; ``make_settings`` among its options makes Settings of the others."""
     parser = commands.add_parser(
         "serve",
         help="serve a model over HTTP",

@@ -58,11 +58,9 @@ CHAT_GROUPS = (
     FlagGroup("conversation", _OWN_FLAGS, (ChatSettings,)),
     FlagGroup("private server only", _PRIVATE_FLAGS, (ModelConfig, EngineConfig)),
 )
-"""All flags of ``chat``."""
 
 
 def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ) -> None:
-    """Add ``roseinfer chat``; ``make_settings`` among its options makes ChatSettings."""
     parser = commands.add_parser(
         "chat",
         help="talk to a model in the terminal",

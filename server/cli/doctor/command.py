@@ -30,7 +30,6 @@ DOCTOR_GROUP = FlagGroup(
 
 
 def add_doctor_command(commands: Commands, environ: Mapping[str, str]) -> None:
-    """Add ``roseinfer doctor``; ``make_settings`` among its options makes DoctorSettings."""
     parser = commands.add_parser(
         "doctor",
         help="check whether a server would start here",

@@ -60,11 +60,9 @@ ROUTE_GROUPS = (
         if each.title in _SHARED
     ),
 )
-"""All flags of ``route``."""
 
 
 def add_route_command(commands: Commands, environ: Mapping[str, str]) -> None:
-    """Add ``roseinfer route``; ``make_settings`` among its options makes RouteSettings."""
     parser = commands.add_parser(
         "route",
         help="serve many models at one address, each by a process of its own",
