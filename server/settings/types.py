@@ -35,8 +35,8 @@ class OneOf:
     """One of some words. Unlike argparse's ``choices`` it also checks environment variables."""
 
     choices: Sequence[str]
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Words that belong to another flag, and that flag."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Words that belong to another flag, and that flag. argparse hashes converters."""
 
     def __call__(self, text: str) -> str:
         if text not in self.choices:
