@@ -7,9 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args
-
-import msgspec
+from typing import Any, NoReturn, get_args
 
 from bench.drawing.write import SUFFIXES
 from bench.settings import (
@@ -23,19 +21,32 @@ from bench.settings import (
 )
 from bench.shapes import RANDOM_MODELS
 from core.contract.config import EngineConfig, ModelConfig
-from server.settings import types as flag_types
-from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS, STREAM_INTERVAL, TOKENIZER_WORKERS
-from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups
-from server.settings.types import OneOf, file, not_negative, path, positive
+from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS
+from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, flag_of, named
+from server.settings.serve import SERVER_FLAGS
+from server.settings.types import (
+    OneOf,
+    integer,
+    not_negative,
+    not_negative_number,
+    path,
+    positive,
+    positive_number,
+    probability,
+    seconds,
+    struct_of,
+)
 
 __all__ = ["BENCH_GROUPS", "BenchSettings", "add_bench_command"]
 
-S = TypeVar("S", bound=msgspec.Struct)
+
+def _file(text: str) -> Path:
+    return Path(path(text))
 
 
 def _levels(text: str) -> tuple[int, ...]:
     """Convert ``1,2,4`` to ascending numbers above 0."""
-    levels = tuple(flag_types.positive(part) for part in text.split(","))
+    levels = tuple(positive(part) for part in text.split(","))
     if sorted(set(levels)) != list(levels):
         raise ArgumentTypeError(f"{text} does not ascend")
     return levels
@@ -43,217 +54,198 @@ def _levels(text: str) -> tuple[int, ...]:
 
 def _charts(text: str) -> tuple[Path, ...]:
     """Convert the names of files, each of which ends in a form that is drawn."""
-    charts = tuple(file(part) for part in text.split(","))
+    charts = tuple(_file(part) for part in text.split(","))
     for chart in charts:
         if chart.suffix not in SUFFIXES:
             raise ArgumentTypeError(f"{chart} ends neither in {' nor in '.join(SUFFIXES)}")
     return charts
 
 
-_SERVER_FLAGS = (
-    Flag(name="api-key", help="key that the server requires", metavar="KEY"),
-    Flag(name="timeout", help="seconds that a request may take", convert=flag_types.seconds),
-)
-_RANDOM_MODEL_FLAGS = (
-    Flag(
-        name="random-model",
-        help="a model of this shape with random weights, made offline at its first use and kept "
-        "in the user's cache directory",
-        convert=OneOf(RANDOM_MODELS),
+def _milliseconds(text: str) -> float:
+    """Convert milliseconds to seconds."""
+    return not_negative_number(text) / 1e3
+
+
+def _length_range(text: str) -> tuple[int, int]:
+    """Convert ``N`` or ``LOW-HIGH`` to the least and the greatest length, both above 0."""
+    low, dash, high = text.partition("-")
+    least = positive(low)
+    most = positive(high) if dash else least
+    if least > most:
+        raise ArgumentTypeError(f"{text} is not a range")
+    return least, most
+
+
+_TARGET_FLAGS = named(
+    base_url=Flag(
+        "server to measure, as http://127.0.0.1:8000/v1",
+        metavar="URL",
+        unset="an engine in this process",
     ),
-    Switch(name="make-only", help="make the random model, print its directory and exit"),
+    model=Flag(
+        "with --base-url: model id in requests; in process: hub id or directory in Hugging Face "
+        "format",
+        path,
+        unset="the first that the server lists; the built-in model",
+    ),
+    random_model=Flag(
+        "a model of this shape with random weights, made offline at its first use and kept in the "
+        "user's cache directory",
+        OneOf(RANDOM_MODELS),
+    ),
+    make_only=Switch("make the random model, print its directory and exit"),
+    chat=Switch("send chat completions of one user message"),
+    api_key=Flag("key that the server requires", metavar="KEY"),
+    timeout=Flag("seconds that a request may take", seconds),
 )
+
 _IN_PROCESS_FLAGS = (
     *MODEL_FLAGS,
     *ENGINE_FLAGS,
-    Flag(
-        name="prefill-max-batch-size",
-        help="requests between the engine's inbox and their first token; further ones wait outside "
-        "the engine, which counts as queue wait. The engine itself limits prefill by tokens: "
-        "--max-num-batched-tokens",
-        convert=positive,
-        default_text="no limit",
-    ),
-    TOKENIZER_WORKERS,
-    Switch(name="pretok", help="tokenize all prompts before the clock starts"),
-    Switch(
-        name="profile",
-        help="show where the time of a step goes: by stage, and by kind of module or of the "
-        "kernel's stages; slows steps down a little",
+    *named(
+        prefill_max_batch_size=Flag(
+            "requests between the engine's inbox and their first token; further ones wait outside "
+            "the engine, which counts as queue wait. The engine itself limits prefill by tokens: "
+            "--max-num-batched-tokens",
+            positive,
+            unset="no limit",
+        ),
+        tokenizer_workers=flag_of(SERVER_FLAGS, "tokenizer-workers"),
+        pretok=Switch("tokenize all prompts before the clock starts"),
+        profile=Switch(
+            "show where the time of a step goes: by stage, and by kind of module or of the "
+            "kernel's stages; slows steps down a little"
+        ),
     ),
 )
 
-_TARGET = FlagGroup(
-    "target",
-    (
-        Flag(
-            name="base-url",
-            help="server to measure, as http://127.0.0.1:8000/v1",
-            metavar="URL",
-            default_text="an engine in this process",
-        ),
-        Flag(
-            name="model",
-            help="with --base-url: model id in requests; in process: hub id or directory in "
-            "Hugging Face format",
-            convert=path,
-            default_text="the first that the server lists; the built-in model",
-        ),
-        *_RANDOM_MODEL_FLAGS,
-        Switch(name="chat", help="send chat completions of one user message"),
-        *_SERVER_FLAGS,
-    ),
-    (ServerTarget, EngineTarget, BenchSettings),
-)
-_ENGINE = FlagGroup(
-    "engine, in process only", _IN_PROCESS_FLAGS, (ModelConfig, EngineConfig, EngineTarget)
-)
 _PROMPTS = FlagGroup(
     "prompts",
-    (
-        Flag(name="num-requests", help="requests in a run", convert=positive),
-        Flag(name="prompt", help="the prompt of every request", field="text"),
-        Flag(
-            name="prompt-repeats",
-            help="times that TEXT is repeated in a prompt",
-            convert=positive,
-            field="repeats",
-            metavar="N",
+    named(
+        num_requests=Flag("requests in a run", positive),
+        text=Flag("the prompt of every request", name="prompt"),
+        repeats=Flag(
+            "times that TEXT is repeated in a prompt", positive, name="prompt-repeats", metavar="N"
         ),
-        Flag(
-            name="dataset",
-            help='prompts from JSON lines {"prompt": ..., "max_tokens": ...} or a ShareGPT file, '
+        dataset=Flag(
+            'prompts from JSON lines {"prompt": ..., "max_tokens": ...} or a ShareGPT file, '
             "from the first one on, and again from the start if there are too few",
-            convert=file,
+            _file,
             metavar="FILE",
         ),
-        Flag(
+        length=Flag(
+            "words of a drawn prompt; in a random model each is one token",
+            _length_range,
             name="prompt-len",
-            help="words of a drawn prompt; in a random model each is one token",
-            convert=flag_types.length_range,
-            field="length",
-            default_text="32",
+            metavar="N|LOW-HIGH",
+            unset="32",
         ),
-        Flag(
-            name="shared-prefix-len",
-            help="drawn words before every prompt, the same for all requests of a run",
-            convert=not_negative,
+        shared_prefix_len=Flag(
+            "drawn words before every prompt, the same for all requests of a run", not_negative
         ),
-        Switch(
+        unique=Switch(
+            "begin each prompt with a number of its own, so that no two share a prefix",
             name="unique-prompts",
-            help="begin each prompt with a number of its own, so that no two share a prefix",
-            field="unique",
         ),
-        Flag(
-            name="seed",
-            help="seed of drawn words, lengths and arrivals; each run draws others",
-            convert=flag_types.integer,
-        ),
+        seed=Flag("seed of drawn words, lengths and arrivals; each run draws others", integer),
     ),
     (Workload,),
 )
 _PACE = FlagGroup(
     "submission",
-    (
-        Flag(
+    named(
+        interval=Flag(
+            "time between two submissions",
+            _milliseconds,
             name="submit-interval-ms",
-            help="time between two submissions",
-            convert=flag_types.milliseconds,
-            field="interval",
-            default_text="0, all at once",
+            metavar="MS",
+            unset="0, all at once",
         ),
-        Flag(
+        rate=Flag(
+            "submissions a second, at random times (Poisson)",
+            positive_number,
             name="request-rate",
-            help="submissions a second, at random times (Poisson)",
-            convert=flag_types.positive_number,
-            field="rate",
             metavar="PER_SECOND",
         ),
-        Flag(
+        schedule=Flag(
+            "whether times count from the last submission or from the start of the run",
+            OneOf(get_args(Schedule)),
             name="submit-schedule",
-            help="whether times count from the last submission or from the start of the run",
-            convert=OneOf(get_args(Schedule)),
-            field="schedule",
         ),
-        Flag(
-            name="concurrency",
-            help="most requests in flight; the next is submitted when one ends",
-            convert=positive,
-            default_text="no limit",
+        concurrency=Flag(
+            "most requests in flight; the next is submitted when one ends",
+            positive,
+            unset="no limit",
         ),
-        Flag(
-            name="sweep",
-            help="measure each of these levels of concurrency, as 1,2,4,8",
-            convert=_levels,
+        sweep=Flag(
+            "measure each of these levels of concurrency, as 1,2,4,8",
+            _levels,
             metavar="N,N,...",
-            default_text="one level",
+            unset="one level",
         ),
     ),
     (Pace, BenchSettings),
 )
 _SAMPLING = FlagGroup(
     "generation",
-    (
-        Flag(name="max-new-tokens", help="tokens to generate", convert=positive),
-        Switch(
-            name="no-stop-on-eos",
-            help="generate all tokens, whether or not the model ends its answer; over HTTP: the "
+    named(
+        max_new_tokens=Flag("tokens to generate", positive),
+        ignore_eos=Switch(
+            "generate all tokens, whether or not the model ends its answer; over HTTP: the "
             "field ignore_eos",
-            field="ignore_eos",
+            name="no-stop-on-eos",
         ),
-        Switch(name="do-sample", help="sample tokens instead of greedy decoding"),
-        Flag(
-            name="temperature",
-            help="sampling temperature, with --do-sample",
-            convert=flag_types.not_negative_number,
-            metavar="T",
+        do_sample=Switch("sample tokens instead of greedy decoding"),
+        temperature=Flag(
+            "sampling temperature, with --do-sample", not_negative_number, metavar="T"
         ),
-        Flag(
-            name="top-k",
-            help="sample from the N most likely tokens, with --do-sample; 0 is off",
-            convert=not_negative,
+        top_k=Flag(
+            "sample from the N most likely tokens, with --do-sample; 0 is off", not_negative
         ),
-        Flag(
-            name="top-p",
-            help="sample from the most likely tokens of this probability, with --do-sample",
-            convert=flag_types.probability,
+        top_p=Flag(
+            "sample from the most likely tokens of this probability, with --do-sample",
+            probability,
             metavar="P",
         ),
-        replace(STREAM_INTERVAL, default_text="the server's; 1 in process"),
+        stream_interval=replace(
+            flag_of(SERVER_FLAGS, "stream-interval"), unset="the server's; 1 in process"
+        ),
     ),
     (Workload, Sampling),
 )
 _RUNS = FlagGroup(
     "runs and results",
-    (
-        Flag(name="warmup-runs", help="runs before those that count", convert=not_negative),
-        Flag(
-            name="repeat-runs",
-            help="runs that count; medians are shown if there are several",
-            convert=positive,
-        ),
-        Flag(name="json", help="write all results to FILE", convert=file, metavar="FILE"),
-        Flag(
-            name="chart",
-            help="draw latency distributions, and throughput against latency of a sweep, as .svg "
+    named(
+        warmup_runs=Flag("runs before those that count", not_negative),
+        repeat_runs=Flag("runs that count; medians are shown if there are several", positive),
+        json=Flag("write all results to FILE", _file, metavar="FILE"),
+        charts=Flag(
+            "draw latency distributions, and throughput against latency of a sweep, as .svg "
             "or .png (which needs roseinfer[bench]); several files are joined by commas",
-            convert=_charts,
-            field="charts",
+            _charts,
+            name="chart",
             metavar="FILE",
-            default_text="none",
+            unset="none",
         ),
     ),
     (BenchSettings,),
 )
 
-BENCH_GROUPS = (_TARGET, _ENGINE, _PROMPTS, _PACE, _SAMPLING, _RUNS)
-"""All flags of ``bench``."""
+BENCH_GROUPS = (
+    FlagGroup("target", _TARGET_FLAGS, (ServerTarget, EngineTarget, BenchSettings)),
+    FlagGroup(
+        "engine, in process only", _IN_PROCESS_FLAGS, (ModelConfig, EngineConfig, EngineTarget)
+    ),
+    _PROMPTS,
+    _PACE,
+    _SAMPLING,
+    _RUNS,
+)
 
-_FLAGS = tuple(flag for group in BENCH_GROUPS for flag in group.flags)
-_DESTS = {flag.name: flag.dest for flag in _FLAGS}
+_DESTS = {flag.name: flag.dest for group in BENCH_GROUPS for flag in group.flags}
 
-_SERVER_ONLY = tuple(flag.name for flag in _SERVER_FLAGS)
-_ENGINE_ONLY = tuple(flag.name for flag in (*_RANDOM_MODEL_FLAGS, *_IN_PROCESS_FLAGS))
+_SERVER_ONLY = ("api-key", "timeout")
+_ENGINE_ONLY = ("random-model", "make-only", *(flag.name for flag in _IN_PROCESS_FLAGS))
 _EXCLUSIVE = (
     ("prompt", "dataset", "prompt-len"),
     ("submit-interval-ms", "request-rate"),
@@ -279,7 +271,6 @@ _NEEDS = {
 
 
 def add_bench_command(commands: Commands) -> None:
-    """Add ``roseinfer bench``; ``make_settings`` among its options makes BenchSettings of them."""
     parser = commands.add_parser(
         "bench",
         help="measure a server, or an engine in this process",
@@ -294,18 +285,15 @@ def add_bench_command(commands: Commands) -> None:
 def _settings(given: dict[str, Any], refuse: Callable[[str], NoReturn]) -> BenchSettings:
     """Settings of the flags that were given. Refuses those that would have no effect."""
     _check({name for name, dest in _DESTS.items() if dest in given}, refuse)
-    model, engine = _struct(ModelConfig, given), _struct(EngineConfig, given, without="seed")
-    in_process = _struct(EngineTarget, given | {"model": model, "engine": engine})
-    return BenchSettings(
-        target=_struct(ServerTarget, given) if "base_url" in given else in_process,
-        workload=_struct(Workload, given),
-        pace=_struct(Pace, given),
-        sampling=_struct(Sampling, given),
-        **{
-            name: given[name]
-            for name in ("chat", "warmup_runs", "repeat_runs", "sweep", "json", "charts")
-            if name in given
-        },
+    model, engine = struct_of(ModelConfig, given), struct_of(EngineConfig, given, seed=None)
+    in_process = struct_of(EngineTarget, given, model=model, engine=engine)
+    return struct_of(
+        BenchSettings,
+        given,
+        target=struct_of(ServerTarget, given) if "base_url" in given else in_process,
+        workload=struct_of(Workload, given),
+        pace=struct_of(Pace, given),
+        sampling=struct_of(Sampling, given),
     )
 
 
@@ -322,9 +310,3 @@ def _check(given: set[str], refuse: Callable[[str], NoReturn]) -> None:
     for name, needed in _NEEDS.items():
         if name in given and given.isdisjoint(needed):
             refuse(f"--{name} has no meaning without --{' or --'.join(needed)}")
-
-
-def _struct(kind: type[S], given: dict[str, Any], without: str = "") -> S:
-    """Make a Struct of its fields that were given."""
-    fields = kind.__struct_fields__
-    return kind(**{name: given[name] for name in fields if name in given and name != without})

@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from core.contract.config import EngineConfig, ModelConfig
-from server.settings.engine import DEFAULT_TOKENIZER_WORKERS
 
 Schedule: TypeAlias = Literal["relative", "absolute"]
 
@@ -82,7 +81,7 @@ class EngineTarget(msgspec.Struct, frozen=True, kw_only=True):
     random_model: str | None = None
     make_only: bool = False
     pretok: bool = False
-    tokenizer_workers: int = DEFAULT_TOKENIZER_WORKERS
+    tokenizer_workers: int = 2
     prefill_max_batch_size: int | None = None
     profile: bool = False
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.flags import BENCH_GROUPS
 from server.cli.chat.flags import CHAT_GROUPS
-from server.cli.doctor.flags import DOCTOR_GROUP
+from server.cli.doctor.command import DOCTOR_GROUP
 from server.cli.quantize import QUANTIZE_GROUPS
 from server.router.config.settings import ROUTE_GROUPS
 from server.settings.flags import FlagGroup
@@ -28,7 +28,7 @@ def _group(group: FlagGroup) -> str:
             meaning += "; alias: " + ", ".join(f"`--{alias}`" for alias in flag.aliases)
         default = flag.default_of(group.structs)
         shown = flag.shown_default(default)
-        if shown and not flag.default_text:
+        if shown and not flag.unset:
             shown = f"`{shown}`"
         spelling = f"`{flag.spelling}`"
         rows.append("| " + " | ".join(map(_cell, (spelling, meaning, shown))) + " |")

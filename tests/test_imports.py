@@ -57,7 +57,6 @@ PACKAGE_IMPORTS = {
 
 PACKAGE_EXCEPTIONS = {
     "server/cli/main.py": ("bench", "the CLI entry of `roseinfer bench`"),
-    "server/cli/commands.py": ("bench", "the flags of `roseinfer bench`"),
 }
 """File: the packages that it also imports, and why."""
 
@@ -133,7 +132,7 @@ SERVER_LAYERS = (
     },
     {"server.apis"},
     {"server.app"},
-    {"server.router", "server.cli.start_up"},
+    {"server.router"},
     {"server.cli"},
     {"server", "server.ray"},
 )

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 try:
+    from bench.flags import BenchSettings, add_bench_command
     from core.system import torch_import
     from core.weights_ahead import touch_ahead
     from server.cli import quantize
-    from server.cli.commands import (
-        BenchSettings,
-        ChatSettings,
-        DoctorSettings,
-        QuantizeSettings,
-        RouteSettings,
-        Settings,
-        build_parser,
-        parse_command,
-    )
+    from server.cli.chat.flags import ChatSettings, add_chat_command
+    from server.cli.doctor.command import DoctorSettings, add_doctor_command
     from server.cli.program import exit_process, set_up, set_up_server
+    from server.router.config.settings import RouteSettings, add_route_command
+    from server.settings.flags import FlagParser, new_program
+    from server.settings.settings import Settings, add_serve_command
 except KeyboardInterrupt:  # Python's own handler, until main sets others
     raise SystemExit(128 + signal.SIGINT) from None
 
 if TYPE_CHECKING:
     from server.generation.model import Loaded
 
+AnySettings: TypeAlias = (
+    Settings
+    | RouteSettings
+    | BenchSettings
+    | quantize.QuantizeSettings
+    | ChatSettings
+    | DoctorSettings
+)
 
 __all__ = ["build_parser", "exit_process", "parse_command"]
 
@@ -36,20 +41,55 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the program and exit with its code."""
     for sig in (signal.SIGTERM, signal.SIGINT):  # until the server installs its own handlers
         signal.signal(sig, _exit_cleanly)
-    settings = parse_command(sys.argv[1:] if argv is None else argv)
+    exit_process(_run(parse_command(sys.argv[1:] if argv is None else argv)))
+
+
+def parse_command(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> AnySettings:
+    """Settings of ``roseinfer ARGV``. Exits with code 2 and one line on a wrong flag."""
+    options = vars(build_parser(environ).parse_args(argv))
+    make_settings: Callable[..., AnySettings] = options["make_settings"]
+    return make_settings(options)
+
+
+def build_parser(environ: Mapping[str, str] = os.environ) -> FlagParser:
+    """Return the parser of the whole command line."""
+    program, commands = new_program()
+    add_serve_command(commands, environ)
+    add_route_command(commands, environ)
+    add_chat_command(commands, environ)
+    add_doctor_command(commands, environ)
+    quantize.add_quantize_command(commands)
+    add_bench_command(commands)
+    return program
+
+
+def _run(settings: AnySettings) -> int:
+    """Run a command; return the exit code. Modules that import much wait for the flags' check."""
     match settings:
-        case BenchSettings():
-            exit_process(run_bench(settings))
-        case QuantizeSettings():
-            exit_process(run_quantize(settings))
-        case RouteSettings():
-            exit_process(run_route(settings))
-        case ChatSettings():
-            exit_process(run_chat(settings))
-        case DoctorSettings():
-            exit_process(run_doctor(settings))
         case Settings():
-            exit_process(run(settings))
+            return run(settings)
+        case RouteSettings():
+            return run_route(settings)
+        case ChatSettings():
+            from server.cli.chat import command as chat  # noqa: PLC0415
+
+            return chat.run(settings)
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sig, _exit_interrupted)
+    match settings:
+        case quantize.QuantizeSettings():
+            set_up("info")
+            return quantize.run(settings)
+        case DoctorSettings():
+            set_up("error")
+            from server.cli.doctor import command as doctor  # noqa: PLC0415
+
+            return doctor.run(settings)
+        case BenchSettings():
+            set_up("warning")
+            from bench import command as bench  # noqa: PLC0415
+
+            return bench.run(settings)
 
 
 def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
@@ -58,9 +98,9 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     if load is None:
         touch_ahead(settings.model)
     torch_import.import_torch()
-    from server.cli import serve as process  # noqa: PLC0415 - imports torch: only once the flags are checked
+    from server.cli import serve  # noqa: PLC0415 - imports torch
 
-    return process.run(settings, load)
+    return serve.run(settings, load)
 
 
 def run_route(settings: RouteSettings) -> int:
@@ -69,41 +109,6 @@ def run_route(settings: RouteSettings) -> int:
     from server.router import run as router  # noqa: PLC0415 - imports an HTTP server
 
     return router.run(settings)
-
-
-def run_bench(settings: BenchSettings) -> int:
-    """Benchmark; return the exit code. A signal ends it with 128 plus the signal's number."""
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sig, _exit_interrupted)
-    set_up("warning")
-    from bench import command  # noqa: PLC0415 - imports torch: only once the flags are checked
-
-    return command.run(settings)
-
-
-def run_quantize(settings: QuantizeSettings) -> int:
-    """Write a quantised file; return the exit code."""
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sig, _exit_interrupted)
-    set_up("info")
-    return quantize.run(settings)
-
-
-def run_chat(settings: ChatSettings) -> int:
-    """Talk to a model in the terminal; return the exit code."""
-    from server.cli.chat import command  # noqa: PLC0415 - imports an HTTP client
-
-    return command.run(settings)
-
-
-def run_doctor(settings: DoctorSettings) -> int:
-    """Check whether a server would start; return the exit code: 1 if something stops it."""
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sig, _exit_interrupted)
-    set_up("error")
-    from server.cli.doctor import command  # noqa: PLC0415 - only this command needs it
-
-    return command.run(settings)
 
 
 def _exit_cleanly(_sig: int, _frame: object) -> None:

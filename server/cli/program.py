@@ -1,4 +1,4 @@
-"""What every command does before it begins and when it has ended."""
+"""The set-up of a process before its command, and its end."""
 
 from __future__ import annotations
 

@@ -11,57 +11,35 @@ import msgspec
 from core.contract.config import GgufMix, ModelConfig
 from core.contract.errors import ModelLoadError
 from core.gguf.names import SUFFIX
-from server.settings.engine import CHAT_TEMPLATE, TOKENIZER, TRUST_REMOTE_CODE
-from server.settings.flags import Commands, Flag, FlagGroup, add_groups
-from server.settings.types import OneOf, path
-
-_DEFAULT_MIX: GgufMix = "q4_k_m"
+from server.settings.engine import MODEL_FLAGS
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named
+from server.settings.types import OneOf, path, struct_of
 
 
 class QuantizeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, and where."""
-
     model: ModelConfig
     out: Path
-    type: GgufMix = _DEFAULT_MIX
+    type: GgufMix = "q4_k_m"
 
 
-QUANTIZE_GROUPS = (
-    FlagGroup(
-        "files",
-        (
-            Flag(
-                name="model",
-                help="hub id or directory in Hugging Face format",
-                convert=path,
-                metavar="MODEL",
-                is_positional=True,
-            ),
-            Flag(
-                name="out",
-                help="the file to write, which ends in .gguf; an existing one is replaced when the "
-                "new one is complete",
-                convert=path,
-                metavar="OUT",
-                is_positional=True,
-            ),
-            Flag(
-                name="type",
-                help="types of the matrices, by the names of llama.cpp's mixes",
-                convert=OneOf(get_args(GgufMix)),
-            ),
-            TOKENIZER,
-            CHAT_TEMPLATE,
-            TRUST_REMOTE_CODE,
-        ),
-        (QuantizeSettings, ModelConfig),
+_FLAGS = named(
+    model=Flag("hub id or directory in Hugging Face format", path, is_positional=True),
+    out=Flag(
+        "the file to write, which ends in .gguf; an existing one is replaced when the new one is "
+        "complete",
+        path,
+        is_positional=True,
     ),
+    type=Flag("types of the matrices, by the names of llama.cpp's mixes", OneOf(get_args(GgufMix))),
+    tokenizer=flag_of(MODEL_FLAGS, "tokenizer"),
+    chat_template=flag_of(MODEL_FLAGS, "chat-template"),
+    trust_remote_code=flag_of(MODEL_FLAGS, "trust-remote-code"),
 )
-"""All flags of ``quantize``."""
+
+QUANTIZE_GROUPS = (FlagGroup("files", _FLAGS, (QuantizeSettings, ModelConfig)),)
 
 
 def add_quantize_command(commands: Commands) -> None:
-    """Add ``roseinfer quantize``; ``make_settings`` among its options makes QuantizeSettings."""
     parser = commands.add_parser(
         "quantize",
         help="write a model as a quantised GGUF file",
@@ -70,18 +48,17 @@ def add_quantize_command(commands: Commands) -> None:
     )
 
     def make(given: dict[str, Any]) -> QuantizeSettings:
-        out = given.pop("out", None)
-        if out is None:
+        if "out" not in given:
             parser.error(_what_to_type(given.get("model", "")))
-        kind = {"type": given.pop("type")} if "type" in given else {}
-        return QuantizeSettings(model=ModelConfig(device="cpu", **given), out=Path(out), **kind)
+        model = struct_of(ModelConfig, given, device="cpu")
+        return struct_of(QuantizeSettings, given, model=model, out=Path(given["out"]))
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, QUANTIZE_GROUPS)
 
 
 def _what_to_type(name: str) -> str:
-    """What is missing of a command without the file to write. ``name`` is what it has, or empty."""
+    """The message for a command without the file to write. ``name`` is its only one, or empty."""
     if not name:
         return "name the model and the file to write: roseinfer quantize MODEL OUT.gguf"
     if name.endswith(SUFFIX):

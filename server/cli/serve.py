@@ -11,7 +11,7 @@ from server.app.app import create_app
 from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
 from server.app.engine_work import EngineWork
-from server.cli.start_up.start_up import StartUp
+from server.cli.start_up import StartUp
 from server.generation.model import Loaded
 from server.net.endpoint import open_endpoint
 from server.net.listener import ListenError
@@ -39,7 +39,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
                 start_up.ready(endpoint, app.state.serving.model)
             case Died(message, is_load_error):
                 start_up.end()
-                print(f"roseinfer: {_line(message)}", file=sys.stderr, flush=True)
+                print(f"roseinfer: {' '.join(message.split())}", file=sys.stderr, flush=True)
                 exit_code = 2 if is_load_error else 1
                 server.end_failed()
 
@@ -54,7 +54,3 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
         start_up.end()
         endpoint.close()
     return exit_code
-
-
-def _line(message: str) -> str:
-    return " ".join(message.split())

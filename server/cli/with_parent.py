@@ -16,14 +16,9 @@ _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
-def _end_with_parent(parent: int) -> None:
-    """Have Linux send SIGTERM when the parent ends; elsewhere nothing happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before
-            raise SystemExit(0)
-
-
 if __name__ == "__main__":
-    _end_with_parent(int(sys.argv[1]))
+    if sys.platform == "linux":  # elsewhere the server outlives a parent that is killed
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != int(sys.argv[1]):  # it ended before
+            raise SystemExit(0)
     main(["serve", *sys.argv[2:]])

@@ -15,7 +15,7 @@ from core.thread import SteppingEngine
 from server.parsers import reasoning, tool
 from server.parsers.reasoning import ThinkingTags
 from server.parsers.tool.parser import CallParser
-from server.settings.engine import AUTO, NONE
+from server.settings.serve import AUTO, NONE
 from server.settings.settings import Settings
 
 FALLBACK_TOOLS = "hermes"

@@ -4,8 +4,6 @@ Serve's proxies find it by the environment variable
 ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=server.ray.edge:middlewares``. It does what a proxy
 can do and a replica cannot: choose the replica by the conversation, and say in the API's own shape
 that there is none.
-
-OpenUploads: the bodies that arrive at one of Serve's proxies.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ import server.apis  # noqa: F401 - registers the APIs
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import DISCONNECT
-from server.client.answer import Headers
 from server.http.body import declared_size
 from server.http.ends import last_bytes, media_type_of
 from server.http.errors import APIError, body_too_large, no_such_route, send_error, to_api_error
@@ -40,8 +37,17 @@ a proxy all clients are one address.
 """
 
 
+SESSION = b"x-session-id"
+"""The header by whose value Serve's router chooses the replica."""
+
+REQUEST_ID = b"x-request-id"
+
+_OWN_PATHS = "/-/"
+"""Paths that Serve's proxies answer themselves, in plain text."""
+
+
 class OpenUploads:
-    """Event loop of the proxy only."""
+    """The bodies that arrive at one of Serve's proxies. Event loop of the proxy only."""
 
     def __init__(self, max_body_size: int) -> None:
         self._max_body_size = max_body_size
@@ -79,17 +85,8 @@ class OpenUploads:
             self.bodies.give_back(tenant, size)
 
 
-SESSION = b"x-session-id"
-"""The header by whose value Serve's router chooses the replica."""
-
-REQUEST_ID = b"x-request-id"
-
-_OWN_PATHS = "/-/"
-"""Where Serve's proxies answer themselves, in plain text."""
-
-
 def middlewares() -> list[Any]:
-    """What Serve's proxies run in front of all routes. ROSEINFER_MAX_BODY_SIZE limits bodies."""
+    """The middlewares of Serve's proxies. ROSEINFER_MAX_BODY_SIZE limits bodies."""
     from starlette.middleware import Middleware  # noqa: PLC0415 - comes with ray[serve]
 
     name = "ROSEINFER_MAX_BODY_SIZE"
@@ -123,7 +120,8 @@ class Edge:
             headers.append((SESSION, key.hex().encode()))
         receive = _replayed(body, receive)
         del body  # an answer takes longer than its request
-        await self._app(_with_headers(scope, headers), receive, answer.send)
+        passed_on: Any = {**scope, "headers": headers}
+        await self._app(passed_on, receive, answer.send)
         await answer.end()
 
 
@@ -211,11 +209,6 @@ def _route_of(path: str) -> str:
         if (at := path.find(name)) >= 0:
             return path[at:]
     return path
-
-
-def _with_headers(scope: Scope, headers: Headers) -> Scope:
-    copy: Any = {**scope, "headers": headers}
-    return copy  # type: ignore[no-any-return]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

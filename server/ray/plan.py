@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from server.settings.flags import Flag, Repeated, Switch, is_yes
-from server.settings.serve import CONNECTION_FLAGS, TRACE_FLAGS
+from server.settings.serve import CONNECTION_FLAGS
 from server.settings.settings import SERVE_GROUPS, Settings, parse_settings
 
 BEYOND_BATCH = 8
@@ -27,7 +27,7 @@ ROUTER = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 
 _SOCKETS = "Serve's proxies listen, see `serve start --help`"
 _REFUSED = {
-    **{flag.name: _SOCKETS for flag in CONNECTION_FLAGS if flag not in TRACE_FLAGS},
+    **{flag.name: _SOCKETS for flag in CONNECTION_FLAGS if flag.name != "otlp-traces-endpoint"},
     "host": f"{_SOCKETS}; allowed_hosts names other hosts than this machine",
     "port": _SOCKETS,
     "forwarded-allow-ips": "Serve's proxies read X-Forwarded-For, see FORWARDED_ALLOW_IPS",
@@ -44,11 +44,11 @@ _FLAGS = {
 
 
 class PlanError(ValueError):
-    """What was given cannot be served. One line."""
+    """The arguments cannot be served. One line."""
 
 
 class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many replicas there are, and the CPUs and GPUs that Ray reserves for each.
+    """The number of replicas, and the CPUs and GPUs that Ray reserves for each.
 
     With ``max_replicas``, their number follows the ongoing requests; delays are in seconds.
     """
@@ -64,13 +64,8 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def scaling(self, max_num_seqs: int) -> dict[str, Any]:
         """Serve's options for the number of replicas. Raises PlanError."""
-        automatic = {
-            "min_replicas": self.min_replicas,
-            "target_ongoing_requests": self.target_ongoing_requests,
-            "upscale_delay_s": self.upscale_delay_s,
-            "downscale_delay_s": self.downscale_delay_s,
-        }
-        given = {name: value for name, value in automatic.items() if value is not None}
+        names = ("min_replicas", "target_ongoing_requests", "upscale_delay_s", "downscale_delay_s")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.max_replicas is None:
             if given:
                 raise PlanError(f"{', '.join(given)}: needs max_replicas")
@@ -102,8 +97,11 @@ def plan_of(args: Mapping[str, Any]) -> Plan:
     ``-``. The environment changes nothing: machines may have different ones.
     """
     given = {name.replace("-", "_"): value for name, value in args.items()}
-    names = [name for name in ReplicaOptions.__struct_fields__ if name in given]
-    replicas = _replica_options({name: given.pop(name) for name in names})
+    own = {name: given.pop(name) for name in ReplicaOptions.__struct_fields__ if name in given}
+    try:
+        replicas = msgspec.convert(own, ReplicaOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlanError(str(error)) from None
     argv = [word for name, value in given.items() for word in _words(name, value)]
     if "threads" not in given:
         argv.append(f"--threads={max(1, int(replicas.num_cpus))}")
@@ -135,13 +133,6 @@ def settings_of(argv: list[str]) -> Settings:
             return parse_settings(["serve", *argv], {})
     except SystemExit:
         raise PlanError(said.getvalue().strip().removeprefix("roseinfer: ")) from None
-
-
-def _replica_options(given: dict[str, Any]) -> ReplicaOptions:
-    try:
-        return msgspec.convert(given, ReplicaOptions, strict=False)
-    except msgspec.ValidationError as error:
-        raise PlanError(str(error)) from None
 
 
 def _words(name: str, value: Any) -> Iterator[str]:

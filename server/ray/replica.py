@@ -25,7 +25,7 @@ class ReplicaFailed(Exception):
 
 
 class Replica:
-    """What ``serve.ingress`` makes a deployment of. On the event loop of Serve's user code only.
+    """The class of the deployment. On the event loop of Serve's user code only.
 
     Serve sends it the ASGI messages of its proxies. Nothing of the server below knows of Serve.
     """
@@ -65,7 +65,7 @@ class Replica:
             raise ReplicaFailed(self._failure or health.reason)
 
     def record_routing_stats(self) -> dict[str, int]:
-        """What a request router may know of this replica."""
+        """Load figures for Serve's request router."""
         stats = self._app.state.serving.bridge.stats
         return {
             "num_running": stats.num_running,
@@ -87,14 +87,10 @@ def below_prefix(app: ASGIApp) -> ASGIApp:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         prefix = scope.get("root_path", "")
         if scope["type"] == ScopeType.HTTP and prefix:
-            raw_path = _without(scope["raw_path"].decode("latin-1"), prefix).encode("latin-1")
-            path = _without(scope["path"], prefix)
-            below: Any = {**scope, "root_path": "", "path": path, "raw_path": raw_path}
-            scope = below
+            path = scope["path"].removeprefix(prefix) or "/"
+            raw_path = scope["raw_path"].decode("latin-1").removeprefix(prefix) or "/"
+            below: Any = {"root_path": "", "path": path, "raw_path": raw_path.encode("latin-1")}
+            scope = scope | below
         await app(scope, receive, send)
 
     return wrapped
-
-
-def _without(path: str, prefix: str) -> str:
-    return path.removeprefix(prefix) or "/"

@@ -1,38 +1,22 @@
-"""Flags: each is defined once, as data; commands and the table in docs/flags.md are made of them.
-
-A wrong value ends the program with code 2 and one line.
-"""
+"""Flags: each is defined once, as data, for commands and for the tables in docs/flags.md."""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from server.settings import types as flag_types
-from server.settings.types import OneOf
+from server.settings.types import size, size_text
 
 ENV_PREFIX = "ROSEINFER_"
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
-_METAVARS: dict[Callable[..., Any], str] = {
-    flag_types.integer: "N",
-    flag_types.positive: "N",
-    flag_types.not_negative: "N",
-    flag_types.port: "PORT",
-    flag_types.seconds: "SECONDS",
-    flag_types.timeout: "SECONDS",
-    flag_types.milliseconds: "MS",
-    flag_types.size: "SIZE",
-    flag_types.share: "SHARE",
-    flag_types.length_range: "N|LOW-HIGH",
-}
 
 
 @cache
@@ -42,60 +26,50 @@ def _defaults_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Flag:
-    """``--name VALUE``. Its default is that of a settings field.
+    """``--name VALUE``. Its default is that of the settings field ``dest``.
 
-    ``default_text`` says what happens without the flag where the field's default does not say it;
-    the option is None then. ``aliases`` are further names, which do the same.
+    ``unset`` says what happens without the flag where the field's default does not say it; the
+    option is None then. ``aliases`` are further names, which do the same. ``named`` fills in
+    ``name`` and ``dest``.
     """
 
-    name: str
     help: str
     convert: Callable[[str], Any] = str
-    field: str = ""
-    """Field of the settings that the flag sets; the flag's name, unless given."""
+    _: KW_ONLY
+    name: str = ""
+    dest: str = ""
     metavar: str = ""
-    default_text: str = ""
+    unset: str = ""
     aliases: tuple[str, ...] = ()
     is_positional: bool = False
-    is_secret: bool = False
-    """Whether ``--help`` must not show the value of the environment variable."""
-
-    @property
-    def dest(self) -> str:
-        """Name among the parsed options."""
-        return self.field or self.name.replace("-", "_")
+    is_secret: bool = False  # --help must not show the value of the environment variable
 
     @property
     def spelling(self) -> str:
-        """How it is written, with its value."""
+        """The flag with its value, as in ``--help``."""
         if self.is_positional:
             return self.name.upper()
         return f"--{self.name} {self.shown_metavar}".rstrip()
 
     @property
     def shown_metavar(self) -> str:
-        """How the value is written."""
-        if isinstance(self.convert, OneOf):
-            return "{" + ",".join(self.convert.choices) + "}"
-        return self.metavar or _METAVARS.get(self.convert, self.dest.upper())
+        return self.metavar or getattr(self.convert, "metavar", "") or self.dest.upper()
 
     def default_of(self, structs: tuple[type[msgspec.Struct], ...]) -> Any:
         """Return the default of the first struct that has the field."""
-        if self.default_text:
+        if self.unset:
             return None
-        for struct in structs:
-            if self.dest in (defaults := _defaults_of(struct)):
-                return defaults[self.dest]
-        return None
+        found = (_defaults_of(each) for each in structs)
+        return next((defaults[self.dest] for defaults in found if self.dest in defaults), None)
 
     def shown_default(self, default: Any) -> str:
         """Return the default as it would be typed, or in words; empty if there is none."""
-        if self.default_text or default is None:
-            return self.default_text
-        if self.convert is flag_types.size:
-            return flag_types.size_text(default)
+        if self.unset or default is None or isinstance(default, bool | tuple):
+            return self.unset
+        if self.convert is size:
+            return size_text(default)
         return f"{default:g}" if isinstance(default, float) else str(default)
 
     def action(self, default: Any, given: str) -> dict[str, Any]:
@@ -112,34 +86,35 @@ class Switch(Flag):
     def shown_metavar(self) -> str:
         return ""
 
-    def shown_default(self, default: Any) -> str:
-        del default
-        return self.default_text
-
     def action(self, default: Any, given: str) -> dict[str, Any]:
         try:
             is_given = is_yes(given)
         except ValueError as error:
             raise ValueError(f"{variable(self.name)}: {error}") from None
-        const = not default
-        return {
-            "action": "store_const",
-            "const": const,
-            "default": const if is_given else bool(default),
-        }
+        default = bool(default)
+        return {"action": "store_const", "const": not default, "default": default is not is_given}
 
 
 class Repeated(Flag):
     """``--name VALUE``, any number of times; in the environment, values are joined by commas."""
 
-    def shown_default(self, default: Any) -> str:
-        del default
-        return self.default_text
-
     def action(self, default: Any, given: str) -> dict[str, Any]:
         del default
         values = tuple(value for value in given.split(",") if value)
         return {"action": _Collect, "default": values, "metavar": self.shown_metavar}
+
+
+def named(**flags: Flag) -> tuple[Flag, ...]:
+    """Give flags the fields that they set, and their names where they have no other one."""
+    return tuple(
+        replace(flag, name=flag.name or dest.replace("_", "-"), dest=dest)
+        for dest, flag in flags.items()
+    )
+
+
+def flag_of(flags: Iterable[Flag], name: str) -> Flag:
+    """The flag of this name, which another command has as well."""
+    return next(flag for flag in flags if flag.name == name)
 
 
 @dataclass(frozen=True)
@@ -164,29 +139,23 @@ def add_groups(
     for group in groups:
         place = parser.add_argument_group(group.title)
         for flag in group.flags:
-            given = "" if environ is None else environ.get(variable(flag.name), "").strip()
             try:
-                _add(place, flag, group.structs, given, keeps_default=environ is not None)
+                _add(place, flag, flag.default_of(group.structs), environ)
             except ValueError as error:
                 parser.error(str(error))
 
 
 def _add(
-    place: argparse._ArgumentGroup,
-    flag: Flag,
-    structs: tuple[type[msgspec.Struct], ...],
-    given: str,
-    *,
-    keeps_default: bool,
+    place: argparse._ArgumentGroup, flag: Flag, default: Any, environ: Mapping[str, str] | None
 ) -> None:
-    default = flag.default_of(structs)
+    given = "" if environ is None else environ.get(variable(flag.name), "").strip()
     options = flag.action(default, given)
     shown = "from the environment" if given and flag.is_secret else given
     notes = [f"default: {text}"] if (text := shown or flag.shown_default(default)) else []
     notes += [f"alias: --{alias}" for alias in flag.aliases]
     help_text = f"{flag.help} ({'; '.join(notes)})" if notes else flag.help
     options["help"] = help_text.replace("%", "%%")
-    if not keeps_default:
+    if environ is None:
         options["default"] = argparse.SUPPRESS
     if flag.is_positional:
         place.add_argument(flag.dest, nargs="?", **options)
@@ -226,7 +195,10 @@ Commands: TypeAlias = "argparse._SubParsersAction[FlagParser]"  # noqa: SLF001 -
 
 
 def new_program() -> tuple[FlagParser, Commands]:
-    """Return the parser of ``roseinfer`` and the place where commands are added."""
+    """Return the parser of ``roseinfer`` and the place where commands are added.
+
+    A command has ``make_settings`` among its options, which makes its settings of the others.
+    """
     parser = FlagParser(
         prog="roseinfer",
         description="An OpenAI-compatible LLM inference server: strict, honest, isolating, light.",
@@ -237,7 +209,7 @@ def new_program() -> tuple[FlagParser, Commands]:
 
 
 def is_yes(text: str) -> bool:
-    """Whether a word turns a switch on. Raises ValueError for one that says neither yes nor no."""
+    """Return True for a word that turns a switch on. Raises ValueError for no such word."""
     word = text.lower()
     if word not in _YES | _NO:
         raise ValueError(f"{word!r} is neither yes nor no")
@@ -252,13 +224,7 @@ def variable(name: str) -> str:
 class _Collect(argparse.Action):
     """Collects the values of a repeated flag, instead of its default."""
 
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        value: Any,
-        _option: str | None = None,
-    ) -> None:
+    def __call__(self, _parser: Any, namespace: Any, value: Any, _option: Any = None) -> None:
         earlier = getattr(namespace, self.dest)
         is_first = earlier is self.default
         setattr(namespace, self.dest, (value,) if is_first else (*earlier, value))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import stat
+from argparse import ArgumentTypeError
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class KeyFileError(Exception):
+class KeyFileError(ArgumentTypeError):
     """A file of keys cannot be used. The message contains no key."""
 
 
@@ -31,8 +32,27 @@ class KeyFile:
 
     @classmethod
     def read(cls, path: str) -> KeyFile:
-        """Read the file once. Raises KeyFileError."""
-        return cls(path, read_keys(path))
+        """Read the file once. Raises KeyFileError, also for a file without keys.
+
+        Up to the first colon is the name: letters, digits, ``.``, ``_`` and ``-``. Keys of one name
+        belong to one tenant. Empty lines and lines that begin with ``#`` are left out.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise KeyFileError(f"{path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise KeyFileError(f"{path} is not UTF-8") from None
+        found: dict[str, ApiKey] = {}
+        for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
+            if line and not line.startswith("#"):
+                api_key = _parse(line, f"{path}, line {number}")
+                if api_key.key in found:
+                    raise KeyFileError(f"{path}, line {number}: this key occurs twice")
+                found[api_key.key] = api_key
+        if not found:
+            raise KeyFileError(f"{path} contains no key")
+        return cls(path, tuple(found.values()))
 
     @classmethod
     def read_regular(cls, path: str) -> KeyFile:
@@ -44,30 +64,6 @@ class KeyFile:
         if not is_regular:
             raise KeyFileError(f"{path} is no regular file")
         return cls.read(path)
-
-
-def read_keys(path: str) -> tuple[ApiKey, ...]:
-    """Read a file of keys. Raises KeyFileError, also for a file without keys.
-
-    Up to the first colon is the name: letters, digits, ``.``, ``_`` and ``-``. Keys of one name
-    belong to one tenant. Empty lines and lines that begin with ``#`` are left out.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise KeyFileError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise KeyFileError(f"{path} is not UTF-8") from None
-    found: dict[str, ApiKey] = {}
-    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
-        if line and not line.startswith("#"):
-            api_key = _parse(line, f"{path}, line {number}")
-            if api_key.key in found:
-                raise KeyFileError(f"{path}, line {number}: this key occurs twice")
-            found[api_key.key] = api_key
-    if not found:
-        raise KeyFileError(f"{path} contains no key")
-    return tuple(found.values())
 
 
 def _parse(line: str, place: str) -> ApiKey:

@@ -1,9 +1,4 @@
-"""Settings: what the operator chose. The only reader of ``serve``'s flags and environment.
-
-The ids by which clients know the served model.
-
-Addresses that the server listens on.
-"""
+"""Settings: what the operator chose. The only reader of ``serve``'s flags and environment."""
 
 from __future__ import annotations
 
@@ -19,29 +14,11 @@ import msgspec
 
 from core.builtin_model import MODEL_ID
 from core.contract.config import EngineConfig, ModelConfig
-from server.settings.engine import (
-    AUTO,
-    DEFAULT_TOKENIZER_WORKERS,
-    ENGINE_FLAGS,
-    ENGINE_SEED,
-    MODEL_FLAGS,
-    PARSER_FLAGS,
-    STREAM_INTERVAL,
-    TASK_FLAGS,
-    TOKENIZER_WORKERS,
-)
-from server.settings.flags import (
-    Commands,
-    Flag,
-    FlagGroup,
-    Repeated,
-    Switch,
-    add_groups,
-    new_program,
-)
+from server.settings.engine import ENGINE_FLAGS, ENGINE_SEED, MODEL_FLAGS, TASK_FLAGS
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, named, new_program
 from server.settings.key_file import KeyFile
-from server.settings.serve import ACCESS_FLAGS, CONNECTION_FLAGS, LOAD_FLAGS
-from server.settings.types import OneOf, Rates, not_negative, path, port, seconds
+from server.settings.serve import ACCESS_FLAGS, AUTO, CONNECTION_FLAGS, LOAD_FLAGS, SERVER_FLAGS
+from server.settings.types import Rates, path, struct_of
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _CACHED = re.compile(r"models--(?P<id>[^/]+)/snapshots/[^/]+/?$")
@@ -68,21 +45,17 @@ def default_name(model: str | None) -> str:
     return name or MODEL_ID
 
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("text", "json")
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be chosen for a server. Times are seconds, sizes bytes."""
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
-    served_model_names: tuple[str, ...] = (default_name(None),)
+    served_model_names: tuple[str, ...] = (MODEL_ID,)
     accept_any_model_name: bool = False
     host: str = "127.0.0.1"
     port: int = 8000
     stream_interval: int = 1
-    tokenizer_workers: int = DEFAULT_TOKENIZER_WORKERS
+    tokenizer_workers: int = 2
     max_queued_requests: int = 512
     max_queued_prompt_tokens: int = 4 * 2**20
     max_queued_output_tokens: int = 64 * 2**20
@@ -126,86 +99,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.served_model_names[0]
 
 
-_MODEL = Flag(
-    name="model",
-    help="hub id, directory in Hugging Face format, .gguf file, or .pt state dict",
-    convert=path,
-    default_text="the built-in model",
-    is_positional=True,
+_MODEL = named(
+    model=Flag(
+        "hub id, directory in Hugging Face format, .gguf file, or .pt state dict",
+        path,
+        is_positional=True,
+        unset="the built-in model",
+    )
 )
-_SERVER_FLAGS = (
-    Flag(name="host", help="address to listen on"),
-    Flag(name="port", help="port to listen on; 0 picks a free one and prints it", convert=port),
-    Repeated(
-        name="served-model-name",
-        field="served_model_names",
-        metavar="NAME",
-        help="model id in requests, any number of times; answers have the first",
-        default_text=f"hub id, name of the directory or file, or {default_name(None)}",
-    ),
-    Switch(
-        name="accept-any-model-name",
-        help="serve requests for any model id, for clients that have a fixed one",
-    ),
-    STREAM_INTERVAL,
-    TOKENIZER_WORKERS,
-    Flag(
-        name="drain-timeout",
-        help="seconds that running requests get to finish on SIGTERM or Ctrl-C",
-        convert=seconds,
-    ),
-    Flag(
-        name="keep-alive-interval",
-        help="seconds of silence after which a stream sends a comment; 0: never",
-        convert=seconds,
-    ),
-    Switch(
-        name="clamp-max-tokens",
-        help="shorten answers that do not fit into the context instead of refusing their requests",
-    ),
-    Switch(
-        name="trust-request-chat-template",
-        help="let requests bring their own chat template",
-    ),
-    Switch(
-        name="strict-fields",
-        help="refuse unknown fields of requests; else they are ignored and named in a header",
-    ),
-    Switch(
-        name="strict-schemas",
-        help="refuse schemas with keywords that cannot be enforced; else the keywords are dropped "
-        "and named in a header and in the answer",
-    ),
-    Switch(
-        name="keep-billing-header",
-        help="keep the line x-anthropic-billing-header at the head of system prompts of "
-        "/v1/messages, which differs in every request, so that no prefix is found in the cache",
-    ),
-    *PARSER_FLAGS,
-    Switch(name="no-ui", field="ui", help="serve no page at /"),
-    Flag(name="log-level", help="least severity that is logged", convert=OneOf(LOG_LEVELS)),
-    Flag(name="log-format", help="form of a line of the log", convert=OneOf(LOG_FORMATS)),
-    Flag(
-        name="request-log",
-        help="records of ended requests that are kept for GET /requests; 0: none",
-        convert=not_negative,
-    ),
-    Switch(name="log-prompts", help="keep prompts and answers in the records of requests"),
-)
-
 SERVE_GROUPS = (
-    FlagGroup("model", (_MODEL, *MODEL_FLAGS, *TASK_FLAGS), (ModelConfig,)),
-    FlagGroup("engine", (*ENGINE_FLAGS, ENGINE_SEED), (EngineConfig,)),
-    FlagGroup("server", _SERVER_FLAGS, (Settings,)),
+    FlagGroup("model", (*_MODEL, *MODEL_FLAGS, *TASK_FLAGS), (ModelConfig,)),
+    FlagGroup("engine", (*ENGINE_FLAGS, *ENGINE_SEED), (EngineConfig,)),
+    FlagGroup("server", SERVER_FLAGS, (Settings,)),
     FlagGroup("load", LOAD_FLAGS, (Settings,)),
     FlagGroup("access", ACCESS_FLAGS, (Settings,)),
     FlagGroup("connections", CONNECTION_FLAGS, (Settings,)),
 )
-"""All flags of ``serve``."""
 
 
 def add_serve_command(commands: Commands, environ: Mapping[str, str]) -> None:
-    """Add ``roseinfer serve``; ``make_settings`` among its options makes Settings of the others."""
     parser = commands.add_parser(
         "serve",
         help="serve a model over HTTP",
@@ -221,17 +133,14 @@ def parse_settings(argv: Sequence[str], environ: Mapping[str, str] = os.environ)
     """Settings of ``roseinfer serve ...``. Exits with code 2 and one line on a wrong flag."""
     program, commands = new_program()
     add_serve_command(commands, environ)
-    options = vars(program.parse_args(argv))
-    del options["command"], options["make_settings"]
-    return settings_of(options)
+    return settings_of(vars(program.parse_args(argv)))
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Settings of the parsed options of all SERVE_GROUPS, which it takes out of ``options``."""
-    model = {name: options.pop(name) for name in ModelConfig.__struct_fields__}
-    engine = {name: options.pop(name) for name in EngineConfig.__struct_fields__}
-    options["served_model_names"] = options["served_model_names"] or (default_name(model["model"]),)
-    return Settings(model=ModelConfig(**model), engine=EngineConfig(**engine), **options)
+    """Settings of the parsed options of all SERVE_GROUPS."""
+    model, engine = struct_of(ModelConfig, options), struct_of(EngineConfig, options)
+    names = options["served_model_names"] or (default_name(model.model),)
+    return struct_of(Settings, options, model=model, engine=engine, served_model_names=names)
 
 
 def is_loopback(host: str) -> bool:

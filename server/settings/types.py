@@ -1,4 +1,7 @@
-"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line."""
+"""Converters of flags: text to value. They raise ArgumentTypeError, which becomes one line.
+
+struct_of: from values to settings.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import math
 import os
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+N = TypeVar("N", int, float)
+S = TypeVar("S", bound=msgspec.Struct)
 
 _MOST_THREADS = 4096
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -28,7 +36,7 @@ class OneOf:
 
     choices: Sequence[str]
     elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Words that belong to another flag, and that flag."""
+    """Words that belong to another flag, and that flag. argparse hashes converters."""
 
     def __call__(self, text: str) -> str:
         if text not in self.choices:
@@ -36,127 +44,85 @@ class OneOf:
             raise ArgumentTypeError(f"{text} is not one of {', '.join(self.choices)}{other}")
         return text
 
-
-def path(text: str) -> str:
-    """Convert a path, or a hub id in its place: ``~`` is a home directory, as in a shell."""
-    return os.path.expanduser(text)  # noqa: PTH111 - Path would change a hub id or an empty text
-
-
-def file(text: str) -> Path:
-    return Path(path(text))
+    @property
+    def metavar(self) -> str:
+        return "{" + ",".join(self.choices) + "}"
 
 
-def integer(text: str) -> int:
+@dataclass(frozen=True)
+class Number(Generic[N]):
+    """A number that ``read`` converts, within bounds. ``wrong`` says what others are."""
+
+    read: Callable[[str], N]
+    wrong: str
+    least: float
+    most: float
+    metavar: str = ""
+
+    def __call__(self, text: str) -> N:
+        value = self.read(text)
+        if not self.least <= value <= self.most:
+            raise ArgumentTypeError(f"{text} is {self.wrong}")
+        return value
+
+
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ArgumentTypeError(f"{text} is not a whole number") from None
 
 
-def positive(text: str) -> int:
-    value = _size(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{text} is not above 0")
-    return value
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
-def threads(text: str) -> int:
-    """Convert a number of threads."""
-    value = integer(text)
-    if not 1 <= value <= _MOST_THREADS:
-        raise ArgumentTypeError(f"{text} is not a number of threads, from 1 to {_MOST_THREADS}")
-    return value
+def _num_bytes(text: str) -> int:
+    digits = text.lower().removesuffix("b").strip()
+    unit = digits.lstrip("0123456789.")
+    try:
+        return int(float(digits.removesuffix(unit)) * _UNITS[unit.strip()])
+    except (KeyError, ValueError, OverflowError):
+        raise ArgumentTypeError(f"{text} is not a size such as 4GiB") from None
 
 
-def not_negative(text: str) -> int:
-    value = _size(text)
-    if value < 0:
-        raise ArgumentTypeError(f"{text} is below 0")
-    return value
+_LEAST, _MOST = math.nextafter(0.0, 1.0), sys.float_info.max
+"""The least number above 0, and the greatest finite one."""
+
+integer = Number(_integer, "", -math.inf, math.inf, "N")
+_container_size = Number(_integer, "too large", -math.inf, sys.maxsize)
+positive = Number(_container_size, "not above 0", 1, math.inf, "N")
+not_negative = Number(_container_size, "below 0", 0, math.inf, "N")
+threads = Number(
+    _integer, f"not a number of threads, from 1 to {_MOST_THREADS}", 1, _MOST_THREADS, "N"
+)
+port = Number(_integer, "not a port", 0, 65535, "PORT")
+size = Number(_num_bytes, "not above 0", 1, math.inf, "SIZE")
+"""Converts ``4GiB``, ``500MB`` or ``65536`` to bytes."""
+number = Number(_float, "not a number", -_MOST, _MOST)
+positive_number = Number(number, "not above 0", _LEAST, _MOST)
+not_negative_number = Number(number, "below 0", 0, _MOST)
+probability = Number(number, "not between 0 and 1", 0, 1)
+share = Number(_float, "not above 0 and at most 1", _LEAST, 1, "SHARE")
+seconds = Number(_float, "not a number of seconds", 0, _MOST, "SECONDS")
+timeout = Number(seconds, "not above 0", _LEAST, _MOST, "SECONDS")
 
 
-def _size(text: str) -> int:
-    """Convert a whole number that Python's containers may have as a size."""
-    value = integer(text)
-    if value > sys.maxsize:
-        raise ArgumentTypeError(f"{text} is too large")
-    return value
+def size_text(num_bytes: int) -> str:
+    """Return the shortest text that ``size`` converts to this number."""
+    for unit in ("gi", "mi", "ki"):
+        count, rest = divmod(num_bytes, _UNITS[unit])
+        if count and not rest:
+            return f"{count}{unit.capitalize()}B"
+    return str(num_bytes)
 
 
-def port(text: str) -> int:
-    """Convert a TCP port; 0 is any free one."""
-    value = integer(text)
-    if not 0 <= value <= 65535:
-        raise ArgumentTypeError(f"{text} is not a port")
-    return value
-
-
-def number(text: str) -> float:
-    """Convert a finite number."""
-    value = _float(text)
-    if not math.isfinite(value):
-        raise ArgumentTypeError(f"{text} is not a number")
-    return value
-
-
-def positive_number(text: str) -> float:
-    value = number(text)
-    if value <= 0:
-        raise ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def not_negative_number(text: str) -> float:
-    value = number(text)
-    if value < 0:
-        raise ArgumentTypeError(f"{text} is below 0")
-    return value
-
-
-def seconds(text: str) -> float:
-    """Convert a finite number of seconds from 0."""
-    value = _float(text)
-    if not 0 <= value < math.inf:
-        raise ArgumentTypeError(f"{text} is not a number of seconds")
-    return value
-
-
-def timeout(text: str) -> float:
-    """Convert a finite number of seconds above 0."""
-    value = seconds(text)
-    if not value:
-        raise ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def milliseconds(text: str) -> float:
-    """Convert milliseconds to seconds."""
-    return not_negative_number(text) / 1e3
-
-
-def share(text: str) -> float:
-    """Convert a part of a whole: above 0 and at most 1."""
-    value = _float(text)
-    if not 0 < value <= 1:
-        raise ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return value
-
-
-def probability(text: str) -> float:
-    value = number(text)
-    if not 0 <= value <= 1:
-        raise ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def length_range(text: str) -> tuple[int, int]:
-    """Convert ``N`` or ``LOW-HIGH`` to the least and the greatest length, both above 0."""
-    low, dash, high = text.partition("-")
-    least = positive(low)
-    most = positive(high) if dash else least
-    if least > most:
-        raise ArgumentTypeError(f"{text} is not a range")
-    return least, most
+def path(text: str) -> str:
+    """Convert a path, or a hub id in its place: ``~`` is a home directory, as in a shell."""
+    return os.path.expanduser(text)  # noqa: PTH111 - Path would change a hub id or an empty text
 
 
 def sizes_or_any(text: str) -> tuple[int, ...]:
@@ -172,30 +138,7 @@ def two_texts(text: str) -> tuple[str, str]:
     return first, second
 
 
-def size(text: str) -> int:
-    """Convert ``4GiB``, ``500MB`` or ``65536`` to bytes."""
-    digits = text.lower().removesuffix("b").strip()
-    unit = digits.lstrip("0123456789.")
-    try:
-        value = int(float(digits.removesuffix(unit)) * _UNITS[unit.strip()])
-    except (KeyError, ValueError, OverflowError):
-        raise ArgumentTypeError(f"{text} is not a size such as 4GiB") from None
-    if value < 1:
-        raise ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def size_text(size: int) -> str:
-    """Return the shortest text that ``size`` converts to this number."""
-    for unit in ("gi", "mi", "ki"):
-        count, rest = divmod(size, _UNITS[unit])
-        if count and not rest:
-            return f"{count}{unit.capitalize()}B"
-    return str(size)
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def struct_of(kind: type[S], options: Mapping[str, Any], **own: Any) -> S:
+    """Make a struct of those of its fields that are among the options, and of ``own``."""
+    fields = {name: options[name] for name in kind.__struct_fields__ if name in options}
+    return kind(**(fields | own))

@@ -2,8 +2,6 @@
 
 They hold no data, so they need no API key: a browser cannot send one when it opens a page. What
 the page shows comes from the other routes, to which it sends the key that its user has typed.
-
-UiFile: one static file of the page, read once and kept in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from litestar import Request, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from server.http.errors import APIError
+from server.http.errors import no_such_route
 
 FOLDER = Path(__file__).with_name("static")
 INDEX = "index.html"
@@ -42,28 +40,22 @@ class UiFile:
     media_type: str
     etag: str
 
-    @classmethod
-    def read(cls, path: Path) -> UiFile:
-        """Read a file of the page."""
-        content = path.read_bytes()
-        digest = hashlib.blake2b(content, digest_size=12).hexdigest()
-        return cls(content, MEDIA_TYPES[path.suffix], f'"{digest}"')
-
     def is_known(self, if_none_match: str | None) -> bool:
         """Whether a client that sends this ``If-None-Match`` has the file (RFC 9110, 13.1.2)."""
-        if if_none_match is None:
-            return False
-        tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+        tags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
         return "*" in tags or self.etag in tags
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, UiFile]:
     """Every file below the folder by its path from there, with ``/`` between names."""
-    return {
-        path.relative_to(folder).as_posix(): UiFile.read(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+            name = path.relative_to(folder).as_posix()
+            found[name] = UiFile(content, MEDIA_TYPES[path.suffix], etag)
+    return found
 
 
 CONTENT_SECURITY_POLICY = (
@@ -96,7 +88,7 @@ def ui_routes() -> list[HTTPRouteHandler]:
     def part(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes | None]:
         file = files.get(str(name).removeprefix("/"))
         if file is None:
-            raise APIError(404, "There is no such route.", code="unknown_url")
+            raise no_such_route()
         return _response(file, request.headers.get("if-none-match"))
 
     return [index, part]

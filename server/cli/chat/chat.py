@@ -1,22 +1,78 @@
-"""Chat: questions, answers, and commands that begin with a slash.
-
-ChatSpeed: how fast an answer came.
-"""
+"""Chat: questions, answers, and commands that begin with a slash."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
+
+import msgspec
 
 from server.cli.chat.client import ChatClient, Ending
-from server.cli.chat.conversation import Transcript
 from server.cli.chat.errors import ChatError
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.prompt import Prompt
-from server.cli.chat.screen import Screen
+from server.cli.chat.terminal import PlainScreen, Prompt
+
+
+class TerminalMessage(msgspec.Struct, frozen=True):
+    """A turn."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class Transcript(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Turns of user and model, alternating, and a system prompt. It is also the form of a file."""
+
+    messages: list[TerminalMessage]
+    model: str = ""
+    system: str | None = None
+
+    def request(self, question: str) -> list[dict[str, str]]:
+        """Return the messages of a request that asks this next."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        past = msgspec.to_builtins(self.messages)
+        return [*system, *past, {"role": "user", "content": question}]
+
+    def add(self, question: str, answer: str) -> None:
+        """Keep a question with its answer, which may be a part of one."""
+        self.messages += [TerminalMessage("user", question), TerminalMessage("assistant", answer)]
+
+    def take_back(self) -> str | None:
+        """Remove the last question and its answer; return the question, None if there is none."""
+        if len(self.messages) < 2:
+            return None
+        *self.messages, question, _ = self.messages
+        return question.content
+
+    def save(self, path: Path) -> None:
+        """Write a file, whole or not at all. Raises ChatError."""
+        text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+        try:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".roseinfer-chat-") as folder:
+                file = Path(folder) / "chat"
+                file.touch(mode=0o600)
+                file.write_bytes(text)
+                file.replace(path)
+        except OSError as error:
+            raise ChatError(f"cannot write {path}: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a file. Raises ChatError."""
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=cls)
+        except OSError as error:
+            raise ChatError(f"cannot read {path}: {error.strerror}") from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ChatError(f"{path} is not a saved chat: {error}") from error
+        roles = [turn.role for turn in saved.messages]
+        if roles != ["user", "assistant"] * (len(roles) // 2):
+            raise ChatError(f"{path} is not a saved chat: user and assistant do not alternate")
+        return saved
 
 
 class ChatSpeed:
@@ -68,17 +124,21 @@ class Chat:
     """One conversation with one model."""
 
     def __init__(
-        self, settings: ChatSettings, client: ChatClient, model: str, prompt: Prompt, screen: Screen
+        self,
+        settings: ChatSettings,
+        client: ChatClient,
+        model: str,
+        prompt: Prompt,
+        screen: PlainScreen,
     ) -> None:
         self._settings = settings
         self._client = client
         self._model = model
         self._prompt = prompt
         self._screen = screen
-        self._conversation = Transcript(settings.system)
+        self._conversation = Transcript([], model, settings.system)
         self._unanswered: str | None = None
-        self.has_failed = False
-        """Whether an answer or a command failed."""
+        self.has_failed = False  # an answer or a command
 
     def run(self) -> None:
         """Answer until the input ends."""
@@ -117,14 +177,15 @@ class Chat:
                     raise ChatError("there is nothing to ask again")
                 self._ask(question)
             case "clear":
-                self._conversation.clear()
+                self._conversation.messages = []
                 self._unanswered = None
                 self._screen.note("The conversation is forgotten.")
             case "save":
-                self._conversation.save(_path(rest, name), self._model)
+                self._conversation.save(_path(rest, name))
                 self._screen.note(f"Saved to {rest}.")
             case "load":
-                self._conversation.load(_path(rest, name))
+                self._conversation = Transcript.load(_path(rest, name))
+                self._conversation.model = self._model
                 self._unanswered = None
                 num_turns = len(self._conversation.messages)
                 self._screen.note(f"Loaded {num_turns} messages from {rest}.")
@@ -157,10 +218,7 @@ class Chat:
             self._screen.note(("stopped; " if is_stopped else cut) + rates.line(ending))
 
     def _body(self, question: str) -> dict[str, Any]:
-        given = {
-            "temperature": self._settings.temperature,
-            "max_tokens": self._settings.max_tokens,
-        }
+        given = {"temperature": self._settings.temperature, "max_tokens": self._settings.max_tokens}
         return {
             "model": self._model,
             "messages": self._conversation.request(question),

@@ -1,91 +1,29 @@
-"""run: ``roseinfer chat``, from its settings to its exit code.
-
-PrivateServer: a server of one model, for one user, that ends with its chat.
-"""
+"""run: ``roseinfer chat``, from its settings to its exit code."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Self
+from contextlib import closing, contextmanager
 
 from server.cli.chat.chat import Chat
 from server.cli.chat.client import ChatClient
 from server.cli.chat.errors import KeyRefusedError, StartError
 from server.cli.chat.flags import PASSED_ON, ChatSettings
 from server.cli.chat.markdown import visible
-from server.cli.chat.prompt import Prompt, history_path
-from server.cli.chat.screen import screen_for
+from server.cli.chat.terminal import MarkdownScreen, PlainScreen, Prompt
 from server.settings.flags import ENV_PREFIX
 
 STOP_TIMEOUT = 10.0
 """Seconds in which the server may end by itself."""
 
 
-class PrivateServer:
-    """``roseinfer serve`` on a Unix socket in a folder that only this user can enter.
-
-    It has a session of its own, so that Ctrl-C in the terminal reaches the chat alone, and it ends
-    with this process, whichever way that ends. Its progress bar goes to stderr.
-    """
-
-    def __init__(self, model: str | None, flags: tuple[str, ...]) -> None:
-        self._folder = tempfile.mkdtemp(prefix="roseinfer-chat-")
-        self.path = str(Path(self._folder) / "socket")
-        arguments = [] if model is None else [model]
-        arguments += ["--uds", self.path, "--log-level", "warning", *flags]
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name in PASSED_ON or not name.startswith(ENV_PREFIX)
-        }
-        self._process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-m", "server.cli.with_parent", str(os.getpid()), *arguments],
-            env=kept,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def wait_ready(self) -> None:
-        """Wait until it serves. Raises StartError if it ends instead; it has said why."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("Serving "):
-                return
-        code = self._process.wait()
-        raise StartError(f"the private server ended with code {code}", code=code if code > 0 else 1)
-
-    def close(self) -> None:
-        """End it. Idempotent."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-
 DEFAULT_URL = "http://127.0.0.1:8000/v1"
-"""Where ``roseinfer serve`` listens by default."""
+"""The address of ``roseinfer serve`` without flags."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C while the chat starts: 128 and the signal's number."""
@@ -98,8 +36,10 @@ def run(settings: ChatSettings) -> int:
     server, and that of a private server that ended before it was ready.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    screen = screen_for(plain=settings.plain)
-    prompt = Prompt(history_path())
+    is_terminal = sys.stdout.isatty()
+    is_plain = settings.plain or not is_terminal
+    screen = PlainScreen(is_terminal=is_terminal) if is_plain else MarkdownScreen()
+    prompt = Prompt()
     try:
         with _connected(settings) as (client, model, where):
             if prompt.is_terminal:
@@ -117,31 +57,69 @@ def run(settings: ChatSettings) -> int:
 @contextmanager
 def _connected(settings: ChatSettings) -> Iterator[tuple[ChatClient, str, str]]:
     """A client, the model to talk to, and where it is, in words. Raises StartError."""
-    with ExitStack() as stack:
-        url = settings.base_url
-        if url is None and settings.model is None and not settings.serve and _answers(DEFAULT_URL):
-            url = DEFAULT_URL
-        if url is None:
-            server = stack.enter_context(PrivateServer(settings.model, settings.serve))
-            server.wait_ready()
-            client = ChatClient("http://localhost/v1", path=server.path)
-            where, model = "on a private server", None
-        else:
-            client = ChatClient(url, settings.api_key)
-            where, model = f"at {url}", settings.model
-        stack.callback(client.close)
-        yield client, model or client.served_model(), where
+    url = settings.base_url
+    if url is None and settings.model is None and not settings.serve and _answers(DEFAULT_URL):
+        url = DEFAULT_URL
+    if url is not None:
+        with closing(ChatClient(url, settings.api_key)) as client:
+            yield client, settings.model or client.served_model(), f"at {url}"
+        return
+    with (
+        _private_server(settings.model, settings.serve) as path,
+        closing(ChatClient("http://localhost/v1", path=path)) as client,
+    ):
+        yield client, client.served_model(), "on a private server"
+
+
+@contextmanager
+def _private_server(model: str | None, flags: tuple[str, ...]) -> Iterator[str]:
+    """``roseinfer serve`` on a Unix socket in a folder that only this user can enter: its path.
+
+    It has a session of its own, so that Ctrl-C in the terminal reaches the chat alone, and it ends
+    with this process, whichever way that ends. Its progress bar goes to stderr. Raises StartError
+    if it ends before it serves; it has said why.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="roseinfer-chat-", ignore_cleanup_errors=True
+    ) as folder:
+        path = f"{folder}/socket"
+        arguments = [] if model is None else [model]
+        arguments += ["--uds", path, "--log-level", "warning", *flags]
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in PASSED_ON or not name.startswith(ENV_PREFIX)
+        }
+        with subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, "-m", "server.cli.with_parent", str(os.getpid()), *arguments],
+            env=kept,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                if not any(line.startswith("Serving ") for line in process.stdout or ()):
+                    code = process.wait()
+                    message = f"the private server ended with code {code}"
+                    raise StartError(message, code=code if code > 0 else 1)
+                yield path
+            finally:
+                process.terminate()
+                try:
+                    process.wait(STOP_TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 def _answers(url: str) -> bool:
     """Whether a server lists models there, with or without a key."""
-    client = ChatClient(url)
     try:
-        client.served_model()
+        with closing(ChatClient(url)) as client:
+            client.served_model()
     except KeyRefusedError:
         return True
     except StartError:
         return False
-    finally:
-        client.close()
     return True

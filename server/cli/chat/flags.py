@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from core.contract.config import EngineConfig, ModelConfig
-from server.settings import types as flag_types
 from server.settings.engine import ENGINE_FLAGS, MODEL_FLAGS
-from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, variable
+from server.settings.flags import Commands, Flag, FlagGroup, Switch, add_groups, named, variable
+from server.settings.types import not_negative_number, positive, struct_of
 
 
 class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,78 +32,51 @@ _PRIVATE_FLAGS = (*MODEL_FLAGS, *ENGINE_FLAGS)
 PASSED_ON = frozenset(variable(flag.name) for flag in _PRIVATE_FLAGS)
 """Environment variables that a private server obeys."""
 
-CHAT_GROUPS = (
-    FlagGroup(
-        "conversation",
-        (
-            Flag(
-                name="model",
-                help="hub id, directory or file of a model, which a private server then serves; "
-                "with --base-url: the model id in requests",
-                metavar="MODEL",
-                default_text="the first model of the server",
-                is_positional=True,
-            ),
-            Flag(
-                name="base-url",
-                help="server to talk to, as http://127.0.0.1:8000/v1",
-                metavar="URL",
-                default_text="a private server if MODEL is given; else the server on port 8000, "
-                "or a private one of the built-in model if there is none",
-            ),
-            Flag(
-                name="api-key",
-                help="key that the server requires",
-                metavar="KEY",
-                default_text="ROSEINFER_API_KEY",
-            ),
-            Flag(name="system", help="system prompt", metavar="TEXT"),
-            Flag(
-                name="temperature",
-                help="sampling temperature",
-                convert=flag_types.not_negative_number,
-                metavar="T",
-                default_text="the server's",
-            ),
-            Flag(
-                name="max-tokens",
-                help="most tokens of an answer",
-                convert=flag_types.positive,
-                default_text="what the context has room for",
-            ),
-            Switch(name="plain", help="show answers as they come, without Markdown"),
-        ),
-        (ChatSettings,),
+_OWN_FLAGS = named(
+    model=Flag(
+        "hub id, directory or file of a model, which a private server then serves; "
+        "with --base-url: the model id in requests",
+        is_positional=True,
+        unset="the first model of the server",
     ),
+    base_url=Flag(
+        "server to talk to, as http://127.0.0.1:8000/v1",
+        metavar="URL",
+        unset="a private server if MODEL is given; else the server on port 8000, "
+        "or a private one of the built-in model if there is none",
+    ),
+    api_key=Flag("key that the server requires", metavar="KEY", unset="ROSEINFER_API_KEY"),
+    system=Flag("system prompt", metavar="TEXT"),
+    temperature=Flag(
+        "sampling temperature", not_negative_number, metavar="T", unset="the server's"
+    ),
+    max_tokens=Flag("most tokens of an answer", positive, unset="what the context has room for"),
+    plain=Switch("show answers as they come, without Markdown"),
+)
+
+CHAT_GROUPS = (
+    FlagGroup("conversation", _OWN_FLAGS, (ChatSettings,)),
     FlagGroup("private server only", _PRIVATE_FLAGS, (ModelConfig, EngineConfig)),
 )
-"""All flags of ``chat``."""
 
 
 def add_chat_command(commands: Commands, environ: Mapping[str, str] = os.environ) -> None:
-    """Add ``roseinfer chat``; ``make_settings`` among its options makes ChatSettings."""
     parser = commands.add_parser(
         "chat",
         help="talk to a model in the terminal",
         description="Talk to a model: of a server (--base-url), or of a private server that "
         "starts with the chat and ends with it. /help lists the commands.",
     )
-    parser.set_defaults(
-        make_settings=functools.partial(_settings, environ=environ, refuse=parser.error)
-    )
+
+    def make(given: dict[str, Any]) -> ChatSettings:
+        serve = tuple(_spelled(given))
+        if serve and "base_url" in given:
+            parser.error(f"{serve[0]} has a meaning only without --base-url")
+        key = environ.get(variable("api-key"), "").partition(",")[0] or None
+        return struct_of(ChatSettings, {"api_key": key} | given, serve=serve)
+
+    parser.set_defaults(make_settings=make)
     add_groups(parser, CHAT_GROUPS)
-
-
-def _settings(
-    given: dict[str, Any], environ: Mapping[str, str], refuse: Callable[[str], NoReturn]
-) -> ChatSettings:
-    """Settings of the flags that were given. Refuses those that would have no effect."""
-    serve = tuple(_spelled(given))
-    if serve and "base_url" in given:
-        refuse(f"{serve[0]} has a meaning only without --base-url")
-    key = environ.get(variable("api-key"), "").partition(",")[0] or None
-    fields = {name: given[name] for name in ChatSettings.__struct_fields__ if name in given}
-    return ChatSettings(**({"api_key": key} | fields), serve=serve)
 
 
 def _spelled(given: Mapping[str, Any]) -> Iterator[str]:

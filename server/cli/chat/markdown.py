@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from markdown_it import MarkdownIt
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment, Segments
@@ -73,7 +73,8 @@ class MarkdownStream:
         self._live.start()
         for block in complete:
             self._print(block)
-        self._live.update(_Tail(self._pending), refresh=True)
+        tail = self._lines(self._pending)[-max(1, self._console.height - 2) :]
+        self._live.update(_joined(tail), refresh=True)  # as much as the screen shows
 
     def end(self) -> None:
         """Print what is left. The text may end anywhere."""
@@ -84,17 +85,22 @@ class MarkdownStream:
 
     def _print(self, block: str) -> None:
         """Print a block, with an empty line before it unless it is the first."""
-        options = self._console.options.update(height=None)
-        lines = self._console.render_lines(_Text(block), options, pad=False)
+        lines = self._lines(block)
         texts = ["".join(segment.text for segment in line).strip() for line in lines]
         shown = [index for index, text in enumerate(texts) if text]
         if not shown:
             return
-        segments = [Segment.line()] if self._has_printed else []
-        for line in lines[shown[0] : shown[-1] + 1]:
-            segments += [*line, Segment.line()]
-        self._console.print(Segments(segments), end="")
+        before: list[list[Segment]] = [[]] if self._has_printed else []
+        self._console.print(_joined(before + lines[shown[0] : shown[-1] + 1]), end="")
         self._has_printed = True
+
+    def _lines(self, markup: str) -> list[list[Segment]]:
+        options = self._console.options.update(height=None)
+        return self._console.render_lines(_Text(markup), options, pad=False)
+
+
+def _joined(lines: list[list[Segment]]) -> Segments:
+    return Segments([segment for line in lines for segment in (*line, Segment.line())])
 
 
 class _Text(Markdown):
@@ -104,16 +110,3 @@ class _Text(Markdown):
         super().__init__("")
         self.markup = markup
         self.parsed = _PARSER.parse(markup)
-
-
-class _Tail:
-    """The last lines of a text, as many as the screen shows."""
-
-    def __init__(self, markup: str) -> None:
-        self._markup = markup
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_Text(self._markup), options.update(height=None), pad=False)
-        for line in lines[-max(1, console.height - 2) :]:
-            yield from line
-            yield Segment.line()

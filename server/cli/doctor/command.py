@@ -1,17 +1,48 @@
-"""run: ``roseinfer doctor``, from its settings to its exit code."""
+"""``roseinfer doctor``: its flags, and the command."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from server.cli.doctor import checks
-from server.cli.doctor.finding import Finding
-from server.cli.doctor.flags import DoctorSettings
+from server.settings.flags import Commands, FlagGroup, Switch, add_groups, named
+from server.settings.settings import SERVE_GROUPS, Settings, settings_of
+
+if TYPE_CHECKING:
+    from server.cli.doctor.checks import Finding
 
 _STYLES = {"ok": "green", "note": "yellow", "problem": "red"}
+
+
+class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The server to check, and the form of the report."""
+
+    serve: Settings
+    json: bool = False
+
+
+DOCTOR_GROUP = FlagGroup(
+    "doctor", named(json=Switch("print the findings as JSON")), (DoctorSettings,)
+)
+
+
+def add_doctor_command(commands: Commands, environ: Mapping[str, str]) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="check whether a server would start here",
+        description="Check Python, torch, CPU, kernels, memory, threads, CUDA, the port and, if "
+        "one is named, a model, with the flags that `serve` would get. Exit code 1: something "
+        "would stop the start.",
+    )
+
+    def make(options: dict[str, Any]) -> DoctorSettings:
+        return DoctorSettings(serve=settings_of(options), json=options["json"])
+
+    parser.set_defaults(make_settings=make)
+    add_groups(parser, (DOCTOR_GROUP, *SERVE_GROUPS), environ)
 
 
 def run(settings: DoctorSettings) -> int:
@@ -39,6 +70,8 @@ def verdict(problems: Sequence[str]) -> str:
 
 def examine(settings: DoctorSettings) -> Iterator[Finding]:
     """Make the findings, the quick ones first."""
+    from server.cli.doctor import checks  # noqa: PLC0415 - the flags are parsed without them
+
     serve = settings.serve
     yield checks.python()
     packages = checks.packages()

@@ -15,7 +15,7 @@ from core.model.tokenizer import tokenizer_of
 from core.path_trial import try_path
 from core.pooling.check import check_pooler
 from core.pooling.recipe import read_recipe
-from server.cli.doctor.finding import Finding
+from server.cli.doctor.checks import Finding, noted
 from server.settings.settings import Settings
 
 
@@ -34,7 +34,6 @@ def kernels() -> Finding:
 
 
 def cuda(settings: Settings) -> Finding:
-    """Whether torch sees a GPU, and whether one was asked for."""
     if torch.cuda.is_available():
         return Finding("CUDA", "ok", torch.cuda.get_device_name())
     built = "" if torch.version.cuda else ", and this torch is built without CUDA"
@@ -45,7 +44,6 @@ def cuda(settings: Settings) -> Finding:
 
 
 def model(settings: Settings) -> Finding:
-    """Whether the model can be loaded and fits into memory."""
     try:
         return _model(settings)
     except Exception as error:  # noqa: BLE001 - whatever ends a start
@@ -66,7 +64,6 @@ def _model(settings: Settings) -> Finding:
 
 
 def path(settings: Settings) -> Finding:
-    """Which path would compute the model, and why not a faster one."""
     try:
         if (recipe := read_recipe(settings.model)) is not None:
             return Finding("path", "ok", f"transformers' modules: the task is {recipe.task}")
@@ -76,9 +73,10 @@ def path(settings: Settings) -> Finding:
     except Exception as error:  # noqa: BLE001 - the finding of the model says whether it starts
         return Finding("path", "note", f"not tried: {first_line(error)}")
     if not found.slower_because:
-        return Finding("path", "ok", found.name)
-    advice = "the server starts and is slower than the model's family can be"
-    return Finding("path", "note", str(found), advice)
+        return noted("path", found.name)
+    return noted(
+        "path", str(found), "the server starts and is slower than the model's family can be"
+    )
 
 
 def _fits(name: str, fit: Fit) -> Finding:
@@ -86,10 +84,8 @@ def _fits(name: str, fit: Fit) -> Finding:
         f"{name}: {fit.dtype}, {fit.weights_nbytes / 1e9:.2f} GB of weights, context "
         f"{fit.max_model_len:,}; fits with {fit.num_kv_tokens:,} tokens of cache"
     )
-    if fit.max_model_len < fit.own_context:
-        advice = (
-            f"memory is too little for its context of {fit.own_context:,}: --quantization int8 "
-            "or int4, --kv-cache-dtype int8, or a machine with more"
-        )
-        return Finding("model", "note", text, advice)
-    return Finding("model", "ok", text)
+    advice = (
+        f"memory is too little for its context of {fit.own_context:,}: --quantization int8 "
+        "or int4, --kv-cache-dtype int8, or a machine with more"
+    )
+    return noted("model", text, advice if fit.max_model_len < fit.own_context else "")

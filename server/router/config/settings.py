@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from server.settings.flags import Commands, Flag, FlagGroup, add_groups, variable
+from server.settings.flags import Commands, Flag, FlagGroup, add_groups, flag_of, named, variable
 from server.settings.settings import SERVE_GROUPS, Settings
-from server.settings.types import path
+from server.settings.types import path, struct_of
 
 _SHARED = {
     "server": ("host", "port", "drain-timeout", "keep-alive-interval", "log-level", "log-format"),
@@ -34,38 +34,35 @@ _SHARED = {
 
 
 class RouteSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be chosen for a router. ``server`` is its front: of it, no model is loaded."""
+    """Settings of a router. ``server`` is its front: of it, no model is loaded."""
 
     config: str
     """Path of the file of ``server.router.config.config``."""
     server: Settings
 
 
-_CONFIG = Flag(
-    name="config",
-    help="TOML file of the models; see docs/routing.md",
-    convert=path,
-    metavar="FILE",
-    default_text="none: it has to be given",
+_CONFIG = named(
+    config=Flag(
+        "TOML file of the models; see docs/routing.md",
+        path,
+        metavar="FILE",
+        unset="none: it has to be given",
+    )
+)
+
+ROUTE_GROUPS = (
+    FlagGroup("models", _CONFIG, ()),
+    *(
+        FlagGroup(
+            each.title, tuple(flag_of(each.flags, n) for n in _SHARED[each.title]), (Settings,)
+        )
+        for each in SERVE_GROUPS
+        if each.title in _SHARED
+    ),
 )
 
 
-def _groups() -> tuple[FlagGroup, ...]:
-    groups = [FlagGroup("models", (_CONFIG,), ())]
-    for group in SERVE_GROUPS:
-        names = _SHARED.get(group.title, ())
-        flags = {flag.name: flag for flag in group.flags}
-        if names:
-            groups.append(FlagGroup(group.title, tuple(flags[n] for n in names), (Settings,)))
-    return tuple(groups)
-
-
-ROUTE_GROUPS = _groups()
-"""All flags of ``route``."""
-
-
 def add_route_command(commands: Commands, environ: Mapping[str, str]) -> None:
-    """Add ``roseinfer route``; ``make_settings`` among its options makes RouteSettings."""
     parser = commands.add_parser(
         "route",
         help="serve many models at one address, each by a process of its own",
@@ -74,12 +71,12 @@ def add_route_command(commands: Commands, environ: Mapping[str, str]) -> None:
     )
 
     def make(options: dict[str, Any]) -> RouteSettings:
-        config, rates = options.pop("config"), options["rate_limit"]
+        config, rates = options["config"], options["rate_limit"]
         if config is None:
             parser.error("--config is required")
         if rates is not None and rates.tokens:
             parser.error("--rate-limit: a router counts requests, not tokens")
-        return RouteSettings(config=config, server=Settings(**options))
+        return RouteSettings(config=config, server=struct_of(Settings, options))
 
     parser.set_defaults(make_settings=make)
     add_groups(parser, ROUTE_GROUPS, environ)

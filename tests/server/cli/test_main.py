@@ -38,7 +38,7 @@ import server.cli.main
 
 
 @pytest.mark.parametrize(
-    "module", ["server.cli.commands", "msgspec", "server.settings.flags", "server.cli.program"]
+    "module", ["server.cli.quantize", "msgspec", "server.settings.flags", "server.cli.program"]
 )
 def test_an_interrupt_during_imports_prints_nothing(module):
     done = subprocess.run(  # noqa: S603 - this repository's own code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from argparse import ArgumentTypeError
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
@@ -93,19 +94,23 @@ async def test_without_the_flag_no_collector_is_looked_for(start_app, monkeypatc
 
 def test_the_flag_wants_a_url_and_the_packages(capsys, monkeypatch):
     flag = "--otlp-traces-endpoint"
-    monkeypatch.setattr(flags, "_is_installed", lambda _package: True)
+    monkeypatch.setattr(flags, "find_spec", lambda _package: True)
     settings = parse_settings(["serve", flag, "http://host:4318/v1/traces"], {})
     assert settings.otlp_traces_endpoint == "http://host:4318/v1/traces"
     with pytest.raises(SystemExit):
         parse_settings(["serve", flag, "host:4317"], {})
     assert "no URL" in capsys.readouterr().err
-    monkeypatch.setattr(flags, "_is_installed", lambda package: package == "opentelemetry")
+    monkeypatch.setattr(flags, "find_spec", lambda package: package == "opentelemetry")
     with pytest.raises(SystemExit) as exited:
         parse_settings(["serve", flag, "http://host:4318/v1/traces"], {})
     assert exited.value.code == 2
     assert "pip install 'roseinfer[otel]'" in capsys.readouterr().err
 
 
-def test_a_package_whose_parent_is_missing_is_not_installed():
-    assert not flags._is_installed("no_such_parent.child")
-    assert flags._is_installed("json.decoder")
+def test_a_package_whose_parent_is_missing_is_not_installed(monkeypatch):
+    url = "http://host:4318/v1/traces"
+    monkeypatch.setattr(flags, "_PACKAGES", ("json.decoder",))
+    assert flags.endpoint(url) == url
+    monkeypatch.setattr(flags, "_PACKAGES", ("json.decoder", "no_such_parent.child"))
+    with pytest.raises(ArgumentTypeError):
+        flags.endpoint(url)

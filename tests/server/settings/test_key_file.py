@@ -1,6 +1,6 @@
 import pytest
 
-from server.settings.key_file import ApiKey, KeyFileError, can_others_read, read_keys
+from server.settings.key_file import ApiKey, KeyFile, KeyFileError, can_others_read
 
 
 def written(tmp_path, data):
@@ -21,7 +21,7 @@ def written(tmp_path, data):
     ],
 )
 def test_lines(tmp_path, text, keys):
-    assert read_keys(written(tmp_path, text)) == tuple(ApiKey(*key) for key in keys)
+    assert KeyFile.read(written(tmp_path, text)).keys == tuple(ApiKey(*key) for key in keys)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_lines(tmp_path, text, keys):
 )
 def test_errors_name_the_line_and_no_key(tmp_path, data, says):
     with pytest.raises(KeyFileError) as caught:
-        read_keys(written(tmp_path, data))
+        KeyFile.read(written(tmp_path, data))
     assert says in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_errors_name_the_line_and_no_key(tmp_path, data, says):
 def test_a_file_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(KeyFileError, match=str(path)):
-            read_keys(str(path))
+            KeyFile.read(str(path))
 
 
 def test_who_can_read_the_file(tmp_path):

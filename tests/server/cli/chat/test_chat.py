@@ -14,8 +14,7 @@ from server.cli.chat.chat import Chat, ChatSpeed
 from server.cli.chat.client import ChatClient, Ending
 from server.cli.chat.errors import ChatError, StartError
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.prompt import Prompt
-from server.cli.chat.screen import PlainScreen
+from server.cli.chat.terminal import PlainScreen, Prompt
 
 
 def event(**fields):
@@ -181,9 +180,12 @@ def test_commands(server, tmp_path, capsys):
         "One?",
         f"/save {file}",
         "/clear",
+        "Again?",
+        "/clear",
         "/system",
         "Two?",
         f"/load {file}",
+        f"/load {tmp_path}/none.json",
         "Three?",
         "/save",
         "/odd",
@@ -192,12 +194,18 @@ def test_commands(server, tmp_path, capsys):
     ]
     said(server, lines)
     bodies = [[turn["content"] for turn in body["messages"]] for body in server.bodies]
-    assert bodies == [["Be odd.", "One?"], ["Two?"], ["Be odd.", "One?", "Hello", "Three?"]]
+    assert bodies == [
+        ["Be odd.", "One?"],
+        ["Be odd.", "Again?"],
+        ["Two?"],
+        ["Be odd.", "One?", "Hello", "Three?"],
+    ]
     err = capsys.readouterr().err
     for words in (
         "/retry ",
         "Saved to",
         "Loaded 2 messages",
+        f"cannot read {tmp_path}/none.json",
         "name a file: /save FILE",
         "there is no command /odd",
         "there is nothing to ask again",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from server.cli.chat.flags import ChatSettings
-from server.cli.chat.prompt import history_path
+from server.cli.chat.terminal import history_path
 from server.cli.main import parse_command
 from server.settings.settings import parse_settings
 

@@ -12,8 +12,8 @@ from core import builtin_model
 from core.contract.config import EngineConfig, ModelConfig
 from core.kernels.cpu import compiler
 from server.cli.doctor import checks, command, engine
-from server.cli.doctor.finding import Finding
-from server.cli.doctor.flags import DoctorSettings
+from server.cli.doctor.checks import Finding
+from server.cli.doctor.command import DoctorSettings
 from server.cli.main import parse_command
 from server.settings.settings import Settings
 from tests.support.damaged import POINTER, change_tensors, without

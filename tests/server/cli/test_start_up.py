@@ -11,12 +11,10 @@ import pytest
 
 from core import load_progress
 from core.contract.info import EngineInfo, ModelPath, PoolingInfo
-from core.load_progress import LoadProgress, LoadStage
-from server.cli.start_up.screen import StartScreen, amount
-from server.cli.start_up.start_up import announce, facts_of, reported
+from core.load_progress import LoadStage
+from server.cli.start_up import StartUp, amount, announce, facts_of
 from server.net.endpoint import open_endpoint
 from server.settings.settings import Settings
-from tests.support.stages_seen import StagesSeen
 
 INFO = EngineInfo(
     max_model_len=40960,
@@ -90,21 +88,19 @@ def test_how_much_of_a_stage_is_done(stage, text):
 def test_nothing_is_drawn_where_stderr_is_no_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    screen = StartScreen(LoadProgress())
-    screen.start()
-    screen.stop()
+    start_up = StartUp(Settings(), None)
+    with contextlib.closing(open_endpoint(Settings(port=0))) as endpoint:
+        start_up.begin(endpoint)
+    start_up.end()
     assert stream.getvalue() == ""
 
 
 def test_a_load_reports_while_it_runs():
-    progress = StagesSeen()
-
     def load():
         load_progress.begin("loading", 3)
-        return "loaded"
+        return load_progress.listener().now.name
 
-    assert reported(Settings(), load, progress)() == "loaded"
-    assert progress.names == ["loading"]
+    assert StartUp(Settings(), load).load() == "loading"
     assert load_progress.listener() is None
 
 

@@ -1,24 +1,116 @@
-"""StartUp: what a server shows between its first line and its readiness.
-
-announce: say that the server is ready, as lines or, on a terminal, as a table.
-
-reported: a loader that says how far it is.
-"""
+"""The terminal output of ``roseinfer serve`` until the server is ready."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from core.contract.info import EngineInfo, PoolingInfo
 from core.load import load as load_model
-from core.load_progress import LoadProgress, reporting
+from core.load_progress import LoadProgress, LoadStage, reporting
 from core.model.modelling_import import import_modelling
 from server.app import heap
-from server.cli.start_up.screen import StartScreen
 from server.generation.model import Loaded, ServedModel
 from server.net.endpoint import Endpoint
 from server.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+REDRAWS_PER_SECOND = 8
+BAR_WIDTH = 36
+
+
+class StartUp:
+    """The start of one server. Main thread only, but for ``load``.
+
+    On a terminal, a bar on stderr shows how far the load is. Log lines appear above it; a thread of
+    rich draws it.
+    """
+
+    def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
+        """``load`` replaces the loader of ``settings.model``."""
+        self._settings = settings
+        self._load = load
+        self._progress = LoadProgress()
+        self._live: Any = None
+        self._start = time.monotonic()
+
+    def load(self) -> Loaded:
+        """Load the model, and report how far that is. Any thread."""
+        with reporting(self._progress):
+            if self._load is not None:
+                return self._load()
+            import_modelling()
+            heap.keep()
+            return load_model(self._settings.model, self._settings.engine)
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Say where the server listens, and show the bar."""
+        print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console  # noqa: PLC0415 - only for a terminal
+        from rich.live import Live  # noqa: PLC0415
+
+        self._live = Live(
+            console=Console(stderr=True, highlight=False),
+            get_renderable=self._bar,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+        )
+        self._live.start()
+        _log_to(sys.stderr)  # which rich has replaced
+
+    def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
+        """Say what is served."""
+        self.end()
+        ends = [*map(model.tokenizer.token_text, model.info.eos_token_ids)]
+        announce(
+            self._settings, endpoint, model.info, takes_messages=model.takes_messages, ends=ends
+        )
+
+    def end(self) -> None:
+        """Remove the bar. Idempotent."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            _log_to(sys.stderr)
+
+    def _bar(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415 - only for a terminal
+        from rich.table import Table  # noqa: PLC0415
+
+        stage = self._progress.now
+        row = Table.grid(padding=(0, 2))
+        bar = ProgressBar(
+            total=stage.total or None,
+            completed=min(stage.done, stage.total),
+            width=BAR_WIDTH,
+            pulse=not stage.total,
+        )
+        seconds = f"{time.monotonic() - self._start:.0f} s"
+        row.add_row(f"{stage.name:<18}", bar, amount(stage), seconds)
+        return row
+
+
+def amount(stage: LoadStage) -> str:
+    """The done part of a stage as text; empty if it is not known."""
+    if stage.is_bytes:
+        done = f"{stage.done / 1e6:,.0f}"
+        return f"{done} of {stage.total / 1e6:,.0f} MB" if stage.total else f"{done} MB"
+    return f"{min(1.0, stage.done / stage.total):.0%}" if stage.total else ""
+
+
+def _log_to(stream: Any) -> None:
+    """Make the log write to what stderr is now."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(stream)
 
 
 def announce(
@@ -76,7 +168,7 @@ def facts_of(
 
 
 def _pooling(pooling: PoolingInfo) -> str:
-    """How vectors are made, empty for scores."""
+    """The pooling of a model of vectors; empty for scores."""
     if not pooling.poolings:
         return ""
     ending = ", normalised" if pooling.is_normalized else ""
@@ -114,50 +206,3 @@ def _example(info: EngineInfo, takes_messages: bool) -> tuple[str, str]:
     if info.pooling.task == "embed":
         return "/v1/embeddings", '{"input": "Hello!"}'
     return "/v1/rerank", '{"query": "Who?", "documents": ["I.", "You."]}'
-
-
-def reported(
-    settings: Settings, load: Callable[[], Loaded] | None, progress: LoadProgress
-) -> Callable[[], Loaded]:
-    """Return ``load``, or the loader of ``settings.model``, which then reports to ``progress``."""
-
-    def run() -> Loaded:
-        with reporting(progress):
-            if load is not None:
-                return load()
-            import_modelling()
-            heap.keep()
-            return load_model(settings.model, settings.engine)
-
-    return run
-
-
-class StartUp:
-    """The start of one server. Main thread only; ``load`` may run on another one."""
-
-    def __init__(self, settings: Settings, load: Callable[[], Loaded] | None) -> None:
-        """``load`` replaces the loader of ``settings.model``."""
-        progress = LoadProgress()
-        self._settings = settings
-        self._screen = StartScreen(progress)
-        self.load = reported(settings, load, progress)
-
-    def begin(self, endpoint: Endpoint) -> None:
-        """Say where the server listens, and show how far the load is."""
-        print(f"Listening on {endpoint.url}, loading {self._settings.model_name} ...", flush=True)
-        self._screen.start()
-
-    def ready(self, endpoint: Endpoint, model: ServedModel) -> None:
-        """Say what is served."""
-        self.end()
-        announce(
-            self._settings,
-            endpoint,
-            model.info,
-            takes_messages=model.takes_messages,
-            ends=[*map(model.tokenizer.token_text, model.info.eos_token_ids)],
-        )
-
-    def end(self) -> None:
-        """Stop showing the load. Idempotent."""
-        self._screen.stop()

@@ -1,1 +1,0 @@
-"""What ``roseinfer serve`` shows while it starts."""
