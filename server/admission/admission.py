@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from server.admission.budget import Budget
-from server.admission.pacing import Pacing
+from server.admission.pools import Pacing
 from server.admission.rate_limit import RateLimiter
 from server.settings.types import Rates
 
@@ -47,29 +45,23 @@ _TEXTS: dict[str, tuple[str, str, str | None]] = {
 """Of each budget: the messages of its 429 and its 400, and the parameter that the latter names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionLimits:
-    """One number for each budget. Choices and tokens run or wait; bodies are not yet decoded.
-
-    ``memory`` is the bytes of decoded bodies, until their answers are sent, and of whole answers.
-    """
-
-    choices: int
-    body_bytes: int
-    memory: int
-    prompt_tokens: int
-    output_tokens: int
-    compilations: int
-
-
 class Admission:
-    """The budgets that tickets take from. Event loop only."""
+    """The budgets that tickets take from. Event loop only.
+
+    Choices and tokens run or wait; ``body_bytes`` are not yet decoded. ``memory`` is the bytes of
+    decoded bodies, until their answers are sent, and of whole answers.
+    """
 
     def __init__(
         self,
-        limits: AdmissionLimits,
-        rates: Rates | None = None,
         *,
+        choices: int,
+        body_bytes: int,
+        memory: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        compilations: int,
+        rates: Rates | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``clock`` measures seconds."""
@@ -77,31 +69,27 @@ class Admission:
         self.pacing = Pacing()
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
-        made = {name: _budget(name, getattr(limits, name), clock) for name in _TEXTS}
-        self.budgets = tuple(made.values())
-        self.choices = made["choices"]
-        self.body_bytes = made["body_bytes"]
-        self.memory = made["memory"]
-        self.prompt_tokens = made["prompt_tokens"]
-        self.output_tokens = made["output_tokens"]
-        self.compilations = made["compilations"]
-        self._refused_by_budget = Counter(dict.fromkeys(made, 0))
-
-    def refuse(self, budget: Budget) -> None:
-        """Count a request that is refused because a budget is used up."""
-        self._refused_by_budget[budget.name] += 1
+        self.choices = _budget("choices", choices, clock)
+        self.body_bytes = _budget("body_bytes", body_bytes, clock)
+        self.memory = _budget("memory", memory, clock)
+        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens, clock)
+        self.output_tokens = _budget("output_tokens", output_tokens, clock)
+        self.compilations = _budget("compilations", compilations, clock)
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return self._refused_by_budget.total()
+        return sum(self._refused_by_budget().values())
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        return {**self._refused_by_budget, **self.rates.refusals}
+        return self._refused_by_budget() | self.rates.refusals
+
+    def _refused_by_budget(self) -> dict[str, int]:
+        return {name: getattr(self, name).num_refused for name in _TEXTS}
 
 
 def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
     full, never, param = _TEXTS[name]
-    return Budget(limit, name=name, full=full, never=never, param=param, clock=clock)
+    return Budget(limit, full=full, never=never, param=param, clock=clock)

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.admission import Admission
 from server.admission.deadline import seconds_given
-from server.admission.decision import Asked, Decision, Headers
 from server.admission.ticket import Ticket
 from server.http.body import declared_size
 from server.http.errors import APIError, to_api_error
 from server.http.origins import HostPolicy
+from server.net.refusal import EarlyRefusal, Head
+from server.observe.log import RequestLog
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
 from server.tenants.tenant import Tenant
 
+SCOPE_KEY = "admission"
+"""Key in the ``state`` of an ASGI scope: the Decision about the request."""
 
-class Admitting(Protocol):
-    """What is asked for a ticket."""
 
-    @property
-    def admission(self) -> Admission:
-        """The budgets."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who asks, and at most one of: what forbids it, a ticket, and why there is no ticket.
 
-    def check_accepting(self) -> None:
-        """Raise Unavailable if the server takes no new work."""
+    A request for a route without tickets has neither. Who gets the ticket leaves it (``with``).
+    """
+
+    tenant: Tenant
+    forbidden: APIError | None = None
+    ticket: Ticket | None = None
+    error: APIError | None = None
 
 
 class AdmissionControl:
@@ -39,41 +46,71 @@ class AdmissionControl:
         self,
         settings: Settings,
         keys: Keys,
-        paths: Container[str],
-        admitting: Callable[[], Admitting],
+        paths: Mapping[str, str],
+        admission: Admission,
+        records: RequestLog,
+        check_accepting: Callable[[], None],
     ) -> None:
-        """``paths`` are those that take tickets. ``admitting`` is called for requests."""
+        """``paths`` are those that take tickets, in every form, with those of their routes.
+
+        ``check_accepting`` raises Unavailable if the server takes no new work.
+        """
         self._settings = settings
         self._policy = HostPolicy.of(settings)
         self._keys = keys
         self._paths = paths
-        self._admitting = admitting
+        self._admission = admission
+        self._records = records
+        self._check_accepting = check_accepting
 
-    def decide(self, asked: Asked) -> Decision:
+    def admit(self, head: Head) -> dict[str, Any] | EarlyRefusal:
+        """The 429 of a request without room, or what its scope's ``state`` gets. For the protocol.
+
+        Other refusals are left to the application, and those with an ``Origin``, which need the
+        headers of CORS. Behind a proxy, only the application knows the client.
+        """
+        if self._settings.forwarded_allow_ips is not None:
+            return {}
+        decision = self.decide(head)
+        error = decision.error
+        if error is None or error.status != 429 or any(k == b"origin" for k, _ in head.headers):
+            return {SCOPE_KEY: decision}
+        return EarlyRefusal(
+            error, head, self._paths[head.path], decision.tenant.name, self._records
+        )
+
+    def decide(self, head: Head) -> Decision:
         """Decide about a request. A ticket is taken for it if its route needs one."""
-        tenant = self._keys.tenant(asked.headers, asked.client)
-        if forbidden := self._policy.refusal(asked.headers, asked.version):
+        tenant = self._keys.tenant(head.headers, head.client)
+        if forbidden := self._policy.refusal(head.headers, head.version):
             return Decision(tenant, forbidden=forbidden)
-        has_ticket = asked.method == "POST" and asked.path in self._paths
+        has_ticket = head.method == "POST" and head.path in self._paths
         if not has_ticket or (self._keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=self._ticket(tenant, asked.headers))
+            return Decision(tenant, ticket=self._ticket(tenant, head))
         except QueueFull as full:
-            rates = self._admitting().admission.rates
             error = to_api_error(full)
+            rates = self._admission.rates
             error.headers |= rates.headers(tenant.name) if rates else {}
             return Decision(tenant, error=error)
         except (APIError, Unavailable) as refusal:  # no name for the error: it has this frame
             return Decision(tenant, error=to_api_error(refusal))
 
-    def _ticket(self, tenant: Tenant, headers: Headers) -> Ticket:
-        admitting, settings = self._admitting(), self._settings
-        admitting.check_accepting()
-        seconds = seconds_given(headers, settings.request_timeout)
-        if admitting.admission.rates:
-            admitting.admission.rates.admit(tenant.name)
-        declared = declared_size(headers)
+    def _ticket(self, tenant: Tenant, head: Head) -> Ticket:
+        self._check_accepting()
+        seconds = seconds_given(head.headers, self._settings.request_timeout)
+        if self._admission.rates:
+            self._admission.rates.admit(tenant.name)
+        declared = declared_size(head.headers)
         if declared is not None:  # a larger body is a 413, not a 429
-            declared = min(declared, settings.max_body_size)
-        return Ticket(admitting.admission, tenant, declared_bytes=declared, seconds=seconds)
+            declared = min(declared, self._settings.max_body_size)
+        return Ticket(self._admission, tenant, declared_bytes=declared, seconds=seconds)
+
+
+def ticket_of(scope: Any) -> Ticket:
+    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
+    decision: Decision = scope["state"][SCOPE_KEY]
+    if decision.ticket is None:
+        raise KeyError(SCOPE_KEY)
+    return decision.ticket

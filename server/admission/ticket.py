@@ -175,11 +175,7 @@ class Ticket:
 
     def _take(self, budget: Budget, amount: int) -> None:
         if amount:
-            try:
-                budget.take(self.tenant.name, amount)
-            except QueueFull:
-                self._admission.refuse(budget)
-                raise
+            budget.take(self.tenant.name, amount)
             self._held[budget] = self._held.get(budget, 0) + amount
 
     def _give_back_all(self, budget: Budget) -> None:

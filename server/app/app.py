@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from anyio import move_on_after, to_thread
 from litestar import Litestar
 
-from core.thread import Event
+from core.load import load as load_model
+from core.thread import Event, SteppingEngine
+from server.apis.operation.health import liveness
 from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
-from server.app.lifespan import engine_lifespan, tracing_lifespan
 from server.app.routes import route_handlers
-from server.generation.admit import admit_requests
-from server.generation.model import Loaded
+from server.bridge.bridge import EngineBridge
+from server.bridge.choices import further_choices
+from server.generation.admit import admission_control
+from server.generation.model import Loaded, ServedModel
 from server.generation.request import StrictRequest
-from server.generation.serving import DEPENDENCIES
+from server.generation.serving import DEPENDENCIES, Serving
 from server.http.errors import error_response
 from server.http.origins import cors_config
 from server.settings.settings import Settings
 from server.tenants.guard import key_guard
+from server.tenants.keys import Keys
+
+FLUSH_SECONDS = 3.0
+"""Time that the last spans get at the end of the server."""
 
 
 def create_app(
@@ -38,7 +47,7 @@ def create_app(
         route_handlers=route_handlers(settings, has_keys=bool(keys)),
         lifespan=[
             keys_lifespan(settings, keys),
-            engine_lifespan(settings, load, on_event),
+            engine_lifespan(settings, keys, load, on_event),
             tracing_lifespan(settings),
         ],
         dependencies=DEPENDENCIES,
@@ -54,5 +63,69 @@ def create_app(
     app.state.response_store = ResponseStore(
         settings.max_stored_responses, settings.max_stored_response_bytes
     )
-    admit_requests(app, settings, keys)
     return app
+
+
+def engine_lifespan(
+    settings: Settings,
+    keys: Keys,
+    load: Callable[[], Loaded] | None,
+    on_event: Callable[[Event], None],
+) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    """Start and stop the core thread with the application.
+
+    Start-up does not wait for the model. Until it is loaded, routes answer 503. ``load`` replaces
+    the loader of ``settings.model`` and runs on the core thread.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        def load_on_core_thread() -> SteppingEngine:
+            loaded: Loaded = load() if load else load_model(settings.model, settings.engine)
+            serving.loaded_model = ServedModel.of(settings, loaded)
+            return loaded.engine
+
+        bridge = EngineBridge(
+            load_on_core_thread,
+            max_further_choices=further_choices(settings.engine.max_num_seqs),
+            on_event=on_event,
+        )
+        serving = Serving.of(settings, bridge)
+        control = admission_control(app, settings, keys, serving)
+        app.state.serving, app.state.stalls = serving, serving.stalls
+        app.state.admit, app.state.decide = control.admit, control.decide
+        app.state.open_requests = bridge
+        app.state.is_alive = lambda: liveness(bridge).status == "ok"
+        bridge.start()
+        try:
+            yield
+        finally:
+            serving.pools.close()
+            bridge.close()
+
+    return lifespan
+
+
+def tracing_lifespan(
+    settings: Settings,
+) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    """Make spans of requests if ``--otlp-traces-endpoint`` is set. Begins after the engine's."""
+
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        if settings.otlp_traces_endpoint is None:
+            yield
+            return
+        # the packages are optional, and a server without traces does not import them
+        from server.observe.tracing import RequestSpans, new_provider  # noqa: PLC0415
+
+        serving: Serving = app.state.serving
+        provider = new_provider(settings.otlp_traces_endpoint)
+        serving.records.listen(RequestSpans(provider))
+        try:
+            yield
+        finally:
+            with move_on_after(FLUSH_SECONDS, shield=True):
+                await to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+
+    return lifespan

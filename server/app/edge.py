@@ -20,9 +20,10 @@ from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.admission.decision import SCOPE_KEY, Asked, Decide, Decision
+from server.admission.control import SCOPE_KEY, Decision
 from server.http.errors import send_error
 from server.http.paths import with_paths
+from server.net.refusal import Head
 from server.observe.access_log import with_trace
 from server.observe.trace import trace_of
 from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
@@ -31,14 +32,13 @@ from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
 def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
     """Wrap the application of a ``create_app`` in the first three layers.
 
-    ``app.state`` has what may ``decide``, and in its lifespan the ``stalls``. ``clock``
-    times the request; the engine's own times are of ``time.perf_counter``.
+    In its lifespan, ``app.state`` has what may ``decide``, and the ``stalls``. ``clock`` times the
+    request; the engine's own times are of ``time.perf_counter``.
     """
-    admitted = with_admission(app, app.state.decide)
-    return with_paths(with_trace(admitted, lambda: app.state.stalls, clock), app)
+    return with_paths(with_trace(with_admission(app), lambda: app.state.stalls, clock), app)
 
 
-def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
+def with_admission(app: Litestar) -> ASGIApp:
     """Wrap ``app``. A ticket is held until ``app`` returns."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,8 +48,8 @@ def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
         state = scope["state"]
         decision: Decision | None = state.get(SCOPE_KEY)
         if decision is None:
-            decision = decide(asked_by(scope))
-            state[SCOPE_KEY] = decision
+            decision = state[SCOPE_KEY] = app.state.decide(head_of(scope))
+        assert decision is not None
         state[TENANT_KEY] = decision.tenant
         trace_of(scope).key = decision.tenant.name
         if decision.forbidden is not None:
@@ -65,7 +65,7 @@ def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
     return wrapped
 
 
-def asked_by(scope: Any) -> Asked:
-    """What an HTTP scope asks."""
+def head_of(scope: Any) -> Head:
+    """What is decided about, of an HTTP scope."""
     client, version = scope.get("client"), scope["http_version"]
-    return Asked(scope["method"], scope["path"], scope["headers"], client, version)
+    return Head(scope["method"], scope["path"], scope["headers"], client, version)

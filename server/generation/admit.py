@@ -7,10 +7,8 @@ from collections.abc import Callable
 from litestar import Litestar
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.admission.control import AdmissionControl
+from server.admission.control import SCOPE_KEY, AdmissionControl, Decision
 from server.admission.deadline import Watched, run_until_deadline
-from server.admission.decision import SCOPE_KEY, Decision
-from server.admission.head import HeadAdmission
 from server.generation.serving import Serving
 from server.http.errors import send_error
 from server.http.paths import short_forms
@@ -71,21 +69,19 @@ def ticketed_paths(app: Litestar) -> frozenset[str]:
     )
 
 
-def admit_requests(app: Litestar, settings: Settings, keys: Keys) -> None:
-    """Set what admits the application's requests, once its lifespan has begun."""
-    paths = ticketed_urls(app)
-    control = AdmissionControl(settings, keys, paths, lambda: app.state.serving)
-    has_proxy = settings.forwarded_allow_ips is not None
-    head = HeadAdmission(
-        control.decide, paths, lambda: app.state.serving.records, has_proxy=has_proxy
-    )
-    app.state.decide, app.state.admit = control.decide, head.admit
-
-
-def ticketed_urls(app: Litestar) -> dict[str, str]:
-    """Where clients find these routes, short forms included, with the paths of the routes."""
+def admission_control(
+    app: Litestar, settings: Settings, keys: Keys, serving: Serving
+) -> AdmissionControl:
+    """What admits the application's requests. Clients may use the short forms of paths too."""
     paths = ticketed_paths(app)
-    return {path: path for path in paths} | short_forms(paths, app)
+    return AdmissionControl(
+        settings,
+        keys,
+        {path: path for path in paths} | short_forms(paths, app),
+        serving.admission,
+        serving.records,
+        serving.check_accepting,
+    )
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from core.contract.errors import InvalidRequest
 from core.contract.grammar import DroppedKeyword, Grammar
 from core.grammar.compiler import GrammarCompiler
-from server.admission.checkpoint import checkpoint, is_cancelled
+from server.admission.pools import checkpoint, is_cancelled
 from server.http.ignored_fields import MAX_NAME_LENGTH
 
 MAX_WARNINGS = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar import Request
 
-from server.admission.decision import ticket_of
+from server.admission.control import ticket_of
 from server.admission.pools import LARGE_BODY
 from server.http.body import check_media_type, whole_body
 from server.http.content_coding import coding_of, plain

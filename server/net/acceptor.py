@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from server.net.connection_limit import ConnectionLimit, Slot, ThrottledLog
 from server.net.protocol import LimitedProtocol
-from server.net.timer import Timer
 
 ACCEPTS = 64
 """Connections that are opened in one iteration of the event loop: a few milliseconds of work."""
@@ -50,7 +49,7 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
-        self._retry = Timer(self._loop)
+        self._retry: asyncio.TimerHandle | None = None
         self._is_accepting = False
         self._is_closed = False
         self._log = ThrottledLog(time.monotonic)
@@ -122,9 +121,11 @@ class Acceptor:
         if self._is_accepting:
             self._is_accepting = False
             self._loop.remove_reader(self._listener)
-        self._retry.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if seconds is not None:
-            self._retry.start(seconds, self._resume)
+            self._retry = self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         if self._is_accepting or self._is_closed:

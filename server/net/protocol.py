@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import httptools
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from server.http.apis import ID_KEY
+from server.http.errors import CUT_KEY, APIError
+from server.http.paths import path_of_url
 from server.net import refusal
-from server.net.body_writer import LingeringTransport, extensions_of, framed
+from server.net.body_writer import extensions_of, framed
 from server.net.connection_limit import Slot
-from server.net.early_answer import busy_answer
-from server.net.head import Admit, EarlyAnswer, Head, head_without_upgrade
 from server.net.limits import Limits, Phase
-from server.net.timer import Timer
+from server.net.refusal import Admit, EarlyRefusal, Head
 
 logger = logging.getLogger("roseinfer.connections")
-
-ENDING = frozenset({Phase.LAST_ANSWER, Phase.END})
 
 
 class RefusedBytesError(Exception):
@@ -51,18 +51,16 @@ class LimitedProtocol(HttpToolsProtocol):
         admit: Admit,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
-        # uvicorn declares an int, but only hands it to call_later.
-        self.timeout_keep_alive = cast("int", limits.idle_timeout)
         self.app = framed(self.app)
         self._slot = slot
         self._limits = limits
         self._admit = admit
-        self._early: EarlyAnswer | None = None
+        self._early: EarlyRefusal | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
-        self._refusal: refusal.HttpRefusal | None = None  # why a callback has stopped the parser
-        self._timer = Timer(loop)  # of head, body and lingering
-        self._write_timer = Timer(loop)
+        self._refusal: Callable[[], APIError] | None = None  # why a callback stopped the parser
+        self._deadline: asyncio.TimerHandle | None = None  # of head, body and lingering
+        self._write_deadline: asyncio.TimerHandle | None = None
         self._is_upgrade = False
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
@@ -79,25 +77,26 @@ class LimitedProtocol(HttpToolsProtocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
-        self._timer.start(self._limits.idle_timeout, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave the slot."""
         super().connection_lost(exc)
         self._phase = Phase.END
-        self._timer.stop()
-        self._write_timer.stop()
+        self._stop_deadline()
+        self._stop_write_deadline()
         self._slot.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then check sizes and start the deadline of what is incomplete."""
-        if self._phase in ENDING:
-            self._drop(len(data))
+        if self._phase in {Phase.LAST_ANSWER, Phase.END}:
+            self._dropped_size += len(data)  # a client that sends much is not waiting for it
+            is_too_much = self._dropped_size > self._limits.max_head_size
+            if self._phase is Phase.LAST_ANSWER and is_too_much:
+                self.transport.abort()
             return
         self._data_size = len(data)
         body_size = self._body_size
         was_body = self._phase is Phase.BODY
-        self._unset_keepalive_if_required()
         self._parse(data)
         if self._phase is Phase.HEAD:
             self._continue_head()
@@ -115,7 +114,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Stop the write timeout."""
         super().resume_writing()
-        self._write_timer.stop()
+        self._stop_write_deadline()
 
     # The parser's callbacks
 
@@ -157,11 +156,16 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._slot.stop_waiting()
-        method, version = self.parser.get_method(), self.parser.get_http_version()
-        head = Head(method, self.url, self.headers, self.client, version)
-        self._early = busy_answer(head) if self._slot.is_above_limit else None
-        admitted = self._early or self._admit(head)
-        if not isinstance(admitted, dict):
+        head = Head(
+            self.parser.get_method().decode(),
+            path_of_url(self.url),
+            self.headers,
+            self.client,
+            self.parser.get_http_version(),
+        )
+        early = refusal.busy_refusal(head) if self._slot.limit.is_exceeded else None
+        admitted = early or self._admit(head)
+        if isinstance(admitted, EarlyRefusal):
             self._early, self._phase = admitted, Phase.REFUSED
             return
         self.scope["state"].update(admitted)
@@ -169,8 +173,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = extensions_of(self.cycle)
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
-        self._timer.stop()
-        if self._slot.is_crowded:
+        self._stop_deadline()
+        if self._slot.limit.is_crowded:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -189,23 +193,22 @@ class LimitedProtocol(HttpToolsProtocol):
             self._complete_early()
             return
         super().on_message_complete()
-        self._timer.stop()
+        self._stop_deadline()
         self._phase = Phase.ANSWER
-        self.cycle.transport = self.transport
+        if self.cycle.response_started:  # it has said that the connection ends
+            self.cycle.keep_alive = False
 
     # uvicorn's callback
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or end the connection."""
         super().on_response_complete()
-        if self.transport.get_write_buffer_size():
-            self._limit_writing()
+        self._unset_keepalive_if_required()  # the deadline of this class does the same
+        self._limit_writing()
         if self._phase is Phase.BODY:
             self._linger()
         elif self._phase is Phase.ANSWER and not self.transport.is_closing():
             self._wait_for_request()
-        if self._phase is Phase.END:
-            self._unset_keepalive_if_required()
 
     # Parsing
 
@@ -221,17 +224,25 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(self._refusal or refusal.BAD_REQUEST)
 
     def _head_without_upgrade(self) -> bytes:
-        """The head, to be parsed again. The parser would take no body after an upgrade."""
+        """The head without the wish for another protocol, to be parsed again.
+
+        RFC 9110, section 7.8: a server may ignore the wish. Clients that prefer HTTP/2
+        (``Upgrade: h2c``) express it together with a whole request, after which the parser would
+        take no body.
+        """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         self._is_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
-        return head_without_upgrade(method, self.url, version, self.headers)
+        return b"\r\n".join([*lines, b"", b""])
 
     # Phases
 
     def _wait_for_request(self) -> None:
         self._phase = Phase.REQUEST
         self._slot.wait(self._end_for_another)
+        self._end_by(self._limits.idle_timeout, self.transport.close)
 
     def _continue_head(self) -> None:
         self._head_size += self._data_size
@@ -239,16 +250,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(refusal.LARGE_HEAD)
         elif self._head_size == self._data_size:  # its first bytes
             self._slot.wait(self._end_for_another)  # it is the youngest again
-            self._timer.start(self._limits.head_timeout, self._on_late_head)
+            self._end_by(self._limits.head_timeout, self._on_late_head)
 
     def _continue_body(self, new_size: int | None) -> None:
         """``new_size`` is None if the head came with these bytes."""
         if new_size is None:
-            self.cycle.transport = cast(
-                "asyncio.Transport", LingeringTransport(self.transport, self._linger)
-            )
             self._body_start = self.loop.time()
-            self._timer.start(self._limits.body_grace, self._on_late_body)
+            self._end_by(self._limits.body_grace, self._on_late_body)
             return
         self._framing_size += self._data_size - new_size
         self._barren_size = 0 if new_size else self._barren_size + self._data_size
@@ -263,7 +271,7 @@ class LimitedProtocol(HttpToolsProtocol):
         is_last = (
             self.parser.get_http_version() == "1.0"
             or not self.parser.should_keep_alive()
-            or self._slot.is_crowded
+            or self._slot.limit.is_crowded
         )
         self._data_size = 0  # what follows in these bytes is no part of this body
         self._answer_early(is_last=is_last)
@@ -271,32 +279,25 @@ class LimitedProtocol(HttpToolsProtocol):
             self._close()
         else:
             self._wait_for_request()
-            self._timer.start(self._limits.idle_timeout, self.transport.close)
 
     def _answer_early(self, *, is_last: bool) -> None:
         assert self._early is not None
-        self.transport.write(self._early(is_last=is_last))
+        self.transport.write(self._early.response(is_last=is_last))
 
     def _end_after_answer(self) -> None:
         self._phase = Phase.LAST_ANSWER
         self.cycle.keep_alive = False
 
-    def _drop(self, size: int) -> None:
-        """Drop bytes. A client that sends many of them is not waiting for its answer."""
-        self._dropped_size += size
-        is_too_much = self._dropped_size > self._limits.max_head_size
-        if self._phase is Phase.LAST_ANSWER and is_too_much:
-            self.transport.abort()
-
     # Ends
 
-    def _stop_parser(self, reason: refusal.HttpRefusal) -> None:
+    def _stop_parser(self, reason: Callable[[], APIError]) -> None:
         self._refusal = reason
         raise RefusedBytesError
 
-    def _refuse(self, reason: refusal.HttpRefusal) -> None:
+    def _refuse(self, reason: Callable[[], APIError]) -> None:
         """Answer instead of the application, and end the connection."""
-        logger.info("refused a request: %d %s", reason.status, reason.message)
+        error = reason()
+        logger.info("refused a request: %d %s", error.status, error)
         cycle = self.cycle
         state: dict[str, Any] = {}
         if cycle is not None and not cycle.response_complete:
@@ -306,7 +307,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        self.transport.write(reason.answer(state))
+        state[CUT_KEY] = error
+        self.transport.write(refusal.closing_response(error, state.get(ID_KEY)))
         self._linger()
 
     def _linger(self) -> None:
@@ -322,7 +324,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._timer.start(self._limits.linger_timeout, self.transport.abort)
+        self._end_by(self._limits.linger_timeout, self.transport.abort)
 
     def _end_for_another(self) -> None:
         """End the connection for a new one.
@@ -331,14 +333,14 @@ class LimitedProtocol(HttpToolsProtocol):
         its next request again, as RFC 9112, section 9.5, expects.
         """
         if self._phase is Phase.HEAD or self._is_new:
-            self.transport.write(refusal.BUSY.response())
+            self.transport.write(refusal.closing_response(refusal.BUSY()))
         self._close()
 
     def _close(self) -> None:
         """End the connection when everything is written."""
         self._phase = Phase.END
         self._slot.linger(self.transport.abort)
-        self._timer.stop()
+        self._stop_deadline()
         if self.transport.get_write_buffer_size():
             self._limit_writing()
             self.transport.close()
@@ -346,6 +348,27 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()  # at once, also where TLS would wait for the client
 
     # Deadlines
+
+    def _end_by(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back after so many seconds, in place of what was to be called."""
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(seconds, callback)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _limit_writing(self) -> None:
+        if self._write_deadline is None and self.transport.get_write_buffer_size():
+            self._write_deadline = self.loop.call_later(
+                self._limits.write_timeout, self._on_late_write
+            )
+
+    def _stop_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
     def _on_late_head(self) -> None:
         self._refuse(refusal.LATE_HEAD)
@@ -356,15 +379,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._body_start = now  # the application has not asked for more
         due = self._body_start + limits.body_grace + self._body_size / limits.body_rate
         if now < due:
-            self._timer.start(due - now, self._on_late_body)
+            self._end_by(due - now, self._on_late_body)
         else:
             self._refuse(refusal.LATE_BODY)
 
     def _on_late_write(self) -> None:
+        self._write_deadline = None
         if self.transport.get_write_buffer_size():
             logger.info("ended a connection whose client did not read")
             self.transport.abort()
-
-    def _limit_writing(self) -> None:
-        if not self._write_timer.is_running:
-            self._write_timer.start(self._limits.write_timeout, self._on_late_write)

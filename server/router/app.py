@@ -41,6 +41,8 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
     )
     app.state.api_keys = keys
     app.state.decide = decide_by_caller(settings, keys)
+    app.state.admit = lambda _head: {}  # all heads
+    app.state.is_alive = lambda: True  # it is asked on the event loop
     return app
 
 
@@ -52,6 +54,7 @@ def _fleet_lifespan(
         fleet = Fleet(config, environ)
         routing = Routing(settings, config, fleet)
         app.state.routing, app.state.stalls = routing, routing.stalls
+        app.state.open_requests = routing.traffic
         fleet.start()
         try:
             yield

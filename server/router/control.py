@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from server.admission.decision import Asked, Decide, Decision
+from collections.abc import Callable
+
+from server.admission.control import Decision
 from server.http.origins import HostPolicy
+from server.net.refusal import Head
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
 
 
-def decide_by_caller(settings: Settings, keys: Keys) -> Decide:
+def decide_by_caller(settings: Settings, keys: Keys) -> Callable[[Head], Decision]:
     """Who asks, and hosts and origins. ``with_traffic`` and the servers behind do the rest."""
     policy = HostPolicy.of(settings)
 
-    def decide(asked: Asked) -> Decision:
-        tenant = keys.tenant(asked.headers, asked.client)
-        return Decision(tenant, forbidden=policy.refusal(asked.headers, asked.version))
+    def decide(head: Head) -> Decision:
+        tenant = keys.tenant(head.headers, head.client)
+        return Decision(tenant, forbidden=policy.refusal(head.headers, head.version))
 
     return decide

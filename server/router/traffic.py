@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from core.contract.errors import Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import Watched
-from server.admission.pacing import Pacing
+from server.admission.pools import Pacing
 from server.admission.rate_limit import RateLimiter
 from server.settings.types import Rates
 

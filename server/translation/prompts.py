@@ -13,7 +13,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.generation.families import Families
 from server.translation.messages import plain_turns, template_messages
 from server.translation.prompt_size import CheckSize, no_check

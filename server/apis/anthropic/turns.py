@@ -27,7 +27,7 @@ from schemas.messages import (
     ToolMessage,
     UserMessage,
 )
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.anthropic.refusals import invalid, unsupported
 from server.apis.anthropic.thinking import Unpacker, thinking_of
 

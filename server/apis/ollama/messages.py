@@ -16,7 +16,7 @@ from schemas.messages import (
     UserMessage,
 )
 from schemas.ollama import OllamaMessage
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.ollama.fields import refused
 
 

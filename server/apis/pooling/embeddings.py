@@ -17,7 +17,7 @@ from core.contract.info import PoolingInfo
 from schemas.completions import Prompt
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
 from schemas.limits import MAX_PROMPTS
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.pooling.job import fitting, pooling_job, pooling_of, text_ids
 from server.generation.job import Job
 from server.generation.model import ServedModel

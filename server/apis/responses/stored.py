@@ -30,7 +30,7 @@ from schemas.responses_items import (
     SummaryText,
 )
 from schemas.responses_request import ResponsesRequest
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.responses.errors import missing
 from server.apis.responses.input_items import PlacedItem
 from server.apis.responses.store import ResponseStore, StoredResponse

@@ -17,8 +17,7 @@ from core.contract.config import EngineConfig
 from core.machine import ROOT, available_memory, cpu_quota, num_cores, total_memory
 from server.cli.doctor.finding import Finding
 from server.net.connection_limit import possible_connections, raise_descriptor_limit
-from server.net.endpoint import open_endpoint
-from server.net.listener import ListenError
+from server.net.endpoint import ListenError, open_endpoint
 from server.settings.settings import Settings
 
 FEATURES = (

@@ -11,13 +11,14 @@ import anyio.lowlevel
 import pytest
 from uvicorn.server import ServerState
 
-from server.admission.decision import SCOPE_KEY
-from server.admission.pacing import BEGINS
+from server.admission.control import SCOPE_KEY
+from server.admission.pools import BEGINS
 from server.app.draining import server_config
 from server.bridge.bridge import BridgeState
 from server.generation.admit import ticketed_paths
+from server.http.paths import path_of_url
 from server.net.endpoint import open_endpoint
-from server.net.head import Head
+from server.net.refusal import EarlyRefusal, Head
 from server.settings.settings import Settings
 from server.settings.types import Rates
 from tests.support.asgi import Exchange
@@ -52,9 +53,10 @@ def choices(app):
 HOST = [(b"host", b"localhost:80")]
 
 
-def ask(app, *headers, method=b"POST", url=CHAT_URL, client=CLIENT, host=HOST):
+def ask(app, *headers, method="POST", url=CHAT_URL, client=CLIENT, host=HOST):
     """What the protocol gets: an answer, or the state of a scope."""
-    return app.litestar.state.admit(Head(method, url, [*host, *headers], client))
+    head = Head(method, path_of_url(url), [*host, *headers], client)
+    return app.litestar.state.admit(head)
 
 
 def decision(app, *headers, **head):
@@ -84,7 +86,7 @@ async def test_says_what_the_application_says(start, path, rates):
     upload = Exchange("POST", path, chunks=[], headers=headers)
     await upload.run(app)
     answer = ask(app, (b"x-request-id", b"mine"), url=path.encode())
-    status, headers, body = parsed(answer(is_last=False))
+    status, headers, body = parsed(answer.response(is_last=False))
     assert status == upload.status == 429
     assert body == upload.json
     own = {"x-request-id", "openai-processing-ms"}
@@ -97,7 +99,7 @@ async def test_a_rate_is_refused_from_the_head_too(start_app):
     app = await start_app(rate_limit=Rates(requests=1))
     with ticket_of(app):
         pass
-    _, headers, body = parsed(ask(app)(is_last=False))
+    _, headers, body = parsed(ask(app).response(is_last=False))
     assert body["error"]["message"].startswith("Rate limit reached")
     assert int(headers["retry-after"]) > 1
     assert headers["x-ratelimit-limit-requests"] == "1"
@@ -118,9 +120,9 @@ async def test_the_head_decides(start):
             )
         ),
     ]
-    assert all(map(callable, refused))
+    assert all(isinstance(found, EarlyRefusal) for found in refused)
     for head in (
-        {"method": b"GET"},
+        {"method": "GET"},
         {"url": b"/health"},
         {"url": b"/v1/chat/completion"},
         {"url": b"http://["},
@@ -153,7 +155,7 @@ async def test_every_path_of_a_ticket_is_known_in_its_short_form_too(start, capl
     assert len(below) > 5
     for form, path in below.items():
         caplog.clear()
-        ask(app, url=form.encode())(is_last=False)
+        ask(app, url=form.encode()).response(is_last=False)
         found = form if form in paths else path
         assert caplog.messages[0].startswith(f"POST {found} 429 "), "as the application's line"
     assert decision(app, url=b"/v1/generate").error is None
@@ -165,7 +167,7 @@ async def test_the_first_head_without_room_is_refused(start_app):
     with contextlib.ExitStack() as stack:
         for _ in range(choices(app).limit):
             stack.enter_context(ticket_of(app))
-        assert callable(ask(app))
+        assert isinstance(ask(app), EarlyRefusal)
         assert decision(app, client=("127.0.0.2", 5)).ticket.__exit__(None, None, None) is None
     assert choices(app).held == 0
     with ticket_of(app):
@@ -178,7 +180,7 @@ async def test_declared_bytes_are_taken_from_the_head(start_app):
     with ticket_of(app, (b"content-length", b"70")):
         assert bodies.held == 70
         bodies.take("127.0.0.1", bodies.limit - 70)
-        _, _, body = parsed(ask(app, (b"content-length", b"1"))(is_last=True))
+        _, _, body = parsed(ask(app, (b"content-length", b"1")).response(is_last=True))
         assert body["error"]["message"] == "Too many bytes of requests are waiting."
         assert choices(app).held == 1, "the refused one holds nothing"
     bodies.give_back("127.0.0.1", bodies.limit - 70)
@@ -189,8 +191,8 @@ async def test_only_holders_of_keys_learn_that_the_queue_is_full(start):
     app = await start(api_keys=("abc",))
     choices(app).give_back("127.0.0.1", choices(app).limit)
     choices(app).take("key#1", choices(app).limit)
-    assert callable(ask(app, KEY))
-    assert callable(ask(app, (b"x-api-key", b"abc")))
+    assert isinstance(ask(app, KEY), EarlyRefusal)
+    assert isinstance(ask(app, (b"x-api-key", b"abc")), EarlyRefusal)
     for headers in ([], [(b"authorization", b"Bearer abd")], [(b"x-api-key", b"abd")]):
         found = decision(app, *headers)
         assert (found.ticket, found.error) == (None, None)
@@ -238,7 +240,7 @@ async def test_refusals_are_counted_and_logged(start, caplog):
     app = await start()
     admission = app.litestar.state.serving.admission
     before = admission.num_refused
-    answer = ask(app, (b"x-request-id", b"mine"))(is_last=True)
+    answer = ask(app, (b"x-request-id", b"mine")).response(is_last=True)
     _, headers, _ = parsed(answer)
     assert (headers["x-request-id"], headers["connection"]) == ("mine", "close")
     assert admission.num_refused == before + 1

@@ -11,8 +11,7 @@ import pytest
 from server.net import acceptor as module
 from server.net.acceptor import Acceptor
 from server.net.connection_limit import RESERVE, ConnectionLimit
-from server.net.listener import listen_tcp
-from server.net.tls import tls_context
+from server.net.endpoint import listen_tcp, tls_context
 from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.anyio

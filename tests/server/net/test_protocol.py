@@ -10,8 +10,7 @@ import pytest
 from server.http.apis import ID_KEY
 from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
-from server.net.head import Head
-from server.net.refusal import raw_response
+from server.net.refusal import EarlyRefusal, Head
 
 pytestmark = pytest.mark.anyio
 
@@ -343,7 +342,6 @@ async def test_a_wish_for_another_protocol_is_ignored(connect, app, split):
     assert app.bodies == [b"abc", b"de"]
     scope = app.scopes[0]
     assert (scope["method"], scope["path"], scope["query_string"]) == ("POST", "/x", b"y")
-    assert dict(scope["headers"])[b"connection"] == b"HTTP2-Settings"
     assert b"upgrade" not in dict(scope["headers"])
 
 
@@ -483,14 +481,14 @@ async def test_the_end_of_an_answer_must_be_read_too(connect, app, loop, limit):
 # Requests that are refused from their heads
 
 
-def early_answer(*, is_last):
-    error = APIError(429, "Not now.")
-    return raw_response(error, {"retry-after": "1"}, is_last=is_last)
+EARLY = EarlyRefusal(
+    APIError(429, "Not now.", headers={"retry-after": "1"}), Head("POST", "/", [], None), "/", "me"
+)
 
 
 async def test_a_refused_request_keeps_its_connection(connect, app):
     client = await connect()
-    app.early = early_answer
+    app.early = EARLY
     for _ in range(2):
         await client.request(b"abc")
         status, headers, body = await client.reply()
@@ -508,7 +506,7 @@ async def test_what_admits_requests_gets_their_heads(connect, app):
     await client.request(path="/a?b", headers="X-Y: z\r\n")
     await client.reply()
     headers = [(b"content-length", b"0"), (b"x-y", b"z")]
-    assert app.heads == [Head(b"POST", b"/a?b", headers, None)]
+    assert app.heads == [Head("POST", "/a", headers, None)]
 
 
 async def test_what_was_admitted_is_in_the_scope_of_the_request(connect, app):
@@ -521,7 +519,7 @@ async def test_what_was_admitted_is_in_the_scope_of_the_request(connect, app):
 
 @pytest.mark.parametrize("header", ["connection: close", "connection: keep-alive, close"])
 async def test_a_refused_one_may_end_its_connection(connect, app, header):
-    app.early = early_answer
+    app.early = EARLY
     client = await connect()
     await client.request(b"abc", headers=f"{header}\r\n")
     status, headers, _ = await client.reply()
@@ -530,7 +528,7 @@ async def test_a_refused_one_may_end_its_connection(connect, app, header):
 
 
 async def test_one_refused_while_it_sends_may_read_why(connect, app, loop):
-    app.early = early_answer
+    app.early = EARLY
     client = await connect()
     await client.send(HEAD + b"content-length: 100000\r\n\r\nabc")
     await client.send(b"x" * 50_000)
@@ -541,21 +539,21 @@ async def test_one_refused_while_it_sends_may_read_why(connect, app, loop):
 
 
 async def test_a_broken_body_of_a_refused_request(connect, app):
-    app.early = early_answer
+    app.early = EARLY
     client = await connect()
     await client.send(CHUNKED + b"x\r\n")
     assert await client.refusal() == 400
 
 
 async def test_a_refused_one_is_idle_afterwards(connect, app, loop):
-    app.early = early_answer
+    app.early = EARLY
     client = await connect(idle_timeout=60)
     await assert_only_idle_time_ends(client, loop)
 
 
 async def test_a_refused_one_ends_for_another_without_a_word(connect, app, loop):
     client = await connect()
-    app.early = early_answer
+    app.early = EARLY
     await client.request()
     await client.reply()
     loop.advance(1)
@@ -564,7 +562,7 @@ async def test_a_refused_one_ends_for_another_without_a_word(connect, app, loop)
 
 
 async def test_a_crowded_server_ends_connections_it_refuses(connect, app):
-    app.early = early_answer
+    app.early = EARLY
     clients = [await connect() for _ in range(8)]
     await clients[0].request()
     assert (await clients[0].reply())[1]["connection"] == "close"
@@ -572,7 +570,7 @@ async def test_a_crowded_server_ends_connections_it_refuses(connect, app):
 
 
 async def test_a_crowded_server_answers_one_of_two_requests(connect, app, caplog):
-    app.early = early_answer
+    app.early = EARLY
     clients = [await connect() for _ in range(8)]
     with caplog.at_level(logging.INFO, logger="roseinfer.connections"):
         await clients[0].send((HEAD + b"content-length: 1\r\n\r\na") * 2)
@@ -584,7 +582,7 @@ async def test_a_crowded_server_answers_one_of_two_requests(connect, app, caplog
 
 
 async def test_a_refused_body_is_no_part_of_the_next_head(connect, app):
-    app.early = early_answer
+    app.early = EARLY
     client = await connect(max_head_size=1000)
     await client.send(HEAD + b"content-length: 5000\r\n\r\n" + b"a" * 5000 + b"GET / HTTP/1.1\r\n")
     assert "connection" not in (await client.reply())[1]
@@ -594,7 +592,7 @@ async def test_a_refused_body_is_no_part_of_the_next_head(connect, app):
 
 async def test_a_refused_one_of_http_1_0_ends_its_connection(connect, app):
     """As every answer of the application to HTTP/1.0 does."""
-    app.early = early_answer
+    app.early = EARLY
     client = await connect()
     await client.send(b"POST / HTTP/1.0\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n")
     assert (await client.reply())[1]["connection"] == "close"
@@ -674,7 +672,7 @@ async def test_one_that_is_refused_may_read_why(connect, loop, limit):
 
 
 async def test_a_full_server_is_no_fault_of_the_client():
-    body = refusal.BUSY.response().partition(b"\r\n\r\n")[2]
+    body = refusal.closing_response(refusal.BUSY()).partition(b"\r\n\r\n")[2]
     assert json.loads(body)["error"]["type"] == "service_unavailable_error"
 
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from server.bridge.bridge import BridgeState
-from server.net.early_answer import PROBES
+from server.net.refusal import PROBES
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from anthropic.types import Message
 
 from core.contract.errors import DeadlineExceeded, Unavailable
-from server.net.head import Head
+from server.net.refusal import Head
 from server.settings.types import Rates
 from tests.support.asgi import Exchange, ask
 from tests.support.engines import AnsweringEngine, out
@@ -168,9 +168,9 @@ async def test_a_full_queue_and_its_refusal_from_the_head(start_app):
     upload = Exchange("POST", MESSAGES, chunks=[], headers=JSON)
     await upload.run(app)
     error_of(upload, 429, "rate_limit_error")
-    head = Head(b"POST", MESSAGES.encode(), [HOST], ("127.0.0.1", 5))
+    head = Head("POST", MESSAGES, [HOST], ("127.0.0.1", 5))
     early = app.litestar.state.admit(head)
-    head, body = early(is_last=False).split(b"\r\n\r\n")
+    head, body = early.response(is_last=False).split(b"\r\n\r\n")
     ids = [line.split(b": ") for line in head.splitlines() if b"request-id: " in line]
     assert [name for name, _ in ids] == [b"x-request-id", b"request-id"]
     mine = {"request_id": ids[0][1].decode()}

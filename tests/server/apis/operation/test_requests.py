@@ -241,7 +241,7 @@ async def test_a_refusal_by_the_connection(start_app):
     app = await start_app()
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     exchange = Exchange("POST", CHAT, chunks=[b"{"], headers=headers, is_complete=False)
-    exchange.scope["state"] = {CUT_KEY: LATE_BODY.error()}
+    exchange.scope["state"] = {CUT_KEY: LATE_BODY()}
     exchange.disconnect()
     await exchange.run(app)
     record = await record_of(app)
