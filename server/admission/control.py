@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,6 @@ from server.admission.ticket import Ticket
 from server.http.body import declared_size
 from server.http.errors import APIError, to_api_error
 from server.http.origins import HostPolicy
-from server.net.refusal import EarlyRefusal, Head
-from server.observe.log import RequestLog
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
 from server.tenants.tenant import Tenant
@@ -46,12 +44,11 @@ class AdmissionControl:
         self,
         settings: Settings,
         keys: Keys,
-        paths: Mapping[str, str],
+        paths: Container[str],
         admission: Admission,
-        records: RequestLog,
         check_accepting: Callable[[], None],
     ) -> None:
-        """``paths`` are those that take tickets, in every form, with those of their routes.
+        """``paths`` are those of the routes that take tickets.
 
         ``check_accepting`` raises Unavailable if the server takes no new work.
         """
@@ -60,49 +57,33 @@ class AdmissionControl:
         self._keys = keys
         self._paths = paths
         self._admission = admission
-        self._records = records
         self._check_accepting = check_accepting
 
-    def admit(self, head: Head) -> dict[str, Any] | EarlyRefusal:
-        """The 429 of a request without room, or what its scope's ``state`` gets. For the protocol.
-
-        Other refusals are left to the application, and those with an ``Origin``, which need the
-        headers of CORS. Behind a proxy, only the application knows the client.
-        """
-        if self._settings.forwarded_allow_ips is not None:
-            return {}
-        decision = self.decide(head)
-        error = decision.error
-        if error is None or error.status != 429 or any(k == b"origin" for k, _ in head.headers):
-            return {SCOPE_KEY: decision}
-        return EarlyRefusal(
-            error, head, self._paths[head.path], decision.tenant.name, self._records
-        )
-
-    def decide(self, head: Head) -> Decision:
-        """Decide about a request. A ticket is taken for it if its route needs one."""
-        tenant = self._keys.tenant(head.headers, head.client)
-        if forbidden := self._policy.refusal(head.headers, head.version):
+    def decide(self, scope: Any) -> Decision:
+        """Decide about an HTTP scope. A ticket is taken for it if its route needs one."""
+        headers = scope["headers"]
+        tenant = self._keys.tenant(headers, scope.get("client"))
+        if forbidden := self._policy.refusal(headers, scope["http_version"]):
             return Decision(tenant, forbidden=forbidden)
-        has_ticket = head.method == "POST" and head.path in self._paths
+        has_ticket = scope["method"] == "POST" and scope["path"] in self._paths
         if not has_ticket or (self._keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=self._ticket(tenant, head))
+            return Decision(tenant, ticket=self._ticket(tenant, headers))
         except QueueFull as full:
-            error = to_api_error(full)
-            rates = self._admission.rates
+            error, rates = to_api_error(full), self._admission.rates
             error.headers |= rates.headers(tenant.name) if rates else {}
             return Decision(tenant, error=error)
-        except (APIError, Unavailable) as refusal:  # no name for the error: it has this frame
-            return Decision(tenant, error=to_api_error(refusal))
+        except (APIError, Unavailable) as refusal:
+            error = to_api_error(refusal).with_traceback(None)  # its frames have the scope
+            return Decision(tenant, error=error)
 
-    def _ticket(self, tenant: Tenant, head: Head) -> Ticket:
+    def _ticket(self, tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
         self._check_accepting()
-        seconds = seconds_given(head.headers, self._settings.request_timeout)
+        seconds = seconds_given(headers, self._settings.request_timeout)
         if self._admission.rates:
             self._admission.rates.admit(tenant.name)
-        declared = declared_size(head.headers)
+        declared = declared_size(headers)
         if declared is not None:  # a larger body is a 413, not a 429
             declared = min(declared, self._settings.max_body_size)
         return Ticket(self._admission, tenant, declared_bytes=declared, seconds=seconds)

@@ -10,13 +10,14 @@ from litestar import Litestar
 
 from core.load import load as load_model
 from core.thread import Event, SteppingEngine
+from server.admission.control import AdmissionControl
 from server.apis.operation.health import liveness
 from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
 from server.app.routes import route_handlers
 from server.bridge.bridge import EngineBridge
 from server.bridge.choices import further_choices
-from server.generation.admit import admission_control
+from server.generation.admit import ticketed_paths
 from server.generation.model import Loaded, ServedModel
 from server.generation.request import StrictRequest
 from server.generation.serving import DEPENDENCIES, Serving
@@ -91,10 +92,11 @@ def engine_lifespan(
             on_event=on_event,
         )
         serving = Serving.of(settings, bridge)
-        control = admission_control(app, settings, keys, serving)
+        control = AdmissionControl(
+            settings, keys, ticketed_paths(app), serving.admission, bridge.check_accepting
+        )
         app.state.serving, app.state.stalls = serving, serving.stalls
-        app.state.admit, app.state.decide = control.admit, control.decide
-        app.state.open_requests = bridge
+        app.state.decide, app.state.open_requests = control.decide, bridge
         app.state.is_alive = lambda: liveness(bridge).status == "ok"
         bridge.start()
         try:

@@ -66,8 +66,7 @@ class DrainingServer(uvicorn.Server):
     """Drains on the first signal and exits at once on the second. Accepts through ``endpoint``.
 
     A service manager is told when a drain begins, and that the process works, as ``/livez`` says.
-    Once the application's lifespan has begun, ``state`` has its ``open_requests``, what may
-    ``admit`` a head, and ``is_alive``.
+    Once the application's lifespan has begun, ``state`` has ``open_requests`` and ``is_alive``.
     """
 
     def __init__(
@@ -98,9 +97,7 @@ class DrainingServer(uvicorn.Server):
         """Start, and handle a signal that came before the event loop ran."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
-        acceptor = self._endpoint.accept(
-            self.config, self.server_state, self.lifespan.state, self._state.admit
-        )
+        acceptor = self._endpoint.accept(self.config, self.server_state, self.lifespan.state)
         self.servers = [cast("asyncio.Server", acceptor)]
         self._notifier.watch(self._state.is_alive)
         if self._has_signal:

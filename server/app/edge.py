@@ -3,7 +3,7 @@
 1. ``with_paths``: a path as the router spells it, with ``/v1`` if that is missing; HEAD as GET.
 2. ``with_trace``: the request's id, its trace and line in the access log, the stall detector.
 3. ``with_admission``: the decision about host, origin, tenant, rates and budgets, with the ticket.
-   The protocol has made it from the head, or it is made here.
+   It is made from the head, before the body is read.
 4. ``key_guard``: a key, on routes that need one. It runs after routing, as a middleware of the
    application.
 5. ``with_ticket``, or ``with_traffic`` in the router: what the client's leaving and the deadline
@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.admission.control import SCOPE_KEY, Decision
-from server.http.errors import send_error
+from server.http.errors import RETRY_AFTER_SECONDS, send_error
 from server.http.paths import with_paths
-from server.net.refusal import Head
+from server.net.refusal import BUSY, BUSY_KEY
 from server.observe.access_log import with_trace
 from server.observe.trace import trace_of
 from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
+from server.tenants.tenant import tenant_at
+
+PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
+"""Paths of probes of health, which are answered however busy the server is."""
 
 
 def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
@@ -45,13 +48,14 @@ def with_admission(app: Litestar) -> ASGIApp:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        state = scope["state"]
-        decision: Decision | None = state.get(SCOPE_KEY)
-        if decision is None:
-            decision = state[SCOPE_KEY] = app.state.decide(head_of(scope))
-        assert decision is not None
-        state[TENANT_KEY] = decision.tenant
-        trace_of(scope).key = decision.tenant.name
+        state, trace = scope["state"], trace_of(scope)
+        if BUSY_KEY in state and scope["path"] not in PROBES:
+            trace.key = tenant_at(scope["client"]).name  # keys are not looked up
+            await send_error(scope, send, BUSY(headers={"retry-after": str(RETRY_AFTER_SECONDS)}))
+            return
+        decision: Decision = app.state.decide(scope)
+        state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant
+        trace.key = decision.tenant.name
         if decision.forbidden is not None:
             await send_error(scope, send, decision.forbidden)
         elif decision.ticket is None:
@@ -63,9 +67,3 @@ def with_admission(app: Litestar) -> ASGIApp:
             del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
 
     return wrapped
-
-
-def head_of(scope: Any) -> Head:
-    """What is decided about, of an HTTP scope."""
-    client, version = scope.get("client"), scope["http_version"]
-    return Head(scope["method"], scope["path"], scope["headers"], client, version)

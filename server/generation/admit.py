@@ -7,14 +7,11 @@ from collections.abc import Callable
 from litestar import Litestar
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.admission.control import SCOPE_KEY, AdmissionControl, Decision
+from server.admission.control import SCOPE_KEY, Decision
 from server.admission.deadline import Watched, run_until_deadline
 from server.generation.serving import Serving
 from server.http.errors import send_error
-from server.http.paths import short_forms
 from server.observe.trace import trace_of
-from server.settings.settings import Settings
-from server.tenants.keys import Keys
 
 TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 """Statuses of the errors of a route that names a model, takes a ticket and reads a body."""
@@ -66,21 +63,6 @@ def ticketed_paths(app: Litestar) -> frozenset[str]:
         for route in app.routes
         for handler in getattr(route, "route_handlers", ())
         if with_ticket in handler.resolve_middleware()
-    )
-
-
-def admission_control(
-    app: Litestar, settings: Settings, keys: Keys, serving: Serving
-) -> AdmissionControl:
-    """What admits the application's requests. Clients may use the short forms of paths too."""
-    paths = ticketed_paths(app)
-    return AdmissionControl(
-        settings,
-        keys,
-        {path: path for path in paths} | short_forms(paths, app),
-        serving.admission,
-        serving.records,
-        serving.check_accepting,
     )
 
 

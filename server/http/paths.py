@@ -5,11 +5,10 @@ with_paths: routes below /v1 answer without that prefix too, extra slashes go, H
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-import httptools
 from litestar import Litestar
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,15 +24,6 @@ def normalize(scope: Scope) -> None:
     if path != scope["path"]:
         scope["path"] = path
         scope["raw_path"] = quote(path).encode()
-
-
-def path_of_url(url: bytes) -> str:
-    """The path of a request line's URL, as ``normalize`` leaves it. Empty if it is no URL."""
-    try:
-        path = httptools.parse_url(url).path or b""
-    except httptools.HttpParserInvalidURLError:
-        return ""
-    return normalize_path(unquote(path.decode("latin-1")))
 
 
 PREFIX = "/v1"
@@ -79,14 +69,6 @@ def _without_body(send: Send) -> Send:
         return send(message)
 
     return send_head
-
-
-def short_forms(paths: Iterable[str], routed: Litestar) -> dict[str, str]:
-    """The short forms of those ``paths`` of ``routed`` that have one, with their path."""
-    short = _short_names(routed)
-    below = [path for path in paths if path.startswith(PREFIX + "/")]
-    forms = {path.removeprefix(PREFIX): path for path in below}
-    return {form: path for form, path in forms.items() if _first_name(form) in short}
 
 
 def _short_names(routed: Litestar) -> set[str]:

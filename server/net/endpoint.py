@@ -21,7 +21,6 @@ from server.net.acceptor import Acceptor
 from server.net.connection_limit import ConnectionLimit, Slot, possible_limit
 from server.net.limits import Limits
 from server.net.protocol import LimitedProtocol
-from server.net.refusal import Admit
 from server.settings.settings import Settings
 
 BACKLOG = 2048
@@ -57,14 +56,14 @@ class Endpoint:
         return f"--unix-socket {shlex.quote(self.socket_path)} {scheme}://localhost"
 
     def accept(
-        self, config: Config, server_state: ServerState, app_state: dict[str, object], admit: Admit
+        self, config: Config, server_state: ServerState, app_state: dict[str, object]
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded."""
         loop = asyncio.get_running_loop()
 
         def make_protocol(slot: Slot) -> LimitedProtocol:
             return LimitedProtocol(
-                config, server_state, app_state, loop, slot=slot, limits=self.limits, admit=admit
+                config, server_state, app_state, loop, slot=slot, limits=self.limits
             )
 
         return Acceptor(self.listener, self.connections, make_protocol, self.tls)

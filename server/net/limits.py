@@ -47,8 +47,6 @@ class Phase(Enum):
     REQUEST = auto()
     """No byte of a request has arrived."""
     HEAD = auto()
-    REFUSED = auto()
-    """The answer is known from the head. The body is dropped."""
     BODY = auto()
     ANSWER = auto()
     LAST_ANSWER = auto()

@@ -19,12 +19,10 @@ from uvicorn.server import ServerState
 
 from server.http.apis import ID_KEY
 from server.http.errors import CUT_KEY, APIError
-from server.http.paths import path_of_url
 from server.net import refusal
 from server.net.body_writer import extensions_of, framed
 from server.net.connection_limit import Slot
 from server.net.limits import Limits, Phase
-from server.net.refusal import Admit, EarlyRefusal, Head
 
 logger = logging.getLogger("roseinfer.connections")
 
@@ -36,7 +34,7 @@ class RefusedBytesError(Exception):
 class LimitedProtocol(HttpToolsProtocol):
     """One connection. Event loop only.
 
-    ``slot`` is the connection's part of the limit. ``admit`` decides about each whole head.
+    ``slot`` is the connection's part of the limit.
     """
 
     def __init__(
@@ -48,14 +46,11 @@ class LimitedProtocol(HttpToolsProtocol):
         *,
         slot: Slot,
         limits: Limits,
-        admit: Admit,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
         self.app = framed(self.app)
         self._slot = slot
         self._limits = limits
-        self._admit = admit
-        self._early: EarlyRefusal | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
         self._refusal: Callable[[], APIError] | None = None  # why a callback stopped the parser
@@ -100,9 +95,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parse(data)
         if self._phase is Phase.HEAD:
             self._continue_head()
-        elif self._phase is Phase.REFUSED:
-            self._answer_early(is_last=True)
-            self._linger()
         elif self._phase is Phase.BODY:
             self._continue_body(self._body_size - body_size if was_body else None)
 
@@ -156,19 +148,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_upgrade = True
             return
         self._slot.stop_waiting()
-        head = Head(
-            self.parser.get_method().decode(),
-            path_of_url(self.url),
-            self.headers,
-            self.client,
-            self.parser.get_http_version(),
-        )
-        early = refusal.busy_refusal(head) if self._slot.limit.is_exceeded else None
-        admitted = early or self._admit(head)
-        if isinstance(admitted, EarlyRefusal):
-            self._early, self._phase = admitted, Phase.REFUSED
-            return
-        self.scope["state"].update(admitted)
+        if self._slot.limit.is_exceeded:
+            self.scope["state"][refusal.BUSY_KEY] = True
         super().on_headers_complete()
         self.scope["extensions"] = extensions_of(self.cycle)
         self._phase = Phase.BODY
@@ -179,8 +160,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Count the body."""
-        if self._phase is Phase.REFUSED:
-            return
         self._body_size += len(body)
         super().on_body(body)
 
@@ -189,9 +168,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_upgrade:
             return
         self._is_new = False
-        if self._phase is Phase.REFUSED:
-            self._complete_early()
-            return
         super().on_message_complete()
         self._stop_deadline()
         self._phase = Phase.ANSWER
@@ -265,24 +241,6 @@ class LimitedProtocol(HttpToolsProtocol):
             or self._framing_size > self._limits.max_framing_size + self._body_size
         ):
             self._refuse(refusal.LARGE_FRAMING)
-
-    def _complete_early(self) -> None:
-        """Answer a whole request that was refused, and keep the connection if possible."""
-        is_last = (
-            self.parser.get_http_version() == "1.0"
-            or not self.parser.should_keep_alive()
-            or self._slot.limit.is_crowded
-        )
-        self._data_size = 0  # what follows in these bytes is no part of this body
-        self._answer_early(is_last=is_last)
-        if is_last:
-            self._close()
-        else:
-            self._wait_for_request()
-
-    def _answer_early(self, *, is_last: bool) -> None:
-        assert self._early is not None
-        self.transport.write(self._early.response(is_last=is_last))
 
     def _end_after_answer(self) -> None:
         self._phase = Phase.LAST_ANSWER

@@ -41,7 +41,6 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
     )
     app.state.api_keys = keys
     app.state.decide = decide_by_caller(settings, keys)
-    app.state.admit = lambda _head: {}  # all heads
     app.state.is_alive = lambda: True  # it is asked on the event loop
     return app
 

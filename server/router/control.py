@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from server.admission.control import Decision
 from server.http.origins import HostPolicy
-from server.net.refusal import Head
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
 
 
-def decide_by_caller(settings: Settings, keys: Keys) -> Callable[[Head], Decision]:
+def decide_by_caller(settings: Settings, keys: Keys) -> Callable[[Any], Decision]:
     """Who asks, and hosts and origins. ``with_traffic`` and the servers behind do the rest."""
     policy = HostPolicy.of(settings)
 
-    def decide(head: Head) -> Decision:
-        tenant = keys.tenant(head.headers, head.client)
-        return Decision(tenant, forbidden=policy.refusal(head.headers, head.version))
+    def decide(scope: Any) -> Decision:
+        tenant = keys.tenant(scope["headers"], scope.get("client"))
+        return Decision(tenant, policy.refusal(scope["headers"], scope["http_version"]))
 
     return decide

@@ -31,7 +31,7 @@ class ScriptedWork:
 
     @property
     def state(self):
-        return State({"open_requests": self, "admit": lambda _head: {}, "is_alive": lambda: True})
+        return State({"open_requests": self, "is_alive": lambda: True})
 
     async def drain(self, seconds):
         self.drains.append(seconds)

@@ -76,8 +76,6 @@ class EchoApp:
         self.scopes = []
         self.num_disconnects = 0
         self.num_started = 0
-        self.early = None
-        self.heads = []
         self._changed = anyio.Event()
 
     async def __call__(self, scope, receive, send):
@@ -111,10 +109,6 @@ class EchoApp:
                 more = number < len(parts)
                 await send({"type": "http.response.body", "body": part, "more_body": more})
             tasks.cancel_scope.cancel()
-
-    def admit(self, head):
-        self.heads.append(head)
-        return self.early or {"admitted": len(self.heads)}
 
     async def until(self, probe):
         with anyio.fail_after(DEADLINE):
@@ -240,9 +234,7 @@ async def connect(app, loop, limit):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
             assert limit.has_room()
             slot = limit.enter(ours.fileno())
-            protocol = LimitedProtocol(
-                config, state, {}, loop, slot=slot, limits=Limits(**limits), admit=app.admit
-            )
+            protocol = LimitedProtocol(config, state, {}, loop, slot=slot, limits=Limits(**limits))
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)
             stack.callback(transport.abort)

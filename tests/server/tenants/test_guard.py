@@ -2,8 +2,8 @@ import re
 
 import pytest
 
+from server.app.edge import PROBES
 from server.bridge.bridge import BridgeState
-from server.net.refusal import PROBES
 from tests.support.asgi import ask
 
 pytestmark = pytest.mark.anyio

@@ -246,7 +246,7 @@ async def test_a_refusal_by_the_connection(start_app):
     await exchange.run(app)
     record = await record_of(app)
     assert (record["status"], record["ended_by"]) == (408, "deadline")
-    assert record["error"] == LATE_BODY.message
+    assert record["error"] == str(LATE_BODY())
 
 
 async def test_a_refusal_of_a_full_server(start_app, engine):
