@@ -16,7 +16,6 @@ from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
 from server.app.routes import route_handlers
 from server.bridge.bridge import EngineBridge
-from server.bridge.choices import further_choices
 from server.generation.admit import ticketed_paths
 from server.generation.model import Loaded, ServedModel
 from server.generation.request import StrictRequest
@@ -88,7 +87,7 @@ def engine_lifespan(
 
         bridge = EngineBridge(
             load_on_core_thread,
-            max_further_choices=further_choices(settings.engine.max_num_seqs),
+            max_num_seqs=settings.engine.max_num_seqs,
             on_event=on_event,
         )
         serving = Serving.of(settings, bridge)

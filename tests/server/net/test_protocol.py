@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tracemalloc
 
 import anyio
 import pytest
@@ -42,6 +43,20 @@ async def test_a_header_without_end_is_refused_at_its_limit(connect, app):
     await client.send(b"a" * 100)
     assert await client.refusal() == 431
     assert app.scopes == []
+
+
+async def test_a_header_without_end_keeps_little_memory(connect):
+    client, piece = await connect(), b"a" * 100_000
+    tracemalloc.start()
+    try:
+        await client.send(b"GET / HTTP/1.1\r\nx: ")
+        for _ in range(100):
+            await client.send(piece)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
+    assert await client.refusal() == 431
 
 
 @pytest.mark.parametrize("size", [950, 1050])
