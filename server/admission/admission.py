@@ -1,14 +1,20 @@
-"""Admission: the budgets of all requests."""
+"""Admission: the budgets of all requests. Ticket: what one request holds of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
+from core.contract.errors import QueueFull, RoseInferError
 from server.admission.budget import Budget
-from server.admission.pools import Pacing
+from server.admission.pools import Pacing, Turn
 from server.admission.rate_limit import RateLimiter
+from server.bridge.stream import ResponseStream
+from server.observe.trace import Trace
 from server.settings.types import Rates
+from server.tenants.tenant import Tenant
 
 _TEXTS: dict[str, tuple[str, str, str | None]] = {
     "choices": (
@@ -93,3 +99,165 @@ class Admission:
 def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
     full, never, param = _TEXTS[name]
     return Budget(limit, full=full, never=never, param=param, clock=clock)
+
+
+class Ticket:
+    """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
+
+    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
+    Each of these steps may raise QueueFull, or InvalidRequest for what never fits. A whole answer
+    is only counted, because its work is done.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        tenant: Tenant,
+        *,
+        declared_bytes: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Admit a request by its headers. Raises QueueFull.
+
+        ``declared_bytes`` is the Content-Length. Without one, bytes count as they arrive.
+        ``seconds`` are those until the deadline.
+        """
+        self.tenant = tenant
+        self.seconds = seconds
+        self.trace = Trace()
+        """What becomes of the request."""
+        self.num_body_bytes = 0
+        """Bytes of the body that have arrived, and of stored items that it refers to."""
+        self._admission = admission
+        self._held: dict[Budget, int] = {}
+        self._is_declared = declared_bytes is not None
+        self._stream: ResponseStream | None = None
+        self._num_unfinished = 0
+        self._fail: Callable[[RoseInferError], None] | None = None
+        try:
+            self._take(admission.choices, 1)
+            self._take(admission.body_bytes, declared_bytes or 0)
+        except QueueFull:
+            self._release()
+            raise
+        admission.num_tickets += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            if self._stream is not None:
+                self._stream.close()
+                self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
+        finally:
+            self._admission.num_tickets -= 1
+            self._release()
+
+    async def begin(self) -> None:
+        """Wait until the request may begin."""
+        await self._admission.pacing.begin(self.tenant.name)
+
+    def body_arrived(self, num_bytes: int) -> None:
+        """Count bytes of the body."""
+        self.num_body_bytes += num_bytes
+        if not self._is_declared:
+            self._take(self._admission.body_bytes, num_bytes)
+
+    def body_grew(self, num_bytes: int) -> None:
+        """Count bytes of the body that its Content-Length does not."""
+        self.num_body_bytes += num_bytes
+        self._take(self._admission.body_bytes, num_bytes)
+
+    def turn(self, priority: int = 0) -> Turn:
+        """The place of the request in a worker's line, in which it waits from now on."""
+        self.trace.waits()
+        return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
+
+    def decoded(self, num_bytes: int) -> None:
+        """Exchange the body for its objects, which take so many bytes at most.
+
+        They count until the end: what refers to a part of them, such as an answer that repeats
+        the request, keeps it so long.
+        """
+        self._admission.memory.check_possible(num_bytes)
+        self._take(self._admission.memory, num_bytes)
+        self._give_back_all(self._admission.body_bytes)
+
+    def stored_found(self, num_bytes: int) -> None:
+        """Count stored items that the body refers to, as if it contained them."""
+        self.num_body_bytes += num_bytes
+        self._take(self._admission.memory, num_bytes)
+
+    def chosen(self, num_choices: int) -> None:
+        """Take the places of all choices. One was taken at the headers."""
+        self._admission.choices.check_possible(num_choices)
+        self._take(self._admission.choices, num_choices - 1)
+
+    def translated(self, *, num_prompt_tokens: int, num_output_tokens: int) -> None:
+        """Take the prompts' tokens, and the most that may be generated."""
+        self._admission.prompt_tokens.check_possible(num_prompt_tokens)
+        self._take(self._admission.prompt_tokens, num_prompt_tokens)
+        self._admission.output_tokens.check_possible(num_output_tokens)
+        self._take(self._admission.output_tokens, num_output_tokens)
+        self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Hold a place among the requests whose grammars are compiled."""
+        self._take(self._admission.compilations, 1)
+        try:
+            yield
+        finally:
+            self._give_back_all(self._admission.compilations)
+
+    def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
+        """Own the stream from now on. ``fail`` ends it with an error."""
+        self._stream, self._fail = stream, fail
+        self._num_unfinished = len(stream)
+
+    def rendered(self, num_bytes: int) -> None:
+        """Count the bytes of a whole answer, which a client may read slowly. Never refuses.
+
+        It holds back later requests, which ``decoded`` refuses before the engine gets them.
+        """
+        memory = self._admission.memory
+        memory.add(self.tenant.name, num_bytes)
+        self._held[memory] = self._held.get(memory, 0) + num_bytes
+
+    def choice_ended(self) -> None:
+        """Return the place of one choice; with the last one of the stream, the tokens of all.
+
+        The answer keeps one place until it is sent. Texts to embed or to score hold no places but
+        this one. A client that reads slowly holds no tokens that nobody computes any more.
+        """
+        self._num_unfinished -= 1
+        if self._held[self._admission.choices] > 1:
+            self._held[self._admission.choices] -= 1
+            self._admission.choices.give_back(self.tenant.name, 1)
+        if not self._num_unfinished:
+            self._give_back_all(self._admission.prompt_tokens)
+            self._give_back_all(self._admission.output_tokens)
+
+    def retry_after(self) -> int:
+        """Seconds after which a place should be free."""
+        return self._admission.choices.retry_after(1)
+
+    def fail(self, error: RoseInferError) -> bool:
+        """End the answer with an error. False if the engine has not got the request yet."""
+        if self._fail is None:
+            return False
+        self._fail(error)
+        return True
+
+    def _take(self, budget: Budget, amount: int) -> None:
+        if amount:
+            budget.take(self.tenant.name, amount)
+            self._held[budget] = self._held.get(budget, 0) + amount
+
+    def _give_back_all(self, budget: Budget) -> None:
+        budget.give_back(self.tenant.name, self._held.pop(budget, 0))
+
+    def _release(self) -> None:
+        for budget in list(self._held):
+            self._give_back_all(budget)

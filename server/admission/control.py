@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.contract.errors import QueueFull, Unavailable
-from server.admission.admission import Admission
+from server.admission.admission import Admission, Ticket
 from server.admission.deadline import seconds_given
-from server.admission.ticket import Ticket
 from server.http.body import declared_size
 from server.http.errors import APIError, to_api_error
 from server.http.origins import HostPolicy

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from litestar import Response
 
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel
 from server.generation.sending import StreamAnswer, WholeAnswer

@@ -14,10 +14,9 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from server.admission.admission import Admission
+from server.admission.admission import Admission, Ticket
 from server.admission.control import ticket_of
 from server.admission.pools import WorkerPools
-from server.admission.ticket import Ticket
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer

@@ -19,8 +19,7 @@ from uvicorn.server import ServerState
 
 from server.net.acceptor import Acceptor
 from server.net.connection_limit import ConnectionLimit, Slot, possible_limit
-from server.net.limits import Limits
-from server.net.protocol import LimitedProtocol
+from server.net.protocol import LimitedProtocol, Limits
 from server.settings.settings import Settings
 
 BACKLOG = 2048

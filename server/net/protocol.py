@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import httptools
@@ -22,9 +24,57 @@ from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
 from server.net.body_writer import extensions_of, framed
 from server.net.connection_limit import Slot
-from server.net.limits import Limits, Phase
 
 logger = logging.getLogger("roseinfer.connections")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes in bytes, times in seconds.
+
+    A body must arrive within ``body_grace`` plus one second for each ``body_rate`` bytes.
+    """
+
+    max_head_size: int = 64 * 1024
+    """Request line and headers.
+
+    Also the most bytes of trailers, of one chunk's extensions, or beside an answer.
+    """
+
+    max_headers: int = 256
+    max_url_size: int = 8 * 1024
+
+    max_framing_size: int = 256 * 1024
+    """Bytes of chunk sizes and line ends beyond the size of the body."""
+
+    head_timeout: float = 10.0
+    """From the first byte of a head to its end."""
+
+    idle_timeout: float = 60.0
+    """Before the first request, and between two."""
+
+    body_grace: float = 30.0
+    body_rate: int = 1024
+
+    write_timeout: float = 60.0
+    """For a client to read enough that the server can write again."""
+
+    linger_timeout: float = 5.0
+    """For a client to read a refusal while it is still sending. What it sends is dropped."""
+
+
+class Phase(Enum):
+    """What a connection is doing."""
+
+    REQUEST = auto()
+    """No byte of a request has arrived."""
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()
+    LAST_ANSWER = auto()
+    """The connection ends after this answer. What arrives is dropped."""
+    END = auto()
+    """The connection ends. What arrives is dropped."""
 
 
 class RefusedBytesError(Exception):
@@ -56,7 +106,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refusal: Callable[[], APIError] | None = None  # why a callback stopped the parser
         self._deadline: asyncio.TimerHandle | None = None  # of head, body and lingering
         self._write_deadline: asyncio.TimerHandle | None = None
-        self._is_upgrade = False
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
         self._num_headers = 0
@@ -145,7 +194,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 self._stop_parser(refusal.BAD_REQUEST)
-            self._is_upgrade = True
             return
         self._slot.stop_waiting()
         if self._slot.limit.is_exceeded:
@@ -165,7 +213,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Wait for the answer, without a deadline."""
-        if self._is_upgrade:
+        if self._phase is Phase.HEAD:  # a wish for another protocol
             return
         self._is_new = False
         super().on_message_complete()
@@ -209,7 +257,6 @@ class LimitedProtocol(HttpToolsProtocol):
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-        self._is_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
         return b"\r\n".join([*lines, b"", b""])
 

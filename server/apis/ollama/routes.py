@@ -33,7 +33,7 @@ from schemas.ollama_answer import (
     RunningModels,
     ShownModel,
 )
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.ollama.embed import translate_embed, translate_old_embed
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, generate_line, loaded_line

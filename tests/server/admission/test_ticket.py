@@ -1,8 +1,7 @@
 import pytest
 
 from core.contract.errors import InvalidRequest, QueueFull
-from server.admission.admission import Admission
-from server.admission.ticket import Ticket
+from server.admission.admission import Admission, Ticket
 from server.tenants.tenant import Tenant
 
 LIMITS = {

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from core.contract.errors import DeadlineExceeded
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.bridge.stream import ResponseStream
 from server.generation.sending import StreamAnswer, WholeAnswer
 from server.http.errors import APIError

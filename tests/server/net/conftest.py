@@ -11,8 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from server.net.connection_limit import ConnectionLimit
-from server.net.limits import Limits
-from server.net.protocol import LimitedProtocol
+from server.net.protocol import LimitedProtocol, Limits
 from tests.support.engines import DEADLINE
 
 
