@@ -16,7 +16,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import uvicorn
 from litestar.datastructures import State
@@ -35,16 +35,6 @@ FAILURE_TIMEOUT = 1.0
 
 BEATS_PER_TIMEOUT = 3
 """Watchdog messages that are sent within the time after which the manager misses them."""
-
-
-class OpenRequests(Protocol):
-    """The requests of an application. Event loop only."""
-
-    async def drain(self, timeout: float, /) -> None:  # noqa: ASYNC109 - it escalates
-        """Refuse new requests and wait for open ones; after so many seconds end them."""
-
-    def cancel_all(self) -> None:
-        """End every open request."""
 
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -66,7 +56,8 @@ class DrainingServer(uvicorn.Server):
     """Drains on the first signal and exits at once on the second. Accepts through ``endpoint``.
 
     A service manager is told when a drain begins, and that the process works, as ``/livez`` says.
-    Once the application's lifespan has begun, ``state`` has ``open_requests`` and ``is_alive``.
+    Once the application's lifespan has begun, its ``state`` has ``is_alive`` and ``open_requests``,
+    which can be asked to ``drain`` and to ``cancel_all``.
     """
 
     def __init__(
@@ -115,13 +106,8 @@ class DrainingServer(uvicorn.Server):
         """Cancel open responses and exit. Called as a signal handler."""
         self.should_exit = True
         if self._loop is not None and self.started:
-            self._loop.call_soon_threadsafe(self._requests.cancel_all)
+            self._loop.call_soon_threadsafe(self._state.open_requests.cancel_all)
             self._loop.call_soon_threadsafe(self._exit.set)
-
-    @property
-    def _requests(self) -> OpenRequests:
-        requests: OpenRequests = self._state.open_requests
-        return requests
 
     def announce_ready(self) -> None:
         """Tell the service manager that requests are accepted. Event loop only."""
@@ -143,7 +129,7 @@ class DrainingServer(uvicorn.Server):
     async def _drain(self, seconds: float) -> None:
         """Let responses end for so long, then exit."""
         self._notifier.stopping()
-        await self._requests.drain(seconds)
+        await self._state.open_requests.drain(seconds)
         self.should_exit = True
         self._exit.set()
 

@@ -37,6 +37,13 @@ class BridgeState(Enum):
     FAILED = "failed"
 
 
+_REFUSALS = {
+    BridgeState.LOADING: "The model is still loading.",
+    BridgeState.DRAINING: SHUTTING_DOWN,
+    BridgeState.FAILED: "The engine has failed.",
+}
+
+
 class EngineBridge:
     """Submits requests, routes outputs to responses, starts and stops the core thread.
 
@@ -93,15 +100,8 @@ class EngineBridge:
 
     def check_accepting(self) -> None:
         """Raise Unavailable if the server takes no new work."""
-        match self.state:
-            case BridgeState.READY:
-                return
-            case BridgeState.LOADING:
-                raise Unavailable("The model is still loading.")
-            case BridgeState.DRAINING:
-                raise Unavailable(SHUTTING_DOWN)
-            case BridgeState.FAILED:
-                raise Unavailable("The engine has failed.")
+        if self.state is not BridgeState.READY:
+            raise Unavailable(_REFUSALS[self.state])
 
     def open(
         self,

@@ -1,7 +1,4 @@
-"""Acceptor: takes connections off the listener, as many as the connection limit has room for.
-
-asyncio's own servers accept until there are no descriptors left, and drop connections then.
-"""
+"""Acceptor: takes connections off the listener, as many as the connection limit has room for."""
 
 from __future__ import annotations
 
@@ -31,8 +28,9 @@ EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Acceptor:
     """Accepts until it is closed. Event loop only.
 
-    Connections that find no room wait in the listener's backlog. It has what
-    ``uvicorn.Server.servers`` needs: ``close`` and ``wait_closed``.
+    asyncio's own servers accept until there are no descriptors left, and drop connections then.
+    Here those that find no room wait in the listener's backlog. ``close`` and ``wait_closed`` are
+    what ``uvicorn.Server.servers`` needs.
     """
 
     def __init__(

@@ -79,11 +79,6 @@ def framed(app: Any) -> Any:
     return wrapped
 
 
-def extensions_of(cycle: RequestResponseCycle) -> dict[str, Any]:
-    """The extensions of a scope whose response this cycle sends."""
-    return {EXTENSION: BodyWriter(cycle)}
-
-
 def body_writer(scope: Any) -> BodyWriter | None:
     """The writer of an HTTP scope's response; None under a server that has none."""
     writer: BodyWriter | None = (scope.get("extensions") or {}).get(EXTENSION)

@@ -41,34 +41,40 @@ FEWEST = 8
 class Slot:
     """One connection's part of the limit. Event loop only."""
 
-    __slots__ = ("end", "fileno", "is_taken", "limit", "since")
+    __slots__ = ("end", "fileno", "limit", "since")
 
     def __init__(self, limit: ConnectionLimit, fileno: int) -> None:
         self.limit = limit
         self.fileno = fileno
-        self.is_taken = True
-        self.end: Callable[[], object] = lambda: None
-        """Ends the connection."""
         self.since = 0.0
+        self.end: Callable[[], object] = lambda: None
 
     def wait(self, end: Callable[[], object]) -> None:
         """No request is on the connection from now on. ``end`` ends it for a new one."""
-        self.limit.change(self, self.limit.waiting, end)
+        self._move(self.limit.waiting, end)
 
     def linger(self, end: Callable[[], object]) -> None:
         """The connection has its last answer. ``end`` ends it before the client has read that."""
-        self.limit.change(self, self.limit.lingering, end)
+        self._move(self.limit.lingering, end)
 
     def stop_waiting(self) -> None:
         """A request is on the connection, or an answer to the last one."""
-        self.limit.change(self)
+        self._move(None, lambda: None)
 
     def leave(self) -> None:
         """The connection has ended. Idempotent."""
-        if self.is_taken:
-            self.limit.change(self)
-            self.is_taken = False
-            self.limit.leave(self)
+        self.stop_waiting()
+        if self in self.limit.open:
+            self.limit.open.discard(self)
+            self.limit.leaving.discard(self)
+            self.limit.on_room()
+
+    def _move(self, idle: dict[Slot, None] | None, end: Callable[[], object]) -> None:
+        self.limit.waiting.pop(self, None)
+        self.limit.lingering.pop(self, None)
+        self.end, self.since = end, self.limit.clock()
+        if idle is not None and self in self.limit.open:
+            idle[self] = None
 
 
 class ConnectionLimit:
@@ -76,26 +82,25 @@ class ConnectionLimit:
 
     def __init__(self, limit: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
-        self.num_open = 0
-        """Connections that have a descriptor."""
+        self.clock = clock
+        self.open: set[Slot] = set()  # those that have a descriptor
         self.waiting: dict[Slot, None] = {}  # the oldest first
         self.lingering: dict[Slot, None] = {}  # the oldest first
+        self.leaving: set[Slot] = set()
         self.on_room: Callable[[], None] = lambda: None
         """Called when a connection has ended."""
-        self._leaving: set[Slot] = set()
-        self._clock = clock
         self._log = ThrottledLog(clock)
 
     @property
     def is_crowded(self) -> bool:
         """Whether connections should end after their next answer."""
-        return self.num_open * 4 >= self.limit * 3
+        return len(self.open) * 4 >= self.limit * 3
 
     @property
     def is_exceeded(self) -> bool:
         """Whether too many connections have requests."""
-        num_idle = len(self.waiting) + len(self.lingering) + len(self._leaving)
-        is_above = self.num_open - num_idle > self.limit
+        num_idle = len(self.waiting) + len(self.lingering) + len(self.leaving)
+        is_above = len(self.open) - num_idle > self.limit
         if is_above:
             self._log.warning(
                 "All %d connections are in use (--max-connections): new ones are answered 503",
@@ -105,7 +110,7 @@ class ConnectionLimit:
 
     def has_room(self) -> bool:
         """Whether a connection may be accepted. If not, some may end soon."""
-        if self.num_open < self.limit + RESERVE:
+        if len(self.open) < self.limit + RESERVE:
             return True
         if not self._end_waiting() and self.lingering:
             self._end(next(iter(self.lingering)))
@@ -113,41 +118,22 @@ class ConnectionLimit:
 
     def enter(self, fileno: int) -> Slot:
         """Count a connection, for which there is room. At the limit, another one ends."""
-        if self.num_open - len(self._leaving) >= self.limit:
+        if len(self.open) - len(self.leaving) >= self.limit:
             self._end_waiting()
-        self.num_open += 1
-        return Slot(self, fileno)
+        slot = Slot(self, fileno)
+        self.open.add(slot)
+        return slot
 
     def seconds_to_room(self) -> float:
         """Seconds after which it is worth asking ``has_room`` again."""
         for slot in self.waiting:
-            return max(MIN_AGE / 4, slot.since + MIN_AGE - self._clock())
+            return max(MIN_AGE / 4, slot.since + MIN_AGE - self.clock())
         return MIN_AGE
-
-    def change(
-        self,
-        slot: Slot,
-        idle: dict[Slot, None] | None = None,
-        end: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Put the slot at the end of those that wait or linger, or keep its connection."""
-        self.waiting.pop(slot, None)
-        self.lingering.pop(slot, None)
-        if slot.is_taken:
-            slot.end, slot.since = end, self._clock()
-            if idle is not None:
-                idle[slot] = None
-
-    def leave(self, slot: Slot) -> None:
-        """Count a connection that has ended."""
-        self._leaving.discard(slot)
-        self.num_open -= 1
-        self.on_room()
 
     def _end_waiting(self) -> bool:
         """End the oldest connection if it has waited for MIN_AGE. False: there is none."""
         slot = next(iter(self.waiting), None)
-        if slot is None or self._clock() - slot.since < MIN_AGE or has_unread_bytes(slot.fileno):
+        if slot is None or self.clock() - slot.since < MIN_AGE or has_unread_bytes(slot.fileno):
             return False
         self._log.warning(
             "All %d connections are in use (--max-connections): idle ones are closed", self.limit
@@ -157,8 +143,8 @@ class ConnectionLimit:
 
     def _end(self, slot: Slot) -> None:
         end = slot.end
-        self.change(slot)
-        self._leaving.add(slot)
+        slot.stop_waiting()
+        self.leaving.add(slot)
         end()
 
 

@@ -44,7 +44,11 @@ class Endpoint:
     @property
     def url(self) -> str:
         """Where clients find the server."""
-        return url_of(self.listener, is_tls=self.tls is not None)
+        if self.socket_path is not None:
+            return f"unix:{self.socket_path}"
+        host, port = self.listener.getsockname()[:2]
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
     def curl(self) -> str:
@@ -71,7 +75,9 @@ class Endpoint:
         """Stop listening and remove the Unix socket. Idempotent."""
         self.listener.close()
         if self.socket_path is not None:
-            remove_socket(self.socket_path)
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(Path(self.socket_path).lstat().st_mode):
+                    Path(self.socket_path).unlink()
 
 
 def open_endpoint(settings: Settings, *, descriptors_each: int = 1) -> Endpoint:
@@ -126,22 +132,6 @@ def listen_unix(path: str) -> socket.socket:
     return listener
 
 
-def remove_socket(path: str) -> None:
-    """Remove a Unix socket, if it is one."""
-    with contextlib.suppress(OSError):
-        if stat.S_ISSOCK(Path(path).lstat().st_mode):
-            Path(path).unlink()
-
-
-def url_of(listener: socket.socket, *, is_tls: bool) -> str:
-    """Where clients find it."""
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{listener.getsockname()}"
-    host, port = listener.getsockname()[:2]
-    scheme = "https" if is_tls else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
 def _reason(error: OSError, port: int) -> str:
     """What is wrong with an address, and what to do."""
     match error.errno:
@@ -191,52 +181,41 @@ def _remove_stale(path: str) -> None:
         raise FileExistsError("the path exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            Path(path).unlink()
-        except BlockingIOError:  # its backlog is full
-            raise OSError("another process listens on it") from None
-        else:
-            raise OSError("another process listens on it")
-
-
-class CertificateError(ListenError):
-    """The certificate or its key cannot be used."""
+        error = probe.connect_ex(path)
+    if error in {0, errno.EAGAIN}:  # or its backlog is full
+        raise OSError("another process listens on it")
+    if error != errno.ECONNREFUSED:
+        raise OSError(error, os.strerror(error))
+    Path(path).unlink()
 
 
 def tls_context(certfile: str | None, keyfile: str | None) -> ssl.SSLContext | None:
     """The context of a server: TLS 1.2 or later. None if there is no certificate.
 
     ``certfile`` holds the certificate and its chain, and the key unless ``keyfile`` is given.
-    Raises CertificateError.
+    Raises ListenError.
     """
     if certfile is None:
         if keyfile is not None:
-            raise CertificateError("--ssl-keyfile needs --ssl-certfile")
+            raise ListenError("--ssl-keyfile needs --ssl-certfile")
         return None
     for flag, path in (("--ssl-certfile", certfile), ("--ssl-keyfile", keyfile)):
-        if path is not None:
-            _check_readable(flag, path)
+        try:
+            if path is not None:
+                Path(path).open("rb").close()
+        except OSError as error:
+            raise ListenError(f"{flag}: cannot read {path}: {error.strerror}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certfile, keyfile, password=_refuse_password)
     except ssl.SSLError as error:
-        raise CertificateError(_tls_reason(error, certfile, keyfile)) from None
+        raise ListenError(_tls_reason(error, certfile, keyfile)) from None
     return context
 
 
-def _check_readable(flag: str, path: str) -> None:
-    try:
-        with Path(path).open("rb"):
-            pass
-    except OSError as error:
-        raise CertificateError(f"{flag}: cannot read {path}: {error.strerror}") from None
-
-
 def _refuse_password() -> str:
-    raise CertificateError("--ssl-keyfile: the key has a password; remove it with openssl pkey")
+    raise ListenError("--ssl-keyfile: the key has a password; remove it with openssl pkey")
 
 
 def _tls_reason(error: ssl.SSLError, certfile: str, keyfile: str | None) -> str:

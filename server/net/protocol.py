@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn import Config
@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from server.http.apis import ID_KEY
 from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
-from server.net.body_writer import extensions_of, framed
+from server.net.body_writer import EXTENSION, BodyWriter, framed
 from server.net.connection_limit import Slot
 
 logger = logging.getLogger("roseinfer.connections")
@@ -82,10 +82,7 @@ class RefusedBytesError(Exception):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. Event loop only.
-
-    ``slot`` is the connection's part of the limit.
-    """
+    """One connection, which has its ``slot`` of the limit. Event loop only."""
 
     def __init__(
         self,
@@ -118,12 +115,10 @@ class LimitedProtocol(HttpToolsProtocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the slot."""
         super().connection_lost(exc)
         self._phase = Phase.END
         self._stop_deadline()
@@ -148,12 +143,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._continue_body(self._body_size - body_size if was_body else None)
 
     def pause_writing(self) -> None:
-        """Give the client the write timeout to read."""
         super().pause_writing()
         self._limit_writing()
 
     def resume_writing(self) -> None:
-        """Stop the write timeout."""
         super().resume_writing()
         self._stop_write_deadline()
 
@@ -171,7 +164,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Limit the URL."""
         super().on_url(url)
         if len(self.url) > self._limits.max_url_size:
             self._stop_parser(refusal.LONG_URL)
@@ -186,7 +178,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Limit the headers, then start the application."""
         if self._head_size + self._data_size > self._limits.max_head_size:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self._limits.max_head_size:
@@ -199,7 +190,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._slot.limit.is_exceeded:
             self.scope["state"][refusal.BUSY_KEY] = True
         super().on_headers_complete()
-        self.scope["extensions"] = extensions_of(self.cycle)
+        self.scope["extensions"] = cast("Any", {EXTENSION: BodyWriter(self.cycle)})
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
         self._stop_deadline()
@@ -207,12 +198,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Count the body."""
         self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Wait for the answer, without a deadline."""
         if self._phase is Phase.HEAD:  # a wish for another protocol
             return
         self._is_new = False
@@ -225,7 +214,6 @@ class LimitedProtocol(HttpToolsProtocol):
     # uvicorn's callback
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or end the connection."""
         super().on_response_complete()
         self._unset_keepalive_if_required()  # the deadline of this class does the same
         self._limit_writing()

@@ -15,7 +15,7 @@ from server.admission.admission import Ticket
 from server.bridge.stream import ResponseStream
 from server.generation.sending import StreamAnswer, WholeAnswer
 from server.http.errors import APIError
-from server.net.body_writer import extensions_of
+from server.net.body_writer import EXTENSION, BodyWriter
 from server.observe.access_log import with_trace
 from server.observe.stalls import StallWatch
 from server.settings.types import Rates
@@ -151,7 +151,7 @@ class Cycle:
 
     def __init__(self, scope):
         self.scope = scope
-        scope["extensions"] = extensions_of(self)
+        scope["extensions"] = {EXTENSION: BodyWriter(self)}
 
 
 async def test_the_cycle_of_a_request_is_freed():

@@ -246,5 +246,5 @@ async def connect(app, loop, limit):
         with anyio.fail_after(DEADLINE):
             while state.connections or state.tasks:
                 await anyio.lowlevel.checkpoint()
-        assert limit.num_open == 0
+        assert len(limit.open) == 0
         assert loop.num_timers == 0

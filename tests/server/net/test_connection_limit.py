@@ -44,10 +44,10 @@ def enter(limit, fileno, ended=None, name=None):
 
 def test_slots_are_counted_until_they_are_left(limit, silent):
     slots = [enter(limit, silent) for _ in range(3)]
-    assert limit.num_open == 3
+    assert len(limit.open) == 3
     for _ in range(2):
         slots[0].leave()
-    assert limit.num_open == 2
+    assert len(limit.open) == 2
 
 
 def test_the_oldest_that_waits_is_ended_for_a_new_one(limit, clock, silent):
@@ -98,7 +98,7 @@ def test_above_the_limit_requests_are_refused_and_then_there_is_no_room(limit, s
         assert slots[-1].limit.is_exceeded == (number >= LIMIT)
     assert not limit.has_room()
     rooms = []
-    limit.on_room = lambda: rooms.append(limit.num_open)
+    limit.on_room = lambda: rooms.append(len(limit.open))
     slots[0].leave()
     assert rooms == [LIMIT + module.RESERVE - 1]
     assert limit.has_room()
@@ -126,9 +126,9 @@ def test_an_ended_one_counts_as_a_descriptor_until_it_is_left(limit, clock, sile
     slots = [enter(limit, silent, ended, name) for name in range(LIMIT)]
     clock.now = 1.0
     enter(limit, silent)
-    assert limit.num_open == LIMIT + 1
+    assert len(limit.open) == LIMIT + 1
     slots[0].leave()
-    assert limit.num_open == LIMIT
+    assert len(limit.open) == LIMIT
     assert ended == [0]
     enter(limit, silent)
     assert ended == [0, 1]

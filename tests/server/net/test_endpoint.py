@@ -1,4 +1,5 @@
 import os
+import re
 import socket
 import ssl
 import stat
@@ -6,15 +7,14 @@ import stat
 import pytest
 
 from server.net.endpoint import (
-    CertificateError,
     ListenError,
     listen_tcp,
     listen_unix,
     listening_process,
-    remove_socket,
+    open_endpoint,
     tls_context,
-    url_of,
 )
+from server.settings.settings import Settings
 from tests.support.source_tree import ROOT
 
 TLS = ROOT / "tests" / "support" / "tls"
@@ -27,12 +27,15 @@ def path(tmp_path):
 
 
 def test_urls(path):
-    with listen_tcp("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        assert url_of(listener, is_tls=False) == f"http://127.0.0.1:{port}"
-        assert url_of(listener, is_tls=True) == f"https://127.0.0.1:{port}"
-    with listen_unix(path) as listener:
-        assert url_of(listener, is_tls=False) == f"unix:{path}"
+    for settings, url in [
+        ({"port": 0}, r"http://127\.0\.0\.1:\d+"),
+        ({"port": 0, "host": "::1"}, r"http://\[::1\]:\d+"),
+        ({"port": 0, "ssl_certfile": CERTIFICATE, "ssl_keyfile": KEY}, r"https://127.*"),
+        ({"uds": path}, f"unix:{path}"),
+    ]:
+        endpoint = open_endpoint(Settings(**settings))
+        assert re.fullmatch(url, endpoint.url)
+        endpoint.close()
 
 
 def test_a_taken_port_is_one_line():
@@ -65,7 +68,6 @@ def test_a_file_is_kept(path, tmp_path):
     (tmp_path / "r.sock").write_text("mine")
     with pytest.raises(ListenError, match="not a socket"):
         listen_unix(path)
-    remove_socket(path)
     assert (tmp_path / "r.sock").read_text() == "mine"
 
 
@@ -77,10 +79,18 @@ def test_a_path_that_cannot_be_made_is_one_line(tmp_path):
 
 
 def test_the_socket_is_removed(path, tmp_path):
-    listen_unix(path).close()
+    endpoint = open_endpoint(Settings(uds=path))
     for _ in range(2):
-        remove_socket(path)
+        endpoint.close()
         assert not (tmp_path / "r.sock").exists()
+
+
+def test_a_file_in_its_place_is_kept(path, tmp_path):
+    endpoint = open_endpoint(Settings(uds=path))
+    (tmp_path / "r.sock").unlink()
+    (tmp_path / "r.sock").write_text("mine")
+    endpoint.close()
+    assert (tmp_path / "r.sock").read_text() == "mine"
 
 
 def test_the_process_that_listens_is_named():
@@ -138,7 +148,7 @@ def test_one_file_may_hold_both(tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_one_line(certificate, key, text):
-    with pytest.raises(CertificateError) as caught:
+    with pytest.raises(ListenError) as caught:
         tls_context(certificate, key)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -335,7 +335,7 @@ async def test_after_a_whole_body_there_is_nothing_to_wait_for(connect, limit):
     assert (await client.reply())[0] == 200
     assert await client.ended()
     await client.seen()
-    assert limit.num_open == 0
+    assert len(limit.open) == 0
 
 
 # Upgrades
@@ -485,10 +485,10 @@ async def test_the_end_of_an_answer_must_be_read_too(connect, app, loop, limit):
     await client.seen()
     loop.advance(59)
     await client.seen()
-    assert limit.num_open == 1
+    assert len(limit.open) == 1
     loop.advance(2)
     await client.seen()
-    assert limit.num_open == 0
+    assert len(limit.open) == 0
 
 
 # The connection limit
@@ -518,7 +518,7 @@ async def test_the_oldest_without_a_request_ends_for_another(connect, app, loop,
         assert await client.refusal() == 503
     clients.append(await connect())
     assert await clients[1].refusal() == 503
-    assert limit.num_open == 10
+    assert len(limit.open) == 10
     app.gate.set()
     assert (await clients[0].reply())[0] == 200
 
@@ -559,7 +559,7 @@ async def test_one_that_is_refused_may_read_why(connect, loop, limit):
     loop.advance(1)
     assert [await connect() for _ in range(10)]
     await refused.seen()
-    assert limit.num_open == 11
+    assert len(limit.open) == 11
     assert await refused.refusal() == 400
 
 
