@@ -1,10 +1,10 @@
-"""AdmissionControl: the one decision about a request, from its head alone."""
+"""The one decision about a request, from its head alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.admission import Admission, Ticket
@@ -33,59 +33,53 @@ class Decision:
     error: APIError | None = None
 
 
-class AdmissionControl:
-    """Looks at the host, the origin, the tenant, rates and budgets, in this order.
+Decide: TypeAlias = Callable[[Any], Decision]
+"""Decides about an HTTP scope. Event loop only."""
 
-    Event loop only.
+
+def decide_by_budgets(
+    settings: Settings,
+    keys: Keys,
+    paths: Container[str],
+    admission: Admission,
+    check_accepting: Callable[[], None],
+) -> Decide:
+    """Host, origin, tenant, rates and budgets, in this order.
+
+    A ticket is taken for a request to one of the ``paths``. ``check_accepting`` raises Unavailable
+    if the server takes no new work.
     """
+    policy, rates = HostPolicy.of(settings), admission.rates
 
-    def __init__(
-        self,
-        settings: Settings,
-        keys: Keys,
-        paths: Container[str],
-        admission: Admission,
-        check_accepting: Callable[[], None],
-    ) -> None:
-        """``paths`` are those of the routes that take tickets.
-
-        ``check_accepting`` raises Unavailable if the server takes no new work.
-        """
-        self._settings = settings
-        self._policy = HostPolicy.of(settings)
-        self._keys = keys
-        self._paths = paths
-        self._admission = admission
-        self._check_accepting = check_accepting
-
-    def decide(self, scope: Any) -> Decision:
-        """Decide about an HTTP scope. A ticket is taken for it if its route needs one."""
+    def decide(scope: Any) -> Decision:
         headers = scope["headers"]
-        tenant = self._keys.tenant(headers, scope.get("client"))
-        if forbidden := self._policy.refusal(headers, scope["http_version"]):
+        tenant = keys.tenant(headers, scope.get("client"))
+        if forbidden := policy.refusal(headers, scope["http_version"]):
             return Decision(tenant, forbidden=forbidden)
-        has_ticket = scope["method"] == "POST" and scope["path"] in self._paths
-        if not has_ticket or (self._keys and not tenant.has_key):
+        has_ticket = scope["method"] == "POST" and scope["path"] in paths
+        if not has_ticket or (keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=self._ticket(tenant, headers))
+            return Decision(tenant, ticket=take_ticket(tenant, headers))
         except QueueFull as full:
-            error, rates = to_api_error(full), self._admission.rates
+            error = to_api_error(full)
             error.headers |= rates.headers(tenant.name) if rates else {}
             return Decision(tenant, error=error)
         except (APIError, Unavailable) as refusal:
             error = to_api_error(refusal).with_traceback(None)  # its frames have the scope
             return Decision(tenant, error=error)
 
-    def _ticket(self, tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
-        self._check_accepting()
-        seconds = seconds_given(headers, self._settings.request_timeout)
-        if self._admission.rates:
-            self._admission.rates.admit(tenant.name)
+    def take_ticket(tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
+        check_accepting()
+        seconds = seconds_given(headers, settings.request_timeout)
+        if rates:
+            rates.admit(tenant.name)
         declared = declared_size(headers)
         if declared is not None:  # a larger body is a 413, not a 429
-            declared = min(declared, self._settings.max_body_size)
-        return Ticket(self._admission, tenant, declared_bytes=declared, seconds=seconds)
+            declared = min(declared, settings.max_body_size)
+        return Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
+
+    return decide
 
 
 def ticket_of(scope: Any) -> Ticket:

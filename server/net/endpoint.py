@@ -12,13 +12,14 @@ import ssl
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from server.net.acceptor import Acceptor
-from server.net.connection_limit import ConnectionLimit, Slot, possible_limit
+from server.net.connection_limit import ConnectionLimit, possible_limit
 from server.net.protocol import LimitedProtocol, Limits
 from server.settings.settings import Settings
 
@@ -63,13 +64,8 @@ class Endpoint:
     ) -> Acceptor:
         """Accept connections from now on. ``config`` is loaded."""
         loop = asyncio.get_running_loop()
-
-        def make_protocol(slot: Slot) -> LimitedProtocol:
-            return LimitedProtocol(
-                config, server_state, app_state, loop, slot=slot, limits=self.limits
-            )
-
-        return Acceptor(self.listener, self.connections, make_protocol, self.tls)
+        make = partial(LimitedProtocol, config, server_state, app_state, loop, self.limits)
+        return Acceptor(self.listener, self.connections, make, self.tls)
 
     def close(self) -> None:
         """Stop listening and remove the Unix socket. Idempotent."""

@@ -90,9 +90,8 @@ class LimitedProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        *,
-        slot: Slot,
         limits: Limits,
+        slot: Slot,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
         self.app = framed(self.app)
@@ -219,7 +218,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._limit_writing()
         if self._phase is Phase.BODY:
             self._linger()
-        elif self._phase is Phase.ANSWER and not self.transport.is_closing():
+        elif self.transport.is_closing():
+            self._slot.linger(self.transport.abort)
+        elif self._phase is Phase.ANSWER:
             self._wait_for_request()
 
     # Parsing
@@ -327,10 +328,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """
         if self._phase is Phase.HEAD or self._is_new:
             self.transport.write(refusal.closing_response(refusal.BUSY()))
-        self._close()
-
-    def _close(self) -> None:
-        """End the connection when everything is written."""
         self._phase = Phase.END
         self._slot.linger(self.transport.abort)
         self._stop_deadline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -30,7 +31,10 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
     keys = keys_of(settings)
     app = Litestar(
         route_handlers=list(CONTROLLERS),
-        lifespan=[keys_lifespan(settings, keys), _fleet_lifespan(config, settings, environ)],
+        lifespan=[
+            partial(keys_lifespan, settings, keys),
+            _fleet_lifespan(config, settings, environ),
+        ],
         dependencies={"routing": Provide(_routing, sync_to_thread=False)},
         middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},

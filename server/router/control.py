@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from server.admission.control import Decision
+from server.admission.control import Decide, Decision
 from server.http.origins import HostPolicy
 from server.settings.settings import Settings
 from server.tenants.keys import Keys
 
 
-def decide_by_caller(settings: Settings, keys: Keys) -> Callable[[Any], Decision]:
+def decide_by_caller(settings: Settings, keys: Keys) -> Decide:
     """Who asks, and hosts and origins. ``with_traffic`` and the servers behind do the rest."""
     policy = HostPolicy.of(settings)
 

@@ -233,7 +233,7 @@ async def connect(app, loop, limit):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
             assert limit.has_room()
             slot = limit.enter(ours.fileno())
-            protocol = LimitedProtocol(config, state, {}, loop, slot=slot, limits=Limits(**limits))
+            protocol = LimitedProtocol(config, state, {}, loop, Limits(**limits), slot)
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)
             stack.callback(transport.abort)
