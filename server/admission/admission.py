@@ -105,8 +105,7 @@ class Ticket:
     """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
 
     It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
-    Each of these steps may raise QueueFull, or InvalidRequest for what never fits. A whole answer
-    is only counted, because its work is done.
+    Each of these steps may raise QueueFull, or InvalidRequest for what never fits.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class Ticket:
     ) -> None:
         """Admit a request by its headers. Raises QueueFull.
 
-        ``declared_bytes`` is the Content-Length. Without one, bytes count as they arrive.
-        ``seconds`` are those until the deadline.
+        Without ``declared_bytes``, the Content-Length, bytes count as they arrive. ``seconds`` are
+        those until the deadline.
         """
         self.tenant = tenant
         self.seconds = seconds
@@ -217,10 +216,7 @@ class Ticket:
         self._num_unfinished = len(stream)
 
     def rendered(self, num_bytes: int) -> None:
-        """Count the bytes of a whole answer, which a client may read slowly. Never refuses.
-
-        It holds back later requests, which ``decoded`` refuses before the engine gets them.
-        """
+        """Count the bytes of a whole answer. Never refuses; ``decoded`` refuses later requests."""
         memory = self._admission.memory
         memory.add(self.tenant.name, num_bytes)
         self._held[memory] = self._held.get(memory, 0) + num_bytes

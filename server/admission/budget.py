@@ -92,15 +92,13 @@ class Budget:
     def retry_after(self, amount: int) -> int:
         """Seconds until ``amount`` should fit, from the mean rate at which others give back.
 
-        The mean is corrected for the time before the first measurement, in which nothing was seen
-        (Kingma and Ba, "Adam", section 3).
+        The mean is corrected for the time before the first (Kingma and Ba, "Adam", section 3).
         """
         if self._first_given_back is None:
             return MIN_RETRY_AFTER
         now = self._clock()
         age = max(now - self._first_given_back, 1.0)  # one measurement says little of its second
-        seen = -math.expm1(-age / TIME_CONSTANT)
-        rate = self._decayed(now) / (TIME_CONSTANT * seen)
+        rate = self._decayed(now) / (TIME_CONSTANT * -math.expm1(-age / TIME_CONSTANT))
         missing = max(self.held + amount - self.limit, 1)
         wait = missing / rate if rate > missing / MAX_RETRY_AFTER else MAX_RETRY_AFTER
         return max(math.ceil(wait), MIN_RETRY_AFTER)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -87,8 +88,7 @@ class FairSlots:
 class Pacing:
     """Requests that arrive together begin a few at a time, fairly by tenant. Event loop only.
 
-    In between, the loop accepts connections, refuses requests, answers probes and sends what the
-    engine has delivered.
+    In between, the loop accepts and refuses requests and sends what the engine has delivered.
     """
 
     def __init__(self) -> None:
@@ -163,10 +163,8 @@ class WorkerPool(FairSlots):
 
     def _post_end(self, job: _Job) -> None:
         """Called on the worker's thread."""
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end, job)
-        except RuntimeError:  # the loop is closed
-            return
 
     def _end(self, job: _Job) -> None:
         job.has_ended = True
@@ -190,6 +188,5 @@ class WorkerPools:
         return self.large if num_bytes > LARGE_BODY else self.small
 
     def close(self) -> None:
-        """Start no more jobs. Does not wait for running ones."""
         for pool in self.all:
             pool.close()

@@ -3,8 +3,6 @@
 uvicorn runs the lifespan's shutdown only after open responses have ended, so draining starts at
 the signal: the server refuses new work while it still answers, waits for running responses, and
 only then lets uvicorn exit.
-
-Notifier: tells a service manager that the server is ready, stops, and makes progress.
 """
 
 from __future__ import annotations

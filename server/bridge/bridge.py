@@ -107,7 +107,7 @@ class EngineBridge:
         self,
         requests: Sequence[EngineRequest],
         *,
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] | None = None,
     ) -> ResponseStream:
         """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
 

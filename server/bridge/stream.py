@@ -33,10 +33,6 @@ class ChoiceEnd(NamedTuple):
     work: Work | None = None
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class ResponseStream:
     """Receives the outputs of all choices of a response. One reader; event loop only.
 
@@ -48,7 +44,7 @@ class ResponseStream:
         requests: Sequence[EngineRequest],
         *,
         on_close: Callable[[ResponseStream], None],
-        on_end: Callable[[], None] = _nothing,
+        on_end: Callable[[], None] | None = None,
         is_engine_ready: Callable[[], bool],
         work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
@@ -112,13 +108,14 @@ class ResponseStream:
             if end is None:  # before the engine forgets it
                 self._ends[index] = ChoiceEnd(work=self._live_work(index))
         self._on_close(self)  # nothing is pushed from now on
-        self._relay, self._on_end = None, _nothing
+        self._relay = self._on_end = None
         self.cause = None  # once raised, it has its frames
 
     def ended(self, index: int, output: StepOutput) -> None:
         """A choice has ended by itself or with an error: this is its last output."""
         self._ends[index] = ChoiceEnd(output.finish_reason, output.stop_reason, output.work)
-        self._on_end()
+        if self._on_end is not None:
+            self._on_end()
 
     def first_sent(self) -> None:
         """Its first output was sent."""

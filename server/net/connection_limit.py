@@ -24,8 +24,7 @@ RESERVE = 32
 MIN_AGE = 0.15
 """Seconds that a connection waits at least before it is ended for a new one.
 
-A client that connects many times before it sends takes this long. A probe of health may wait this
-long behind silent connections.
+A probe of health may wait this long behind silent connections.
 """
 
 LOG_INTERVAL = 10.0

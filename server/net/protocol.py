@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -262,7 +263,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(refusal.LARGE_HEAD)
         elif self._head_size == self._data_size:  # its first bytes
             self._slot.wait(self._end_for_another)  # it is the youngest again
-            self._end_by(self._limits.head_timeout, self._on_late_head)
+            self._end_by(self._limits.head_timeout, partial(self._refuse, refusal.LATE_HEAD))
 
     def _continue_body(self, new_size: int | None) -> None:
         """``new_size`` is None if the head came with these bytes."""
@@ -359,9 +360,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._write_deadline is not None:
             self._write_deadline.cancel()
             self._write_deadline = None
-
-    def _on_late_head(self) -> None:
-        self._refuse(refusal.LATE_HEAD)
 
     def _on_late_body(self) -> None:
         limits, now = self._limits, self.loop.time()
