@@ -1,16 +1,20 @@
-"""Admission: the budgets of all requests."""
+"""Admission: the budgets of all requests. Ticket: what one request holds of them."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
+from core.contract.errors import QueueFull, RoseInferError
 from server.admission.budget import Budget
-from server.admission.pacing import Pacing
+from server.admission.pools import Pacing, Turn
 from server.admission.rate_limit import RateLimiter
+from server.bridge.stream import ResponseStream
+from server.observe.trace import Trace
 from server.settings.types import Rates
+from server.tenants.tenant import Tenant
 
 _TEXTS: dict[str, tuple[str, str, str | None]] = {
     "choices": (
@@ -47,29 +51,23 @@ _TEXTS: dict[str, tuple[str, str, str | None]] = {
 """Of each budget: the messages of its 429 and its 400, and the parameter that the latter names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionLimits:
-    """One number for each budget. Choices and tokens run or wait; bodies are not yet decoded.
-
-    ``memory`` is the bytes of decoded bodies, until their answers are sent, and of whole answers.
-    """
-
-    choices: int
-    body_bytes: int
-    memory: int
-    prompt_tokens: int
-    output_tokens: int
-    compilations: int
-
-
 class Admission:
-    """The budgets that tickets take from. Event loop only."""
+    """The budgets that tickets take from. Event loop only.
+
+    Choices and tokens run or wait; ``body_bytes`` are not yet decoded. ``memory`` is the bytes of
+    decoded bodies, until their answers are sent, and of whole answers.
+    """
 
     def __init__(
         self,
-        limits: AdmissionLimits,
-        rates: Rates | None = None,
         *,
+        choices: int,
+        body_bytes: int,
+        memory: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        compilations: int,
+        rates: Rates | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``clock`` measures seconds."""
@@ -77,31 +75,185 @@ class Admission:
         self.pacing = Pacing()
         self.num_tickets = 0
         """Requests between their headers and the last byte of their answer."""
-        made = {name: _budget(name, getattr(limits, name), clock) for name in _TEXTS}
-        self.budgets = tuple(made.values())
-        self.choices = made["choices"]
-        self.body_bytes = made["body_bytes"]
-        self.memory = made["memory"]
-        self.prompt_tokens = made["prompt_tokens"]
-        self.output_tokens = made["output_tokens"]
-        self.compilations = made["compilations"]
-        self._refused_by_budget = Counter(dict.fromkeys(made, 0))
-
-    def refuse(self, budget: Budget) -> None:
-        """Count a request that is refused because a budget is used up."""
-        self._refused_by_budget[budget.name] += 1
+        self.choices = _budget("choices", choices, clock)
+        self.body_bytes = _budget("body_bytes", body_bytes, clock)
+        self.memory = _budget("memory", memory, clock)
+        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens, clock)
+        self.output_tokens = _budget("output_tokens", output_tokens, clock)
+        self.compilations = _budget("compilations", compilations, clock)
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return self._refused_by_budget.total()
+        return sum(self._refused_by_budget().values())
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        return {**self._refused_by_budget, **self.rates.refusals}
+        return self._refused_by_budget() | self.rates.refusals
+
+    def _refused_by_budget(self) -> dict[str, int]:
+        return {name: getattr(self, name).num_refused for name in _TEXTS}
 
 
 def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
     full, never, param = _TEXTS[name]
-    return Budget(limit, name=name, full=full, never=never, param=param, clock=clock)
+    return Budget(limit, full=full, never=never, param=param, clock=clock)
+
+
+class Ticket:
+    """Holds parts of the budgets. Leaving it (``with``) returns them all. Event loop only.
+
+    It grows as more is known of the request: the headers, the decoded body, the tokenized prompts.
+    Each of these steps may raise QueueFull, or InvalidRequest for what never fits.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        tenant: Tenant,
+        *,
+        declared_bytes: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Admit a request by its headers. Raises QueueFull.
+
+        Without ``declared_bytes``, the Content-Length, bytes count as they arrive. ``seconds`` are
+        those until the deadline.
+        """
+        self.tenant = tenant
+        self.seconds = seconds
+        self.trace = Trace()
+        """What becomes of the request."""
+        self.num_body_bytes = 0
+        """Bytes of the body that have arrived, and of stored items that it refers to."""
+        self._admission = admission
+        self._held: dict[Budget, int] = {}
+        self._is_declared = declared_bytes is not None
+        self._stream: ResponseStream | None = None
+        self._num_unfinished = 0
+        self._fail: Callable[[RoseInferError], None] | None = None
+        try:
+            self._take(admission.choices, 1)
+            self._take(admission.body_bytes, declared_bytes or 0)
+        except QueueFull:
+            self._release()
+            raise
+        admission.num_tickets += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            if self._stream is not None:
+                self._stream.close()
+                self._admission.rates.charge(self.tenant.name, self._stream.num_output_tokens)
+        finally:
+            self._admission.num_tickets -= 1
+            self._release()
+
+    async def begin(self) -> None:
+        """Wait until the request may begin."""
+        await self._admission.pacing.begin(self.tenant.name)
+
+    def body_arrived(self, num_bytes: int) -> None:
+        """Count bytes of the body."""
+        self.num_body_bytes += num_bytes
+        if not self._is_declared:
+            self._take(self._admission.body_bytes, num_bytes)
+
+    def body_grew(self, num_bytes: int) -> None:
+        """Count bytes of the body that its Content-Length does not."""
+        self.num_body_bytes += num_bytes
+        self._take(self._admission.body_bytes, num_bytes)
+
+    def turn(self, priority: int = 0) -> Turn:
+        """The place of the request in a worker's line, in which it waits from now on."""
+        self.trace.enter("waiting")
+        return Turn(self.tenant.name, self.num_body_bytes, priority, self.trace.works)
+
+    def decoded(self, num_bytes: int) -> None:
+        """Exchange the body for its objects, which take so many bytes at most.
+
+        They count until the end: what refers to a part of them, such as an answer that repeats
+        the request, keeps it so long.
+        """
+        self._admission.memory.check_possible(num_bytes)
+        self._take(self._admission.memory, num_bytes)
+        self._give_back_all(self._admission.body_bytes)
+
+    def stored_found(self, num_bytes: int) -> None:
+        """Count stored items that the body refers to, as if it contained them."""
+        self.num_body_bytes += num_bytes
+        self._take(self._admission.memory, num_bytes)
+
+    def chosen(self, num_choices: int) -> None:
+        """Take the places of all choices. One was taken at the headers."""
+        self._admission.choices.check_possible(num_choices)
+        self._take(self._admission.choices, num_choices - 1)
+
+    def translated(self, *, num_prompt_tokens: int, num_output_tokens: int) -> None:
+        """Take the prompts' tokens, and the most that may be generated."""
+        self._admission.prompt_tokens.check_possible(num_prompt_tokens)
+        self._take(self._admission.prompt_tokens, num_prompt_tokens)
+        self._admission.output_tokens.check_possible(num_output_tokens)
+        self._take(self._admission.output_tokens, num_output_tokens)
+        self._admission.rates.charge(self.tenant.name, num_prompt_tokens)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Hold a place among the requests whose grammars are compiled."""
+        self._take(self._admission.compilations, 1)
+        try:
+            yield
+        finally:
+            self._give_back_all(self._admission.compilations)
+
+    def attach(self, stream: ResponseStream, fail: Callable[[RoseInferError], None]) -> None:
+        """Own the stream from now on. ``fail`` ends it with an error."""
+        self._stream, self._fail = stream, fail
+        self._num_unfinished = len(stream)
+
+    def rendered(self, num_bytes: int) -> None:
+        """Count the bytes of a whole answer. Never refuses; ``decoded`` refuses later requests."""
+        memory = self._admission.memory
+        memory.add(self.tenant.name, num_bytes)
+        self._held[memory] = self._held.get(memory, 0) + num_bytes
+
+    def choice_ended(self) -> None:
+        """Return the place of one choice; with the last one of the stream, the tokens of all.
+
+        The answer keeps one place until it is sent. Texts to embed or to score hold no places but
+        this one. A client that reads slowly holds no tokens that nobody computes any more.
+        """
+        self._num_unfinished -= 1
+        if self._held[self._admission.choices] > 1:
+            self._held[self._admission.choices] -= 1
+            self._admission.choices.give_back(self.tenant.name, 1)
+        if not self._num_unfinished:
+            self._give_back_all(self._admission.prompt_tokens)
+            self._give_back_all(self._admission.output_tokens)
+
+    def retry_after(self) -> int:
+        """Seconds after which a place should be free."""
+        return self._admission.choices.retry_after(1)
+
+    def fail(self, error: RoseInferError) -> bool:
+        """End the answer with an error. False if the engine has not got the request yet."""
+        if self._fail is None:
+            return False
+        self._fail(error)
+        return True
+
+    def _take(self, budget: Budget, amount: int) -> None:
+        if amount:
+            budget.take(self.tenant.name, amount)
+            self._held[budget] = self._held.get(budget, 0) + amount
+
+    def _give_back_all(self, budget: Budget) -> None:
+        budget.give_back(self.tenant.name, self._held.pop(budget, 0))
+
+    def _release(self) -> None:
+        for budget in list(self._held):
+            self._give_back_all(budget)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 from core.contract.errors import InvalidRequest, QueueFull
@@ -14,7 +15,7 @@ RESERVE_SHARE = 4
 """The limit divided by this is the reserve of tenants that hold less than their fair share."""
 
 TIME_CONSTANT = 10.0
-"""Seconds after which a measurement counts a third."""
+"""Seconds after which what was given back counts a third."""
 
 
 class Budget:
@@ -29,37 +30,26 @@ class Budget:
         self,
         limit: int,
         *,
-        name: str = "",
         full: str,
-        never: str,
+        never: str = "",
         param: str | None = None,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         most_each: int | None = None,
     ) -> None:
-        """``name`` says what is counted. ``most_each`` is how much one tenant may hold.
-
-        ``full`` is the message of a 429. ``never``, formatted with both numbers, of a 400.
-        """
-        self.name = name
+        """``full`` is the message of a 429; ``never``, formatted with both numbers, of a 400."""
         self.limit = limit
-        self._most_each = limit if most_each is None else most_each
         self.held = 0
+        self.num_refused = 0
+        """Requests that ``take`` has refused."""
+        self._most_each = limit if most_each is None else most_each
         self._full = full
         self._never = never
         self._param = param
         self._clock = clock
         self._by_tenant: dict[str, int] = {}
-        self._drained = DrainRate()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether only tenants below their share get more."""
-        return self.held >= self.limit
-
-    @property
-    def num_tenants(self) -> int:
-        """Number of tenants that hold something."""
-        return len(self._by_tenant)
+        self._given_back = 0.0  # decays exponentially
+        self._first_given_back: float | None = None
+        self._last_given_back = 0.0
 
     def check_possible(self, total: int) -> None:
         """Raise InvalidRequest if no request may ever hold so much."""
@@ -70,8 +60,9 @@ class Budget:
 
     def take(self, tenant: str, amount: int) -> None:
         """Take ``amount`` or raise QueueFull."""
-        if not self.has_room(tenant, amount):
-            raise self.refusal(amount)
+        if not self._has_room(tenant, amount):
+            self.num_refused += 1
+            raise QueueFull(self._full, retry_after=self.retry_after(amount))
         self.add(tenant, amount)
 
     def add(self, tenant: str, amount: int) -> None:
@@ -92,23 +83,27 @@ class Budget:
         else:
             del self._by_tenant[tenant]
         self.held -= amount
-        self._drained.add(amount, self._clock())
-
-    def refusal(self, amount: int) -> QueueFull:
-        """What ``take`` raises."""
-        return QueueFull(self._full, retry_after=self.retry_after(amount))
+        now = self._clock()
+        if self._first_given_back is None:
+            self._first_given_back = self._last_given_back = now
+        self._given_back = self._decayed(now) + amount
+        self._last_given_back = now
 
     def retry_after(self, amount: int) -> int:
-        """Seconds until ``amount`` should fit, from the rate at which others give back."""
-        rate = self._drained.per_second(self._clock())
-        if rate is None:
+        """Seconds until ``amount`` should fit, from the mean rate at which others give back.
+
+        The mean is corrected for the time before the first (Kingma and Ba, "Adam", section 3).
+        """
+        if self._first_given_back is None:
             return MIN_RETRY_AFTER
+        now = self._clock()
+        age = max(now - self._first_given_back, 1.0)  # one measurement says little of its second
+        rate = self._decayed(now) / (TIME_CONSTANT * -math.expm1(-age / TIME_CONSTANT))
         missing = max(self.held + amount - self.limit, 1)
         wait = missing / rate if rate > missing / MAX_RETRY_AFTER else MAX_RETRY_AFTER
         return max(math.ceil(wait), MIN_RETRY_AFTER)
 
-    def has_room(self, tenant: str, amount: int) -> bool:
-        """Whether ``take`` would succeed."""
+    def _has_room(self, tenant: str, amount: int) -> bool:
         own = self._by_tenant.get(tenant, 0)
         if own + amount > self._most_each:
             return False
@@ -119,32 +114,5 @@ class Budget:
         reserve = self.limit // RESERVE_SHARE
         return is_below_share and self.held + amount <= self.limit + reserve
 
-
-class DrainRate:
-    """Exponentially decaying mean of units per second. Times are seconds of one clock.
-
-    The mean is corrected for the time before the first measurement, in which nothing was seen
-    (Kingma and Ba, "Adam", section 3).
-    """
-
-    def __init__(self) -> None:
-        self._rate = 0.0
-        self._first: float | None = None
-        self._last = 0.0
-
-    def add(self, amount: int, now: float) -> None:
-        """Count ``amount`` units that were given back at ``now``."""
-        if self._first is None:
-            self._first = self._last = now
-        self._rate = self._decayed(now) + amount / TIME_CONSTANT
-        self._last = now
-
-    def per_second(self, now: float) -> float | None:
-        """The rate at ``now``; None before the first measurement."""
-        if self._first is None:
-            return None
-        age = max(now - self._first, 1.0)  # one measurement says little about its own second
-        return self._decayed(now) / -math.expm1(-age / TIME_CONSTANT)
-
     def _decayed(self, now: float) -> float:
-        return self._rate * math.exp((self._last - now) / TIME_CONSTANT)
+        return self._given_back * math.exp((self._last_given_back - now) / TIME_CONSTANT)

@@ -1,15 +1,15 @@
-"""AdmissionControl: the one decision about a request, from its head alone."""
+"""The one decision about a request, from its head alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from core.contract.errors import QueueFull, Unavailable
-from server.admission.admission import Admission
+from server.admission.admission import Admission, Ticket
 from server.admission.deadline import seconds_given
-from server.admission.decision import Asked, Decision, Headers
-from server.admission.ticket import Ticket
+from server.http.apis import path_at
 from server.http.body import declared_size
 from server.http.errors import APIError, to_api_error
 from server.http.origins import HostPolicy
@@ -17,63 +17,74 @@ from server.settings.settings import Settings
 from server.tenants.keys import Keys
 from server.tenants.tenant import Tenant
 
-
-class Admitting(Protocol):
-    """What is asked for a ticket."""
-
-    @property
-    def admission(self) -> Admission:
-        """The budgets."""
-
-    def check_accepting(self) -> None:
-        """Raise Unavailable if the server takes no new work."""
+SCOPE_KEY = "admission"
+"""Key in the ``state`` of an ASGI scope: the Decision about the request."""
 
 
-class AdmissionControl:
-    """Looks at the host, the origin, the tenant, rates and budgets, in this order.
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who asks, and at most one of: what forbids it, a ticket, and why there is no ticket.
 
-    Event loop only.
+    A request for a route without tickets has neither. Who gets the ticket leaves it (``with``).
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        keys: Keys,
-        paths: Container[str],
-        admitting: Callable[[], Admitting],
-    ) -> None:
-        """``paths`` are those that take tickets. ``admitting`` is called for requests."""
-        self._settings = settings
-        self._policy = HostPolicy.of(settings)
-        self._keys = keys
-        self._paths = paths
-        self._admitting = admitting
+    tenant: Tenant
+    forbidden: APIError | None = None
+    ticket: Ticket | None = None
+    error: APIError | None = None
 
-    def decide(self, asked: Asked) -> Decision:
-        """Decide about a request. A ticket is taken for it if its route needs one."""
-        tenant = self._keys.tenant(asked.headers, asked.client)
-        if forbidden := self._policy.refusal(asked.headers, asked.version):
+
+Decide: TypeAlias = Callable[[Any], Decision]
+"""Decides about an HTTP scope. Event loop only."""
+
+
+def decide_by_budgets(
+    settings: Settings,
+    keys: Keys,
+    admission: Admission,
+    check_accepting: Callable[[], None],
+) -> Decide:
+    """Host, origin, tenant, rates and budgets, in this order.
+
+    A ticket is taken for a path that has one in the table of APIs. ``check_accepting`` raises
+    Unavailable if the server takes no new work.
+    """
+    policy, rates = HostPolicy.of(settings), admission.rates
+
+    def decide(scope: Any) -> Decision:
+        headers = scope["headers"]
+        tenant = keys.tenant(headers, scope.get("client"))
+        if forbidden := policy.refusal(headers, scope["http_version"]):
             return Decision(tenant, forbidden=forbidden)
-        has_ticket = asked.method == "POST" and asked.path in self._paths
-        if not has_ticket or (self._keys and not tenant.has_key):
+        has_ticket = scope["method"] == "POST" and path_at(scope["path"]).has_ticket
+        if not has_ticket or (keys and not tenant.has_key):
             return Decision(tenant)
         try:
-            return Decision(tenant, ticket=self._ticket(tenant, asked.headers))
+            return Decision(tenant, ticket=take_ticket(tenant, headers))
         except QueueFull as full:
-            rates = self._admitting().admission.rates
             error = to_api_error(full)
             error.headers |= rates.headers(tenant.name) if rates else {}
             return Decision(tenant, error=error)
-        except (APIError, Unavailable) as refusal:  # no name for the error: it has this frame
-            return Decision(tenant, error=to_api_error(refusal))
+        except (APIError, Unavailable) as refusal:
+            error = to_api_error(refusal).with_traceback(None)  # its frames have the scope
+            return Decision(tenant, error=error)
 
-    def _ticket(self, tenant: Tenant, headers: Headers) -> Ticket:
-        admitting, settings = self._admitting(), self._settings
-        admitting.check_accepting()
+    def take_ticket(tenant: Tenant, headers: list[tuple[bytes, bytes]]) -> Ticket:
+        check_accepting()
         seconds = seconds_given(headers, settings.request_timeout)
-        if admitting.admission.rates:
-            admitting.admission.rates.admit(tenant.name)
+        if rates:
+            rates.admit(tenant.name)
         declared = declared_size(headers)
         if declared is not None:  # a larger body is a 413, not a 429
             declared = min(declared, settings.max_body_size)
-        return Ticket(admitting.admission, tenant, declared_bytes=declared, seconds=seconds)
+        return Ticket(admission, tenant, declared_bytes=declared, seconds=seconds)
+
+    return decide
+
+
+def ticket_of(scope: Any) -> Ticket:
+    """The ticket of an HTTP scope. Raises KeyError on a route that takes none."""
+    decision: Decision = scope["state"][SCOPE_KEY]
+    if decision.ticket is None:
+        raise KeyError(SCOPE_KEY)
+    return decision.ticket

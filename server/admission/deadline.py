@@ -1,7 +1,4 @@
-"""Deadlines: how long the client and the operator give a request.
-
-Watched: runs an ASGI application until it returns or its client disconnects.
-"""
+"""Watched: runs an ASGI application until it returns, its client leaves, or its time is over."""
 
 from __future__ import annotations
 
@@ -11,13 +8,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import anyio
-from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 
 from core.contract.errors import DeadlineExceeded
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.http.errors import APIError
 
 DISCONNECT: HTTPReceiveMessage = {"type": "http.disconnect"}
+
+HEADER = b"x-request-timeout"
+MAX_SECONDS = 86_400.0
+
+
+def _ignore(_size: int) -> None:
+    """Nobody counts the body."""
 
 
 class Watched:
@@ -27,14 +31,14 @@ class Watched:
     listens, and a disconnect cancels the application wherever it is.
     """
 
-    def __init__(self, receive: Receive, *, on_body: Callable[[int], None] | None = None) -> None:
+    def __init__(self, receive: Receive, *, on_body: Callable[[int], None] = _ignore) -> None:
         """``on_body`` gets the size of each piece of the body. It may raise to refuse the rest."""
         self.is_uploaded = False
         """Whether the whole body has arrived."""
         self.was_left = False
         """Whether the client has left while the application ran, after the end of the body."""
         self._receive = receive
-        self._on_body = on_body or _ignore
+        self._on_body = on_body
         self._has_left = anyio.Event()
         self._tasks = anyio.create_task_group()
 
@@ -79,35 +83,17 @@ class Watched:
         self.cancel()
 
 
-def _ignore(_size: int) -> None:
-    """Nobody counts the body."""
-
-
-HEADER = b"x-request-timeout"
-MAX_SECONDS = 86_400.0
-
-
 def seconds_given(headers: Iterable[tuple[bytes, bytes]], server_seconds: float) -> float | None:
     """Seconds until the deadline: the client's, but no more than the server's. None: no deadline.
 
     ``server_seconds`` 0 is no limit. Raises APIError for a header that is not a number of seconds.
     """
     most = server_seconds or None
-    for name, value in headers:
-        if name == HEADER:
-            wanted = _seconds(value)
-            return wanted if most is None else min(wanted, most)
-    return most
-
-
-def start_timer(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-    """Call back after so many seconds, on this event loop."""
-    return asyncio.get_running_loop().call_later(seconds, callback)
-
-
-def _seconds(value: bytes) -> float:
+    wanted = next((value for name, value in headers if name == HEADER), None)
+    if wanted is None:
+        return most
     try:
-        seconds = float(value)
+        seconds = float(wanted)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= MAX_SECONDS:
@@ -117,7 +103,12 @@ def _seconds(value: bytes) -> float:
             param="X-Request-Timeout",
             code="invalid_value",
         )
-    return seconds
+    return seconds if most is None else min(seconds, most)
+
+
+def start_timer(seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    """Call back after so many seconds, on this event loop."""
+    return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 async def run_until_deadline(
@@ -129,7 +120,7 @@ async def run_until_deadline(
     begun. One that has not got so far is cancelled: 408 if its body has not arrived, else 504.
     Raises APIError and DeadlineExceeded for these two.
     """
-    is_over = has_started = False
+    is_over = False
     error = DeadlineExceeded(f"The request's time of {seconds:g} s is over.")
 
     def expire() -> None:
@@ -138,17 +129,12 @@ async def run_until_deadline(
         if not ticket.fail(error):
             watched.cancel()
 
-    async def noting_send(message: Message) -> None:
-        nonlocal has_started
-        has_started = True
-        await send(message)
-
     timer = start_timer(seconds, expire)
     try:
-        await watched.run(app, scope, noting_send)
+        await watched.run(app, scope, send)
     finally:
         timer.cancel()
-    if not is_over or has_started:
+    if not is_over or ticket.trace.status is not None:  # it has begun to answer
         return
     if watched.is_uploaded:
         raise DeadlineExceeded(str(error), retry_after=ticket.retry_after())

@@ -1,24 +1,103 @@
-"""WorkerPool: threads for one kind of work, shared fairly. WorkerPools: one for each kind."""
+"""FairSlots: a limit that tenants share fairly. Pacing and worker pools are made of it.
+
+``checkpoint`` ends a worker's job between two of its stages if nobody waits for its result.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
+from core.contract.errors import RequestCancelled
 from core.fair_queue import Entry, FairQueue, fair_entries
-from server.admission.checkpoint import is_abandoned
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+BEGINS = 4
+"""Requests that begin before the event loop runs other callbacks: a few milliseconds of work."""
 
 LARGE_BODY = 64 * 1024
 """Bytes above which a request is tokenized in the pool of large ones."""
 
 NUM_COMPILERS = 2
 """Grammars that are compiled at a time."""
+
+is_abandoned: ContextVar[Callable[[], bool] | None] = ContextVar("is_abandoned", default=None)
+"""Set by a WorkerPool in the worker thread."""
+
+
+def is_cancelled() -> bool:
+    """Whether the client of the running job has left. False outside of a WorkerPool."""
+    check = is_abandoned.get()
+    return check is not None and check()
+
+
+def checkpoint() -> None:
+    """Raise RequestCancelled if the client of the running job has left."""
+    if is_cancelled():
+        raise RequestCancelled
+
+
+class FairSlots:
+    """So many at a time. Those that wait are next fairly by tenant. Event loop only."""
+
+    def __init__(self, limit: int) -> None:
+        self.num_running = 0
+        """Number of callers that have a slot."""
+        self._limit = limit
+        self._queue: FairQueue[Entry[asyncio.Future[None]]] = fair_entries()
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of callers that wait for a slot."""
+        return len(self._queue)
+
+    async def take(self, tenant: str, cost: float = 1.0, priority: int = 0) -> None:
+        """Wait for a slot and take it."""
+        if self.num_running < self._limit:
+            self.num_running += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        entry = Entry(waiter, tenant, cost, priority)
+        self._queue.add(entry)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.give_back()  # the slot was handed over in the same loop iteration
+            else:
+                self._queue.discard(entry)
+            raise
+
+    def give_back(self) -> None:
+        """Hand the slot to the next that waits."""
+        while self._queue:
+            waiter = self._queue.pop().value
+            if not waiter.done():  # else its caller is about to leave the queue
+                waiter.set_result(None)
+                return
+        self.num_running -= 1
+
+
+class Pacing:
+    """Requests that arrive together begin a few at a time, fairly by tenant. Event loop only.
+
+    In between, the loop accepts and refuses requests and sends what the engine has delivered.
+    """
+
+    def __init__(self) -> None:
+        self._slots = FairSlots(BEGINS)
+
+    async def begin(self, tenant: str) -> None:
+        """Return when the request may begin: at once unless many have begun just now."""
+        await self._slots.take(tenant)
+        asyncio.get_running_loop().call_soon(self._slots.give_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +113,13 @@ class Turn:
     on_start: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
-class WorkerPool:
+@dataclass(slots=True)
+class _Job:
+    is_abandoned: bool = False
+    has_ended: bool = False
+
+
+class WorkerPool(FairSlots):
     """Runs pure functions in its threads. Event loop only.
 
     A job whose caller is cancelled never begins if it still waits. If it runs, its next
@@ -42,27 +127,28 @@ class WorkerPool:
     """
 
     def __init__(self, name: str, num_workers: int) -> None:
-        self.num_running = 0
+        super().__init__(num_workers)
         self.num_abandoned = 0
         """Jobs that still run although nobody waits for them."""
-        self._num_workers = num_workers
-        self._queue: FairQueue[Entry[asyncio.Future[None]]] = fair_entries()
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(num_workers, thread_name_prefix=f"roseinfer-{name}")
-
-    @property
-    def num_waiting(self) -> int:
-        """Jobs that wait for a worker."""
-        return len(self._queue)
 
     async def run(
         self, turn: Turn, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call a function in a worker. ``turn`` is of the tenant's request."""
-        await self._worker(turn)
+        await self.take(turn.tenant, turn.num_bytes, turn.priority)
         turn.on_start()
-        job = _Job(lambda: function(*args, **kwargs))
-        done = self._executor.submit(job)
+        job = _Job()
+
+        def call() -> T:
+            is_abandoned.set(lambda: job.is_abandoned)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                is_abandoned.set(None)
+
+        done = self._executor.submit(call)
         done.add_done_callback(lambda _done: self._post_end(job))
         try:
             return await asyncio.wrap_future(done)
@@ -75,43 +161,15 @@ class WorkerPool:
         """Start no more jobs. Does not wait for running ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _worker(self, turn: Turn) -> None:
-        """Wait for a free worker and take it."""
-        if self.num_running < self._num_workers:
-            self.num_running += 1
-            return
-        waiter = self._loop.create_future()
-        entry = Entry(waiter, turn.tenant, turn.num_bytes, turn.priority)
-        self._queue.add(entry)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._pass_on()  # the worker was handed over in the same loop iteration
-            else:
-                self._queue.discard(entry)
-            raise
-
-    def _pass_on(self) -> None:
-        """Hand a worker that has become free to the next job."""
-        while self._queue:
-            waiter = self._queue.pop().value
-            if not waiter.done():  # else its caller is about to leave the queue
-                waiter.set_result(None)
-                return
-        self.num_running -= 1
-
-    def _post_end(self, job: _Job[Any]) -> None:
+    def _post_end(self, job: _Job) -> None:
         """Called on the worker's thread."""
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end, job)
-        except RuntimeError:  # the loop is closed
-            return
 
-    def _end(self, job: _Job[Any]) -> None:
+    def _end(self, job: _Job) -> None:
         job.has_ended = True
         self.num_abandoned -= job.is_abandoned
-        self._pass_on()
+        self.give_back()
 
 
 class WorkerPools:
@@ -130,23 +188,5 @@ class WorkerPools:
         return self.large if num_bytes > LARGE_BODY else self.small
 
     def close(self) -> None:
-        """Start no more jobs. Does not wait for running ones."""
         for pool in self.all:
             pool.close()
-
-
-class _Job(Generic[T]):
-    """A function, and whether anything waits for its result."""
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        self.is_abandoned = False
-        self.has_ended = False
-        self._function = function
-
-    def __call__(self) -> T:
-        """Run it. Called in the worker's thread."""
-        is_abandoned.set(lambda: self.is_abandoned)
-        try:
-            return self._function()
-        finally:
-            is_abandoned.set(None)

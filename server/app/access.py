@@ -6,10 +6,8 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-
-from litestar import Litestar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from server.settings.key_file import ApiKey, KeyFile, KeyFileError, can_others_read
 from server.settings.settings import Settings, is_loopback
@@ -24,31 +22,25 @@ def keys_of(settings: Settings) -> Keys:
     return Keys(api_keys, share_prefix_cache=settings.share_prefix_cache)
 
 
-def keys_lifespan(
-    settings: Settings, keys: Keys
-) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+@asynccontextmanager
+async def keys_lifespan(settings: Settings, keys: Keys, _app: object) -> AsyncIterator[None]:
     """Warn of unsafe settings, and read the file of keys again on SIGHUP.
 
     A file that cannot be used changes nothing. Without a file, SIGHUP keeps its meaning. Only the
     main thread gets signals: the keys of an application on another one stay as they are.
     """
+    for warning in _warnings(settings, keys):
+        logger.warning(warning)
     file = settings.api_key_file
-
-    @asynccontextmanager
-    async def lifespan(_app: Litestar) -> AsyncIterator[None]:
-        for warning in _warnings(settings, keys):
-            logger.warning(warning)
-        if file is None or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, _reload, settings, file.path, keys)
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGHUP)
-
-    return lifespan
+    if file is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, _reload, settings, file.path, keys)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
 
 
 def _reload(settings: Settings, path: str, keys: Keys) -> None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import uvicorn
+from litestar.datastructures import State
 from litestar.types import ASGIApp
 
-from server.app.notify import Notifier
 from server.net.endpoint import Endpoint
-from server.net.head import Admit
 from server.settings.settings import Settings
+
+logger = logging.getLogger("roseinfer.server")
 
 TICK = 1.0
 """Seconds between two updates of the header ``date``."""
@@ -28,21 +31,8 @@ TICK = 1.0
 FAILURE_TIMEOUT = 1.0
 """Seconds in which responses may end with their error after the engine died."""
 
-
-class OpenRequests(Protocol):
-    """The requests of an application, once its lifespan has begun. Event loop only."""
-
-    def admit(self) -> Admit:
-        """What decides about requests from their heads."""
-
-    def is_alive(self) -> bool:
-        """Whether the process works, as ``/livez`` says."""
-
-    async def drain(self, seconds: float) -> None:
-        """Refuse new requests and wait for open ones; after so many seconds end them."""
-
-    def cancel_all(self) -> None:
-        """End every open request."""
+BEATS_PER_TIMEOUT = 3
+"""Watchdog messages that are sent within the time after which the manager misses them."""
 
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -64,13 +54,15 @@ class DrainingServer(uvicorn.Server):
     """Drains on the first signal and exits at once on the second. Accepts through ``endpoint``.
 
     A service manager is told when a drain begins, and that the process works, as ``/livez`` says.
+    Once the application's lifespan has begun, its ``state`` has ``is_alive`` and ``open_requests``,
+    which can be asked to ``drain`` and to ``cancel_all``.
     """
 
     def __init__(
-        self, config: uvicorn.Config, endpoint: Endpoint, drain_timeout: float, work: OpenRequests
+        self, config: uvicorn.Config, endpoint: Endpoint, drain_timeout: float, state: State
     ) -> None:
         super().__init__(config)
-        self._work = work
+        self._state = state
         self._endpoint = endpoint
         self._drain_timeout = drain_timeout
         self._notifier = Notifier.from_environ(os.environ)
@@ -94,11 +86,9 @@ class DrainingServer(uvicorn.Server):
         """Start, and handle a signal that came before the event loop ran."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)  # of no sockets: it only starts the lifespan
-        acceptor = self._endpoint.accept(
-            self.config, self.server_state, self.lifespan.state, self._work.admit()
-        )
+        acceptor = self._endpoint.accept(self.config, self.server_state, self.lifespan.state)
         self.servers = [cast("asyncio.Server", acceptor)]
-        self._notifier.watch(self._work.is_alive)
+        self._notifier.watch(self._state.is_alive)
         if self._has_signal:
             self._begin_drain()
 
@@ -114,7 +104,7 @@ class DrainingServer(uvicorn.Server):
         """Cancel open responses and exit. Called as a signal handler."""
         self.should_exit = True
         if self._loop is not None and self.started:
-            self._loop.call_soon_threadsafe(self._work.cancel_all)
+            self._loop.call_soon_threadsafe(self._state.open_requests.cancel_all)
             self._loop.call_soon_threadsafe(self._exit.set)
 
     def announce_ready(self) -> None:
@@ -137,6 +127,69 @@ class DrainingServer(uvicorn.Server):
     async def _drain(self, seconds: float) -> None:
         """Let responses end for so long, then exit."""
         self._notifier.stopping()
-        await self._work.drain(seconds)
+        await self._state.open_requests.drain(seconds)
         self.should_exit = True
         self._exit.set()
+
+
+class Notifier:
+    """Sends the server's state to a service manager. Event loop only.
+
+    The protocol is that of sd_notify(3): datagrams of lines to the Unix socket that the environment
+    names. Without ``NOTIFY_SOCKET`` nothing is sent and no timer runs. A message that cannot be
+    sent is dropped; the first one is logged. No call blocks or raises.
+    """
+
+    def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
+        """``address`` is a path, ``@`` and an abstract name, or empty.
+
+        ``watchdog_seconds`` is the time without a message after which the manager ends the
+        process; 0: it waits for none.
+        """
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._interval = watchdog_seconds / BEATS_PER_TIMEOUT
+        self._has_failed = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Notifier:
+        """What systemd sets for a service: ``NOTIFY_SOCKET``, ``WATCHDOG_USEC``, ``WATCHDOG_PID``.
+
+        The watchdog is another process's if ``WATCHDOG_PID`` says so.
+        """
+        is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        microseconds = environ.get("WATCHDOG_USEC", "") if is_ours else ""
+        seconds = int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0
+        return cls(environ.get("NOTIFY_SOCKET", ""), seconds)
+
+    def ready(self) -> None:
+        """The model is loaded and requests are accepted."""
+        self._send("READY=1\nSTATUS=Serving.")
+
+    def stopping(self) -> None:
+        """New work is refused; the process exits when open responses have ended."""
+        self._send("STOPPING=1\nSTATUS=Draining.")
+
+    def watch(self, is_alive: Callable[[], bool]) -> None:
+        """Send the watchdog's message as long as ``is_alive``. It is asked on the event loop.
+
+        A loop that is blocked sends none either. The messages end with the loop.
+        """
+        if self._address and self._interval:
+            self._beat(asyncio.get_running_loop(), is_alive)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop, is_alive: Callable[[], bool]) -> None:
+        if is_alive():
+            self._send("WATCHDOG=1")
+        loop.call_later(self._interval, self._beat, loop, is_alive)
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto(message.encode(), self._address)
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning("the service manager does not take messages: %s", error)
+            self._has_failed = True

@@ -3,7 +3,7 @@
 1. ``with_paths``: a path as the router spells it, with ``/v1`` if that is missing; HEAD as GET.
 2. ``with_trace``: the request's id, its trace and line in the access log, the stall detector.
 3. ``with_admission``: the decision about host, origin, tenant, rates and budgets, with the ticket.
-   The protocol has made it from the head, or it is made here.
+   It is made from the head, before the body is read.
 4. ``key_guard``: a key, on routes that need one. It runs after routing, as a middleware of the
    application.
 5. ``with_ticket``, or ``with_traffic`` in the router: what the client's leaving and the deadline
@@ -14,45 +14,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.admission.decision import SCOPE_KEY, Asked, Decide, Decision
-from server.http.errors import send_error
+from server.admission.control import SCOPE_KEY, Decision
+from server.http.apis import path_at
+from server.http.errors import RETRY_AFTER_SECONDS, send_error
 from server.http.paths import with_paths
+from server.net.refusal import BUSY, BUSY_KEY
 from server.observe.access_log import with_trace
 from server.observe.trace import trace_of
 from server.tenants.tenant import SCOPE_KEY as TENANT_KEY
+from server.tenants.tenant import tenant_at
 
 
 def with_edge(app: Litestar, *, clock: Callable[[], float] = time.perf_counter) -> ASGIApp:
     """Wrap the application of a ``create_app`` in the first three layers.
 
-    ``app.state`` has the ``short_names`` of paths, what may ``decide``, and in its lifespan the
+    ``app.state`` has the ``short_names`` of paths, and in its lifespan what may ``decide``, and the
     ``stalls``. ``clock`` times the request; the engine's own times are of ``time.perf_counter``.
     """
-    admitted = with_admission(app, app.state.decide)
-    traced = with_trace(admitted, lambda: app.state.stalls, clock)
+    traced = with_trace(with_admission(app), lambda: app.state.stalls, clock)
     return with_paths(traced, app.state.short_names)
 
 
-def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
+def with_admission(app: Litestar) -> ASGIApp:
     """Wrap ``app``. A ticket is held until ``app`` returns."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        state = scope["state"]
-        decision: Decision | None = state.get(SCOPE_KEY)
-        if decision is None:
-            decision = decide(asked_by(scope))
-            state[SCOPE_KEY] = decision
-        state[TENANT_KEY] = decision.tenant
-        trace_of(scope).key = decision.tenant.name
+        state, trace = scope["state"], trace_of(scope)
+        if BUSY_KEY in state and not path_at(scope["path"]).is_probe:
+            trace.key = tenant_at(scope["client"]).name  # keys are not looked up
+            await send_error(scope, send, BUSY(headers={"retry-after": str(RETRY_AFTER_SECONDS)}))
+            return
+        decision: Decision = app.state.decide(scope)
+        state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant
+        trace.key = decision.tenant.name
         if decision.forbidden is not None:
             await send_error(scope, send, decision.forbidden)
         elif decision.ticket is None:
@@ -64,9 +66,3 @@ def with_admission(app: ASGIApp, decide: Decide) -> ASGIApp:
             del state[SCOPE_KEY]  # what anyio keeps of a cancelled task may refer to the scope
 
     return wrapped
-
-
-def asked_by(scope: Any) -> Asked:
-    """What an HTTP scope asks."""
-    client, version = scope.get("client"), scope["http_version"]
-    return Asked(scope["method"], scope["path"], scope["headers"], client, version)

@@ -15,7 +15,7 @@ from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepO
 from core.progress import Progress
 from core.step_histograms import StepHistograms
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
-from server.bridge.choices import ChoiceShare
+from server.bridge.choices import ChoiceShare, further_choices
 from server.bridge.stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
@@ -24,6 +24,8 @@ CLOSE_TIMEOUT = 1.0
 """Seconds that the running step may take when the core thread is stopped."""
 
 DELIVERY_FAILED = "The server failed on this request."
+TOO_SLOW = "The client reads too slowly."
+SHUTTING_DOWN = "The server is shutting down."
 
 
 class BridgeState(Enum):
@@ -33,6 +35,13 @@ class BridgeState(Enum):
     READY = "ok"
     DRAINING = "draining"
     FAILED = "failed"
+
+
+_REFUSALS = {
+    BridgeState.LOADING: "The model is still loading.",
+    BridgeState.DRAINING: SHUTTING_DOWN,
+    BridgeState.FAILED: "The engine has failed.",
+}
 
 
 class EngineBridge:
@@ -45,10 +54,10 @@ class EngineBridge:
         self,
         load: Callable[[], SteppingEngine],
         *,
-        max_further_choices: int = sys.maxsize,
+        max_num_seqs: int = sys.maxsize,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        """``max_further_choices`` limits ``ChoiceShare``. ``on_event`` runs on the loop."""
+        """``max_num_seqs`` is the engine's. ``on_event`` runs on the loop."""
         self.state = BridgeState.LOADING
         self.failure: str | None = None
         self._on_event = on_event
@@ -62,7 +71,7 @@ class EngineBridge:
             on_event=lambda event: self._post(self._handle, event),
         )
         self._choices = ChoiceShare(
-            max_further_choices, lambda request: self._core.submit(Add(request))
+            further_choices(max_num_seqs), lambda request: self._core.submit(Add(request))
         )
 
     @property
@@ -91,21 +100,14 @@ class EngineBridge:
 
     def check_accepting(self) -> None:
         """Raise Unavailable if the server takes no new work."""
-        match self.state:
-            case BridgeState.READY:
-                return
-            case BridgeState.LOADING:
-                raise Unavailable("The model is still loading.")
-            case BridgeState.DRAINING:
-                raise Unavailable("The server is shutting down.")
-            case BridgeState.FAILED:
-                raise Unavailable("The engine has failed.")
+        if self.state is not BridgeState.READY:
+            raise Unavailable(_REFUSALS[self.state])
 
     def open(
         self,
         requests: Sequence[EngineRequest],
         *,
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] | None = None,
     ) -> ResponseStream:
         """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
 
@@ -127,11 +129,8 @@ class EngineBridge:
         return stream
 
     def forget(self, stream: ResponseStream) -> None:
-        """Abort the unfinished requests of a response. Idempotent."""
-        self._choices.leave(stream)
-        for request in stream.requests:
-            if self._routes.pop(request.request_id, None) is not None:
-                self._core.submit(Abort(request.request_id))
+        """Abort the unfinished requests of a response that is closed. Idempotent."""
+        self._abort(stream)
         self._streams.discard(stream)
         if not self._streams:
             self._all_closed.set()
@@ -157,7 +156,7 @@ class EngineBridge:
         if await self._wait_closed(timeout):
             return
         logger.warning("%d responses are still open; ending them", len(self._streams))
-        self.fail_all("The server is shutting down.")
+        self.fail_all(SHUTTING_DOWN)
         if not await self._wait_closed(CLOSE_TIMEOUT / 2):
             self.cancel_all()
             await self._wait_closed(CLOSE_TIMEOUT / 2)
@@ -171,8 +170,14 @@ class EngineBridge:
         """Stop the core thread and return whether it has ended. Idempotent."""
         if self.state is not BridgeState.FAILED:
             self.state = BridgeState.DRAINING
-        self.fail_all("The server is shutting down.")
+        self.fail_all(SHUTTING_DOWN)
         return self._core.close(CLOSE_TIMEOUT)
+
+    def _abort(self, stream: ResponseStream) -> None:
+        self._choices.leave(stream)
+        for request in stream.requests:
+            if self._routes.pop(request.request_id, None) is not None:
+                self._core.submit(Abort(request.request_id))
 
     def _end(self, request_id: str, message: str) -> None:
         """End a request with an error."""
@@ -229,13 +234,19 @@ class EngineBridge:
                 stream.ended(index, output)
                 self._choices.end(stream)
         for stream in streams:
-            try:
-                stream.flush()
-            except BaseException as error:
-                if not is_survivable(error):
-                    raise
-                logger.exception("cannot render a response")
-                stream.fail(DELIVERY_FAILED)
+            self._flush(stream)
+
+    def _flush(self, stream: ResponseStream) -> None:
+        try:
+            stream.flush()
+        except BaseException as error:
+            if not is_survivable(error):
+                raise
+            logger.exception("cannot render a response")
+            stream.fail(DELIVERY_FAILED)
+        if stream.is_behind:
+            stream.fail(TOO_SLOW)
+            self._abort(stream)
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TypeAlias
 
 from core.contract.messages import EngineRequest
-from core.fair_queue import Entry, FairQueue, fair_entries
 
 SPARE_SHARE = 8
 """One of so many sequences is left to other responses."""
@@ -19,22 +17,19 @@ def further_choices(max_num_seqs: int) -> int:
     return max(max_num_seqs - max(max_num_seqs // SPARE_SHARE, 1) - 1, 0)
 
 
-_Entry: TypeAlias = Entry[tuple[Hashable, EngineRequest]]
-
-
 @dataclass(slots=True)
 class _Response:
-    """Choices that wait, the next one last, and how many the engine has."""
+    """Choices that wait, and how many the engine has."""
 
-    waiting: list[_Entry]
+    waiting: deque[EngineRequest]
     num_running: int = 1
 
 
 class ChoiceShare:
     """Gives the engine the first choice of every response at once, and further ones by a limit.
 
-    The further choices of all responses share the limit fairly, so that neither the engine's queue
-    nor its batch fills up with the choices of one response. Event loop only.
+    The further choices of all responses share the limit in turns, so that neither the engine's
+    queue nor its batch fills up with the choices of one response. Event loop only.
     """
 
     def __init__(self, limit: int, submit: Callable[[EngineRequest], None]) -> None:
@@ -42,22 +37,16 @@ class ChoiceShare:
         self._limit = limit
         self._submit = submit
         self._num_further = 0
-        self._queue: FairQueue[_Entry] = fair_entries()
-        self._open: dict[Hashable, _Response] = {}
-        """Responses with more than one choice."""
-        self._names = map(str, count())
+        self._open: dict[Hashable, _Response] = {}  # those with more than one choice
+        self._line: OrderedDict[Hashable, None] = OrderedDict()  # those whose choices wait
 
     def enter(self, response: Hashable, requests: Sequence[EngineRequest]) -> None:
         """Submit what may be submitted."""
         self._submit(requests[0])
-        if len(requests) == 1:
-            return
-        name = next(self._names)
-        entries = [Entry((response, request), name) for request in requests[1:]]
-        for entry in entries:
-            self._queue.add(entry)
-        self._open[response] = _Response(entries[::-1])
-        self._fill()
+        if len(requests) > 1:
+            self._open[response] = _Response(deque(requests[1:]))
+            self._line[response] = None
+            self._fill()
 
     def end(self, response: Hashable) -> None:
         """A choice of the response has ended."""
@@ -66,34 +55,33 @@ class ChoiceShare:
             return
         self._move(found, -1)
         if found.waiting and not found.num_running:  # its next choice is no further one
-            entry = found.waiting[-1]
-            self._queue.remove(entry)
-            self._start(entry)
+            self._start(response)
         self._fill()
 
     def leave(self, response: Hashable) -> None:
         """Submit nothing more of the response. Idempotent."""
         found = self._open.pop(response, None)
         if found is not None:
-            for entry in found.waiting:
-                self._queue.remove(entry)
+            self._line.pop(response, None)
             self._move(found, -found.num_running)
             self._fill()
 
     def clear(self) -> None:
         """Submit nothing more."""
+        self._line.clear()
         for found in self._open.values():
             found.waiting.clear()
-        self._queue = fair_entries()
 
     def _fill(self) -> None:
-        while self._queue and self._num_further < self._limit:
-            self._start(self._queue.pop())
+        while self._line and self._num_further < self._limit:
+            self._start(next(iter(self._line)))
 
-    def _start(self, entry: _Entry) -> None:
-        response, request = entry.value
+    def _start(self, response: Hashable) -> None:
         found = self._open[response]
-        found.waiting.remove(entry)  # the last one
+        request = found.waiting.popleft()
+        self._line.move_to_end(response)
+        if not found.waiting:
+            del self._line[response]
         self._move(found, 1)
         self._submit(request)
 

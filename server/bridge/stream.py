@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 import anyio
-from anyio import WouldBlock
 
 from core.contract.errors import GenerationFailed, InvalidRequest, RoseInferError, Unavailable
 from core.contract.messages import EngineRequest, FinishReason, StepOutput, Work, merge
 
 BUFFERED_OUTPUTS = 32
 """Outputs that a slow reader may fall behind before its pending outputs are merged."""
+
+MAX_UNREAD = 256 * 1024
+"""Characters of merged outputs that a reader may fall behind before the response is ended."""
 
 ChoiceOutput: TypeAlias = tuple[int, StepOutput]
 """A choice index and an output of that choice."""
@@ -32,10 +33,6 @@ class ChoiceEnd(NamedTuple):
     work: Work | None = None
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class ResponseStream:
     """Receives the outputs of all choices of a response. One reader; event loop only.
 
@@ -47,7 +44,7 @@ class ResponseStream:
         requests: Sequence[EngineRequest],
         *,
         on_close: Callable[[ResponseStream], None],
-        on_end: Callable[[], None] = _nothing,
+        on_end: Callable[[], None] | None = None,
         is_engine_ready: Callable[[], bool],
         work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
@@ -55,45 +52,44 @@ class ResponseStream:
 
         ``work_of`` says what the engine has done so far for a request that has not ended.
         """
+        self.requests = requests
+        """The engine's requests by choice index."""
         self.cause: RoseInferError | None = None
         """What ended the response, if not the engine."""
         self.failed_with: Exception | None = None
         """The error that its body ended with."""
         self.first_sent_at: float | None = None
         """When the first output was sent, in ``time.perf_counter()``."""
+        self._on_close = on_close
         self._on_end = on_end
+        self._is_engine_ready = is_engine_ready
         self._work_of = work_of
         self._ends: list[ChoiceEnd | None] = [None] * len(requests)
-        self._requests = requests
-        self._on_close = on_close
-        self._is_engine_ready = is_engine_ready
         self._num_unfinished = len(requests)
         self._num_output_tokens = [0] * len(requests)
-        self._send, self._receive = anyio.create_memory_object_stream[ChoiceOutput](
-            BUFFERED_OUTPUTS
-        )
-        self._num_buffered = 0
-        self._backlog: dict[int, StepOutput] = {}
-        self._refused: list[ChoiceOutput] = []  # by the relay
-        self._relay: Relay | None = None
+        self._outputs: list[ChoiceOutput] = []
+        self._merged: dict[int, StepOutput] = {}  # those after BUFFERED_OUTPUTS
         self._fault: StepOutput | None = None
-        self._loop = asyncio.get_running_loop()
+        self._relay: Relay | None = None
         self._waiting: asyncio.Future[None] | None = None  # set while the reader waits
         self._scope: anyio.CancelScope | None = None
 
     def __len__(self) -> int:
         """Number of choices."""
-        return len(self._requests)
-
-    @property
-    def requests(self) -> Sequence[EngineRequest]:
-        """The engine's requests by choice index."""
-        return self._requests
+        return len(self.requests)
 
     @property
     def is_finished(self) -> bool:
         """Whether the reader has received the last output of every choice."""
         return self._num_unfinished == 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether too much waits for the reader."""
+        if not self._merged:
+            return False
+        merged = self._merged.values()
+        return sum(len(output.text) + len(output.thinking) for output in merged) > MAX_UNREAD
 
     @property
     def num_output_tokens(self) -> int:
@@ -103,12 +99,7 @@ class ResponseStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -117,15 +108,14 @@ class ResponseStream:
             if end is None:  # before the engine forgets it
                 self._ends[index] = ChoiceEnd(work=self._live_work(index))
         self._on_close(self)  # nothing is pushed from now on
-        self._relay, self._on_end = None, _nothing
+        self._relay = self._on_end = None
         self.cause = None  # once raised, it has its frames
-        self._send.close()
-        self._receive.close()
 
     def ended(self, index: int, output: StepOutput) -> None:
         """A choice has ended by itself or with an error: this is its last output."""
         self._ends[index] = ChoiceEnd(output.finish_reason, output.stop_reason, output.work)
-        self._on_end()
+        if self._on_end is not None:
+            self._on_end()
 
     def first_sent(self) -> None:
         """Its first output was sent."""
@@ -148,11 +138,11 @@ class ResponseStream:
 
     def ending(self) -> tuple[FinishReason | None, str | int | None]:
         """Finish reason and stop reason of the first choice."""
-        end = self._ends[0]
-        return (None, None) if end is None else (end.finish_reason, end.stop_reason)
+        end = self._ends[0] or ChoiceEnd()
+        return end.finish_reason, end.stop_reason
 
     def _live_work(self, index: int) -> Work | None:
-        return self._work_of(self._requests[index].request_id)
+        return self._work_of(self.requests[index].request_id)
 
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""
@@ -180,15 +170,11 @@ class ResponseStream:
         self._num_output_tokens[index] = max(
             output.num_output_tokens, self._num_output_tokens[index]
         )
-        if self._backlog:
-            earlier = self._backlog.get(index)
-            self._backlog[index] = output if earlier is None else merge(earlier, output)
+        if len(self._outputs) < BUFFERED_OUTPUTS and not self._merged:
+            self._outputs.append((index, output))
             return
-        try:
-            self._send.send_nowait((index, output))
-            self._num_buffered += 1
-        except WouldBlock:
-            self._backlog[index] = output
+        earlier = self._merged.get(index)
+        self._merged[index] = output if earlier is None else merge(earlier, output)
 
     def flush(self) -> None:
         """Hand what was pushed to the relay or wake the reader, if it waits."""
@@ -198,12 +184,14 @@ class ResponseStream:
             outputs = self.take()
             if self._relay(outputs):
                 return
-            self._refused = outputs
+            self._outputs = outputs
+            self._num_unfinished += sum(output.is_last for _, output in outputs)
         self._waiting.set_result(None)
 
     def fail(self, message: str) -> None:
         """End the response with an error, in place of the outputs that wait for the reader."""
-        self._fault = StepOutput(request_id=self._requests[0].request_id, error=message)
+        self._fault = StepOutput(request_id=self.requests[0].request_id, error=message)
+        self._outputs, self._merged = [], {}
         self.nudge()
 
     def nudge(self) -> None:
@@ -212,13 +200,9 @@ class ResponseStream:
             self._waiting.set_result(None)
 
     async def receive(self) -> list[ChoiceOutput]:
-        """Wait for outputs or a nudge, and take all outputs.
-
-        One wait covers all outputs of a step. It does not wait on the memory stream, because
-        that takes two turns of the event loop.
-        """
-        if not self._num_buffered and self._fault is None:
-            self._waiting = self._loop.create_future()
+        """Wait for outputs or a nudge, and take all outputs. One wait covers those of a step."""
+        if not self._outputs and self._fault is None:
+            self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
             finally:
@@ -230,19 +214,11 @@ class ResponseStream:
         if self._fault is not None:
             self._num_unfinished = 0
             return [(0, self._fault)]
-        if self._num_buffered == 1 and not self._refused and not self._backlog:  # nearly always
-            self._num_buffered = 0
-            item = self._receive.receive_nowait()
-            self._num_unfinished -= item[1].is_last
-            return [item]
-        outputs, self._refused = self._refused, []
-        num_counted = len(outputs)
-        outputs += [self._receive.receive_nowait() for _ in range(self._num_buffered)]
-        self._num_buffered = 0
-        if self._backlog:
-            outputs += self._backlog.items()
-            self._backlog.clear()
-        for _, output in outputs[num_counted:]:
+        outputs, self._outputs = self._outputs, []
+        if self._merged:
+            outputs += self._merged.items()
+            self._merged = {}
+        for _, output in outputs:
             self._num_unfinished -= output.is_last
         return outputs
 

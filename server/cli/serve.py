@@ -10,11 +10,9 @@ from server.app import heap
 from server.app.app import create_app
 from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
-from server.app.engine_work import EngineWork
 from server.cli.start_up import StartUp
 from server.generation.model import Loaded
-from server.net.endpoint import open_endpoint
-from server.net.listener import ListenError
+from server.net.endpoint import ListenError, open_endpoint
 from server.settings.settings import Settings
 
 
@@ -46,7 +44,7 @@ def run(settings: Settings, load: Callable[[], Loaded] | None = None) -> int:
     start_up = StartUp(settings, load)
     app = create_app(settings, load=start_up.load, on_event=on_event)
     config = server_config(with_edge(app), settings)
-    server = DrainingServer(config, endpoint, settings.drain_timeout, EngineWork(app))
+    server = DrainingServer(config, endpoint, settings.drain_timeout, app.state)
     start_up.begin(endpoint)
     try:
         server.run(sockets=[])

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from litestar import Litestar
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from server.admission.control import AdmissionControl
+from server.admission.control import SCOPE_KEY, Decision
 from server.admission.deadline import Watched, run_until_deadline
-from server.admission.decision import SCOPE_KEY, Decision
-from server.admission.head import HeadAdmission
 from server.generation.serving import Serving
 from server.http.apis import path_at
 from server.http.errors import send_error
-from server.http.paths import ticketed_urls
 from server.observe.trace import trace_of
-from server.settings.settings import Settings
-from server.tenants.keys import Keys
 
 TICKETED_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503, 504)
 """Statuses of the errors of a route that names a model, takes a ticket and reads a body."""
@@ -67,17 +61,6 @@ def with_ticket(app: ASGIApp) -> ASGIApp:
 
 def _takes_ticket(scope: HTTPScope) -> bool:
     return scope["method"] == HttpMethod.POST and path_at(scope["path_template"]).has_ticket
-
-
-def admit_requests(app: Litestar, settings: Settings, keys: Keys) -> None:
-    """Set what admits the application's requests, once its lifespan has begun."""
-    paths = ticketed_urls()
-    control = AdmissionControl(settings, keys, paths, lambda: app.state.serving)
-    has_proxy = settings.forwarded_allow_ips is not None
-    head = HeadAdmission(
-        control.decide, paths, lambda: app.state.serving.records, has_proxy=has_proxy
-    )
-    app.state.decide, app.state.admit = control.decide, head.admit
 
 
 def _with_headers(send: Send, headers: Callable[[], dict[str, str]]) -> Send:

@@ -22,7 +22,7 @@ from litestar import Response
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from core.contract.messages import StepOutput, merge
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.bridge.stream import ChoiceOutput, ResponseStream
 from server.generation.job import Job, effective_parameters
 from server.generation.model import ServedModel

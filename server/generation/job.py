@@ -13,7 +13,7 @@ from core.contract.grammar import DroppedKeyword, Grammar
 from core.contract.messages import EngineRequest
 from core.contract.params import SamplingParams
 from core.grammar.compiler import GrammarCompiler
-from server.admission.checkpoint import checkpoint, is_cancelled
+from server.admission.pools import checkpoint, is_cancelled
 from server.http.ignored_fields import MAX_NAME_LENGTH
 from server.rendering.base import Renderer
 from server.tenants.tenant import Tenant

@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar import Request
 
-from server.admission.decision import ticket_of
+from server.admission.control import ticket_of
 from server.admission.pools import LARGE_BODY
 from server.http.body import check_media_type, coding_of, plain, whole_body
 from server.http.decoding import Decoded, decode_request

@@ -14,10 +14,9 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from server.admission.admission import Admission, AdmissionLimits
-from server.admission.decision import ticket_of
+from server.admission.admission import Admission, Ticket
+from server.admission.control import ticket_of
 from server.admission.pools import WorkerPools
-from server.admission.ticket import Ticket
 from server.bridge.bridge import EngineBridge
 from server.generation.model import ServedModel
 from server.generation.trimmer import Trimmer
@@ -59,18 +58,19 @@ class Serving:
     @classmethod
     def of(cls, settings: Settings, bridge: EngineBridge) -> Serving:
         """What belongs to these settings, created now on the running event loop."""
-        limits = AdmissionLimits(
+        admission = Admission(
             choices=settings.engine.max_num_seqs + settings.max_queued_requests,
             body_bytes=HELD_BODIES * settings.max_body_size,
             memory=max(DECODED_BODIES * settings.max_body_size, MIN_MEMORY),
             prompt_tokens=settings.max_queued_prompt_tokens,
             output_tokens=settings.max_queued_output_tokens,
             compilations=MAX_COMPILATIONS,
+            rates=settings.rate_limit,
         )
         return cls(
             settings=settings,
             bridge=bridge,
-            admission=Admission(limits, settings.rate_limit),
+            admission=admission,
             pools=WorkerPools(settings.tokenizer_workers),
             stalls=StallWatch(asyncio.get_running_loop()),
             created=int(time.time()),

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Container, Iterable
 from functools import cache
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-import httptools
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from litestar.utils import normalize_path
@@ -27,15 +26,6 @@ def normalize(scope: Scope) -> None:
     if path != scope["path"]:
         scope["path"] = path
         scope["raw_path"] = quote(path).encode()
-
-
-def path_of_url(url: bytes) -> str:
-    """The path of a request line's URL, as ``normalize`` leaves it. Empty if it is no URL."""
-    try:
-        path = httptools.parse_url(url).path or b""
-    except httptools.HttpParserInvalidURLError:
-        return ""
-    return normalize_path(unquote(path.decode("latin-1")))
 
 
 PREFIX = "/v1"

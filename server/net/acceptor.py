@@ -1,7 +1,4 @@
-"""Acceptor: takes connections off the listener, as many as the connection limit has room for.
-
-asyncio's own servers accept until there are no descriptors left, and drop connections then.
-"""
+"""Acceptor: takes connections off the listener, as many as the connection limit has room for."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from collections.abc import Callable
 
 from server.net.connection_limit import ConnectionLimit, Slot, ThrottledLog
 from server.net.protocol import LimitedProtocol
-from server.net.timer import Timer
 
 ACCEPTS = 64
 """Connections that are opened in one iteration of the event loop: a few milliseconds of work."""
@@ -32,8 +28,9 @@ EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Acceptor:
     """Accepts until it is closed. Event loop only.
 
-    Connections that find no room wait in the listener's backlog. It has what
-    ``uvicorn.Server.servers`` needs: ``close`` and ``wait_closed``.
+    asyncio's own servers accept until there are no descriptors left, and drop connections then.
+    Here those that find no room wait in the listener's backlog. ``close`` and ``wait_closed`` are
+    what ``uvicorn.Server.servers`` needs.
     """
 
     def __init__(
@@ -50,7 +47,7 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
-        self._retry = Timer(self._loop)
+        self._retry: asyncio.TimerHandle | None = None
         self._is_accepting = False
         self._is_closed = False
         self._log = ThrottledLog(time.monotonic)
@@ -122,9 +119,11 @@ class Acceptor:
         if self._is_accepting:
             self._is_accepting = False
             self._loop.remove_reader(self._listener)
-        self._retry.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if seconds is not None:
-            self._retry.start(seconds, self._resume)
+            self._retry = self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         if self._is_accepting or self._is_closed:

@@ -1,26 +1,14 @@
-"""What answers are written to, in place of a transport and of ``send``."""
+"""What answers are written to in place of ``send``."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 EXTENSION = "roseinfer.body_writer"
 """Key in the ``extensions`` of an ASGI scope."""
-
-
-class LingeringTransport:
-    """The part of a transport that uvicorn's answers use; ``close`` calls ``linger`` instead."""
-
-    __slots__ = ("close", "is_closing", "write")
-
-    def __init__(self, transport: asyncio.Transport, linger: Callable[[], None]) -> None:
-        self.write = transport.write
-        self.is_closing = transport.is_closing
-        self.close = linger
 
 
 class BodyWriter:
@@ -56,8 +44,9 @@ class BodyWriter:
         """Prepare the cycle for a message that it is about to send.
 
         An answer in front of the end of the request's body says that the connection ends after it:
-        the rest of the body would be read as the next request. HTTP/1.0 has no chunks (RFC 9112,
-        sections 9.3 and 6.1).
+        the rest of the body would be read as the next request. The protocol ends it, not the cycle,
+        so that the client can read the answer. HTTP/1.0 has no chunks (RFC 9112, sections 9.3 and
+        6.1).
         """
         cycle = self._cycle
         if message["type"] == "http.response.start":
@@ -66,7 +55,10 @@ class BodyWriter:
             names = {name.lower() for name, _ in message.get("headers", ())}
             if cycle.scope["http_version"] == "1.0" and b"content-length" not in names:
                 self._ends_with_connection, cycle.chunked_encoding = True, False
-        elif self._ends_with_connection:
+            return
+        if cycle.more_body:
+            cycle.keep_alive = True
+        if self._ends_with_connection:
             cycle.expected_content_length = len(message.get("body", b""))
 
 
@@ -85,11 +77,6 @@ def framed(app: Any) -> Any:
         await app(scope, receive, send_framed)
 
     return wrapped
-
-
-def extensions_of(cycle: RequestResponseCycle) -> dict[str, Any]:
-    """The extensions of a scope whose response this cycle sends."""
-    return {EXTENSION: BodyWriter(cycle)}
 
 
 def body_writer(scope: Any) -> BodyWriter | None:

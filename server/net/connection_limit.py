@@ -24,12 +24,8 @@ RESERVE = 32
 MIN_AGE = 0.15
 """Seconds that a connection waits at least before it is ended for a new one.
 
-A client that connects many times before it sends takes this long. A probe of health may wait this
-long behind silent connections.
+A probe of health may wait this long behind silent connections.
 """
-
-NUM_CANDIDATES = 16
-"""Waiting connections that are looked at to find one without unread bytes."""
 
 LOG_INTERVAL = 10.0
 """Seconds between two log lines about the same condition."""
@@ -44,49 +40,40 @@ FEWEST = 8
 class Slot:
     """One connection's part of the limit. Event loop only."""
 
-    __slots__ = ("_end", "_limit", "fileno", "is_taken", "since")
+    __slots__ = ("end", "fileno", "limit", "since")
 
     def __init__(self, limit: ConnectionLimit, fileno: int) -> None:
-        self._limit = limit
-        self._end: Callable[[], object] = lambda: None
-        self.is_taken = True
+        self.limit = limit
         self.fileno = fileno
         self.since = 0.0
+        self.end: Callable[[], object] = lambda: None
 
     def wait(self, end: Callable[[], object]) -> None:
         """No request is on the connection from now on. ``end`` ends it for a new one."""
-        self._end = end
-        self._limit.change(self, waits=True)
+        self._move(self.limit.waiting, end)
 
     def linger(self, end: Callable[[], object]) -> None:
         """The connection has its last answer. ``end`` ends it before the client has read that."""
-        self._end = end
-        self._limit.change(self, lingers=True)
+        self._move(self.limit.lingering, end)
 
     def stop_waiting(self) -> None:
         """A request is on the connection, or an answer to the last one."""
-        self._limit.change(self)
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether the connection should end after its next answer."""
-        return self._limit.is_crowded
-
-    @property
-    def is_above_limit(self) -> bool:
-        """Whether too many connections have requests."""
-        return self._limit.is_exceeded
-
-    def end(self) -> None:
-        """End the connection."""
-        self._end()
+        self._move(None, lambda: None)
 
     def leave(self) -> None:
         """The connection has ended. Idempotent."""
-        if self.is_taken:
-            self.is_taken = False
-            self._end = lambda: None
-            self._limit.leave(self)
+        self.stop_waiting()
+        if self in self.limit.open:
+            self.limit.open.discard(self)
+            self.limit.leaving.discard(self)
+            self.limit.on_room()
+
+    def _move(self, idle: dict[Slot, None] | None, end: Callable[[], object]) -> None:
+        self.limit.waiting.pop(self, None)
+        self.limit.lingering.pop(self, None)
+        self.end, self.since = end, self.limit.clock()
+        if idle is not None and self in self.limit.open:
+            idle[self] = None
 
 
 class ConnectionLimit:
@@ -94,30 +81,25 @@ class ConnectionLimit:
 
     def __init__(self, limit: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
-        self._clock = clock
-        self._num_open = 0
-        self._waiting: dict[Slot, None] = {}  # the oldest first
-        self._lingering: dict[Slot, None] = {}  # the oldest first
-        self._leaving: set[Slot] = set()
-        self._log = ThrottledLog(clock)
+        self.clock = clock
+        self.open: set[Slot] = set()  # those that have a descriptor
+        self.waiting: dict[Slot, None] = {}  # the oldest first
+        self.lingering: dict[Slot, None] = {}  # the oldest first
+        self.leaving: set[Slot] = set()
         self.on_room: Callable[[], None] = lambda: None
         """Called when a connection has ended."""
-
-    @property
-    def num_open(self) -> int:
-        """Connections that have a descriptor."""
-        return self._num_open
+        self._log = ThrottledLog(clock)
 
     @property
     def is_crowded(self) -> bool:
         """Whether connections should end after their next answer."""
-        return self._num_open * 4 >= self.limit * 3
+        return len(self.open) * 4 >= self.limit * 3
 
     @property
     def is_exceeded(self) -> bool:
         """Whether too many connections have requests."""
-        num_idle = len(self._waiting) + len(self._lingering) + len(self._leaving)
-        is_above = self._num_open - num_idle > self.limit
+        num_idle = len(self.waiting) + len(self.lingering) + len(self.leaving)
+        is_above = len(self.open) - num_idle > self.limit
         if is_above:
             self._log.warning(
                 "All %d connections are in use (--max-connections): new ones are answered 503",
@@ -127,49 +109,30 @@ class ConnectionLimit:
 
     def has_room(self) -> bool:
         """Whether a connection may be accepted. If not, some may end soon."""
-        if self._num_open < self.limit + RESERVE:
+        if len(self.open) < self.limit + RESERVE:
             return True
-        if not self._end_waiting() and self._lingering:
-            self._end(next(iter(self._lingering)))
+        if not self._end_waiting() and self.lingering:
+            self._end(next(iter(self.lingering)))
         return False
 
     def enter(self, fileno: int) -> Slot:
         """Count a connection, for which there is room. At the limit, another one ends."""
-        if self._num_open - len(self._leaving) >= self.limit:
+        if len(self.open) - len(self.leaving) >= self.limit:
             self._end_waiting()
-        self._num_open += 1
-        return Slot(self, fileno)
+        slot = Slot(self, fileno)
+        self.open.add(slot)
+        return slot
 
     def seconds_to_room(self) -> float:
         """Seconds after which it is worth asking ``has_room`` again."""
-        for slot in self._waiting:
-            return max(MIN_AGE / 4, slot.since + MIN_AGE - self._clock())
+        for slot in self.waiting:
+            return max(MIN_AGE / 4, slot.since + MIN_AGE - self.clock())
         return MIN_AGE
 
-    def change(self, slot: Slot, *, waits: bool = False, lingers: bool = False) -> None:
-        """Put the slot at the end of those that wait or linger, or keep its connection."""
-        self._waiting.pop(slot, None)
-        self._lingering.pop(slot, None)
-        if slot.is_taken and (waits or lingers):
-            (self._waiting if waits else self._lingering)[slot] = None
-            slot.since = self._clock()
-
-    def leave(self, slot: Slot) -> None:
-        """Count a connection that has ended."""
-        self.change(slot)
-        self._leaving.discard(slot)
-        self._num_open -= 1
-        self.on_room()
-
     def _end_waiting(self) -> bool:
-        """End the oldest connection that has waited for MIN_AGE. False: there is none."""
-        now = self._clock()
-        for index, slot in enumerate(self._waiting):
-            if index == NUM_CANDIDATES or now - slot.since < MIN_AGE:
-                return False
-            if not has_unread_bytes(slot.fileno):
-                break
-        else:
+        """End the oldest connection if it has waited for MIN_AGE. False: there is none."""
+        slot = next(iter(self.waiting), None)
+        if slot is None or self.clock() - slot.since < MIN_AGE or has_unread_bytes(slot.fileno):
             return False
         self._log.warning(
             "All %d connections are in use (--max-connections): idle ones are closed", self.limit
@@ -178,9 +141,10 @@ class ConnectionLimit:
         return True
 
     def _end(self, slot: Slot) -> None:
-        self.change(slot)
-        self._leaving.add(slot)
-        slot.end()
+        end = slot.end
+        slot.stop_waiting()
+        self.leaving.add(slot)
+        end()
 
 
 class ThrottledLog:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -16,17 +20,62 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from server.http.apis import ID_KEY
+from server.http.errors import CUT_KEY, APIError
 from server.net import refusal
-from server.net.body_writer import LingeringTransport, extensions_of, framed
+from server.net.body_writer import EXTENSION, BodyWriter, framed
 from server.net.connection_limit import Slot
-from server.net.early_answer import busy_answer
-from server.net.head import Admit, EarlyAnswer, Head, head_without_upgrade
-from server.net.limits import Limits, Phase
-from server.net.timer import Timer
 
 logger = logging.getLogger("roseinfer.connections")
 
-ENDING = frozenset({Phase.LAST_ANSWER, Phase.END})
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes in bytes, times in seconds.
+
+    A body must arrive within ``body_grace`` plus one second for each ``body_rate`` bytes.
+    """
+
+    max_head_size: int = 64 * 1024
+    """Request line and headers.
+
+    Also the most bytes of trailers, of one chunk's extensions, or beside an answer.
+    """
+
+    max_headers: int = 256
+    max_url_size: int = 8 * 1024
+
+    max_framing_size: int = 256 * 1024
+    """Bytes of chunk sizes and line ends beyond the size of the body."""
+
+    head_timeout: float = 10.0
+    """From the first byte of a head to its end."""
+
+    idle_timeout: float = 60.0
+    """Before the first request, and between two."""
+
+    body_grace: float = 30.0
+    body_rate: int = 1024
+
+    write_timeout: float = 60.0
+    """For a client to read enough that the server can write again."""
+
+    linger_timeout: float = 5.0
+    """For a client to read a refusal while it is still sending. What it sends is dropped."""
+
+
+class Phase(Enum):
+    """What a connection is doing."""
+
+    REQUEST = auto()
+    """No byte of a request has arrived."""
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()
+    LAST_ANSWER = auto()
+    """The connection ends after this answer. What arrives is dropped."""
+    END = auto()
+    """The connection ends. What arrives is dropped."""
 
 
 class RefusedBytesError(Exception):
@@ -34,10 +83,7 @@ class RefusedBytesError(Exception):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. Event loop only.
-
-    ``slot`` is the connection's part of the limit. ``admit`` decides about each whole head.
-    """
+    """One connection, which has its ``slot`` of the limit. Event loop only."""
 
     def __init__(
         self,
@@ -45,25 +91,18 @@ class LimitedProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
-        *,
-        slot: Slot,
         limits: Limits,
-        admit: Admit,
+        slot: Slot,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
-        # uvicorn declares an int, but only hands it to call_later.
-        self.timeout_keep_alive = cast("int", limits.idle_timeout)
         self.app = framed(self.app)
         self._slot = slot
         self._limits = limits
-        self._admit = admit
-        self._early: EarlyAnswer | None = None
         self._is_new = True  # no request has been answered
         self._phase = Phase.REQUEST
-        self._refusal: refusal.HttpRefusal | None = None  # why a callback has stopped the parser
-        self._timer = Timer(loop)  # of head, body and lingering
-        self._write_timer = Timer(loop)
-        self._is_upgrade = False
+        self._refusal: Callable[[], APIError] | None = None  # why a callback stopped the parser
+        self._deadline: asyncio.TimerHandle | None = None  # of head, body and lingering
+        self._write_deadline: asyncio.TimerHandle | None = None
         self._data_size = 0  # of the bytes being parsed
         self._head_size = 0
         self._num_headers = 0
@@ -76,46 +115,40 @@ class LimitedProtocol(HttpToolsProtocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
-        self._timer.start(self._limits.idle_timeout, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the slot."""
         super().connection_lost(exc)
         self._phase = Phase.END
-        self._timer.stop()
-        self._write_timer.stop()
+        self._stop_deadline()
+        self._stop_write_deadline()
         self._slot.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then check sizes and start the deadline of what is incomplete."""
-        if self._phase in ENDING:
-            self._drop(len(data))
+        if self._phase in {Phase.LAST_ANSWER, Phase.END}:
+            self._dropped_size += len(data)  # a client that sends much is not waiting for it
+            is_too_much = self._dropped_size > self._limits.max_head_size
+            if self._phase is Phase.LAST_ANSWER and is_too_much:
+                self.transport.abort()
             return
         self._data_size = len(data)
         body_size = self._body_size
         was_body = self._phase is Phase.BODY
-        self._unset_keepalive_if_required()
         self._parse(data)
         if self._phase is Phase.HEAD:
             self._continue_head()
-        elif self._phase is Phase.REFUSED:
-            self._answer_early(is_last=True)
-            self._linger()
         elif self._phase is Phase.BODY:
             self._continue_body(self._body_size - body_size if was_body else None)
 
     def pause_writing(self) -> None:
-        """Give the client the write timeout to read."""
         super().pause_writing()
         self._limit_writing()
 
     def resume_writing(self) -> None:
-        """Stop the write timeout."""
         super().resume_writing()
-        self._write_timer.stop()
+        self._stop_write_deadline()
 
     # The parser's callbacks
 
@@ -131,7 +164,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Limit the URL."""
         super().on_url(url)
         if len(self.url) > self._limits.max_url_size:
             self._stop_parser(refusal.LONG_URL)
@@ -146,7 +178,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Limit the headers, then start the application."""
         if self._head_size + self._data_size > self._limits.max_head_size:
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > self._limits.max_head_size:
@@ -154,58 +185,44 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 self._stop_parser(refusal.BAD_REQUEST)
-            self._is_upgrade = True
             return
         self._slot.stop_waiting()
-        method, version = self.parser.get_method(), self.parser.get_http_version()
-        head = Head(method, self.url, self.headers, self.client, version)
-        self._early = busy_answer(head) if self._slot.is_above_limit else None
-        admitted = self._early or self._admit(head)
-        if not isinstance(admitted, dict):
-            self._early, self._phase = admitted, Phase.REFUSED
-            return
-        self.scope["state"].update(admitted)
+        if self._slot.limit.is_exceeded:
+            self.scope["state"][refusal.BUSY_KEY] = True
         super().on_headers_complete()
-        self.scope["extensions"] = extensions_of(self.cycle)
+        self.scope["extensions"] = cast("Any", {EXTENSION: BodyWriter(self.cycle)})
         self._phase = Phase.BODY
         self._body_size = self._framing_size = self._barren_size = 0
-        self._timer.stop()
-        if self._slot.is_crowded:
+        self._stop_deadline()
+        if self._slot.limit.is_crowded:
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """Count the body."""
-        if self._phase is Phase.REFUSED:
-            return
         self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Wait for the answer, without a deadline."""
-        if self._is_upgrade:
+        if self._phase is Phase.HEAD:  # a wish for another protocol
             return
         self._is_new = False
-        if self._phase is Phase.REFUSED:
-            self._complete_early()
-            return
         super().on_message_complete()
-        self._timer.stop()
+        self._stop_deadline()
         self._phase = Phase.ANSWER
-        self.cycle.transport = self.transport
+        if self.cycle.response_started:  # it has said that the connection ends
+            self.cycle.keep_alive = False
 
     # uvicorn's callback
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or end the connection."""
         super().on_response_complete()
-        if self.transport.get_write_buffer_size():
-            self._limit_writing()
+        self._unset_keepalive_if_required()  # the deadline of this class does the same
+        self._limit_writing()
         if self._phase is Phase.BODY:
             self._linger()
-        elif self._phase is Phase.ANSWER and not self.transport.is_closing():
+        elif self.transport.is_closing():
+            self._slot.linger(self.transport.abort)
+        elif self._phase is Phase.ANSWER:
             self._wait_for_request()
-        if self._phase is Phase.END:
-            self._unset_keepalive_if_required()
 
     # Parsing
 
@@ -221,17 +238,24 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(self._refusal or refusal.BAD_REQUEST)
 
     def _head_without_upgrade(self) -> bytes:
-        """The head, to be parsed again. The parser would take no body after an upgrade."""
+        """The head without the wish for another protocol, to be parsed again.
+
+        RFC 9110, section 7.8: a server may ignore the wish. Clients that prefer HTTP/2
+        (``Upgrade: h2c``) express it together with a whole request, after which the parser would
+        take no body.
+        """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        self._is_upgrade = False
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
-        return head_without_upgrade(method, self.url, version, self.headers)
+        return b"\r\n".join([*lines, b"", b""])
 
     # Phases
 
     def _wait_for_request(self) -> None:
         self._phase = Phase.REQUEST
         self._slot.wait(self._end_for_another)
+        self._end_by(self._limits.idle_timeout, self.transport.close)
 
     def _continue_head(self) -> None:
         self._head_size += self._data_size
@@ -239,16 +263,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(refusal.LARGE_HEAD)
         elif self._head_size == self._data_size:  # its first bytes
             self._slot.wait(self._end_for_another)  # it is the youngest again
-            self._timer.start(self._limits.head_timeout, self._on_late_head)
+            self._end_by(self._limits.head_timeout, partial(self._refuse, refusal.LATE_HEAD))
 
     def _continue_body(self, new_size: int | None) -> None:
         """``new_size`` is None if the head came with these bytes."""
         if new_size is None:
-            self.cycle.transport = cast(
-                "asyncio.Transport", LingeringTransport(self.transport, self._linger)
-            )
             self._body_start = self.loop.time()
-            self._timer.start(self._limits.body_grace, self._on_late_body)
+            self._end_by(self._limits.body_grace, self._on_late_body)
             return
         self._framing_size += self._data_size - new_size
         self._barren_size = 0 if new_size else self._barren_size + self._data_size
@@ -258,45 +279,20 @@ class LimitedProtocol(HttpToolsProtocol):
         ):
             self._refuse(refusal.LARGE_FRAMING)
 
-    def _complete_early(self) -> None:
-        """Answer a whole request that was refused, and keep the connection if possible."""
-        is_last = (
-            self.parser.get_http_version() == "1.0"
-            or not self.parser.should_keep_alive()
-            or self._slot.is_crowded
-        )
-        self._data_size = 0  # what follows in these bytes is no part of this body
-        self._answer_early(is_last=is_last)
-        if is_last:
-            self._close()
-        else:
-            self._wait_for_request()
-            self._timer.start(self._limits.idle_timeout, self.transport.close)
-
-    def _answer_early(self, *, is_last: bool) -> None:
-        assert self._early is not None
-        self.transport.write(self._early(is_last=is_last))
-
     def _end_after_answer(self) -> None:
         self._phase = Phase.LAST_ANSWER
         self.cycle.keep_alive = False
 
-    def _drop(self, size: int) -> None:
-        """Drop bytes. A client that sends many of them is not waiting for its answer."""
-        self._dropped_size += size
-        is_too_much = self._dropped_size > self._limits.max_head_size
-        if self._phase is Phase.LAST_ANSWER and is_too_much:
-            self.transport.abort()
-
     # Ends
 
-    def _stop_parser(self, reason: refusal.HttpRefusal) -> None:
+    def _stop_parser(self, reason: Callable[[], APIError]) -> None:
         self._refusal = reason
         raise RefusedBytesError
 
-    def _refuse(self, reason: refusal.HttpRefusal) -> None:
+    def _refuse(self, reason: Callable[[], APIError]) -> None:
         """Answer instead of the application, and end the connection."""
-        logger.info("refused a request: %d %s", reason.status, reason.message)
+        error = reason()
+        logger.info("refused a request: %d %s", error.status, error)
         cycle = self.cycle
         state: dict[str, Any] = {}
         if cycle is not None and not cycle.response_complete:
@@ -306,7 +302,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
-        self.transport.write(reason.answer(state))
+        state[CUT_KEY] = error
+        self.transport.write(refusal.closing_response(error, state.get(ID_KEY)))
         self._linger()
 
     def _linger(self) -> None:
@@ -322,7 +319,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._timer.start(self._limits.linger_timeout, self.transport.abort)
+        self._end_by(self._limits.linger_timeout, self.transport.abort)
 
     def _end_for_another(self) -> None:
         """End the connection for a new one.
@@ -331,14 +328,10 @@ class LimitedProtocol(HttpToolsProtocol):
         its next request again, as RFC 9112, section 9.5, expects.
         """
         if self._phase is Phase.HEAD or self._is_new:
-            self.transport.write(refusal.BUSY.response())
-        self._close()
-
-    def _close(self) -> None:
-        """End the connection when everything is written."""
+            self.transport.write(refusal.closing_response(refusal.BUSY()))
         self._phase = Phase.END
         self._slot.linger(self.transport.abort)
-        self._timer.stop()
+        self._stop_deadline()
         if self.transport.get_write_buffer_size():
             self._limit_writing()
             self.transport.close()
@@ -347,8 +340,26 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # Deadlines
 
-    def _on_late_head(self) -> None:
-        self._refuse(refusal.LATE_HEAD)
+    def _end_by(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back after so many seconds, in place of what was to be called."""
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(seconds, callback)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _limit_writing(self) -> None:
+        if self._write_deadline is None and self.transport.get_write_buffer_size():
+            self._write_deadline = self.loop.call_later(
+                self._limits.write_timeout, self._on_late_write
+            )
+
+    def _stop_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
 
     def _on_late_body(self) -> None:
         limits, now = self._limits, self.loop.time()
@@ -356,15 +367,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._body_start = now  # the application has not asked for more
         due = self._body_start + limits.body_grace + self._body_size / limits.body_rate
         if now < due:
-            self._timer.start(due - now, self._on_late_body)
+            self._end_by(due - now, self._on_late_body)
         else:
             self._refuse(refusal.LATE_BODY)
 
     def _on_late_write(self) -> None:
+        self._write_deadline = None
         if self.transport.get_write_buffer_size():
             logger.info("ended a connection whose client did not read")
             self.transport.abort()
-
-    def _limit_writing(self) -> None:
-        if not self._write_timer.is_running:
-            self._write_timer.start(self._limits.write_timeout, self._on_late_write)

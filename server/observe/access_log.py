@@ -17,10 +17,10 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from schemas.records import RequestRecord, Times
 from server.http.apis import ID_KEY, api_at
-from server.http.errors import CUT_KEY, ERROR_KEY, APIError
+from server.http.errors import CUT_KEY, ERROR_KEY
 from server.http.ignored_fields import ignored_header, ignored_names
 from server.http.paths import METHOD_KEY
-from server.observe.log import FINISHED, RequestLog
+from server.observe.log import FINISHED
 from server.observe.record import CLIENT_LEFT
 from server.observe.stalls import StallWatch
 from server.observe.trace import SCOPE_KEY, Trace
@@ -204,21 +204,3 @@ def _traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 def id_headers(path: str, request_id: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, request_id) for name in api_at(path).id_headers]
-
-
-def log_refusal(
-    method: str,
-    path: str,
-    key: str,
-    request_id: bytes,
-    error: APIError,
-    records: RequestLog | None,
-) -> None:
-    """Log a request that is refused from its head, without the application.
-
-    With ``records``, it is recorded too.
-    """
-    trace = Trace(method=method, path=path, key=key, request_id=request_id.decode())
-    trace.responds(error.status)
-    trace.error, trace.is_complete = error, True
-    logger.info(AccessLine(trace, None if records is None else records.end(trace)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from server.admission.decision import Asked, Decision
+from server.admission.control import Decision
 from server.app.access import keys_lifespan, keys_of
 from server.http.errors import error_response
 from server.http.origins import HostPolicy, cors_config
@@ -30,10 +32,10 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
     """
     keys, policy, traffic = keys_of(settings), HostPolicy.of(settings), Traffic(settings)
 
-    def decide(asked: Asked) -> Decision:
+    def decide(scope: Any) -> Decision:
         """``with_traffic`` and the servers behind decide the rest."""
-        tenant = keys.tenant(asked.headers, asked.client)
-        return Decision(tenant, forbidden=policy.refusal(asked.headers, asked.version))
+        tenant = keys.tenant(scope["headers"], scope.get("client"))
+        return Decision(tenant, policy.refusal(scope["headers"], scope["http_version"]))
 
     @asynccontextmanager
     async def fleet_lifespan(app: Litestar) -> AsyncIterator[None]:
@@ -48,7 +50,7 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
 
     app = Litestar(
         route_handlers=list(CONTROLLERS),
-        lifespan=[keys_lifespan(settings, keys), fleet_lifespan],
+        lifespan=[partial(keys_lifespan, settings, keys), fleet_lifespan],
         dependencies={"routing": Provide(_routing, sync_to_thread=False)},
         middleware=[key_guard(keys)],
         exception_handlers={Exception: error_response},
@@ -57,7 +59,8 @@ def create_app(config: RouteConfig, settings: Settings, environ: Mapping[str, st
         openapi_config=None,
         logging_config=None,
     )
-    app.state.api_keys, app.state.traffic, app.state.decide = keys, traffic, decide
+    app.state.api_keys, app.state.decide = keys, decide
+    app.state.open_requests, app.state.is_alive = traffic, lambda: True  # asked on the event loop
     app.state.short_names = frozenset({"models", "responses"})  # others are passed on as they are
     return app
 

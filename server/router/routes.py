@@ -60,7 +60,7 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
         if declared is not None:
             body.take(declared)
         # the parser enforces a Content-Length
-        watched = Watched(receive, on_body=None if declared is not None else body.take)
+        watched = Watched(receive) if declared is not None else Watched(receive, on_body=body.take)
         try:
             with traffic.opened(watched):
                 await traffic.pacing.begin(tenant)

@@ -9,8 +9,7 @@ import sys
 from server.app import heap
 from server.app.draining import DrainingServer, server_config
 from server.app.edge import with_edge
-from server.net.endpoint import open_endpoint
-from server.net.listener import ListenError
+from server.net.endpoint import ListenError, open_endpoint
 from server.router.app import create_app
 from server.router.config.config import ConfigError, read_config
 from server.router.config.settings import RouteSettings, environ_of_models
@@ -30,7 +29,7 @@ def run(settings: RouteSettings) -> int:
         return 2
     app = create_app(config, server, environ)
     uvicorn_config = server_config(with_edge(app), server)
-    router = _Router(uvicorn_config, endpoint, server.drain_timeout, app.state.traffic)
+    router = _Router(uvicorn_config, endpoint, server.drain_timeout, app.state)
     print(f"Listening on {endpoint.url}, routing to {', '.join(config.models)}", flush=True)
     try:
         router.run(sockets=[])

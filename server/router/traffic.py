@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from core.contract.errors import Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import Watched
-from server.admission.pacing import Pacing
+from server.admission.pools import Pacing
 from server.admission.rate_limit import RateLimiter
-from server.net.head import Admit, admit_all
 from server.settings.settings import Settings
 from server.settings.types import Rates
 
@@ -24,7 +23,7 @@ CLOSE_TIMEOUT = 1.0
 
 
 class Traffic:
-    """The ``OpenRequests`` of a router. Event loop only."""
+    """Event loop only."""
 
     def __init__(self, settings: Settings) -> None:
         self.is_draining = False
@@ -43,12 +42,6 @@ class Traffic:
     @property
     def num_open(self) -> int:
         return len(self._open)
-
-    def admit(self) -> Admit:
-        return admit_all
-
-    def is_alive(self) -> bool:
-        return True  # it is asked on the event loop
 
     def check_accepting(self) -> None:
         """Raise Unavailable while the server shuts down."""

@@ -17,7 +17,7 @@ from core.text.tokenizer import Tokenizer
 from schemas.limits import MAX_TOKENIZED
 from schemas.messages import Message
 from schemas.sampling import SamplingFields
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.errors import invalid
 

@@ -13,7 +13,7 @@ from schemas.chat import ChatCompletionRequest
 from schemas.completions import CompletionRequest, Prompt
 from schemas.limits import MAX_PROMPTS
 from schemas.tokenize import TokenizeRequest
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.generation.model import ServedModel
 from server.http.decoding import check_nesting
 from server.http.errors import conflicting, invalid, unsupported

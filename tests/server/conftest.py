@@ -16,7 +16,7 @@ from core.text.tokenizer import Tokenizer
 from core.thread import Ready
 from schemas.chat_chunk import ChatCompletionChunk
 from schemas.completions import Completion
-from server.admission.checkpoint import is_abandoned
+from server.admission.pools import is_abandoned
 from server.app.app import create_app
 from server.app.edge import with_edge
 from server.bridge.bridge import BridgeState, EngineBridge

@@ -15,7 +15,7 @@ from schemas.anthropic_answer import (
     AnthropicMessage,
     TokenCount,
 )
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.anthropic.request import count_tokens, translate_messages
 from server.generation.admit import TICKETED_ERRORS
 from server.generation.answer import answer

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from schemas import anthropic as wire
 from schemas import messages as chat
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.anthropic.thinking import Unpacker
 from server.http.errors import invalid, unsupported
 

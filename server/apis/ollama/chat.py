@@ -10,7 +10,7 @@ from core.contract.errors import InvalidRequest
 from schemas import messages as chat
 from schemas.formats import JsonObjectFormat, JsonSchemaFormat, JsonSchemaSpec, ResponseFormat
 from schemas.ollama import GenerationFields, OllamaMessage, OllamaOptions
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.http.errors import unsupported
 
 _SAME = (

@@ -14,7 +14,7 @@ from litestar.params import JSONBody
 
 from schemas import ollama as wire
 from schemas import ollama_answer as answers
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.ollama.embed import translate_embed, translate_old_embed
 from server.apis.ollama.models import local_model, running_model, served_name, shown_model
 from server.apis.ollama.renderer import NewLine, chat_line, encoded_line, generate_line

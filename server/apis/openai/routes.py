@@ -28,7 +28,7 @@ from schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.openai.chat import translate_chat
 from server.apis.openai.completions import num_generations, translate_completion
 from server.apis.openai.generate import translate_generate

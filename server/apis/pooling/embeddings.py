@@ -12,7 +12,7 @@ import numpy as np
 from core.contract.errors import InvalidRequest
 from core.contract.info import PoolingInfo
 from schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, InputUsage
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
     VectorRenderer,
     Vectors,

@@ -10,7 +10,7 @@ from litestar.params import JSONBody
 
 from schemas.embeddings import EmbeddingList, EmbeddingRequest
 from schemas.scores import Ranking, RerankRequest, ScoreList, ScoreRequest
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.pooling.embeddings import translate_embeddings
 from server.apis.pooling.scores import translate_rerank, translate_score
 from server.generation.admit import TICKETED_ERRORS

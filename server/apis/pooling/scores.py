@@ -22,7 +22,7 @@ from core.text.message_template import encode_shown, end_of_shown
 from schemas.embeddings import InputUsage
 from schemas.limits import MAX_PROMPTS
 from schemas.scores import RankedDocument, Ranking, RerankRequest, Score, ScoreList, ScoreRequest
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.pooling.job import (
     VectorRenderer,
     Vectors,

@@ -14,7 +14,7 @@ from schemas import responses
 from schemas.responses_events import ALL_EVENTS
 from schemas.responses_items import ItemList
 from schemas.responses_request import ResponsesRequest
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.apis.responses.request import translate_response
 from server.apis.responses.store import (
     ResponseStore,

@@ -15,8 +15,7 @@ from packaging.requirements import Requirement
 from core.contract.config import EngineConfig
 from core.machine import ROOT, available_memory, cpu_quota, num_cores, total_memory
 from server.net.connection_limit import possible_connections, raise_descriptor_limit
-from server.net.endpoint import open_endpoint
-from server.net.listener import ListenError
+from server.net.endpoint import ListenError, open_endpoint
 from server.settings.settings import Settings
 
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16", "amx_int8")

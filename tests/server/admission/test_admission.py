@@ -9,7 +9,7 @@ import pytest
 
 from core.contract.info import PoolingInfo
 from core.text.tokenizer import Tokenizer
-from server.admission.checkpoint import checkpoint
+from server.admission.pools import checkpoint
 from server.apis.openai.chat import translate_chat
 from server.http.decoding import Punctuation, decoded_size
 from tests.support.asgi import Exchange, ask

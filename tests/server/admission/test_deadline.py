@@ -118,14 +118,14 @@ class TestExpiry:
 
     async def test_in_front_of_a_worker_it_is_a_504_that_may_be_retried(self, app, engine, timers):
         lane = app.litestar.state.serving.pools.small
-        lane.num_running += lane._num_workers  # all are busy
+        lane.num_running += lane._limit  # all are busy
         exchange = chat()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(exchange.run, app)
             await until(lambda: lane.num_waiting)
             timers.expire()
             await exchange.done()
-        lane.num_running -= lane._num_workers
+        lane.num_running -= lane._limit
         assert exchange.status == 504
         assert 1 <= int(exchange.headers["retry-after"]) <= 60
         assert exchange.headers["x-should-retry"] == "true"

@@ -74,7 +74,7 @@ def test_tenants_with_full_buckets_are_forgotten(clock):
     for number in range(3 * MAX_TENANTS):
         clock.now += 0.1
         limiter.admit(str(number))
-    assert len(limiter._buckets) <= MAX_TENANTS
+    assert len(limiter._levels) <= MAX_TENANTS
 
 
 def test_many_tenants_without_full_buckets_are_searched_seldom(clock, monkeypatch):
@@ -82,7 +82,7 @@ def test_many_tenants_without_full_buckets_are_searched_seldom(clock, monkeypatc
     forget_full = RateLimiter._forget_full
 
     def counting(self, now):
-        searched.append(len(self._buckets))
+        searched.append(len(self._levels))
         forget_full(self, now)
 
     monkeypatch.setattr(RateLimiter, "_forget_full", counting)
@@ -94,4 +94,4 @@ def test_many_tenants_without_full_buckets_are_searched_seldom(clock, monkeypatc
     clock.now += 3600
     for number in range(MAX_TENANTS + 1):
         limiter.admit(f"later {number}")
-    assert len(limiter._buckets) == MAX_TENANTS + 1
+    assert len(limiter._levels) == MAX_TENANTS + 1

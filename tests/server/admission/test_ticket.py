@@ -1,13 +1,17 @@
 import pytest
 
 from core.contract.errors import InvalidRequest, QueueFull
-from server.admission.admission import Admission, AdmissionLimits
-from server.admission.ticket import Ticket
+from server.admission.admission import Admission, Ticket
 from server.tenants.tenant import Tenant
 
-LIMITS = AdmissionLimits(
-    choices=4, body_bytes=100, memory=100, prompt_tokens=100, output_tokens=100, compilations=1
-)
+LIMITS = {
+    "choices": 4,
+    "body_bytes": 100,
+    "memory": 100,
+    "prompt_tokens": 100,
+    "output_tokens": 100,
+    "compilations": 1,
+}
 
 
 class Stream:
@@ -26,19 +30,11 @@ class Stream:
 
 @pytest.fixture
 def admission():
-    return Admission(LIMITS)
+    return Admission(**LIMITS)
 
 
 def held(admission):
-    budgets = (
-        admission.choices,
-        admission.body_bytes,
-        admission.memory,
-        admission.prompt_tokens,
-        admission.output_tokens,
-        admission.compilations,
-    )
-    return [budget.held for budget in budgets]
+    return [getattr(admission, name).held for name in LIMITS]
 
 
 def ticket(admission, **options):

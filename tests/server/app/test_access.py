@@ -27,7 +27,7 @@ def key_file(tmp_path):
 async def warnings(caplog, **settings):
     chosen = Settings(**settings)
     caplog.clear()
-    async with keys_lifespan(chosen, keys_of(chosen))(None):
+    async with keys_lifespan(chosen, keys_of(chosen), None):
         pass
     return [record.getMessage() for record in caplog.records]
 
@@ -71,7 +71,7 @@ def test_no_key_is_shown_with_its_file(key_file):
 async def test_sighup_reads_the_file_again(key_file, caplog, soon):
     settings = Settings(api_key_file=KeyFile.read(str(key_file)), api_keys=("flag",))
     keys = keys_of(settings)
-    async with keys_lifespan(settings, keys)(None):
+    async with keys_lifespan(settings, keys, None):
         key_file.write_text("alice:new")
         assert (await reloaded(soon, caplog)).levelno == logging.INFO
         assert keys.find(b"secret") is None
@@ -92,7 +92,7 @@ async def test_sighup_does_not_wait_for_the_writer_of_a_pipe(key_file, caplog, s
     # Else a reader that blocks would block for ever.
     rescue = threading.Timer(5, key_file.write_text, args=("bob:new",))
     rescue.start()
-    async with keys_lifespan(settings, keys)(None):
+    async with keys_lifespan(settings, keys, None):
         record = await reloaded(soon, caplog)
     rescue.cancel()
     assert record.levelno == logging.WARNING
@@ -103,7 +103,7 @@ async def test_sighup_does_not_wait_for_the_writer_of_a_pipe(key_file, caplog, s
 async def test_without_a_file_sighup_keeps_its_meaning(key_file):
     before = signal.getsignal(signal.SIGHUP)
     for settings in (Settings(), Settings(api_key_file=KeyFile.read(str(key_file)))):
-        async with keys_lifespan(settings, keys_of(settings))(None):
+        async with keys_lifespan(settings, keys_of(settings), None):
             is_handled = signal.getsignal(signal.SIGHUP) is not before
             assert is_handled == (settings.api_key_file is not None)
         assert signal.getsignal(signal.SIGHUP) is before
@@ -136,7 +136,7 @@ async def test_an_application_on_another_thread_keeps_its_keys(key_file):
     keys = keys_of(settings)
 
     async def live():
-        async with keys_lifespan(settings, keys)(None):
+        async with keys_lifespan(settings, keys, None):
             pass
 
     await to_thread.run_sync(anyio.run, live)

@@ -8,6 +8,7 @@ import signal
 import anyio
 import anyio.lowlevel
 import pytest
+from litestar.datastructures import State
 
 from server.app import draining
 from server.app.draining import DrainingServer, server_config
@@ -28,11 +29,9 @@ class ScriptedWork:
         self.num_cancels = 0
         self.has_ended = anyio.Event()
 
-    def admit(self):
-        return lambda _head: {}
-
-    def is_alive(self):
-        return True
+    @property
+    def state(self):
+        return State({"open_requests": self, "is_alive": lambda: True})
 
     async def drain(self, seconds):
         self.drains.append(seconds)
@@ -63,7 +62,7 @@ def serve(work, soon, monkeypatch):
         monkeypatch.setattr(draining, "TICK", tick)
         settings = Settings(port=0)
         endpoint = open_endpoint(settings)
-        server = DrainingServer(server_config(application, settings), endpoint, 7.0, work)
+        server = DrainingServer(server_config(application, settings), endpoint, 7.0, work.state)
         serving = asyncio.create_task(server.serve(sockets=[]))
         try:
             with soon():
@@ -112,7 +111,7 @@ async def test_a_signal_before_the_loop_runs_drains_from_the_start(work, monkeyp
     monkeypatch.setattr(draining, "TICK", NEVER)
     settings = Settings(port=0)
     endpoint = open_endpoint(settings)
-    server = DrainingServer(server_config(application, settings), endpoint, 7.0, work)
+    server = DrainingServer(server_config(application, settings), endpoint, 7.0, work.state)
     server.handle_exit(signal.SIGTERM, None)
     work.has_ended.set()
     try:

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from core.contract.errors import DeadlineExceeded
-from server.admission.ticket import Ticket
+from server.admission.admission import Ticket
 from server.bridge.stream import ResponseStream
 from server.generation.answer import StreamAnswer, WholeAnswer
 from server.http.errors import APIError
-from server.net.body_writer import extensions_of
+from server.net.body_writer import EXTENSION, BodyWriter
 from server.observe.access_log import with_trace
 from server.observe.stalls import StallWatch
+from server.settings.types import Rates
 from tests.support.asgi import Exchange
 from tests.support.engines import GatedEngine, out, settle
 
@@ -75,6 +76,13 @@ async def test_the_error_of_a_refused_request_is_freed(start_app):
     app = await start_app()
     with frees_all():
         assert await status_of(app, messages=5) == 400
+
+
+async def test_the_error_of_a_rate_is_freed(start_app):
+    app = await start_app(rate_limit=Rates(requests=1))
+    assert await status_of(app) == 200
+    with frees_all():
+        assert await status_of(app) == 429
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
@@ -143,7 +151,7 @@ class Cycle:
 
     def __init__(self, scope):
         self.scope = scope
-        scope["extensions"] = extensions_of(self)
+        scope["extensions"] = {EXTENSION: BodyWriter(self)}
 
 
 async def test_the_cycle_of_a_request_is_freed():

@@ -10,7 +10,7 @@ import pytest
 from compat_tests.support.process import ServerProcess
 from compat_tests.support.waiting import eventually
 from server.apis.operation.health import LIVE_STALL_SECONDS, liveness
-from server.app.notify import BEATS_PER_TIMEOUT, Notifier
+from server.app.draining import BEATS_PER_TIMEOUT, Notifier
 from server.bridge.bridge import BridgeState
 from tests.server.apis.operation.test_probes import Bridge
 

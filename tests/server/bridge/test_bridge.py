@@ -1,5 +1,6 @@
 import random
 import threading
+import tracemalloc
 
 import anyio
 import pytest
@@ -7,8 +8,8 @@ from anyio import lowlevel
 
 from core.contract.errors import ModelLoadError, Unavailable
 from core.thread import Died
-from server.bridge.bridge import DELIVERY_FAILED, BridgeState, EngineBridge
-from server.bridge.stream import BUFFERED_OUTPUTS
+from server.bridge.bridge import DELIVERY_FAILED, TOO_SLOW, BridgeState, EngineBridge
+from server.bridge.stream import BUFFERED_OUTPUTS, MAX_UNREAD
 from tests.support.engines import AnsweringEngine, GatedEngine, last, out, request, settle, words
 
 pytestmark = pytest.mark.anyio
@@ -320,6 +321,25 @@ class TestSlowReaders:
         assert (output.text, output.error, output.finish_reason) == ("early ", "over", None)
         assert stream.is_finished
         stream.close()
+
+    async def test_a_stream_that_nobody_reads_keeps_a_bounded_text(self, bridge, engine, soon):
+        slow, fast = bridge.open([request("slow"), request("too")]), bridge.open([request("fast")])
+        await engine.admit(3)
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                bridge._deliver([out("slow", "x" * 10_000), out("fast", "y")])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < BUFFERED_OUTPUTS * 10_000 + 3 * MAX_UNREAD
+        assert [o.error for _, o in slow.take()] == [TOO_SLOW]
+        assert slow.is_finished
+        assert sum(len(o.text) for _, o in fast.take()) == 100
+        engine.step_with()
+        await engine.until(lambda e: {"slow", "too"} <= set(e.aborted))
+        slow.close()
+        fast.close()
 
     @pytest.mark.parametrize("seed", range(25))
     async def test_nothing_is_lost_under_random_interleavings(self, seed, bridge, engine, soon):

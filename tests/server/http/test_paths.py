@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.http.paths import normalize, path_of_url
+from server.http.paths import normalize
 
 CHAT = "/v1/chat/completions"
 
@@ -25,19 +25,3 @@ def test_extra_slashes_go_and_the_raw_path_says_the_same(path, found):
     normalize(scope)
     assert scope["path"] == found
     assert scope["raw_path"] == (b"raw" if path == found else found.encode())
-
-
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        (b"/v1/chat/completions?x=//", CHAT),
-        (b"//v1/chat/completions", CHAT),
-        (b"/v1/%2Fch%61t/completions/", CHAT),
-        (b"http://localhost/v1/chat/completions", CHAT),
-        (b"/%0a%C3%A9/", "/\n\u00e9"),
-        (b"*", "/*"),
-        (b"", ""),
-    ],
-)
-def test_the_path_of_a_request_line_is_decoded_first(url, found):
-    assert path_of_url(url) == found

@@ -11,8 +11,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from server.net.connection_limit import ConnectionLimit
-from server.net.limits import Limits
-from server.net.protocol import LimitedProtocol
+from server.net.protocol import LimitedProtocol, Limits
 from tests.support.engines import DEADLINE
 
 
@@ -76,8 +75,6 @@ class EchoApp:
         self.scopes = []
         self.num_disconnects = 0
         self.num_started = 0
-        self.early = None
-        self.heads = []
         self._changed = anyio.Event()
 
     async def __call__(self, scope, receive, send):
@@ -111,10 +108,6 @@ class EchoApp:
                 more = number < len(parts)
                 await send({"type": "http.response.body", "body": part, "more_body": more})
             tasks.cancel_scope.cancel()
-
-    def admit(self, head):
-        self.heads.append(head)
-        return self.early or {"admitted": len(self.heads)}
 
     async def until(self, probe):
         with anyio.fail_after(DEADLINE):
@@ -240,9 +233,7 @@ async def connect(app, loop, limit):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
             assert limit.has_room()
             slot = limit.enter(ours.fileno())
-            protocol = LimitedProtocol(
-                config, state, {}, loop, slot=slot, limits=Limits(**limits), admit=app.admit
-            )
+            protocol = LimitedProtocol(config, state, {}, loop, Limits(**limits), slot)
             real = asyncio.get_running_loop()
             transport, _ = await real.connect_accepted_socket(lambda: protocol, ours)
             stack.callback(transport.abort)
@@ -255,5 +246,5 @@ async def connect(app, loop, limit):
         with anyio.fail_after(DEADLINE):
             while state.connections or state.tasks:
                 await anyio.lowlevel.checkpoint()
-        assert limit.num_open == 0
+        assert len(limit.open) == 0
         assert loop.num_timers == 0

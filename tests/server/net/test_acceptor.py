@@ -11,8 +11,7 @@ import pytest
 from server.net import acceptor as module
 from server.net.acceptor import Acceptor
 from server.net.connection_limit import RESERVE, ConnectionLimit
-from server.net.listener import listen_tcp
-from server.net.tls import tls_context
+from server.net.endpoint import listen_tcp, tls_context
 from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +74,7 @@ async def listen(soon):
             acceptor.close()
         await acceptor.wait_closed()
         with soon():
-            while connections.num_open:
+            while len(connections.open):
                 await anyio.lowlevel.checkpoint()
 
 
@@ -100,7 +99,7 @@ async def test_connections_are_accepted_and_counted(listen, soon):
     connections, address, _ = listen()
     with soon():
         async with await knock(address), await knock(address):
-            assert connections.num_open == 2
+            assert len(connections.open) == 2
 
 
 async def test_no_iteration_of_the_loop_opens_more_than_a_few(listen, soon):
@@ -112,9 +111,9 @@ async def test_no_iteration_of_the_loop_opens_more_than_a_few(listen, soon):
         connections, _, _ = listen(limit=1000, listener=listener)
         counts = [0]
         with soon():
-            while connections.num_open < num:
+            while len(connections.open) < num:
                 await anyio.lowlevel.checkpoint()
-                counts.append(connections.num_open)
+                counts.append(len(connections.open))
         assert max(after - before for before, after in pairwise(counts)) <= module.ACCEPTS
 
 
@@ -128,7 +127,7 @@ async def test_many_wait_in_the_backlog_and_all_are_served(
 
     async def visit():
         stream = await knock(address, **({"ssl_context": client} if is_tls else {}))
-        assert connections.num_open <= 4 + RESERVE
+        assert len(connections.open) <= 4 + RESERVE
         await anyio.aclose_forcefully(stream)
 
     with soon():
@@ -186,7 +185,7 @@ async def test_a_connection_that_is_being_opened_is_ended_by_its_protocol(soon):
         acceptor.close()
         await acceptor.wait_closed()
         assert protocols[0].was_shut_down
-        while connections.num_open:
+        while len(connections.open):
             await anyio.lowlevel.checkpoint()
 
 
@@ -229,7 +228,7 @@ async def test_a_failed_handshake_leaves_its_slot(listen, soon, tls):
             with contextlib.suppress(*ENDS):
                 while True:
                     await stream.receive()
-        while connections.num_open:
+        while len(connections.open):
             await anyio.lowlevel.checkpoint()
     assert not hasattr(protocols[0], "transport")
 
@@ -239,12 +238,12 @@ async def test_a_silent_handshake_does_not_delay_the_end(tls, soon):
     acceptor = Acceptor(listener, connections, Greeter, tls)
     with soon():
         async with await anyio.connect_tcp(*listener.getsockname()):
-            while not connections.num_open:
+            while not len(connections.open):
                 await anyio.lowlevel.checkpoint()
             acceptor.close()
             with anyio.fail_after(module.TLS_HANDSHAKE_TIMEOUT / 4):
                 await acceptor.wait_closed()
-    assert connections.num_open == 0
+    assert len(connections.open) == 0
 
 
 async def test_a_silent_handshake_ends_for_another(listen, soon, tls, client, monkeypatch):
@@ -252,7 +251,7 @@ async def test_a_silent_handshake_ends_for_another(listen, soon, tls, client, mo
     connections, address, _ = listen(limit=2, tls=tls)
     with soon():
         silent = [await anyio.connect_tcp(*address) for _ in range(2)]
-        while connections.num_open < 2:
+        while len(connections.open) < 2:
             await anyio.lowlevel.checkpoint()
         stream = await knock(address, ssl_context=client)
         with pytest.raises(ENDS):

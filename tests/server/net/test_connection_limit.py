@@ -44,10 +44,10 @@ def enter(limit, fileno, ended=None, name=None):
 
 def test_slots_are_counted_until_they_are_left(limit, silent):
     slots = [enter(limit, silent) for _ in range(3)]
-    assert limit.num_open == 3
+    assert len(limit.open) == 3
     for _ in range(2):
         slots[0].leave()
-    assert limit.num_open == 2
+    assert len(limit.open) == 2
 
 
 def test_the_oldest_that_waits_is_ended_for_a_new_one(limit, clock, silent):
@@ -84,7 +84,10 @@ def test_one_with_unread_bytes_is_kept(limit, clock, silent):
             enter(limit, silent, ended, name)
         clock.now = 1.0
         enter(limit, silent)
-        assert ended == [0]
+        assert ended == []
+        ours.recv(1)
+        enter(limit, silent)
+        assert ended == ["written"]
 
 
 def test_above_the_limit_requests_are_refused_and_then_there_is_no_room(limit, silent):
@@ -92,10 +95,10 @@ def test_above_the_limit_requests_are_refused_and_then_there_is_no_room(limit, s
     for number in range(LIMIT + module.RESERVE):
         slots.append(enter(limit, silent, []))
         slots[-1].stop_waiting()
-        assert slots[-1].is_above_limit == (number >= LIMIT)
+        assert slots[-1].limit.is_exceeded == (number >= LIMIT)
     assert not limit.has_room()
     rooms = []
-    limit.on_room = lambda: rooms.append(limit.num_open)
+    limit.on_room = lambda: rooms.append(len(limit.open))
     slots[0].leave()
     assert rooms == [LIMIT + module.RESERVE - 1]
     assert limit.has_room()
@@ -104,7 +107,7 @@ def test_above_the_limit_requests_are_refused_and_then_there_is_no_room(limit, s
 def test_silent_connections_keep_no_request_from_being_served(limit, silent):
     slots = [enter(limit, silent, []) for _ in range(LIMIT + module.RESERVE)]
     slots[-1].stop_waiting()
-    assert not slots[-1].is_above_limit
+    assert not slots[-1].limit.is_exceeded
 
 
 def test_when_there_is_no_room_the_oldest_makes_some(limit, clock, silent):
@@ -123,9 +126,9 @@ def test_an_ended_one_counts_as_a_descriptor_until_it_is_left(limit, clock, sile
     slots = [enter(limit, silent, ended, name) for name in range(LIMIT)]
     clock.now = 1.0
     enter(limit, silent)
-    assert limit.num_open == LIMIT + 1
+    assert len(limit.open) == LIMIT + 1
     slots[0].leave()
-    assert limit.num_open == LIMIT
+    assert len(limit.open) == LIMIT
     assert ended == [0]
     enter(limit, silent)
     assert ended == [0, 1]
@@ -167,11 +170,11 @@ def test_an_idle_one_ends_before_one_that_lingers(limit, clock, silent):
 
 def test_a_condition_is_logged_once_in_a_while(limit, clock, silent, caplog):
     slots = [enter(limit, silent) for _ in range(LIMIT + 1)]
-    assert all(slot.is_above_limit for slot in slots)
+    assert all(slot.limit.is_exceeded for slot in slots)
     assert len(caplog.records) == 1
     assert f"All {LIMIT} connections" in caplog.text
     clock.now = module.LOG_INTERVAL
-    assert slots[0].is_above_limit
+    assert slots[0].limit.is_exceeded
     assert len(caplog.records) == 2
 
 

@@ -241,12 +241,12 @@ async def test_a_refusal_by_the_connection(start_app):
     app = await start_app()
     headers = {"content-type": "application/json", "x-request-id": "mine"}
     exchange = Exchange("POST", CHAT, chunks=[b"{"], headers=headers, is_complete=False)
-    exchange.scope["state"] = {CUT_KEY: LATE_BODY.error()}
+    exchange.scope["state"] = {CUT_KEY: LATE_BODY()}
     exchange.disconnect()
     await exchange.run(app)
     record = await record_of(app)
     assert (record["status"], record["ended_by"]) == (408, "deadline")
-    assert record["error"] == LATE_BODY.message
+    assert record["error"] == str(LATE_BODY())
 
 
 async def test_a_refusal_of_a_full_server(start_app, engine):

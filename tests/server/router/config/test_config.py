@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from server.cli.main import parse_command
-from server.net.listener import ListenError
+from server.net.endpoint import ListenError
 from server.router.child import command_of
 from server.router.config.config import (
     ConfigError,
