@@ -1,0 +1,128 @@
+"""Weights: the tensors of a spec by role, read from safetensors by a family's names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from core.models.names import Layout, Names
+from core.models.rope import Undescribed
+from core.models.spec import Attention, DecoderSpec, Mixer, Shape
+
+Roles: TypeAlias = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The tensors outside of layers, and those of each layer."""
+
+    top: Roles
+    layers: tuple[Roles, ...]
+
+
+class TensorFiles(Protocol):
+    """Files of tensors."""
+
+    def keys(self) -> Collection[str]: ...
+
+    def __getitem__(self, name: str) -> torch.Tensor: ...
+
+
+def read_weights(paths: Collection[Path], spec: DecoderSpec, names: Names) -> Weights:
+    """Read safetensors files in float32. Raises Undescribed as ``weights_of`` does."""
+    from safetensors import safe_open  # noqa: PLC0415 - only to read weights
+
+    with ExitStack() as stack:
+        files: dict[str, Any] = {}
+        for path in paths:
+            file = stack.enter_context(safe_open(path, "pt"))
+            files |= dict.fromkeys(file.keys(), file)
+        return weights_of(_Opened(files), spec, names)
+
+
+class _Opened:
+    def __init__(self, files: dict[str, Any]) -> None:
+        self._files = files
+
+    def keys(self) -> Collection[str]:
+        return self._files.keys()
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        tensor: torch.Tensor = self._files[name].get_tensor(name)
+        return tensor.float()
+
+
+def weights_of(files: TensorFiles, spec: DecoderSpec, names: Names) -> Weights:
+    """Take every tensor of ``spec``.
+
+    Raises Undescribed if one is missing, has another shape, or is left over.
+    """
+    return _Reader(files, spec, names).read()
+
+
+class _Reader:
+    def __init__(self, files: TensorFiles, spec: DecoderSpec, names: Names) -> None:
+        self._files, self._spec, self._names = files, spec, names
+        self._left = set(files.keys())
+        embedding = names.of("embedding", None)[0]
+        roots = [root for root in names.roots if root + embedding in self._left]
+        if not roots:
+            raise Undescribed(f"the checkpoint has no {embedding}")
+        self._root = roots[0]
+
+    def read(self) -> Weights:
+        spec = self._spec
+        top = {role: self._take(role, None, shape) for role, shape in spec.tensors()}
+        layers = tuple(
+            {role: self._take(role, i, shape) for role, shape in layer.tensors(spec.hidden_size)}
+            for i, layer in enumerate(spec.layers)
+        )
+        ignored = self._names.ignored
+        if spec.ties_head:
+            ignored = (*ignored, *self._names.of("head", None))
+        if left := sorted(name for name in self._left if not name.endswith(ignored)):
+            raise Undescribed(f"the checkpoint has {left[0]}, which the spec has not")
+        return Weights(top, layers)
+
+    def _take(self, role: str, layer: int | None, shape: Shape) -> torch.Tensor:
+        root = "" if role.startswith("head") else self._root
+        names = [root + name for name in self._names.of(role, layer)]
+        parts = [self._part(name, shape) for name in names]
+        layout = self._names.layouts.get(role.removesuffix(".bias"))
+        if layout is not None:
+            mixer = None if layer is None else self._spec.layers[layer].mixer
+            parts = [_in_rows(part, layout, role, mixer) for part in parts]
+        rows = -1 if role.endswith(".bias") or len(shape) == 1 else -2
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, rows)
+        if whole.shape != shape:
+            raise Undescribed(f"{names[0]} has shape {list(whole.shape)}, not {list(shape)}")
+        return whole
+
+    def _part(self, name: str, shape: Shape) -> torch.Tensor:
+        """A tensor, or as many numbered ones as ``shape`` has rows."""
+        numbered = [name.format(e=e) for e in range(shape[0])] if "{e}" in name else [name]
+        for each in numbered:
+            if each not in self._files.keys():  # noqa: SIM118 - a Protocol without __contains__
+                raise Undescribed(f"the checkpoint has no {each}")
+        self._left.difference_update(numbered)
+        tensors = [self._files[each] for each in numbered]
+        return torch.stack(tensors) if "{e}" in name else tensors[0]
+
+
+def _in_rows(x: torch.Tensor, layout: Layout, role: str, mixer: Mixer | None) -> torch.Tensor:
+    """A tensor of another layout, with outputs in rows."""
+    is_bias = role.endswith(".bias")
+    if layout == "by_head":
+        assert isinstance(mixer, Attention)
+        return x.unflatten(0, (mixer.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    if not is_bias:
+        x = x.transpose(-1, -2)
+    if layout == "interleaved":
+        rows = -1 if is_bias else -2
+        x = x.unflatten(rows, (-1, 2)).transpose(rows - 1, rows).flatten(rows - 1, rows)
+    return x

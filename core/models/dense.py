@@ -1,0 +1,216 @@
+"""Rows of families without experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from core.models.config import FULL, SLIDING, Config
+from core.models.spec import Activation, Attention, DecoderSpec, FeedForward, HeadNorm, Layer
+from core.models.spec import Mixer, Norm, Temperature, TokenInput
+
+
+def llama(c: Config) -> DecoderSpec:
+    feed_forward = c.gated(has_bias=c.flag("mlp_bias"))
+    return c.pre_norm(c.attention(c.rope(), **c.biases()), feed_forward)
+
+
+def mistral(c: Config) -> DecoderSpec:
+    return c.pre_norm(c.attention(c.rope(), window=c.get("sliding_window", None)), c.gated())
+
+
+def ministral3(c: Config) -> DecoderSpec:
+    p, window = c.rope_parameters, c.get("sliding_window", None)
+    p.pop("max_position_embeddings", None)
+    strength, length = p.pop("llama_4_scaling_beta", 0), p.get("original_max_position_embeddings")
+    temperature = Temperature(strength, length, 0) if strength else None
+    return c.pre_norm(c.attention(c.rope(), window=window, temperature=temperature), c.gated())
+
+
+def arcee(c: Config) -> DecoderSpec:
+    feed_forward = c.plain("relu2", has_bias=c.flag("mlp_bias"))
+    return c.pre_norm(c.attention(c.rope(), **c.biases()), feed_forward)
+
+
+def apertus(c: Config) -> DecoderSpec:
+    mixer = c.attention(c.rope(), head_norm=HeadNorm(c.rms()), **c.biases())
+    return c.pre_norm(mixer, c.plain("xielu", has_bias=False))
+
+
+def seed_oss(c: Config) -> DecoderSpec:
+    has_bias, has_output_bias = c.flag("attention_bias", True), c.flag("attention_out_bias")
+    mixer = c.attention(c.rope(), has_bias=has_bias, has_output_bias=has_output_bias)
+    return c.pre_norm(mixer, c.gated(has_bias=c.flag("mlp_bias")))
+
+
+def qwen2(c: Config) -> DecoderSpec:
+    windows = c.windows(switch="use_sliding_window")
+    return c.pre_norm(c.windowed(windows, has_bias=True), c.gated())
+
+
+def qwen3(c: Config) -> DecoderSpec:
+    windows = c.windows(switch="use_sliding_window")
+    mixers = c.windowed(windows, head_norm=HeadNorm(c.rms()), **c.biases())
+    return c.pre_norm(mixers, c.gated())
+
+
+def phi3(c: Config) -> DecoderSpec:
+    mixer = c.attention(c.rope(part=1.0), window=c.get("sliding_window", None))
+    return c.pre_norm(mixer, c.gated())
+
+
+def smollm3(c: Config) -> DecoderSpec:
+    every = c.get("no_rope_layer_interval", 4)
+    rotated = c.get("no_rope_layers", [(i + 1) % every for i in range(c.num_layers)])
+    mixers = c.windowed(c.windows(switch="use_sliding_window"), **c.biases())
+    mixers = [m if r else replace(m, rope=None) for m, r in zip(mixers, rotated, strict=True)]
+    return c.pre_norm(mixers, c.gated(has_bias=c.flag("mlp_bias")), ties=True)
+
+
+def granite(c: Config) -> DecoderSpec:
+    return scaled(c, c.gated(has_bias=c.flag("mlp_bias")))
+
+
+def scaled(c: Config, feed_forward: Any) -> DecoderSpec:
+    """Granite's four multipliers."""
+    mixer = c.attention(c.rope(), scale=c.get("attention_multiplier", 1.0), **c.biases())
+    return c.pre_norm(
+        mixer,
+        feed_forward,
+        of_layers={"residual_scale": c.get("residual_multiplier", 1.0)},
+        embedding_scale=c.get("embedding_multiplier", 1.0),
+        logit_scale=1 / c.get("logits_scaling", 1.0),
+    )
+
+
+def olmo2(c: Config) -> DecoderSpec:
+    mixer = c.attention(c.rope(), head_norm=HeadNorm(c.rms(), over="all"), **c.biases())
+    return c.post_norm([mixer] * c.num_layers)
+
+
+def olmo3(c: Config) -> DecoderSpec:
+    head_norm = HeadNorm(c.rms(), over="all")
+    return c.post_norm(c.windowed(c.windows(4), head_norm=head_norm, **c.biases()))
+
+
+def exaone4(c: Config) -> DecoderSpec:
+    """Layers without window are not rotated if others have one."""
+    every = c.get("sliding_window_pattern", 4)
+    windows = c.windows(every) if c.get("sliding_window") else [None] * c.num_layers
+    mixers = c.windowed(windows, head_norm=HeadNorm(c.rms()))
+    is_hybrid = any(windows)
+    return c.post_norm([replace(m, rope=None) if is_hybrid and m.window is None else m for m in mixers])
+
+
+def _gemma(c: Config, mixers: Sequence[Mixer], offset: float, **of_layers: Any) -> DecoderSpec:
+    """Four norms in each layer."""
+    c.get("hidden_act", None)  # transformers reads hidden_activation alone
+    c.one_of("use_bidirectional_attention", None, False)
+    activation = Activation(c.one_of("hidden_activation", "gelu_pytorch_tanh"))
+    feed_forward, norm = FeedForward(c.get("intermediate_size"), activation), c.rms(offset)
+    layers = [Layer(m, feed_forward, norm, norm, norm, norm, **of_layers) for m in mixers]
+    cap, scale = c.get("final_logit_softcapping", None), c.hidden**0.5
+    return c.decoder(layers, norm, ties=True, embedding_scale=scale, logit_cap=cap)
+
+
+def gemma2(c: Config) -> DecoderSpec:
+    scale, cap = c.get("query_pre_attn_scalar") ** -0.5, c.get("attn_logit_softcapping", None)
+    return _gemma(c, c.windowed(c.windows(2), scale=scale, softcap=cap, **c.biases()), 1.0)
+
+
+def gemma3(c: Config) -> DecoderSpec:
+    c.one_of("attn_logit_softcapping", None)  # transformers' modules do not apply it
+    scale, head_norm = c.get("query_pre_attn_scalar") ** -0.5, HeadNorm(c.rms(1.0))
+    windows = c.windows(c.get("sliding_window_pattern", 6))
+    return _gemma(c, c.windowed(windows, scale=scale, head_norm=head_norm, **c.biases()), 1.0)
+
+
+def glm4(c: Config) -> DecoderSpec:
+    rope = c.rope(part=0.5, pairs="neighbours")
+    mixer, norm = c.attention(rope, has_bias=c.flag("attention_bias")), c.rms()
+    layers = [Layer(mixer, c.gated(), norm, norm, norm, norm)] * c.num_layers
+    return c.decoder(layers, norm)
+
+
+def hunyuan_v1_dense(c: Config) -> DecoderSpec:
+    return c.pre_norm(hunyuan_attention(c), c.gated())
+
+
+def hunyuan_attention(c: Config) -> Attention:
+    return c.attention(c.rope(), head_norm=HeadNorm(c.rms(), after_rope=True), **c.biases())
+
+
+def nanochat(c: Config) -> DecoderSpec:
+    """No norm has a weight. Angles are negative: pairs are rotated the other way."""
+    norm, rope = c.rms(has_weight=False), c.rope()
+    rope = replace(rope, frequencies=tuple(-f for f in rope.frequencies))
+    mixer = c.attention(rope, head_norm=HeadNorm(norm, after_rope=True), **c.biases())
+    feed_forward, cap = c.plain("relu2", has_bias=False), c.get("final_logit_softcapping", 15.0)
+    return c.pre_norm(mixer, feed_forward, norm, embedding_norm=norm, logit_cap=cap)
+
+
+def ernie4_5(c: Config) -> DecoderSpec:
+    mixer = c.attention(c.rope(pairs="neighbours"), **c.biases("use_bias"))
+    return c.pre_norm(mixer, c.gated(has_bias=c.flag("use_bias")), ties=True)
+
+
+def starcoder2(c: Config) -> DecoderSpec:
+    has_bias = c.flag("use_bias", True)
+    norm, window = c.layer_norm("norm_epsilon"), c.get("sliding_window", None)
+    mixer = c.attention(c.rope(), window=window, has_bias=has_bias, has_output_bias=has_bias)
+    return c.pre_norm(mixer, c.plain("gelu_pytorch_tanh", has_bias=has_bias), norm, ties=True)
+
+
+def nemotron(c: Config) -> DecoderSpec:
+    norm = replace(c.layer_norm("norm_eps"), offset=1.0)
+    mixer = c.attention(c.rope(part=0.5), **c.biases())
+    return c.pre_norm(mixer, c.plain("relu2", has_bias=c.flag("mlp_bias")), norm)
+
+
+def cohere2(c: Config) -> DecoderSpec:
+    norm, rope = c.layer_norm(has_bias=False), c.rope(pairs="neighbours")
+    windows = c.windows(c.get("sliding_window_pattern", 4))
+    mixers = [c.attention(rope if w else None, window=w, **c.biases()) for w in windows]
+    how, scale = {"is_parallel": True, "pre_feed_forward": None}, c.get("logit_scale", 0.0625)
+    return c.pre_norm(mixers, c.gated(), norm, of_layers=how, logit_scale=scale, ties=True)
+
+
+def stablelm(c: Config) -> DecoderSpec:
+    norm, is_parallel = c.layer_norm(), c.flag("use_parallel_residual")
+    heads = HeadNorm(c.layer_norm(has_bias=False), over="each") if c.flag("qk_layernorm") else None
+    mixer = c.attention(c.rope(part=0.25), has_bias=c.flag("use_qkv_bias"), head_norm=heads)
+    how = {"is_parallel": True, "pre_feed_forward": None} if is_parallel else {}
+    return c.pre_norm(mixer, c.gated(), norm, of_layers=how)
+
+
+def phi(c: Config) -> DecoderSpec:
+    norm, how = c.layer_norm(), {"is_parallel": True, "pre_feed_forward": None}
+    head_norm = HeadNorm(norm) if c.flag("qk_layernorm") else None
+    rope = c.rope(part=0.5)
+    mixer = c.attention(rope, has_bias=True, has_output_bias=True, head_norm=head_norm)
+    feed_forward = c.plain("gelu_new", has_bias=True)
+    return c.pre_norm(mixer, feed_forward, norm, of_layers=how, has_head_bias=True)
+
+
+def gpt_neox(c: Config) -> DecoderSpec:
+    part, theta = c.get("rotary_pct", 0.25), c.get("rotary_emb_base", 10000)
+    c.rope_parameters.setdefault("rope_theta", theta)
+    has_bias, how = c.flag("attention_bias", True), {"is_parallel": c.flag("use_parallel_residual", True)}
+    mixer = c.attention(c.rope(part=part), has_bias=has_bias, has_output_bias=has_bias)
+    return c.pre_norm(mixer, c.plain("gelu", has_bias=True), c.layer_norm(), of_layers=how)
+
+
+def gpt2(c: Config) -> DecoderSpec:
+    c.one_of("add_cross_attention", False)
+    c.hidden, heads, num_layers = c.get("n_embd"), c.get("n_head"), c.get("n_layer")
+    activation = Activation(c.one_of("activation_function", "gelu_new", "gelu", "relu"))
+    size, norm = c.get("n_inner", 4 * c.hidden), c.layer_norm("layer_norm_epsilon")
+    head_dim, divides = c.hidden // heads, c.flag("scale_attn_by_inverse_layer_idx")
+    scale = head_dim**-0.5 if c.flag("scale_attn_weights", True) else 1.0
+    scales = [scale / (i + 1 if divides else 1) for i in range(num_layers)]
+    biases = {"has_bias": True, "has_output_bias": True}
+    mixers = [Attention(heads, heads, head_dim, head_dim, s, None, **biases) for s in scales]
+    feed_forward = FeedForward(size, activation, is_gated=False, has_bias=True)
+    num_positions = c.get("n_positions")
+    return c.pre_norm(mixers, feed_forward, norm, ties=True, num_positions=num_positions)
