@@ -144,7 +144,8 @@ class PlainExecutor:
             steps = (positions + spec.temperature.first) // spec.temperature.length
             query = query * (1 + spec.temperature.strength * torch.log1p(steps))[:, None, None]
         if spec.keys_of is None:
-            value = normalise(spec.value_norm, value, roles, "value_norm") * spec.value_scale
+            value = _clipped(spec, normalise(spec.value_norm, value, roles, "value_norm"))
+            value = value * spec.value_scale
             keys[index] = _turned(spec, key, roles, "key_norm", positions), value
         key, value = keys[index if spec.keys_of is None else spec.keys_of]
         mixed = self._attention.forward(query, key, value, index)
@@ -214,8 +215,6 @@ def _heads(
     if spec.keys_of is not None or spec.values_are_keys:
         role = "query" if spec.keys_of is not None else "qk"
     rows = linear(x, roles, role)
-    if spec.clip is not None:
-        rows = rows.clamp(-spec.clip, spec.clip)
     ends = [spec.num_heads * spec.head_dim]
     ends.append(ends[0] + spec.num_kv_heads * spec.head_dim)
     query, key, value = rows.tensor_split(ends, 1)
@@ -234,11 +233,14 @@ def _turned(
 ) -> torch.Tensor:
     """Queries or keys, normalised and rotated."""
     norm = spec.head_norm
-    if norm is None:
-        return rotate(spec.rope, x, positions)
-    if norm.after_rope:
-        return _head_norm(norm, rotate(spec.rope, x, positions), roles, role)
-    return rotate(spec.rope, _head_norm(norm, x, roles, role), positions)
+    if norm is not None and not norm.after_rope:
+        x = _head_norm(norm, x, roles, role)
+    x = rotate(spec.rope, _clipped(spec, x), positions)
+    return x if norm is None or not norm.after_rope else _head_norm(norm, x, roles, role)
+
+
+def _clipped(spec: Attention, x: torch.Tensor) -> torch.Tensor:
+    return x if spec.clip is None else x.clamp(-spec.clip, spec.clip)
 
 
 def _head_norm(spec: HeadNorm, x: torch.Tensor, roles: Roles, role: str) -> torch.Tensor:

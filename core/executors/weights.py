@@ -99,6 +99,8 @@ class _Reader:
             parts = [_in_rows(part, layout, role, mixer) for part in parts]
         rows = -1 if role.endswith(".bias") or len(shape) == 1 else -2
         whole = parts[0] if len(parts) == 1 else torch.cat(parts, rows)
+        if len(shape) == 1:
+            whole = whole.flatten()
         if whole.shape != shape:
             raise Undescribed(f"{names[0]} has shape {list(whole.shape)}, not {list(shape)}")
         return whole

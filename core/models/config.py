@@ -27,6 +27,7 @@ _REPEATED = frozenset(
     """layer_types sliding_window use_sliding_window sliding_window_pattern _sliding_window_pattern
     max_window_layers no_rope_layer_interval max_position_embeddings initial_context_length
     original_max_position_embeddings experts_per_token num_key_value_heads head_dim
+    qk_head_dim
     """.split()
 )
 """Keys that other keys may make meaningless."""
@@ -70,6 +71,10 @@ class Config:
         if value not in known:
             raise Undescribed(f"{key} is {value!r}")
         return value
+
+    def ignore(self, *keys: str) -> None:
+        """Class keys that change nothing in this family."""
+        self.read.update(keys)
 
     def check_all_read(self) -> None:
         """Refuse a key with a value that was not read and is not inert."""

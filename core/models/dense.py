@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.models.config import FULL, SLIDING, Config
+from core.models.rope import Undescribed
 from core.models.spec import Activation, Attention, DecoderSpec, FeedForward, HeadNorm, Layer
 from core.models.spec import Mixer, Norm, Temperature, TokenInput
 
@@ -97,21 +98,29 @@ def olmo3(c: Config) -> DecoderSpec:
 def exaone4(c: Config) -> DecoderSpec:
     """Layers without window are not rotated if others have one."""
     every = c.get("sliding_window_pattern", 4)
-    windows = c.windows(every) if c.get("sliding_window") else [None] * c.num_layers
+    windows = c.windows(every) if c.get("sliding_window", None) else [None] * c.num_layers
     mixers = c.windowed(windows, head_norm=HeadNorm(c.rms()))
     is_hybrid = any(windows)
     return c.post_norm([replace(m, rope=None) if is_hybrid and m.window is None else m for m in mixers])
 
 
-def _gemma(c: Config, mixers: Sequence[Mixer], offset: float, **of_layers: Any) -> DecoderSpec:
-    """Four norms in each layer."""
-    c.get("hidden_act", None)  # transformers reads hidden_activation alone
+def _gemma(
+    c: Config, mixers: Sequence[Mixer], offset: float, *, sizes: Sequence[int] = (), **more: Any
+) -> DecoderSpec:
+    """Four norms in each layer; ``more`` are fields of layers."""
+    c.ignore("hidden_act")  # transformers reads hidden_activation alone
     c.one_of("use_bidirectional_attention", None, False)
-    activation = Activation(c.one_of("hidden_activation", "gelu_pytorch_tanh"))
-    feed_forward, norm = FeedForward(c.get("intermediate_size"), activation), c.rms(offset)
-    layers = [Layer(m, feed_forward, norm, norm, norm, norm, **of_layers) for m in mixers]
+    sizes, norm = sizes or [c.get("intermediate_size")] * len(mixers), c.rms(offset)
+    layers = [
+        Layer(mixer, FeedForward(size, gemma_activation(c)), norm, norm, norm, norm, **more)
+        for mixer, size in zip(mixers, sizes, strict=True)
+    ]
     cap, scale = c.get("final_logit_softcapping", None), c.hidden**0.5
     return c.decoder(layers, norm, ties=True, embedding_scale=scale, logit_cap=cap)
+
+
+def gemma_activation(c: Config) -> Activation:
+    return Activation(c.one_of("hidden_activation", "gelu_pytorch_tanh"))
 
 
 def gemma2(c: Config) -> DecoderSpec:
@@ -126,6 +135,51 @@ def gemma3(c: Config) -> DecoderSpec:
     return _gemma(c, c.windowed(windows, scale=scale, head_norm=head_norm, **c.biases()), 1.0)
 
 
+def gemma4(c: Config) -> DecoderSpec:
+    """The last layers use keys of earlier ones; full attention has heads of its own size."""
+    c.one_of("enable_moe_block", False)
+    c.ignore("num_experts", "top_k_experts", "moe_intermediate_size")
+    kinds, num_own = c.kinds(6), c.num_layers - c.get("num_kv_shared_layers", 0)
+    kinds[-1] = FULL
+    norm, are_same = c.rms(), c.flag("attention_k_eq_v")
+    how = {"scale": 1.0, "head_norm": HeadNorm(norm), **c.biases()}
+    how["value_norm"] = replace(norm, has_weight=False)
+    mixers, sizes = [], []
+    for i, kind in enumerate(kinds):
+        own = _gemma4_heads(c, i, kind)
+        head_dim, window = own["head_dim"], c.get("sliding_window") if kind == SLIDING else None
+        rope = c.rope(kind, part=1.0, head_dim=head_dim)
+        keys_of = None if i < num_own else max(j for j in range(num_own) if kinds[j] == kind)
+        how |= {"keys_of": keys_of, "values_are_keys": are_same and kind == FULL}
+        mixers.append(c.attention(rope, window=window, value_dim=head_dim, **how, **own))
+        is_wide = keys_of is not None and c.flag("use_double_wide_mlp")
+        sizes.append(c.get("intermediate_size") * (1 + is_wide))
+    token, size = None, c.get("hidden_size_per_layer_input", 0)
+    more: dict[str, Any] = {"has_output_scale": True}
+    if size:
+        token = TokenInput(c.get("vocab_size_per_layer_input"), size, norm)
+        more["token_input"] = FeedForward(size, gemma_activation(c), is_gated=False)
+        more["token_norm"] = norm
+    return replace(_gemma(c, mixers, 0.0, sizes=sizes, **more), token_input=token)
+
+
+def _gemma4_heads(c: Config, layer: int, kind: str) -> dict[str, int]:
+    """The size of a layer's heads and the number of those of keys, in either form of the file."""
+    found = {"head_dim": c.head_dim, "num_key_value_heads": c.get("num_key_value_heads")}
+    by_layer = c.get("per_layer_config", None)
+    full = {
+        "head_dim": c.get("global_head_dim", 512),
+        "num_key_value_heads": c.get("num_global_key_value_heads", None),
+    }
+    if by_layer is not None:
+        found |= {int(i): changes for i, changes in by_layer.items()}.get(layer, {})
+    elif kind == FULL:
+        found |= {key: value for key, value in full.items() if value is not None}
+    if unknown := sorted(found.keys() - full.keys()):
+        raise Undescribed(f"per_layer_config has {unknown[0]}")
+    return {"head_dim": found["head_dim"], "num_kv_heads": found["num_key_value_heads"]}
+
+
 def glm4(c: Config) -> DecoderSpec:
     rope = c.rope(part=0.5, pairs="neighbours")
     mixer, norm = c.attention(rope, has_bias=c.flag("attention_bias")), c.rms()
@@ -138,6 +192,10 @@ def hunyuan_v1_dense(c: Config) -> DecoderSpec:
 
 
 def hunyuan_attention(c: Config) -> Attention:
+    """Heads are normalised after rotation; "dynamic" RoPE with alpha does not depend on length."""
+    p = c.rope_parameters
+    if p.get("alpha") and p.get("rope_type", p.get("type")) == "dynamic":
+        p["rope_type"] = "ntk_alpha"
     return c.attention(c.rope(), head_norm=HeadNorm(c.rms(), after_rope=True), **c.biases())
 
 

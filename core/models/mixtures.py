@@ -140,14 +140,16 @@ def ernie4_5_moe(c: Config) -> DecoderSpec:
     c.one_of("moe_norm_min", 1e-12)  # the chosen weights of a softmax never add up to so little
     size, count, per_token = "moe_intermediate_size", c.get("moe_num_experts"), c.get("moe_k")
     num_shared, router = c.get("moe_num_shared_experts"), Router("softmax", True, has_choice_bias=True)
-    shared = c.gated(size, times=num_shared) if num_shared else None
+    has_bias = c.flag("use_bias")
+    shared = c.gated(size, times=num_shared, has_bias=has_bias) if num_shared else None
     mixture = Mixture(count, per_token, router, c.gated(size), shared)
     first, last, every = (c.get(f"moe_layer_{key}") for key in ("start_index", "end_index", "interval"))
     last = c.num_layers - 1 if last == -1 else last
     is_sparse = [(i + 1) % every == 0 and first <= i <= last for i in range(c.num_layers)]
     mixer = c.attention(c.rope(pairs="neighbours"), **c.biases("use_bias"))
-    dense = c.gated(has_bias=c.flag("use_bias"))
-    return c.pre_norm(mixer, [mixture if s else dense for s in is_sparse], ties=True)
+    dense = c.gated(has_bias=has_bias)
+    layers = [mixture if sparse else dense for sparse in is_sparse]
+    return c.pre_norm(mixer, layers, ties=True, has_head_bias=has_bias)
 
 
 def deepseek_v3(c: Config) -> DecoderSpec:

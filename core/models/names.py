@@ -173,6 +173,7 @@ GRANITEMOE = LLAMA.renamed(
         "experts_down": "block_sparse_moe.output_linear.weight",
     }
 )
+MIMO = LLAMA.renamed({"sinks": "self_attn.attention_sink_bias"})
 ERNIE_MOE = LLAMA.renamed({"choice_bias": "mlp.moe_statics.e_score_correction_bias"})
 GPT_OSS = LLAMA.renamed(
     {

@@ -23,7 +23,7 @@ _LENGTH = "original_max_position_embeddings"
 _KINDS: dict[str, tuple[set[str], set[str]]] = {
     "default": (set(), set()),
     "linear": ({"factor"}, set()),
-    "dynamic": ({"alpha"}, set()),  # without alpha the frequencies depend on each sequence
+    "ntk_alpha": ({"alpha"}, {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}),
     "proportional": (set(), set()),
     "llama3": ({"factor", "low_freq_factor", "high_freq_factor", _LENGTH}, set()),
     "yarn": (
@@ -59,7 +59,7 @@ def rope_of(
     if missing := sorted((needed | {"rope_theta"}) - p.keys()):
         raise Undescribed(f"rope_parameters of type {kind} have no {missing[0]}")
     part, base = p.get("partial_rotary_factor", 1.0), p["rope_theta"]
-    if kind == "dynamic":
+    if kind == "ntk_alpha":
         base *= p["alpha"] ** (head_dim / (head_dim - 2))
     plain, scale = _powers(base, head_dim if kind == "proportional" else int(head_dim * part)), 1.0
     match kind:
