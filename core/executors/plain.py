@@ -320,7 +320,11 @@ def _mixture(spec: Mixture, x: torch.Tensor, roles: Roles) -> torch.Tensor:
     if spec.shared is None:
         return y
     shared = _feed_forward(spec.shared, x, roles, "shared_")
-    return y + shared * linear(x, roles, "shared_gate").sigmoid() if spec.has_shared_gate else y + shared
+    return (
+        y + shared * linear(x, roles, "shared_gate").sigmoid()
+        if spec.has_shared_gate
+        else y + shared
+    )
 
 
 def _route(

@@ -8,30 +8,38 @@ from functools import cached_property
 from typing import Any
 
 from core.models.rope import Undescribed, rope_of
-from core.models.spec import Activation, Attention, DecoderSpec, FeedForward, Layer, Mixer
-from core.models.spec import Mixture, Norm, Rope
+from core.models.spec import (
+    Activation,
+    Attention,
+    DecoderSpec,
+    FeedForward,
+    Layer,
+    Mixer,
+    Mixture,
+    Norm,
+    Rope,
+)
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
-_NO_MEANING = frozenset(
-    """model_type architectures transformers_version dtype torch_dtype _name_or_path auto_map
-    use_cache is_decoder is_encoder_decoder cache_implementation initializer_range pretraining_tp
-    id2label label2id problem_type return_dict task_specific_params chunk_size_feed_forward
-    rms_norm_type ep_size seq_aux aux_loss_alpha num_nextn_predict_layers num_mtp_layers
-    router_jitter_noise n_ctx reorder_and_upcast_attn tokenizer_class vocab_size_per_layer_input
-    """.split()
-)
+_NO_MEANING = """
+model_type architectures transformers_version dtype torch_dtype _name_or_path auto_map use_cache
+is_decoder is_encoder_decoder cache_implementation initializer_range pretraining_tp id2label
+label2id problem_type return_dict task_specific_params tokenizer_class chunk_size_feed_forward
+ep_size seq_aux aux_loss_alpha num_nextn_predict_layers num_mtp_layers router_jitter_noise n_ctx
+reorder_and_upcast_attn
+"""
 """Keys that say nothing about the logits of a generator."""
 
-_REPEATED = frozenset(
-    """layer_types sliding_window use_sliding_window sliding_window_pattern _sliding_window_pattern
-    max_window_layers no_rope_layer_interval max_position_embeddings initial_context_length
-    original_max_position_embeddings experts_per_token num_key_value_heads head_dim
-    qk_head_dim
-    """.split()
-)
-"""Keys that other keys may make meaningless."""
+_REPEATED = """
+layer_types sliding_window use_sliding_window sliding_window_pattern _sliding_window_pattern
+max_window_layers no_rope_layer_interval max_position_embeddings original_max_position_embeddings
+initial_context_length experts_per_token num_key_value_heads head_dim qk_head_dim
+vocab_size_per_layer_input
+"""
+"""Keys that others make meaningless in some families; rows read them where they count."""
 
+_INERT = frozenset(_NO_MEANING.split() + _REPEATED.split())
 _ENDINGS = ("_dropout", "_pdrop", "_token_id", "_coef")
 _BEGINNINGS = ("output_", "summary_")
 _REQUIRED: Any = object()
@@ -39,8 +47,7 @@ _REQUIRED: Any = object()
 
 def is_inert(key: str) -> bool:
     """Whether a key that a row does not read changes nothing."""
-    known = key in _NO_MEANING or key in _REPEATED
-    return known or key.endswith(_ENDINGS) or key.startswith(_BEGINNINGS)
+    return key in _INERT or key.endswith(_ENDINGS) or key.startswith(_BEGINNINGS)
 
 
 class Config:
@@ -71,6 +78,12 @@ class Config:
         if value not in known:
             raise Undescribed(f"{key} is {value!r}")
         return value
+
+    def need(self, *keys: str) -> None:
+        """Refuse a file without these, for which the family's class has defaults of its own."""
+        for key in keys:
+            if key not in self.values:
+                raise Undescribed(f"{key} is missing")
 
     def ignore(self, *keys: str) -> None:
         """Class keys that change nothing in this family."""
@@ -113,8 +126,9 @@ class Config:
         """``rope_parameters``, or what older files have in their place."""
         keys = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
         older = {key: self.get(key, None) for key in keys} | self.get("rope_scaling", {})
+        older = {key: value for key, value in older.items() if value is not None}
         if older.get("rope_type", older.get("type", "default")) == "default":
-            del older["original_max_position_embeddings"]
+            older.pop("original_max_position_embeddings", None)
         if (local := self.get("rope_local_base_freq", None)) is not None:
             older = {FULL: older, SLIDING: {"rope_theta": local}}
         return dict(self.get("rope_parameters", older))
@@ -164,8 +178,10 @@ class Config:
     def attention(self, rope: Rope | None, **changes: Any) -> Attention:
         """Attention without biases whose scores are divided by the root of ``head_dim``."""
         heads, head_dim = self.num_heads, self.head_dim
-        num_kv_heads = self.get("num_key_value_heads", heads)
-        plain = Attention(heads, num_kv_heads, head_dim, head_dim, head_dim**-0.5, rope)
+        if "num_kv_heads" not in changes:
+            self.need("num_key_value_heads")
+            changes["num_kv_heads"] = self.get("num_key_value_heads", heads)
+        plain = Attention(heads, heads, head_dim, head_dim, head_dim**-0.5, rope)
         return replace(plain, **changes)
 
     def windowed(self, windows: Sequence[int | None], **changes: Any) -> list[Attention]:
@@ -190,9 +206,7 @@ class Config:
     ) -> DecoderSpec:
         """A decoder; ``ties`` is whether its head is the embedding where no key says so."""
         ties_head, vocab_size = self.flag("tie_word_embeddings", ties), self.get("vocab_size")
-        return DecoderSpec(
-            vocab_size, self.hidden, tuple(layers), final_norm, ties_head, **changes
-        )
+        return DecoderSpec(vocab_size, self.hidden, tuple(layers), final_norm, ties_head, **changes)
 
     def pre_norm(
         self,

@@ -8,13 +8,23 @@ from typing import Any
 
 from core.models.config import FULL, SLIDING, Config
 from core.models.rope import Undescribed
-from core.models.spec import Activation, Attention, DecoderSpec, FeedForward, HeadNorm, Layer
-from core.models.spec import Mixer, Norm, Temperature, TokenInput
+from core.models.spec import (
+    Activation,
+    Attention,
+    DecoderSpec,
+    FeedForward,
+    HeadNorm,
+    Layer,
+    Mixer,
+    Temperature,
+    TokenInput,
+)
 
 
 def llama(c: Config) -> DecoderSpec:
-    feed_forward = c.gated(has_bias=c.flag("mlp_bias"))
-    return c.pre_norm(c.attention(c.rope(), **c.biases()), feed_forward)
+    num_kv_heads = c.get("num_key_value_heads", c.num_heads)
+    mixer = c.attention(c.rope(), num_kv_heads=num_kv_heads, **c.biases())
+    return c.pre_norm(mixer, c.gated(has_bias=c.flag("mlp_bias")))
 
 
 def mistral(c: Config) -> DecoderSpec:
@@ -101,7 +111,9 @@ def exaone4(c: Config) -> DecoderSpec:
     windows = c.windows(every) if c.get("sliding_window", None) else [None] * c.num_layers
     mixers = c.windowed(windows, head_norm=HeadNorm(c.rms()))
     is_hybrid = any(windows)
-    return c.post_norm([replace(m, rope=None) if is_hybrid and m.window is None else m for m in mixers])
+    return c.post_norm(
+        [replace(m, rope=None) if is_hybrid and m.window is None else m for m in mixers]
+    )
 
 
 def _gemma(
@@ -254,8 +266,12 @@ def phi(c: Config) -> DecoderSpec:
 def gpt_neox(c: Config) -> DecoderSpec:
     part, theta = c.get("rotary_pct", 0.25), c.get("rotary_emb_base", 10000)
     c.rope_parameters.setdefault("rope_theta", theta)
-    has_bias, how = c.flag("attention_bias", True), {"is_parallel": c.flag("use_parallel_residual", True)}
-    mixer = c.attention(c.rope(part=part), has_bias=has_bias, has_output_bias=has_bias)
+    has_bias, how = (
+        c.flag("attention_bias", True),
+        {"is_parallel": c.flag("use_parallel_residual", True)},
+    )
+    biases = {"has_bias": has_bias, "has_output_bias": has_bias}
+    mixer = c.attention(c.rope(part=part), num_kv_heads=c.num_heads, **biases)
     return c.pre_norm(mixer, c.plain("gelu", has_bias=True), c.layer_norm(), of_layers=how)
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from core.models.config import FULL, Config
+from core.models.config import Config
 from core.models.dense import hunyuan_attention, scaled
 from core.models.rope import Undescribed, magnitude
-from core.models.spec import Activation, DecoderSpec, FeedForward, HeadNorm, LatentAttention
-from core.models.spec import Mixture, Norm, Router, Temperature
+from core.models.spec import (
+    Activation,
+    DecoderSpec,
+    FeedForward,
+    HeadNorm,
+    LatentAttention,
+    Mixture,
+    Norm,
+    Router,
+    Temperature,
+)
 
 FeedForwards = list[FeedForward | Mixture]
 
@@ -48,6 +57,7 @@ def hunyuan_v1_moe(c: Config) -> DecoderSpec:
 
 def _some_dense(c: Config, mixture: Mixture) -> FeedForwards:
     """Qwen's layers, of which some are dense."""
+    c.ignore("intermediate_size")
     every, dense = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", [])
     is_sparse = [(i + 1) % every == 0 and i not in dense for i in range(c.num_layers)]
     return [mixture if sparse else c.gated() for sparse in is_sparse]
@@ -89,7 +99,9 @@ def _sigmoid(c: Config, size: str = "moe_intermediate_size", **changes: Any) -> 
         groups_chosen=c.get("topk_group", 1),
         scale=c.get("routed_scaling_factor", 1.0),
     )
-    mixture = Mixture(c.get("n_routed_experts"), c.get("num_experts_per_tok"), router, c.gated(size))
+    mixture = Mixture(
+        c.get("n_routed_experts"), c.get("num_experts_per_tok"), router, c.gated(size)
+    )
     return replace(mixture, **changes)
 
 
@@ -139,11 +151,16 @@ def mimo_v2_flash(c: Config) -> DecoderSpec:
 def ernie4_5_moe(c: Config) -> DecoderSpec:
     c.one_of("moe_norm_min", 1e-12)  # the chosen weights of a softmax never add up to so little
     size, count, per_token = "moe_intermediate_size", c.get("moe_num_experts"), c.get("moe_k")
-    num_shared, router = c.get("moe_num_shared_experts"), Router("softmax", True, has_choice_bias=True)
+    num_shared, router = (
+        c.get("moe_num_shared_experts"),
+        Router("softmax", True, has_choice_bias=True),
+    )
     has_bias = c.flag("use_bias")
     shared = c.gated(size, times=num_shared, has_bias=has_bias) if num_shared else None
     mixture = Mixture(count, per_token, router, c.gated(size), shared)
-    first, last, every = (c.get(f"moe_layer_{key}") for key in ("start_index", "end_index", "interval"))
+    first, last, every = (
+        c.get(f"moe_layer_{key}") for key in ("start_index", "end_index", "interval")
+    )
     last = c.num_layers - 1 if last == -1 else last
     is_sparse = [(i + 1) % every == 0 and first <= i <= last for i in range(c.num_layers)]
     mixer = c.attention(c.rope(pairs="neighbours"), **c.biases("use_bias"))
@@ -179,14 +196,25 @@ def llama4(c: Config) -> DecoderSpec:
     if chunk is not None and chunk < c.max_model_len:
         raise Undescribed(f"attention_chunk_size {chunk} is less than {c.max_model_len} tokens")
     rotated = c.get("no_rope_layers", None) or [(i + 1) % every for i in range(c.num_layers)]
-    head_norm = HeadNorm(c.rms(has_weight=False), after_rope=True) if c.flag("use_qk_norm", True) else None
+    head_norm = (
+        HeadNorm(c.rms(has_weight=False), after_rope=True) if c.flag("use_qk_norm", True) else None
+    )
     rope = c.rope(pairs="neighbours")
-    temperature = Temperature(c.get("attn_scale"), c.get("floor_scale"), 1) if c.flag("attn_temperature_tuning", True) else None
+    temperature = (
+        Temperature(c.get("attn_scale"), c.get("floor_scale"), 1)
+        if c.flag("attn_temperature_tuning", True)
+        else None
+    )
     turned = c.attention(rope, head_norm=head_norm, **c.biases())
     plain = c.attention(None, temperature=temperature, **c.biases())
-    step, router = c.get("interleave_moe_layer_step", 1), Router("sigmoid", False, weighs_input=True)
+    step, router = (
+        c.get("interleave_moe_layer_step", 1),
+        Router("sigmoid", False, weighs_input=True),
+    )
     sparse = c.get("moe_layers", list(range(step - 1, c.num_layers, step)))
-    mixture = Mixture(c.get("num_local_experts"), c.get("num_experts_per_tok"), router, c.gated(), c.gated())
+    mixture = Mixture(
+        c.get("num_local_experts"), c.get("num_experts_per_tok"), router, c.gated(), c.gated()
+    )
     dense = c.gated("intermediate_size_mlp")
     feed_forwards = [mixture if i in sparse else dense for i in range(c.num_layers)]
     return c.pre_norm([turned if r else plain for r in rotated], feed_forwards)

@@ -118,9 +118,7 @@ GLM4 = LLAMA.renamed(
         **_norms(post_mixer="post_self_attn_layernorm", post_feed_forward="post_mlp_layernorm"),
     }
 )
-PHI3 = LLAMA.renamed(
-    {"qkv": "self_attn.qkv_proj.weight", "up": "mlp.gate_up_proj.weight"}
-)
+PHI3 = LLAMA.renamed({"qkv": "self_attn.qkv_proj.weight", "up": "mlp.gate_up_proj.weight"})
 UNGATED = LLAMA.renamed({"up": "mlp.up_proj.weight"})
 STARCODER2 = LLAMA.renamed({"up": "mlp.c_fc.weight", "down": "mlp.c_proj.weight"})
 NANOCHAT = LLAMA.renamed({"up": "mlp.fc1.weight", "down": "mlp.fc2.weight"})

@@ -121,15 +121,22 @@ CASES = [
     Case("gpt2", {"n_embd": 48, "n_head": 4, "scale_attn_by_inverse_layer_idx": True}),
     Case("gpt_neox", {}),
     Case("gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
-    Case("gpt_oss", {**HYBRID, "rope_parameters": {**YARN, "truncate": False}}),
+    Case(
+        "gpt_oss", {**HYBRID, "swiglu_limit": 0.5, "rope_parameters": {**YARN, "truncate": False}}
+    ),
     Case("granite", {**SCALES, **BIASES}),
     Case("granitemoe", SCALES),
     Case("hunyuan_v1_dense", {"attention_bias": True}),
-    Case("hunyuan_v1_dense", {"rope_parameters": {**PLAIN, "rope_type": "dynamic", "factor": 1.0, "alpha": 9.0}}),
+    Case(
+        "hunyuan_v1_dense",
+        {"rope_parameters": {**PLAIN, "rope_type": "dynamic", "factor": 1.0, "alpha": 9.0}},
+    ),
     Case("hunyuan_v1_moe", {"moe_topk": 2}),
     Case("llama", {}),
     Case("llama", {**BIASES, "rope_parameters": LLAMA3}),
-    Case("llama4_text", {"floor_scale": 8, "attention_chunk_size": 256, "no_rope_layers": [1, 0] * 2}),
+    Case(
+        "llama4_text", {"floor_scale": 8, "attention_chunk_size": 256, "no_rope_layers": [1, 0] * 2}
+    ),
     Case("mimo_v2_flash", {**HYBRID, "num_key_value_heads": 1, "v_head_dim": 12, **GROUPS}),
     Case("minimax_m2", HALF),
     Case("ministral3", {"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.3}}),
@@ -156,3 +163,33 @@ CASES = [
     Case("stablelm", {**HALF, "use_parallel_residual": True}),
     Case("starcoder2", {"sliding_window": 7}),
 ]
+
+OLD_YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+OLD_NTK = {"alpha": 9.0, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+OLDER_FORMS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    ("llama", {"rope_theta": 5e5, "rope_scaling": {**LLAMA3, "rope_theta": 5e5}}),
+    ("mistral", {"rope_theta": 1e6, "rope_scaling": None, "sliding_window": None}),
+    ("qwen2", {"rope_theta": 1e6, "use_sliding_window": False, "max_window_layers": 2}),
+    ("qwen2", {"rope_theta": 1e6, "rope_scaling": OLD_YARN, "use_sliding_window": False}),
+    (
+        "qwen3",
+        {
+            "rope_theta": 1e6,
+            "use_sliding_window": False,
+            "rope_scaling": {**OLD_YARN, "rope_type": "yarn"},
+        },
+    ),
+    ("gemma2", {"rope_theta": 1e4, "cache_implementation": "hybrid", "hidden_act": "gelu"}),
+    ("gemma3_text", {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 2}),
+    ("gpt_neox", {"rotary_emb_base": 5e4, "rotary_pct": 0.5}),
+    ("gpt_oss", {"rope_theta": 1e4, "rope_scaling": YARN, "experts_per_token": 2}),
+    ("phi", {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "num_key_value_heads": None}),
+    ("phi3", {"rope_theta": 1e4, "rope_scaling": None, "original_max_position_embeddings": 64}),
+    ("cohere2", {"rope_theta": 1e4, "sliding_window_pattern": 2}),
+    ("deepseek_v3", {"rope_theta": 1e4, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}),
+    ("hunyuan_v1_dense", {"rope_theta": 1e4, "rope_scaling": {**OLD_NTK, "type": "dynamic"}}),
+    ("minimax_m2", {"rope_theta": 1e4, "rotary_dim": 6, "scoring_func": "sigmoid"}),
+    ("starcoder2", {"rope_theta": 1e4, "use_bias": True}),
+]
+"""What files had before transformers had rope_parameters and layer_types."""

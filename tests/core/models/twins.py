@@ -132,7 +132,9 @@ class Run:
             logits_indices=torch.arange(sum(counts)),
             query_starts=np.cumsum([0, *counts]),
             context_lens=np.array([start + len(tokens) for _, tokens, start in pieces]),
-            block_tables=np.array([[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]),
+            block_tables=np.array(
+                [[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]
+            ),
         )
         self._backend.plan(batch)
         return list(self._executor(batch).values.split(counts))
