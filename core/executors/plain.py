@@ -76,31 +76,32 @@ class PlainExecutor:
         x = normalise(spec.embedding_norm, x, top, "embedding_norm")
         if spec.num_positions is not None:
             x = x + top["positions"][batch.positions]
-        inputs = self._token_inputs(batch, x)
+        inputs = self._layer_inputs(batch, x)
         keys: Keys = {}
         for i, layer in enumerate(spec.layers):
             roles = self._weights.layers[i]
             x = self._layer(layer, i, roles, x, batch.positions, keys)
-            if layer.token_input is not None and inputs is not None:
-                gate = _activate(layer.token_input.activation, linear(x, roles, "token_up"))
-                added = linear(gate * inputs[:, i], roles, "token_down")
-                x = x + normalise(layer.token_norm, added, roles, "token_norm")
+            if layer.layer_input is not None and inputs is not None:
+                gate = _activate(layer.layer_input.activation, linear(x, roles, "input_up"))
+                added = linear(gate * inputs[:, i], roles, "input_down")
+                x = x + normalise(layer.input_norm, added, roles, "input_norm")
             if layer.has_output_scale:
                 x = x * roles["output_scale"]
         x = normalise(spec.final_norm, x[batch.logits_indices], top, "final_norm")
         head = top["embedding"] if spec.ties_head else top["head"]
-        logits = functional.linear(x, head, top.get("head.bias")) * spec.logit_scale
+        logits = functional.linear(x, head, top.get("head_bias")) * spec.logit_scale
         return Logits(_capped(logits, spec.logit_cap))
 
-    def _token_inputs(self, batch: ModelInput, x: torch.Tensor) -> torch.Tensor | None:
+    def _layer_inputs(self, batch: ModelInput, x: torch.Tensor) -> torch.Tensor | None:
         """``[num_tokens, num_layers, size]``."""
-        spec, top = self._spec.token_input, self._weights.top
+        spec, top = self._spec.layer_input, self._weights.top
         if spec is None:
             return None
-        shape = (len(self._spec.layers), spec.size)
-        own = top["token_embedding"][batch.token_ids].unflatten(1, shape) * spec.size**0.5
-        made = linear(x, top, "token_projection").unflatten(1, shape) * x.shape[1] ** -0.5
-        return (normalise(spec.norm, made, top, "token_norm") + own) * 2**-0.5
+        shape = (len(x), len(self._spec.layers), spec.size)
+        own = top["input_embedding"][batch.token_ids].view(shape) * spec.size**0.5
+        made = linear(x, top, "input_projection").view(shape) * x.shape[1] ** -0.5
+        mean: torch.Tensor = (normalise(spec.norm, made, top, "input_norm") + own) * 2**-0.5
+        return mean
 
     def _layer(
         self,
@@ -164,13 +165,14 @@ class PlainExecutor:
         else:
             latent = normalise(spec.norm, linear(x, roles, "query_down"), roles, "query_norm")
             query = linear(latent, roles, "query_up")
-        query = query.unflatten(1, (spec.num_heads, -1))
-        plain, turned = query.split([spec.plain_dim, spec.rope_dim], -1)
+        heads = (len(x), spec.num_heads, -1)
+        plain, turned = torch.split(query.view(heads), [spec.plain_dim, spec.rope_dim], -1)
         query = torch.cat([plain, rotate(spec.rope, turned, positions)], -1)
-        latent, shared = linear(x, roles, "kv_down").split([spec.kv_rank, spec.rope_dim], -1)
+        down = linear(x, roles, "kv_down")
+        latent, shared = torch.split(down, [spec.kv_rank, spec.rope_dim], -1)
         latent = normalise(spec.norm, latent, roles, "kv_norm")
-        made = linear(latent, roles, "kv_up").unflatten(1, (spec.num_heads, -1))
-        plain, value = made.split([spec.plain_dim, spec.value_dim], -1)
+        made = linear(latent, roles, "kv_up").view(heads)
+        plain, value = torch.split(made, [spec.plain_dim, spec.value_dim], -1)
         turned = rotate(spec.rope, shared[:, None], positions).expand(-1, spec.num_heads, -1)
         mixed = self._attention.forward(query, torch.cat([plain, turned], -1), value, index)
         return linear(mixed.flatten(1), roles, "output")
@@ -178,7 +180,7 @@ class PlainExecutor:
 
 def linear(x: torch.Tensor, roles: Roles, role: str) -> torch.Tensor:
     """The product of rows with a role's matrix, and its bias if there is one."""
-    return functional.linear(x, roles[role], roles.get(f"{role}.bias"))
+    return functional.linear(x, roles[role], roles.get(f"{role}_bias"))
 
 
 def normalise(spec: Norm | None, x: torch.Tensor, roles: Roles, role: str) -> torch.Tensor:
@@ -190,7 +192,7 @@ def normalise(spec: Norm | None, x: torch.Tensor, roles: Roles, role: str) -> to
     x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + spec.eps)
     if spec.has_weight:
         x = x * (roles[role] + spec.offset)
-    return x + roles[f"{role}.bias"] if spec.has_bias else x
+    return x + roles[f"{role}_bias"] if spec.has_bias else x
 
 
 def rotate(rope: Rope | None, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -200,9 +202,9 @@ def rotate(rope: Rope | None, x: torch.Tensor, positions: torch.Tensor) -> torch
     angles = positions[:, None].float() * torch.tensor(rope.frequencies)
     cos, sin = (angles.cos() * rope.scale)[:, None], (angles.sin() * rope.scale)[:, None]
     turned, rest = x.tensor_split([2 * len(rope.frequencies)], -1)
-    pairs = (-1, 2) if rope.pairs == "neighbours" else (2, -1)
     where = -1 if rope.pairs == "neighbours" else -2
-    first, second = turned.unflatten(-1, pairs).unbind(where)
+    pairs = (-1, 2) if rope.pairs == "neighbours" else (2, -1)
+    first, second = turned.reshape(*turned.shape[:2], *pairs).unbind(where)
     both = torch.stack([first * cos - second * sin, second * cos + first * sin], where)
     return torch.cat([both.flatten(-2), rest], -1)
 
@@ -222,7 +224,7 @@ def _heads(
         value = key
     dims = (spec.head_dim, spec.head_dim, spec.value_dim)
     query, key, value = (
-        part.unflatten(1, (-1, dim)) if part.shape[1] else part
+        part.reshape(len(x), part.shape[1] // dim, dim)
         for part, dim in zip((query, key, value), dims, strict=True)
     )
     return query, key, value
@@ -308,7 +310,7 @@ def _feed_forward(
 def _mixture(spec: Mixture, x: torch.Tensor, roles: Roles) -> torch.Tensor:
     chosen, weights = _route(spec.router, spec.per_token, linear(x, roles, "router"), roles)
     y = torch.zeros_like(x)
-    for expert in chosen.unique().tolist():
+    for expert in range(spec.num_experts):
         tokens, places = (chosen == expert).nonzero(as_tuple=True)
         own = {role: roles[role][expert] for role in roles if role.startswith("experts_")}
         weight = weights[tokens, places, None]
@@ -334,7 +336,7 @@ def _route(
     scores = logits.softmax(-1) if spec.score == "softmax" else logits.sigmoid()
     choice = scores + roles["choice_bias"] if spec.has_choice_bias else scores
     if spec.num_groups > 1:
-        groups = choice.unflatten(1, (spec.num_groups, -1))
+        groups = choice.view(len(choice), spec.num_groups, -1)
         best = groups.topk(2, -1).values.sum(-1).topk(spec.groups_chosen, -1).indices
         is_out = torch.ones(groups.shape[:2], dtype=torch.bool).scatter(1, best, value=False)
         choice = groups.masked_fill(is_out[..., None], float("-inf")).flatten(1)

@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from core.models.names import Layout, Names
-from core.models.rope import Undescribed
-from core.models.spec import Attention, DecoderSpec, Mixer, Shape
+from core.models.spec import Attention, DecoderSpec, Mixer, Shape, Undescribed
 
 Roles: TypeAlias = dict[str, torch.Tensor]
 
@@ -93,11 +92,11 @@ class _Reader:
         root = "" if role.startswith("head") else self._root
         names = [root + name for name in self._names.of(role, layer)]
         parts = [self._part(name, shape) for name in names]
-        layout = self._names.layouts.get(role.removesuffix(".bias"))
+        layout = self._names.layouts.get(role.removesuffix("_bias"))
         if layout is not None:
             mixer = None if layer is None else self._spec.layers[layer].mixer
             parts = [_in_rows(part, layout, role, mixer) for part in parts]
-        rows = -1 if role.endswith(".bias") or len(shape) == 1 else -2
+        rows = -1 if role.endswith("_bias") or len(shape) == 1 else -2
         whole = parts[0] if len(parts) == 1 else torch.cat(parts, rows)
         if len(shape) == 1:
             whole = whole.flatten()
@@ -118,13 +117,13 @@ class _Reader:
 
 def _in_rows(x: torch.Tensor, layout: Layout, role: str, mixer: Mixer | None) -> torch.Tensor:
     """A tensor of another layout, with outputs in rows."""
-    is_bias = role.endswith(".bias")
+    is_bias = role.endswith("_bias")
     if layout == "by_head":
         assert isinstance(mixer, Attention)
-        return x.unflatten(0, (mixer.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        heads = x.reshape(mixer.num_heads, 3, mixer.head_dim, *x.shape[1:])
+        return heads.transpose(0, 1).flatten(0, 2)
     if not is_bias:
         x = x.transpose(-1, -2)
     if layout == "interleaved":
-        rows = -1 if is_bias else -2
-        x = x.unflatten(rows, (-1, 2)).transpose(rows - 1, rows).flatten(rows - 1, rows)
+        x = torch.cat([x[:, 0::2], x[:, 1::2]], 1)
     return x

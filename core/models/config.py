@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from core.models.rope import Undescribed, rope_of
+from core.models.rope import rope_of
 from core.models.spec import (
     Activation,
     Attention,
@@ -18,6 +18,7 @@ from core.models.spec import (
     Mixture,
     Norm,
     Rope,
+    Undescribed,
 )
 
 SLIDING, FULL = "sliding_attention", "full_attention"
@@ -171,7 +172,7 @@ class Config:
             return [None] * self.num_layers
         return [self.get("sliding_window") if k == SLIDING else None for k in self.kinds(every)]
 
-    def biases(self, key: str = "attention_bias", default: bool = False) -> dict[str, bool]:
+    def biases(self, key: str = "attention_bias", default: bool = False) -> dict[str, Any]:
         has_bias = self.flag(key, default)
         return {"has_bias": has_bias, "has_output_bias": has_bias}
 
@@ -222,12 +223,12 @@ class Config:
         mixers = mixers if isinstance(mixers, Sequence) else [mixers] * self.num_layers
         if not isinstance(feed_forwards, Sequence):
             feed_forwards = [feed_forwards] * len(mixers)
-        how = {"pre_mixer": norm, "pre_feed_forward": norm, **(of_layers or {})}
+        how: dict[str, Any] = {"pre_mixer": norm, "pre_feed_forward": norm, **(of_layers or {})}
         layers = [Layer(m, f, **how) for m, f in zip(mixers, feed_forwards, strict=True)]
         return self.decoder(layers, norm, **changes)
 
     def post_norm(self, mixers: Sequence[Mixer]) -> DecoderSpec:
         """A decoder with a norm after each half of a layer."""
         norm = self.rms()
-        how = {"post_mixer": norm, "post_feed_forward": norm}
+        how: dict[str, Any] = {"post_mixer": norm, "post_feed_forward": norm}
         return self.decoder([Layer(m, self.gated(), **how) for m in mixers], norm)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from core.models.config import FULL, SLIDING, Config
-from core.models.rope import Undescribed
 from core.models.spec import (
     Activation,
     Attention,
@@ -15,9 +14,10 @@ from core.models.spec import (
     FeedForward,
     HeadNorm,
     Layer,
+    LayerInput,
     Mixer,
     Temperature,
-    TokenInput,
+    Undescribed,
 )
 
 
@@ -34,7 +34,10 @@ def mistral(c: Config) -> DecoderSpec:
 def ministral3(c: Config) -> DecoderSpec:
     p, window = c.rope_parameters, c.get("sliding_window", None)
     p.pop("max_position_embeddings", None)
-    strength, length = p.pop("llama_4_scaling_beta", 0), p.get("original_max_position_embeddings")
+    strength, length = (
+        p.pop("llama_4_scaling_beta", 0),
+        p.get("original_max_position_embeddings", 0),
+    )
     temperature = Temperature(strength, length, 0) if strength else None
     return c.pre_norm(c.attention(c.rope(), window=window, temperature=temperature), c.gated())
 
@@ -169,10 +172,10 @@ def gemma4(c: Config) -> DecoderSpec:
     token, size = None, c.get("hidden_size_per_layer_input", 0)
     more: dict[str, Any] = {"has_output_scale": True}
     if size:
-        token = TokenInput(c.get("vocab_size_per_layer_input"), size, norm)
-        more["token_input"] = FeedForward(size, gemma_activation(c), is_gated=False)
-        more["token_norm"] = norm
-    return replace(_gemma(c, mixers, 0.0, sizes=sizes, **more), token_input=token)
+        token = LayerInput(c.get("vocab_size_per_layer_input"), size, norm)
+        more["layer_input"] = FeedForward(size, gemma_activation(c), is_gated=False)
+        more["input_norm"] = norm
+    return replace(_gemma(c, mixers, 0.0, sizes=sizes, **more), layer_input=token)
 
 
 def _gemma4_heads(c: Config, layer: int, kind: str) -> dict[str, int]:
@@ -283,7 +286,7 @@ def gpt2(c: Config) -> DecoderSpec:
     head_dim, divides = c.hidden // heads, c.flag("scale_attn_by_inverse_layer_idx")
     scale = head_dim**-0.5 if c.flag("scale_attn_weights", True) else 1.0
     scales = [scale / (i + 1 if divides else 1) for i in range(num_layers)]
-    biases = {"has_bias": True, "has_output_bias": True}
+    biases: dict[str, Any] = {"has_bias": True, "has_output_bias": True}
     mixers = [Attention(heads, heads, head_dim, head_dim, s, None, **biases) for s in scales]
     feed_forward = FeedForward(size, activation, is_gated=False, has_bias=True)
     num_positions = c.get("n_positions")

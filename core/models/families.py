@@ -9,8 +9,7 @@ from typing import Any
 from core.models import dense, mixtures, names
 from core.models.config import Config
 from core.models.names import LLAMA, Names
-from core.models.rope import Undescribed
-from core.models.spec import DecoderSpec
+from core.models.spec import DecoderSpec, Undescribed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.models.config import Config
 from core.models.dense import hunyuan_attention, scaled
-from core.models.rope import Undescribed, magnitude
+from core.models.rope import magnitude
 from core.models.spec import (
     Activation,
     DecoderSpec,
@@ -18,6 +18,7 @@ from core.models.spec import (
     Norm,
     Router,
     Temperature,
+    Undescribed,
 )
 
 FeedForwards = list[FeedForward | Mixture]
@@ -67,7 +68,11 @@ def qwen2_moe(c: Config) -> DecoderSpec:
     windows = c.windows(switch="use_sliding_window")
     mixers = c.windowed(windows, has_bias=c.flag("qkv_bias", True))
     shared = c.gated("shared_expert_intermediate_size")
-    how = {"normalises": c.flag("norm_topk_prob"), "shared": shared, "has_shared_gate": True}
+    how: dict[str, Any] = {
+        "normalises": c.flag("norm_topk_prob"),
+        "shared": shared,
+        "has_shared_gate": True,
+    }
     return c.pre_norm(mixers, _some_dense(c, _softmax(c, "moe_intermediate_size", **how)))
 
 
@@ -142,7 +147,7 @@ def mimo_v2_flash(c: Config) -> DecoderSpec:
     mixers = []
     for window, kind in zip(c.windows(), c.kinds(), strict=True):
         mixer = c.attention(c.rope(kind, part=1.0), window=window, **how)
-        many = {"num_kv_heads": 2 * mixer.num_kv_heads, "has_sinks": True}
+        many: dict[str, Any] = {"num_kv_heads": 2 * mixer.num_kv_heads, "has_sinks": True}
         mixers.append(mixer if window is None else replace(mixer, **many))
     mixture, kinds = _sigmoid(c), c.get("mlp_layer_types")
     return c.pre_norm(mixers, [mixture if kind == "sparse" else c.gated() for kind in kinds])

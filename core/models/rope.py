@@ -9,13 +9,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from core.models.spec import Rope
+from core.models.spec import Rope, Undescribed
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-
-
-class Undescribed(Exception):
-    """A configuration or a checkpoint that no row describes; the message names the key."""
 
 
 _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
@@ -80,7 +76,8 @@ def _powers(base: float, width: int) -> Floats:
     """The frequencies of ``width`` columns, rounded where torch rounds them."""
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     powers = np.power(float(base), exponents.astype(np.float64)).astype(np.float32)
-    return np.float32(1) / powers
+    frequencies: Floats = np.reciprocal(powers)
+    return frequencies
 
 
 def _llama3(p: Mapping[str, Any], plain: Floats) -> Floats:
@@ -127,7 +124,8 @@ def _longrope(
     scale = p.get("attention_factor")
     if scale is None:
         scale = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 else 1.0
-    divisors = p["long_factor"] if max_model_len > length else p["short_factor"]
+    factors = p["long_factor"] if max_model_len > length else p["short_factor"]
+    divisors: Floats = np.array(factors, dtype=np.float32)
     if len(divisors) != len(plain):
         raise Undescribed(f"rope_parameters have {len(divisors)} factors for {len(plain)} pairs")
-    return plain / np.array(divisors, dtype=np.float32), scale
+    return plain / divisors, scale

@@ -14,11 +14,15 @@ Shape: TypeAlias = tuple[int, ...]
 Tensors: TypeAlias = Iterator[tuple[str, Shape]]
 
 
+class Undescribed(Exception):
+    """A configuration or a checkpoint that no row describes; the message names the key."""
+
+
 def matrix(role: str, outputs: int, inputs: int, bias: bool = False, stack: Shape = ()) -> Tensors:
     """A matrix and its bias; ``stack`` is the number of matrices in one tensor."""
     yield role, (*stack, outputs, inputs)
     if bias:
-        yield f"{role}.bias", (*stack, outputs)
+        yield f"{role}_bias", (*stack, outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Norm:
         if self.has_weight:
             yield role, shape
         if self.has_bias:
-            yield f"{role}.bias", shape
+            yield f"{role}_bias", shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +228,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenInput:
+class LayerInput:
     """A vector of each token for each layer, beside the residual stream.
 
     It is the mean of a row of a second embedding and of a product of the first one, both scaled.
@@ -235,9 +239,9 @@ class TokenInput:
     norm: Norm
 
     def tensors(self, hidden: int, num_layers: int) -> Tensors:
-        yield "token_embedding", (self.vocab_size, num_layers * self.size)
-        yield from matrix("token_projection", num_layers * self.size, hidden)
-        yield from self.norm.tensors("token_norm", (self.size,))
+        yield "input_embedding", (self.vocab_size, num_layers * self.size)
+        yield from matrix("input_projection", num_layers * self.size, hidden)
+        yield from self.norm.tensors("input_norm", (self.size,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +259,8 @@ class Layer:
     post_feed_forward: Norm | None = None
     is_parallel: bool = False  # the feed-forward reads the layer's input, as the mixer does
     residual_scale: float = 1.0  # of what is added
-    token_input: FeedForward | None = None  # adds down(activation(up x) * TokenInput)
-    token_norm: Norm | None = None  # of what that adds
+    layer_input: FeedForward | None = None  # adds down(activation(up x) * LayerInput)
+    input_norm: Norm | None = None  # of what that adds
     has_output_scale: bool = False
 
     def tensors(self, hidden: int) -> Tensors:
@@ -266,10 +270,10 @@ class Layer:
             norm: Norm | None = getattr(self, role)
             if norm is not None:
                 yield from norm.tensors(role, (hidden,))
-        if self.token_input is not None:
-            yield from self.token_input.tensors(hidden, "token_")
-        if self.token_norm is not None:
-            yield from self.token_norm.tensors("token_norm", (hidden,))
+        if self.layer_input is not None:
+            yield from self.layer_input.tensors(hidden, "input_")
+        if self.input_norm is not None:
+            yield from self.input_norm.tensors("input_norm", (hidden,))
         if self.has_output_scale:
             yield "output_scale", (1,)
 
@@ -287,7 +291,7 @@ class DecoderSpec:
     embedding_scale: float = 1.0
     embedding_norm: Norm | None = None
     num_positions: int | None = None  # of a learned embedding of positions
-    token_input: TokenInput | None = None
+    layer_input: LayerInput | None = None
     logit_scale: float = 1.0
     logit_cap: float | None = None  # logits become cap * tanh(logit / cap)
 
@@ -299,10 +303,10 @@ class DecoderSpec:
             yield from self.embedding_norm.tensors("embedding_norm", (hidden,))
         if self.num_positions is not None:
             yield "positions", (self.num_positions, hidden)
-        if self.token_input is not None:
-            yield from self.token_input.tensors(hidden, len(self.layers))
+        if self.layer_input is not None:
+            yield from self.layer_input.tensors(hidden, len(self.layers))
         yield from self.final_norm.tensors("final_norm", (hidden,))
         if not self.ties_head:
             yield "head", (self.vocab_size, hidden)
         if self.has_head_bias:
-            yield "head.bias", (self.vocab_size,)
+            yield "head_bias", (self.vocab_size,)

@@ -11,10 +11,10 @@ from core.models.spec import (
     DecoderSpec,
     FeedForward,
     HeadNorm,
+    LayerInput,
     Norm,
     Rope,
     Temperature,
-    TokenInput,
 )
 
 NORM = Norm("rms", 0.1)
@@ -33,8 +33,8 @@ TEXTS = {
 def changed(spec: DecoderSpec) -> Iterator[tuple[str, DecoderSpec]]:
     """A change of each field, in the first two layers and outside of them, by name."""
     yield from _changes(spec)
-    if spec.token_input is None:
-        yield "token_input", replace(spec, token_input=TokenInput(97, 8, NORM))
+    if spec.layer_input is None:
+        yield "layer_input", replace(spec, layer_input=LayerInput(97, 8, NORM))
     for i in range(2):
         for path, layer in _changes(spec.layers[i]):
             yield f"layer {i}: {path}", replace(spec, layers=_put(spec.layers, i, layer))
@@ -75,7 +75,7 @@ def _instead_of_none(name: str) -> Any:
         "rope": Rope((1.0, 0.1)),
         "head_norm": HeadNorm(NORM),
         "temperature": Temperature(0.5, 8, 0),
-        "token_input": feed_forward,
+        "layer_input": feed_forward,
         "shared": feed_forward,
         "keys_of": 0,
         "window": 5,

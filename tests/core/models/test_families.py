@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.models.rope import Undescribed
-from core.models.spec import DecoderSpec
+from core.models.spec import DecoderSpec, Undescribed
 from tests.core.models.cases import CASES, Case
 from tests.core.models.changes import changed
 from tests.core.models.twins import Twin

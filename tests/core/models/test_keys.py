@@ -11,8 +11,7 @@ from transformers import AutoConfig
 
 from core.models.config import Config, is_inert
 from core.models.families import FAMILIES, describe
-from core.models.rope import Undescribed
-from core.models.spec import DecoderSpec
+from core.models.spec import DecoderSpec, Undescribed
 from tests.core.models.cases import CASES, OLDER_FORMS
 from tests.core.models.twins import config_of
 
