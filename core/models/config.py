@@ -22,6 +22,8 @@ from core.models.spec import (
 )
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+PARALLEL: dict[str, Any] = {"is_parallel": True, "pre_feed_forward": None}
+"""Of layers whose halves read the same normalised input."""
 
 _NO_MEANING = """
 model_type architectures transformers_version dtype torch_dtype _name_or_path auto_map use_cache
@@ -71,7 +73,9 @@ class Config:
         return default if value is None else value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self.get(key, default))
+        """Whether a key is true; null is not."""
+        self.read.add(key)
+        return bool(self.values.get(key, default))
 
     def one_of(self, key: str, *known: Any) -> Any:
         """The value of a key of which only some are known; the first stands for none."""
@@ -103,6 +107,10 @@ class Config:
     @cached_property
     def num_layers(self) -> int:
         return int(self.get("num_hidden_layers"))
+
+    @cached_property
+    def layers(self) -> range:
+        return range(self.num_layers)
 
     @cached_property
     def num_heads(self) -> int:
@@ -157,14 +165,22 @@ class Config:
         lengths["max_model_len"] = self.max_model_len
         return rope_of(parameters, head_dim or self.head_dim, **lengths, **pairs)
 
-    def kinds(self, every: int = 0, known: tuple[str, str] = (SLIDING, FULL)) -> list[str]:
-        """``layer_types``; without it each ``every``-th layer is of the second known type."""
+    def kinds(self, every: int = 0) -> list[str]:
+        """``layer_types``; without it each ``every``-th layer has no window."""
         found = self.get("layer_types", None)
         if found is None and every:
-            return [known[(i + 1) % every == 0] for i in range(self.num_layers)]
-        if found is None or len(found) != self.num_layers or not set(found) <= set(known):
+            return [SLIDING if (i + 1) % every else FULL for i in self.layers]
+        if found is None or len(found) != self.num_layers or not set(found) <= {SLIDING, FULL}:
             raise Undescribed(f"layer_types are {found}")
         return list(found)
+
+    def rotated(self) -> list[bool]:
+        """Whether the heads of each layer are rotated."""
+        every = self.get("no_rope_layer_interval", 4)
+        found = self.get("no_rope_layers", None) or [(i + 1) % every for i in self.layers]
+        if len(found) != self.num_layers:
+            raise Undescribed(f"no_rope_layers are {found}")
+        return [bool(value) for value in found]
 
     def windows(self, every: int = 0, *, switch: str | None = None) -> list[int | None]:
         """The window of each layer; ``switch`` is a key that turns windows on."""

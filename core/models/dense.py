@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.models.config import FULL, SLIDING, Config
+from core.models.config import FULL, PARALLEL, SLIDING, Config
 from core.models.spec import (
     Activation,
     Attention,
@@ -34,10 +34,8 @@ def mistral(c: Config) -> DecoderSpec:
 def ministral3(c: Config) -> DecoderSpec:
     p, window = c.rope_parameters, c.get("sliding_window", None)
     p.pop("max_position_embeddings", None)
-    strength, length = (
-        p.pop("llama_4_scaling_beta", 0),
-        p.get("original_max_position_embeddings", 0),
-    )
+    strength = p.pop("llama_4_scaling_beta", 0)
+    length = p.get("original_max_position_embeddings", 0)
     temperature = Temperature(strength, length, 0) if strength else None
     return c.pre_norm(c.attention(c.rope(), window=window, temperature=temperature), c.gated())
 
@@ -75,10 +73,9 @@ def phi3(c: Config) -> DecoderSpec:
 
 
 def smollm3(c: Config) -> DecoderSpec:
-    every = c.get("no_rope_layer_interval", 4)
-    rotated = c.get("no_rope_layers", [(i + 1) % every for i in range(c.num_layers)])
     mixers = c.windowed(c.windows(switch="use_sliding_window"), **c.biases())
-    mixers = [m if r else replace(m, rope=None) for m, r in zip(mixers, rotated, strict=True)]
+    layers = zip(mixers, c.rotated(), strict=True)
+    mixers = [mixer if is_rotated else replace(mixer, rope=None) for mixer, is_rotated in layers]
     return c.pre_norm(mixers, c.gated(has_bias=c.flag("mlp_bias")), ties=True)
 
 
@@ -109,14 +106,12 @@ def olmo3(c: Config) -> DecoderSpec:
 
 
 def exaone4(c: Config) -> DecoderSpec:
-    """Layers without window are not rotated if others have one."""
-    every = c.get("sliding_window_pattern", 4)
-    windows = c.windows(every) if c.get("sliding_window", None) else [None] * c.num_layers
-    mixers = c.windowed(windows, head_norm=HeadNorm(c.rms()))
-    is_hybrid = any(windows)
-    return c.post_norm(
-        [replace(m, rope=None) if is_hybrid and m.window is None else m for m in mixers]
-    )
+    """If layers have a window, those without one are not rotated."""
+    head_norm = HeadNorm(c.rms())
+    if c.get("sliding_window", None) is None:
+        return c.post_norm([c.attention(c.rope(), head_norm=head_norm)] * c.num_layers)
+    mixers = c.windowed(c.windows(c.get("sliding_window_pattern", 4)), head_norm=head_norm)
+    return c.post_norm([m if m.window else replace(m, rope=None) for m in mixers])
 
 
 def _gemma(
@@ -219,7 +214,7 @@ def nanochat(c: Config) -> DecoderSpec:
     norm, rope = c.rms(has_weight=False), c.rope()
     rope = replace(rope, frequencies=tuple(-f for f in rope.frequencies))
     mixer = c.attention(rope, head_norm=HeadNorm(norm, after_rope=True), **c.biases())
-    feed_forward, cap = c.plain("relu2", has_bias=False), c.get("final_logit_softcapping", 15.0)
+    feed_forward, cap = c.plain("relu2", has_bias=False), c.get("final_logit_softcapping", None)
     return c.pre_norm(mixer, feed_forward, norm, embedding_norm=norm, logit_cap=cap)
 
 
@@ -229,10 +224,10 @@ def ernie4_5(c: Config) -> DecoderSpec:
 
 
 def starcoder2(c: Config) -> DecoderSpec:
-    has_bias = c.flag("use_bias", True)
     norm, window = c.layer_norm("norm_epsilon"), c.get("sliding_window", None)
-    mixer = c.attention(c.rope(), window=window, has_bias=has_bias, has_output_bias=has_bias)
-    return c.pre_norm(mixer, c.plain("gelu_pytorch_tanh", has_bias=has_bias), norm, ties=True)
+    mixer = c.attention(c.rope(), window=window, **c.biases("use_bias", True))
+    feed_forward = c.plain("gelu_pytorch_tanh", has_bias=mixer.has_bias)
+    return c.pre_norm(mixer, feed_forward, norm, ties=True)
 
 
 def nemotron(c: Config) -> DecoderSpec:
@@ -245,37 +240,32 @@ def cohere2(c: Config) -> DecoderSpec:
     norm, rope = c.layer_norm(has_bias=False), c.rope(pairs="neighbours")
     windows = c.windows(c.get("sliding_window_pattern", 4))
     mixers = [c.attention(rope if w else None, window=w, **c.biases()) for w in windows]
-    how, scale = {"is_parallel": True, "pre_feed_forward": None}, c.get("logit_scale", 0.0625)
-    return c.pre_norm(mixers, c.gated(), norm, of_layers=how, logit_scale=scale, ties=True)
+    scale = c.get("logit_scale")
+    return c.pre_norm(mixers, c.gated(), norm, of_layers=PARALLEL, logit_scale=scale, ties=True)
 
 
 def stablelm(c: Config) -> DecoderSpec:
     norm, is_parallel = c.layer_norm(), c.flag("use_parallel_residual")
     heads = HeadNorm(c.layer_norm(has_bias=False), over="each") if c.flag("qk_layernorm") else None
     mixer = c.attention(c.rope(part=0.25), has_bias=c.flag("use_qkv_bias"), head_norm=heads)
-    how = {"is_parallel": True, "pre_feed_forward": None} if is_parallel else {}
-    return c.pre_norm(mixer, c.gated(), norm, of_layers=how)
+    return c.pre_norm(mixer, c.gated(), norm, of_layers=PARALLEL if is_parallel else {})
 
 
 def phi(c: Config) -> DecoderSpec:
-    norm, how = c.layer_norm(), {"is_parallel": True, "pre_feed_forward": None}
+    norm, feed_forward = c.layer_norm(), c.plain("gelu_new", has_bias=True)
     head_norm = HeadNorm(norm) if c.flag("qk_layernorm") else None
     rope = c.rope(part=0.5)
     mixer = c.attention(rope, has_bias=True, has_output_bias=True, head_norm=head_norm)
-    feed_forward = c.plain("gelu_new", has_bias=True)
-    return c.pre_norm(mixer, feed_forward, norm, of_layers=how, has_head_bias=True)
+    return c.pre_norm(mixer, feed_forward, norm, of_layers=PARALLEL, has_head_bias=True)
 
 
 def gpt_neox(c: Config) -> DecoderSpec:
-    part, theta = c.get("rotary_pct", 0.25), c.get("rotary_emb_base", 10000)
-    c.rope_parameters.setdefault("rope_theta", theta)
-    has_bias, how = (
-        c.flag("attention_bias", True),
-        {"is_parallel": c.flag("use_parallel_residual", True)},
-    )
-    biases = {"has_bias": has_bias, "has_output_bias": has_bias}
-    mixer = c.attention(c.rope(part=part), num_kv_heads=c.num_heads, **biases)
-    return c.pre_norm(mixer, c.plain("gelu", has_bias=True), c.layer_norm(), of_layers=how)
+    """A parallel layer has two norms."""
+    c.rope_parameters.setdefault("rope_theta", c.get("rotary_emb_base", 10000))
+    rope, how = c.rope(part=c.get("rotary_pct", 0.25)), c.biases(default=True)
+    mixer = c.attention(rope, num_kv_heads=c.num_heads, **how)
+    layers = {"is_parallel": c.flag("use_parallel_residual", True)}
+    return c.pre_norm(mixer, c.plain("gelu", has_bias=True), c.layer_norm(), of_layers=layers)
 
 
 def gpt2(c: Config) -> DecoderSpec:

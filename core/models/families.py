@@ -56,12 +56,14 @@ FAMILIES = {
     "hunyuan_v1_moe": Family(mixtures.hunyuan_v1_moe, names.HUNYUAN),
     "llama": Family(dense.llama, LLAMA),
     "llama4_text": Family(mixtures.llama4, names.LLAMA4, ("head_dim",)),
-    "mimo_v2_flash": Family(mixtures.mimo_v2_flash, names.MIMO, ("head_dim",)),
+    "mimo_v2_flash": Family(
+        mixtures.mimo_v2_flash, names.MIMO, ("head_dim", "attention_value_scale")
+    ),
     "minimax_m2": Family(mixtures.minimax_m2, names.MIXTRAL, ("head_dim",)),
     "ministral3": Family(dense.ministral3, LLAMA, ("head_dim",)),
     "mistral": Family(dense.mistral, LLAMA, ("sliding_window",)),
     "mixtral": Family(mixtures.mixtral, names.MIXTRAL),
-    "nanochat": Family(dense.nanochat, names.NANOCHAT),
+    "nanochat": Family(dense.nanochat, names.NANOCHAT, ("final_logit_softcapping",)),
     "nemotron": Family(dense.nemotron, names.UNGATED),
     "olmo2": Family(dense.olmo2, names.POST_NORMS),
     "olmo3": Family(dense.olmo3, names.POST_NORMS),

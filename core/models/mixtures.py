@@ -22,45 +22,53 @@ from core.models.spec import (
 )
 
 FeedForwards = list[FeedForward | Mixture]
+NORMALISED = Router("softmax", normalises=True)
 
 
-def _softmax(c: Config, size: str, *, normalises: bool = True, **changes: Any) -> Mixture:
-    """Experts by a softmax."""
-    count = c.get("num_local_experts", c.get("num_experts", None))
-    if count is None:
-        raise Undescribed("num_experts is missing")
-    router = Router("softmax", normalises)
-    return replace(Mixture(count, c.get("num_experts_per_tok"), router, c.gated(size)), **changes)
+def _mixture(
+    c: Config,
+    router: Router,
+    size: str = "intermediate_size",
+    count: str = "num_local_experts",
+    chosen: str = "num_experts_per_tok",
+    **changes: Any,
+) -> Mixture:
+    """Experts without biases, by the names of keys; some releases save num_local_experts."""
+    num_experts = c.get(count, None) or c.get("num_local_experts")
+    return Mixture(num_experts, c.get(chosen), router, c.gated(size), **changes)
 
 
 def mixtral(c: Config) -> DecoderSpec:
     mixer = c.attention(c.rope(), window=c.get("sliding_window", None))
-    return c.pre_norm(mixer, _softmax(c, "intermediate_size"))
+    return c.pre_norm(mixer, _mixture(c, NORMALISED))
 
 
 def granitemoe(c: Config) -> DecoderSpec:
-    return scaled(c, _softmax(c, "intermediate_size"))
+    return scaled(c, _mixture(c, NORMALISED))
 
 
 def olmoe(c: Config) -> DecoderSpec:
     head_norm, clip = HeadNorm(c.rms(), over="all"), c.get("clip_qkv", None)
     mixer = c.attention(c.rope(), head_norm=head_norm, clip=clip, **c.biases())
-    return c.pre_norm(mixer, _softmax(c, "intermediate_size", normalises=c.flag("norm_topk_prob")))
+    router = Router("softmax", c.flag("norm_topk_prob"))
+    return c.pre_norm(mixer, _mixture(c, router, count="num_experts"))
 
 
 def hunyuan_v1_moe(c: Config) -> DecoderSpec:
-    count, per_token = c.get("num_experts"), c.get("moe_topk")
-    mixture = Mixture(count, per_token, Router("softmax", True), c.gated(), shared=c.gated())
-    if not isinstance(count, int) or not isinstance(per_token, int):
+    keys = {"count": "num_experts", "chosen": "moe_topk"}
+    if any(isinstance(c.get(key), list) for key in keys.values()):
         raise Undescribed("num_experts or moe_topk differ between layers")
+    mixture = _mixture(c, NORMALISED, **keys, shared=c.gated())
     return c.pre_norm(hunyuan_attention(c), mixture)
 
 
-def _some_dense(c: Config, mixture: Mixture) -> FeedForwards:
-    """Qwen's layers, of which some are dense."""
+def _some_dense(c: Config, **changes: Any) -> FeedForwards:
+    """Qwen's feed-forwards, of which some are dense."""
     c.ignore("intermediate_size")
+    router = Router("softmax", c.flag("norm_topk_prob"))
+    mixture = _mixture(c, router, "moe_intermediate_size", "num_experts", **changes)
     every, dense = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", [])
-    is_sparse = [(i + 1) % every == 0 and i not in dense for i in range(c.num_layers)]
+    is_sparse = [(i + 1) % every == 0 and i not in dense for i in c.layers]
     return [mixture if sparse else c.gated() for sparse in is_sparse]
 
 
@@ -68,32 +76,25 @@ def qwen2_moe(c: Config) -> DecoderSpec:
     windows = c.windows(switch="use_sliding_window")
     mixers = c.windowed(windows, has_bias=c.flag("qkv_bias", True))
     shared = c.gated("shared_expert_intermediate_size")
-    how: dict[str, Any] = {
-        "normalises": c.flag("norm_topk_prob"),
-        "shared": shared,
-        "has_shared_gate": True,
-    }
-    return c.pre_norm(mixers, _some_dense(c, _softmax(c, "moe_intermediate_size", **how)))
+    return c.pre_norm(mixers, _some_dense(c, shared=shared, has_shared_gate=True))
 
 
 def qwen3_moe(c: Config) -> DecoderSpec:
     window = c.get("sliding_window", None) if c.flag("use_sliding_window") else None
     mixer = c.attention(c.rope(), window=window, head_norm=HeadNorm(c.rms()), **c.biases())
-    mixture = _softmax(c, "moe_intermediate_size", normalises=c.flag("norm_topk_prob"))
-    return c.pre_norm(mixer, _some_dense(c, mixture))
+    return c.pre_norm(mixer, _some_dense(c))
 
 
 def gpt_oss(c: Config) -> DecoderSpec:
     c.one_of("hidden_act", "silu")
     gate = Activation("silu", c.get("swiglu_alpha", 1.702), c.get("swiglu_limit", 7.0))
     expert = FeedForward(c.get("intermediate_size"), gate, has_bias=True)
-    router = Router("softmax", normalises=True, has_bias=True)
-    mixture = Mixture(c.get("num_local_experts"), c.get("num_experts_per_tok"), router, expert)
-    biases = c.biases(default=True)
-    return c.pre_norm(c.windowed(c.windows(2), has_sinks=True, **biases), mixture)
+    mixture = replace(_mixture(c, replace(NORMALISED, has_bias=True)), expert=expert)
+    mixers = c.windowed(c.windows(2), has_sinks=True, **c.biases(default=True))
+    return c.pre_norm(mixers, mixture)
 
 
-def _sigmoid(c: Config, size: str = "moe_intermediate_size", **changes: Any) -> Mixture:
+def _sigmoid(c: Config, **changes: Any) -> Mixture:
     """DeepSeek V3's experts by groups, with a bias of the choice."""
     c.one_of("scoring_func", "sigmoid"), c.one_of("topk_method", "noaux_tc")
     router = Router(
@@ -104,10 +105,7 @@ def _sigmoid(c: Config, size: str = "moe_intermediate_size", **changes: Any) -> 
         groups_chosen=c.get("topk_group", 1),
         scale=c.get("routed_scaling_factor", 1.0),
     )
-    mixture = Mixture(
-        c.get("n_routed_experts"), c.get("num_experts_per_tok"), router, c.gated(size)
-    )
-    return replace(mixture, **changes)
+    return _mixture(c, router, "moe_intermediate_size", "n_routed_experts", **changes)
 
 
 def _first_dense(c: Config) -> FeedForwards:
@@ -115,7 +113,7 @@ def _first_dense(c: Config) -> FeedForwards:
     c.one_of("moe_layer_freq", 1)
     shared = c.gated("moe_intermediate_size", times=c.get("n_shared_experts"))
     mixture, first = _sigmoid(c, shared=shared), c.get("first_k_dense_replace")
-    return [c.gated() if i < first else mixture for i in range(c.num_layers)]
+    return [c.gated() if i < first else mixture for i in c.layers]
 
 
 def glm4_moe(c: Config) -> DecoderSpec:
@@ -132,16 +130,14 @@ def dots1(c: Config) -> DecoderSpec:
 
 def minimax_m2(c: Config) -> DecoderSpec:
     c.one_of("scoring_func", "sigmoid"), c.one_of("use_qk_norm", True)
-    router = Router("sigmoid", True, has_choice_bias=True)
-    count, per_token = c.get("num_local_experts"), c.get("num_experts_per_tok")
     part = c.get("rotary_dim", c.head_dim) / c.head_dim
     mixer = c.attention(c.rope(part=part), head_norm=HeadNorm(c.rms(), over="all"))
-    return c.pre_norm(mixer, Mixture(count, per_token, router, c.gated()))
+    return c.pre_norm(mixer, _mixture(c, Router("sigmoid", True, has_choice_bias=True)))
 
 
 def mimo_v2_flash(c: Config) -> DecoderSpec:
     """Layers with a window have twice the heads of keys, and sinks."""
-    value_scale = c.get("attention_value_scale", 0.707)
+    value_scale = c.get("attention_value_scale", 1.0)
     how = {"value_dim": c.get("v_head_dim"), "value_scale": value_scale}
     how["has_bias"] = c.flag("attention_bias")
     mixers = []
@@ -155,23 +151,17 @@ def mimo_v2_flash(c: Config) -> DecoderSpec:
 
 def ernie4_5_moe(c: Config) -> DecoderSpec:
     c.one_of("moe_norm_min", 1e-12)  # the chosen weights of a softmax never add up to so little
-    size, count, per_token = "moe_intermediate_size", c.get("moe_num_experts"), c.get("moe_k")
-    num_shared, router = (
-        c.get("moe_num_shared_experts"),
-        Router("softmax", True, has_choice_bias=True),
-    )
-    has_bias = c.flag("use_bias")
-    shared = c.gated(size, times=num_shared, has_bias=has_bias) if num_shared else None
-    mixture = Mixture(count, per_token, router, c.gated(size), shared)
-    first, last, every = (
-        c.get(f"moe_layer_{key}") for key in ("start_index", "end_index", "interval")
-    )
-    last = c.num_layers - 1 if last == -1 else last
-    is_sparse = [(i + 1) % every == 0 and first <= i <= last for i in range(c.num_layers)]
+    size, num_shared = "moe_intermediate_size", c.get("moe_num_shared_experts")
     mixer = c.attention(c.rope(pairs="neighbours"), **c.biases("use_bias"))
-    dense = c.gated(has_bias=has_bias)
+    dense = c.gated(has_bias=mixer.has_bias)
+    shared = c.gated(size, times=num_shared, has_bias=mixer.has_bias) if num_shared else None
+    router = replace(NORMALISED, has_choice_bias=True)
+    mixture = _mixture(c, router, size, "moe_num_experts", "moe_k", shared=shared)
+    first, last = c.get("moe_layer_start_index"), c.get("moe_layer_end_index") % c.num_layers
+    every = c.get("moe_layer_interval")
+    is_sparse = [(i + 1) % every == 0 and first <= i <= last for i in c.layers]
     layers = [mixture if sparse else dense for sparse in is_sparse]
-    return c.pre_norm(mixer, layers, ties=True, has_head_bias=has_bias)
+    return c.pre_norm(mixer, layers, ties=True, has_head_bias=mixer.has_bias)
 
 
 def deepseek_v3(c: Config) -> DecoderSpec:
@@ -197,29 +187,21 @@ def deepseek_v3(c: Config) -> DecoderSpec:
 
 def llama4(c: Config) -> DecoderSpec:
     """Layers that are not rotated attend to all tokens, with a temperature."""
-    chunk, every = c.get("attention_chunk_size", None), c.get("no_rope_layer_interval", 4)
-    if chunk is not None and chunk < c.max_model_len:
-        raise Undescribed(f"attention_chunk_size {chunk} is less than {c.max_model_len} tokens")
-    rotated = c.get("no_rope_layers", None) or [(i + 1) % every for i in range(c.num_layers)]
-    head_norm = (
-        HeadNorm(c.rms(has_weight=False), after_rope=True) if c.flag("use_qk_norm", True) else None
-    )
-    rope = c.rope(pairs="neighbours")
-    temperature = (
-        Temperature(c.get("attn_scale"), c.get("floor_scale"), 1)
-        if c.flag("attn_temperature_tuning", True)
-        else None
-    )
-    turned = c.attention(rope, head_norm=head_norm, **c.biases())
-    plain = c.attention(None, temperature=temperature, **c.biases())
-    step, router = (
-        c.get("interleave_moe_layer_step", 1),
+    if c.get("attention_chunk_size", c.max_model_len) < c.max_model_len:
+        raise Undescribed(f"attention_chunk_size is less than {c.max_model_len} tokens")
+    turned = c.attention(c.rope(pairs="neighbours"), **c.biases())
+    if c.flag("use_qk_norm", True):
+        head_norm = HeadNorm(c.rms(has_weight=False), after_rope=True)
+        turned = replace(turned, head_norm=head_norm)
+    plain = c.attention(None, **c.biases())
+    if c.flag("attn_temperature_tuning", True):
+        temperature = Temperature(c.get("attn_scale"), c.get("floor_scale"), 1)
+        plain = replace(plain, temperature=temperature)
+    router, step = (
         Router("sigmoid", False, weighs_input=True),
+        c.get("interleave_moe_layer_step", 1),
     )
-    sparse = c.get("moe_layers", list(range(step - 1, c.num_layers, step)))
-    mixture = Mixture(
-        c.get("num_local_experts"), c.get("num_experts_per_tok"), router, c.gated(), c.gated()
-    )
-    dense = c.gated("intermediate_size_mlp")
-    feed_forwards = [mixture if i in sparse else dense for i in range(c.num_layers)]
-    return c.pre_norm([turned if r else plain for r in rotated], feed_forwards)
+    mixture, dense = _mixture(c, router, shared=c.gated()), c.gated("intermediate_size_mlp")
+    sparse = c.get("moe_layers", c.layers[step - 1 :: step])
+    feed_forwards = [mixture if i in sparse else dense for i in c.layers]
+    return c.pre_norm([turned if rotated else plain for rotated in c.rotated()], feed_forwards)

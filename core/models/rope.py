@@ -85,7 +85,8 @@ def _llama3(p: Mapping[str, Any], plain: Floats) -> Floats:
     length, low, high = p[_LENGTH], p["low_freq_factor"], p["high_freq_factor"]
     waves = np.float32(2 * math.pi) / plain
     blend = np.clip((length / waves - low) / (high - low), 0, 1).astype(np.float32)
-    return (1 - blend) * plain / np.float32(p["factor"]) + blend * plain
+    blended: Floats = (1 - blend) * plain / np.float32(p["factor"]) + blend * plain
+    return blended
 
 
 def magnitude(factor: float, strength: float = 1.0) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from core.models.spec import DecoderSpec, Layer
+
+_WIDTH = 72
+"""Characters of a value in a line."""
 
 _MAX_RANGES = 4
 """Ranges of layers that are named."""
@@ -17,11 +21,19 @@ def table_of(spec: DecoderSpec) -> list[str]:
     places: dict[Layer, list[int]] = {}
     for i, layer in enumerate(spec.layers):
         places.setdefault(layer, []).append(i)
-    lines = [f"{name}: {text}" for name, text in _fields(spec)]
+    lines = list(_columns(spec))
     for layer, numbers in places.items():
-        lines.append(f"{len(numbers)} of {len(spec.layers)} layers: {_ranges(numbers)}")
-        lines += [f"  {name}: {text}" for name, text in _fields(layer)]
+        lines += [f"layers {_ranges(numbers)}", *(f"  {line}" for line in _columns(layer))]
     return lines
+
+
+def _columns(part: Any) -> Iterator[str]:
+    """Lines of names and values in two columns."""
+    rows = dict(_fields(part))
+    width = max(map(len, rows)) + 2
+    for name, text in rows.items():
+        for i, line in enumerate(textwrap.wrap(text, _WIDTH)):
+            yield f"{'' if i else name:<{width}}{line}"
 
 
 def _fields(part: Any) -> Iterator[tuple[str, str]]:
