@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,16 +24,11 @@ class Weights:
     layers: tuple[Roles, ...]
 
 
-class TensorFiles(Protocol):
-    """Files of tensors."""
+def read_weights(paths: Iterable[Path], spec: DecoderSpec, names: Names) -> Weights:
+    """Read every tensor of a spec from safetensors files, in float32.
 
-    def keys(self) -> Collection[str]: ...
-
-    def __getitem__(self, name: str) -> torch.Tensor: ...
-
-
-def read_weights(paths: Collection[Path], spec: DecoderSpec, names: Names) -> Weights:
-    """Read safetensors files in float32. Raises Undescribed as ``weights_of`` does."""
+    Raises Undescribed if one is missing, has another shape, or is left over.
+    """
     from safetensors import safe_open  # noqa: PLC0415 - only to read weights
 
     with ExitStack() as stack:
@@ -41,35 +36,17 @@ def read_weights(paths: Collection[Path], spec: DecoderSpec, names: Names) -> We
         for path in paths:
             file = stack.enter_context(safe_open(path, "pt"))
             files |= dict.fromkeys(file.keys(), file)
-        return weights_of(_Opened(files), spec, names)
-
-
-class _Opened:
-    def __init__(self, files: dict[str, Any]) -> None:
-        self._files = files
-
-    def keys(self) -> Collection[str]:
-        return self._files.keys()
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._files[name].get_tensor(name)
-        return tensor.float()
-
-
-def weights_of(files: TensorFiles, spec: DecoderSpec, names: Names) -> Weights:
-    """Take every tensor of ``spec``.
-
-    Raises Undescribed if one is missing, has another shape, or is left over.
-    """
-    return _Reader(files, spec, names).read()
+        return _Reader(files, spec, names).read()
 
 
 class _Reader:
-    def __init__(self, files: TensorFiles, spec: DecoderSpec, names: Names) -> None:
+    """Takes tensors by role; ``files`` has the open file of each name."""
+
+    def __init__(self, files: dict[str, Any], spec: DecoderSpec, names: Names) -> None:
         self._files, self._spec, self._names = files, spec, names
-        self._left = set(files.keys())
+        self._left = set(files)
         embedding = names.of("embedding", None)[0]
-        roots = [root for root in names.roots if root + embedding in self._left]
+        roots = [root for root in names.roots if root + embedding in files]
         if not roots:
             raise Undescribed(f"the checkpoint has no {embedding}")
         self._root = roots[0]
@@ -107,11 +84,10 @@ class _Reader:
     def _part(self, name: str, shape: Shape) -> torch.Tensor:
         """A tensor, or as many numbered ones as ``shape`` has rows."""
         numbered = [name.format(e=e) for e in range(shape[0])] if "{e}" in name else [name]
-        for each in numbered:
-            if each not in self._files.keys():  # noqa: SIM118 - a Protocol without __contains__
-                raise Undescribed(f"the checkpoint has no {each}")
+        if missing := [each for each in numbered if each not in self._files]:
+            raise Undescribed(f"the checkpoint has no {missing[0]}")
         self._left.difference_update(numbered)
-        tensors = [self._files[each] for each in numbered]
+        tensors = [self._files[each].get_tensor(each).float() for each in numbered]
         return torch.stack(tensors) if "{e}" in name else tensors[0]
 
 

@@ -192,7 +192,7 @@ GPT2 = Names(
     layers="h.{i}.",
     roots=("transformer.", ""),
     layouts=dict.fromkeys(("qkv", "output", "up", "down"), "transposed"),
-    ignored=("attn.bias", "attn.masked_bias"),
+    ignored=(".attn.bias", ".attn.masked_bias"),
 )
 GPT_NEOX = Names(
     layer={
@@ -210,5 +210,5 @@ GPT_NEOX = Names(
     },
     layers="gpt_neox.layers.{i}.",
     layouts={"qkv": "by_head"},
-    ignored=("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq"),
+    ignored=(".attention.bias", ".attention.masked_bias", "rotary_emb.inv_freq"),
 )

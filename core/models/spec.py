@@ -80,8 +80,10 @@ class Temperature:
 class Attention:
     """Softmax attention.
 
-    Rows of ``qkv`` are those of queries, keys and values. ``keys_of`` is the layer whose keys and
-    values are used; with ``values_are_keys`` values are keys without norm and rotation.
+    Queries are ``[num_tokens, num_heads, head_dim]``, keys and values ``[num_tokens, num_kv_heads,
+    head_dim]`` and ``[..., value_dim]``; ``qkv`` has their rows in this order. ``keys_of`` is the
+    layer whose keys and values are used instead. With ``values_are_keys`` values are the keys
+    without norm and rotation.
     """
 
     num_heads: int

@@ -122,7 +122,7 @@ CASES = [
     Case("gpt_neox", {}),
     Case("gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
     Case(
-        "gpt_oss", {**HYBRID, "swiglu_limit": 0.5, "rope_parameters": {**YARN, "truncate": False}}
+        "gpt_oss", {**HYBRID, "rms_norm_eps": 1.0, "rope_parameters": {**YARN, "truncate": False}}
     ),
     Case("granite", {**SCALES, **BIASES}),
     Case("granitemoe", SCALES),

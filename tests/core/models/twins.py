@@ -76,7 +76,11 @@ def _draw(model: torch.nn.Module) -> None:
     for name, x in [*model.named_parameters(), *buffers]:
         noise = torch.randn(x.shape, generator=generator)
         if x.dim() > 1 and "correction_bias" not in name:
-            size = embedding if "embed" in name or "wte" in name else 1.5 / min(x.shape[-2:]) ** 0.5
+            size = 1.5 / min(x.shape[-2:]) ** 0.5
+            if "embed" in name or "wte" in name:
+                size = embedding
+            elif name.endswith("gate_up_proj_bias"):
+                size = 2.5  # beyond the limit of gpt-oss's gate
             x.data.copy_(noise * size)
         else:
             x.data.copy_(0.3 * noise + name.endswith(("norm.weight", "scalar")))
