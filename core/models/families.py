@@ -9,7 +9,7 @@ from typing import Any
 from core.models import dense, mixtures, names
 from core.models.config import Config
 from core.models.names import LLAMA, Names
-from core.models.spec import DecoderSpec, Undescribed
+from core.models.spec import DecoderSpec, Undescribed, check_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +97,5 @@ def describe(values: Mapping[str, Any], max_model_len: int) -> tuple[DecoderSpec
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Undescribed(f"a value does not fit a configuration of {name}: {error}") from error
     config.check_all_read()
+    check_values(spec)
     return spec, family.names

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 from core.models.config import Config, is_inert
 from core.models.families import FAMILIES, describe
 from core.models.spec import DecoderSpec, Undescribed
+from core.models.table import table_of
 from tests.core.models.cases import CASES, OLDER_FORMS
 from tests.core.models.twins import config_of
 
@@ -83,6 +84,9 @@ UNKNOWN = [
     ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
     ({"hidden_size": None}, "hidden_size is missing"),
     ({"num_attention_heads": 0}, "a value does not fit"),
+    ({"intermediate_size": "56"}, "size would be '56'"),
+    ({"num_key_value_heads": -2}, "num_kv_heads would be -2"),
+    ({"rms_norm_eps": float("inf")}, "eps would be inf"),
     ({"rope_parameters": {"rope_type": "su"}}, "rope_type is 'su'"),
     ({"rope_parameters": {"rope_theta": 1e4, "mscale": 1.0}}, "mscale, which default does not use"),
     ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "have no factor"),
@@ -94,3 +98,12 @@ UNKNOWN = [
 def test_what_no_row_knows_is_refused_by_its_key(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(Undescribed, match=re.escape(reason)):
         describe(plain(config_of(FIRST["llama"])) | fields, 256)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "gemma4_text", "gpt_oss"])
+def test_wrong_values_give_a_spec_that_can_be_printed_or_are_refused(family: str) -> None:
+    values = plain(config_of(FIRST[family]))
+    for key in values.keys() - {"model_type"}:
+        for wrong in ("x", -1, 0, [], {}, [1], {"a": 1}, True, 7, float("inf")):
+            spec = spec_of(values | {key: wrong})
+            assert spec is None or (table_of(spec) and hash(spec))
