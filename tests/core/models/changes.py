@@ -18,9 +18,17 @@ from core.models.spec import (
 )
 
 NORM = Norm("rms", 0.1)
+REQUIRED = {"mixer", "feed_forward", "final_norm", "norm", "expert", "router", "activation"}
 TEXTS = {
     "silu": "gelu",
+    "gelu": "silu",
+    "gelu_new": "silu",
     "gelu_pytorch_tanh": "silu",
+    "relu2": "relu",
+    "xielu": "relu",
+    "head": "each",
+    "each": "head",
+    "all": "head",
     "rms": "layer",
     "layer": "rms",
     "halves": "neighbours",
@@ -52,7 +60,7 @@ def _values(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if is_dataclass(value):
         for path, new in _changes(value):
             yield (path,), new
-        if name not in {"mixer", "feed_forward", "final_norm", "expert", "router", "activation"}:
+        if name not in REQUIRED:
             yield (), None
     elif isinstance(value, bool):
         yield (), not value

@@ -11,6 +11,8 @@ from tests.core.models.cases import CASES, Case
 from tests.core.models.changes import changed
 from tests.core.models.twins import Twin
 
+pytestmark = pytest.mark.slow
+
 EXACT = 1e-5
 """Of the largest logit."""
 
