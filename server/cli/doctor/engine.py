@@ -97,7 +97,7 @@ def decoder(settings: Settings) -> Finding:
         if find_gguf(settings.model) is not None:
             return Finding("decoder", "ok", f"rows do not read GGUF files; {_NOT_SERVED}")
         values = raw_config(settings.model, source_of(settings.model))
-        length = settings.engine.max_model_len or values.get("max_position_embeddings", 0)
+        length = settings.engine.max_model_len or values.get("max_position_embeddings") or 0
         spec, _ = describe(values, length)
     except Undescribed as error:
         return Finding("decoder", "ok", f"not described: {error}; {_NOT_SERVED}")
