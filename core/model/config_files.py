@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from core.checkpoint_files import folder_of, is_there, read_file
+from core.checkpoint_files import find_file, folder_of, is_there, read_file
 from core.contract.config import ModelConfig
 from core.contract.errors import InvalidRequest, ModelLoadError
 from core.contract.params import SamplingParams
@@ -31,6 +32,16 @@ def load_config(config: ModelConfig, source: str) -> Any:
         except Exception:
             _check(source, "config.json")
             raise
+
+
+def raw_config(config: ModelConfig, source: str) -> dict[str, Any]:
+    """The content of the file that ``load_config`` reads. Raises ModelLoadError."""
+    source = config.config or source
+    path = Path(source) if Path(source).is_file() else find_file(source, "config.json")
+    if path is None:
+        raise ModelLoadError(f"{source} has no config.json")
+    content: dict[str, Any] = read_file(path)
+    return content
 
 
 def check_generation_config(source: str) -> None:

@@ -26,12 +26,16 @@ LITTLE_DISK = 5 * 10**9
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a check. A ``problem`` would stop a start; ``advice`` says what to change."""
+    """The result of a check. A ``problem`` would stop a start.
+
+    ``advice`` says what to change, ``details`` are lines below the text.
+    """
 
     name: str
     state: Literal["ok", "note", "problem"]
     text: str
     advice: str = ""
+    details: tuple[str, ...] = ()
 
 
 def noted(name: str, text: str, advice: str = "") -> Finding:

@@ -92,6 +92,7 @@ def examine(settings: DoctorSettings) -> Iterator[Finding]:
     yield model
     if model.state != "problem":
         yield engine.path(serve)
+        yield engine.decoder(serve)
 
 
 def _show(finding: Finding) -> None:
@@ -104,6 +105,7 @@ def _show(finding: Finding) -> None:
         Console(highlight=False).print(state + f"{finding.name:<13}{finding.text}", soft_wrap=True)
     else:
         print(f"{finding.state:<9}{finding.name:<13}{finding.text}")
-    if finding.advice:
-        print(f"{'':<22}{finding.advice}")
+    for line in (finding.advice, *finding.details):
+        if line:
+            print(f"{'':<22}{line}")
     sys.stdout.flush()

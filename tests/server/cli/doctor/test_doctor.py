@@ -141,6 +141,31 @@ def test_the_path_of_the_model():
     assert slow.text.startswith("layer by layer, not whole model in one call: attention 'torch'")
 
 
+def test_the_spec_of_the_model():
+    found = engine.decoder(settings())
+    assert found.state == "ok"
+    assert found.text.startswith("described by the row of qwen3; the path above does not depend")
+    assert found.details[:2] == ("vocab_size   2048", "hidden_size  160")
+    assert "layers 0 to 5" in found.details
+
+
+def test_a_key_of_a_model_that_no_row_knows(tmp_path, capsys):
+    folder = shutil.copytree(builtin_model.path(), tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"use_alibi": True}))
+    found = engine.decoder(settings(model=ModelConfig(model=str(folder))))
+    assert found.text.startswith("not described: use_alibi is True, which this row does not know;")
+    (folder / "config.json").write_bytes(POINTER)
+    found = engine.decoder(settings(model=ModelConfig(model=str(folder))))
+    assert (found.state, "is a pointer of Git LFS" in found.text) == ("note", True)
+
+
+def test_an_encoder_is_no_decoder(tmp_path):
+    save_encoder(tmp_path)
+    found = engine.decoder(settings(model=ModelConfig(model=str(tmp_path))))
+    assert found == Finding("decoder", "ok", "none: the task is embed")
+
+
 def test_a_model_whose_context_is_lowered():
     config = EngineConfig(kv_cache_memory=2 * 2**20)
     found = engine.model(settings(engine=config))
@@ -209,6 +234,7 @@ def test_the_report_ends_with_code_1_if_something_stops_a_start(tmp_path, capsys
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("ok       model        roseinfer-tiny: ") for line in lines)
     assert "ok       path         whole model in one call" in lines
+    assert f"{'':<22}vocab_size   2048" in lines
     assert lines[-1] == "A server would start."
     assert command.verdict(["port", "model"]) == "A server would not start: see port, model."
 

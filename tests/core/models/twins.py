@@ -1,0 +1,144 @@
+"""Twins of cases: made and saved by transformers, computed by the plain executor."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core.attention.torch_backend import PagedTorchBackend
+from core.executors.plain import PlainExecutor, attention_layers
+from core.executors.weights import Weights, read_weights
+from core.kv.storage import KVStorage
+from core.model_input import ModelInput
+from core.models.families import describe
+from core.models.spec import DecoderSpec
+from tests.core.models.cases import SIZES, Case
+
+BLOCK_SIZE = 4
+MAX_BLOCKS = 32
+"""Blocks of each sequence."""
+
+CHUNKS = (0, 1, 5, 2, 11, 1)
+"""Tokens that sequences compute in a step, in turns."""
+
+
+def config_of(case: Case) -> Any:
+    known = AutoConfig.for_model(case.family).to_dict()
+    sizes = {name: value for name, value in SIZES.items() if name in known}
+    return AutoConfig.for_model(case.family, **sizes | case.fields)
+
+
+class Twin:
+    """A checkpoint of a case, and the logits that transformers computes from it."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case, self.folder = case, folder
+        model = _eager(AutoModelForCausalLM.from_config, config_of(case))
+        _draw(model)
+        model.save_pretrained(folder)
+        model = _eager(AutoModelForCausalLM.from_pretrained, folder)
+        with torch.inference_mode():
+            self.prompts = [_prompt(length) for length in case.lengths]
+            self.logits = [model(p[None], use_cache=False).logits[0] for p in self.prompts]
+        self.values = json.loads((folder / "config.json").read_text())
+        self.spec, self.names = describe(self.values, case.max_model_len)
+
+    def weights(self, spec: DecoderSpec) -> Weights:
+        return read_weights(sorted(self.folder.glob("*.safetensors")), spec, self.names)
+
+    def worst(self, spec: DecoderSpec, *, in_chunks: bool) -> float:
+        """The largest difference, as a share of the largest logit."""
+        run = Run(spec, self.weights(spec), len(self.prompts))
+        computed = run.in_chunks(self.prompts) if in_chunks else run.whole(self.prompts)
+        pairs = zip(computed, self.logits, strict=True)
+        return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+
+def _eager(make: Any, source: Any) -> Any:
+    return make(source, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def _prompt(length: int) -> torch.Tensor:
+    return torch.randint(3, 97, (length,), generator=torch.Generator().manual_seed(length))
+
+
+def _draw(model: torch.nn.Module) -> None:
+    """Values with which logits differ from token to token, no norm or bias at its neutral value."""
+    generator = torch.Generator().manual_seed(1)
+    embedding = 0.1 if "gemma" in model.config.model_type else 0.7  # Gemmas multiply them
+    buffers = [b for b in model.named_buffers() if b[0].endswith(("correction_bias", "scalar"))]
+    for name, x in [*model.named_parameters(), *buffers]:
+        noise = torch.randn(x.shape, generator=generator)
+        if x.dim() > 1 and "correction_bias" not in name:
+            size = 1.2 / min(x.shape[-2:]) ** 0.5
+            if "embed" in name or "wte" in name:
+                size = embedding
+            elif name.endswith("gate_up_proj_bias"):
+                size = 2.5  # beyond the limit of gpt-oss's gate
+            x.data.copy_(noise * size)
+        else:
+            x.data.copy_(0.3 * noise + name.endswith(("norm.weight", "scalar")))
+            if "q_norm" in name:
+                x.data.mul_(0.25)  # Gemma 4 does not divide scores: rounding would grow with them
+
+
+class Run:
+    """A plain executor over a KV cache."""
+
+    def __init__(self, spec: DecoderSpec, weights: Weights, num_seqs: int) -> None:
+        layers = attention_layers(spec, weights)
+        storage = KVStorage(
+            layers,
+            num_blocks=num_seqs * MAX_BLOCKS,
+            block_size=BLOCK_SIZE,
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+        )
+        self._backend = PagedTorchBackend(storage, layers)
+        self._executor = PlainExecutor(spec, weights, self._backend)
+
+    def whole(self, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [self._step([(0, prompt, 0)])[0] for prompt in prompts]
+
+    def in_chunks(self, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """All prompts together, in ragged pieces."""
+        found: list[list[torch.Tensor]] = [[] for _ in prompts]
+        done = [0] * len(prompts)
+        sizes = cycle(CHUNKS)
+        while any(at < len(prompt) for at, prompt in zip(done, prompts, strict=True)):
+            pieces = []
+            for i, prompt in enumerate(prompts):
+                if len(piece := prompt[done[i] : done[i] + next(sizes)]):
+                    pieces.append((i, piece, done[i]))
+                    done[i] += len(piece)
+            next(sizes)
+            if pieces:
+                for (i, _, _), logits in zip(pieces, self._step(pieces), strict=True):
+                    found[i].append(logits)
+        return [torch.cat(parts) for parts in found]
+
+    @torch.inference_mode()
+    def _step(self, pieces: list[tuple[int, torch.Tensor, int]]) -> list[torch.Tensor]:
+        """The logits of the next tokens of sequences: number, tokens, and how many are computed."""
+        counts = [len(tokens) for _, tokens, _ in pieces]
+        positions = [torch.arange(len(tokens)) + start for _, tokens, start in pieces]
+        firsts = [i * MAX_BLOCKS * BLOCK_SIZE for i, _, _ in pieces]
+        batch = ModelInput(
+            token_ids=torch.cat([tokens for _, tokens, _ in pieces]),
+            positions=torch.cat(positions),
+            slots=torch.cat([p + first for p, first in zip(positions, firsts, strict=True)]),
+            logits_indices=torch.arange(sum(counts)).flip(0),
+            query_starts=np.cumsum([0, *counts]),
+            context_lens=np.array([start + len(tokens) for _, tokens, start in pieces]),
+            block_tables=np.array(
+                [[i * MAX_BLOCKS + b for b in range(MAX_BLOCKS)] for i, _, _ in pieces]
+            ),
+        )
+        self._backend.plan(batch)
+        return list(self._executor(batch).values.flip(0).split(counts))
