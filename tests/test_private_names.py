@@ -25,6 +25,9 @@ ALLOWED = {
 }
 """Files with marks of ruff's rule on private members, and why."""
 
+STANDARD = {"_replace", "_value2member_map_", "_ArgumentGroup", "_SubParsersAction", "_exit"}
+"""Of the standard library: named tuples, enumerations, argparse, os."""
+
 
 def private_names(tree: ast.Module) -> Iterator[ast.AST]:
     """Imports of, attributes of, and strings that name private parts of other packages."""
@@ -52,6 +55,19 @@ def private_names(tree: ast.Module) -> Iterator[ast.AST]:
                 yield node
 
 
+def names_set_in(tree: ast.Module) -> Iterator[str]:
+    """Names of functions, classes, variables, attributes and slots."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
 def has_private(name: str) -> bool:
     parts = name.split(".")[1:]
     return any(PRIVATE.fullmatch(part) for part in parts)
@@ -61,6 +77,21 @@ def test_only_the_listed_file_names_private_parts_of_other_packages():
     found = {name_of(file): list(private_names(tree_of(file))) for file in ALL_FILES}
     assert found.pop(LISTED)
     assert [where(ROOT / name, node) for name, nodes in found.items() for node in nodes] == []
+
+
+def test_private_attributes_are_our_own():
+    """A class that derives from another package's reads none of its private attributes."""
+    own = {name for file in ALL_FILES for name in names_set_in(tree_of(file))}
+    strange = {
+        where(file, node): node.attr
+        for file in ALL_FILES
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Attribute)
+        and PRIVATE.fullmatch(node.attr)
+        and name_of(file) != LISTED
+        and node.attr not in own | STANDARD
+    }
+    assert strange == {}
 
 
 def test_only_the_listed_file_and_these_turn_off_the_rule_on_private_members():

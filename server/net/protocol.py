@@ -215,7 +215,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the deadline of this class does the same
+        if self.timeout_keep_alive_task is not None:  # the deadline of this class does the same
+            self.timeout_keep_alive_task.cancel()
         self._limit_writing()
         if self._phase is Phase.BODY:
             self._linger()
