@@ -15,6 +15,7 @@ import resource
 import select
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 logger = logging.getLogger("roseinfer.connections")
 
@@ -37,16 +38,14 @@ FEWEST = 8
 """Connections that are served however low the limit of descriptors is."""
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """One connection's part of the limit. Event loop only."""
 
-    __slots__ = ("end", "fileno", "limit", "since")
-
-    def __init__(self, limit: ConnectionLimit, fileno: int) -> None:
-        self.limit = limit
-        self.fileno = fileno
-        self.since = 0.0
-        self.end: Callable[[], object] = lambda: None
+    limit: ConnectionLimit
+    fileno: int
+    since: float = 0.0
+    end: Callable[[], object] = lambda: None
 
     def wait(self, end: Callable[[], object]) -> None:
         """No request is on the connection from now on. ``end`` ends it for a new one."""
@@ -86,8 +85,7 @@ class ConnectionLimit:
         self.waiting: dict[Slot, None] = {}  # the oldest first
         self.lingering: dict[Slot, None] = {}  # the oldest first
         self.leaving: set[Slot] = set()
-        self.on_room: Callable[[], None] = lambda: None
-        """Called when a connection has ended."""
+        self.on_room: Callable[[], None] = lambda: None  # called when a connection has ended
         self._log = ThrottledLog(clock)
 
     @property
