@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -17,38 +16,29 @@ from server.settings.types import Rates
 from server.tenants.tenant import Tenant
 
 _TEXTS: dict[str, tuple[str, str, str | None]] = {
-    "choices": (
-        "Too many requests are waiting.",
-        "This asks for {} generations at once; the server takes at most {}.",
-        "n",
-    ),
-    "body_bytes": (
-        "Too many bytes of requests are waiting.",
-        "The body has {} bytes; the server takes at most {}.",
-        None,
-    ),
+    "choices": ("Too many requests are waiting.", "This asks for {} generations at once", "n"),
+    "body_bytes": ("Too many bytes of requests are waiting.", "", None),
     "memory": (
         "Requests and their answers hold too much memory.",
-        "The body may take {} bytes once it is decoded; the server takes at most {}.",
+        "The body may take {} bytes once it is decoded",
         None,
     ),
     "prompt_tokens": (
         "Too many prompt tokens are waiting.",
-        "The prompts have {} tokens together; the server takes at most {}.",
+        "The prompts have {} tokens together",
         "prompt",
     ),
     "output_tokens": (
         "Too many tokens are waiting to be generated.",
-        "This asks for up to {} tokens in all choices; the server takes at most {}.",
+        "This asks for up to {} tokens in all choices",
         "max_tokens",
     ),
-    "compilations": (
-        "Too many grammars are waiting to be compiled.",
-        "This asks for {} grammars to be compiled; the server takes at most {}.",
-        None,
-    ),
+    "compilations": ("Too many grammars are waiting to be compiled.", "", None),
 }
-"""Of each budget: the messages of its 429 and its 400, and the parameter that the latter names."""
+"""Of each budget: the message of its 429, and of its 400 the beginning and the parameter.
+
+Where the latter are missing, no request asks for more than the limit.
+"""
 
 
 class Admission:
@@ -68,37 +58,32 @@ class Admission:
         output_tokens: int,
         compilations: int,
         rates: Rates | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` measures seconds."""
-        self.rates = RateLimiter(rates or Rates(), clock=clock)
+        self.rates = RateLimiter(rates or Rates())
         self.pacing = Pacing()
-        self.num_tickets = 0
-        """Requests between their headers and the last byte of their answer."""
-        self.choices = _budget("choices", choices, clock)
-        self.body_bytes = _budget("body_bytes", body_bytes, clock)
-        self.memory = _budget("memory", memory, clock)
-        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens, clock)
-        self.output_tokens = _budget("output_tokens", output_tokens, clock)
-        self.compilations = _budget("compilations", compilations, clock)
+        self.num_tickets = 0  # requests between their headers and the last byte of their answer
+        self.choices = _budget("choices", choices)
+        self.body_bytes = _budget("body_bytes", body_bytes)
+        self.memory = _budget("memory", memory)
+        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens)
+        self.output_tokens = _budget("output_tokens", output_tokens)
+        self.compilations = _budget("compilations", compilations)
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return sum(self._refused_by_budget().values())
+        return sum(getattr(self, name).num_refused for name in _TEXTS)
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        return self._refused_by_budget() | self.rates.refusals
-
-    def _refused_by_budget(self) -> dict[str, int]:
-        return {name: getattr(self, name).num_refused for name in _TEXTS}
+        by_budget = {name: getattr(self, name).num_refused for name in _TEXTS}
+        return by_budget | self.rates.refusals
 
 
-def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
+def _budget(name: str, limit: int) -> Budget:
     full, never, param = _TEXTS[name]
-    return Budget(limit, full=full, never=never, param=param, clock=clock)
+    return Budget(limit, full=full, never=never, param=param)
 
 
 class Ticket:
@@ -124,9 +109,7 @@ class Ticket:
         self.tenant = tenant
         self.seconds = seconds
         self.trace = Trace()
-        """What becomes of the request."""
-        self.num_body_bytes = 0
-        """Bytes of the body that have arrived, and of stored items that it refers to."""
+        self.num_body_bytes = 0  # that have arrived, and of stored items that the body refers to
         self._admission = admission
         self._held: dict[Budget, int] = {}
         self._is_declared = declared_bytes is not None

@@ -36,11 +36,10 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         most_each: int | None = None,
     ) -> None:
-        """``full`` is the message of a 429; ``never``, formatted with both numbers, of a 400."""
+        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's."""
         self.limit = limit
         self.held = 0
-        self.num_refused = 0
-        """Requests that ``take`` has refused."""
+        self.num_refused = 0  # requests that ``take`` has refused
         self._most_each = limit if most_each is None else most_each
         self._full = full
         self._never = never
@@ -54,9 +53,8 @@ class Budget:
     def check_possible(self, total: int) -> None:
         """Raise InvalidRequest if no request may ever hold so much."""
         if total > self.limit:
-            raise InvalidRequest(
-                self._never.format(total, self.limit), param=self._param, code="invalid_value"
-            )
+            message = f"{self._never.format(total)}; the server takes at most {self.limit}."
+            raise InvalidRequest(message, param=self._param, code="invalid_value")
 
     def take(self, tenant: str, amount: int) -> None:
         """Take ``amount`` or raise QueueFull."""
@@ -67,10 +65,9 @@ class Budget:
 
     def add(self, tenant: str, amount: int) -> None:
         """Count ``amount`` that is there already, beyond the limit too. Never refuses."""
-        if not amount:
-            return
-        self.held += amount
-        self._by_tenant[tenant] = self._by_tenant.get(tenant, 0) + amount
+        if amount:
+            self.held += amount
+            self._by_tenant[tenant] = self._by_tenant.get(tenant, 0) + amount
 
     def give_back(self, tenant: str, amount: int) -> None:
         """Return what ``take`` or ``add`` counted, or a part of it."""

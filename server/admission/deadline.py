@@ -33,10 +33,8 @@ class Watched:
 
     def __init__(self, receive: Receive, *, on_body: Callable[[int], None] = _ignore) -> None:
         """``on_body`` gets the size of each piece of the body. It may raise to refuse the rest."""
-        self.is_uploaded = False
-        """Whether the whole body has arrived."""
-        self.was_left = False
-        """Whether the client has left while the application ran, after the end of the body."""
+        self.is_uploaded = False  # the whole body has arrived
+        self.was_left = False  # the client left while the application ran, after the body's end
         self._receive = receive
         self._on_body = on_body
         self._has_left = anyio.Event()

@@ -25,12 +25,10 @@ class RateLimiter:
     def __init__(self, rates: Rates, *, clock: Callable[[], float] = time.monotonic) -> None:
         limits = {"requests": rates.requests, "tokens": rates.tokens}
         self._limits = {name: limit for name, limit in limits.items() if limit}
-        self.refusals = {"request_rate": 0, "token_rate": 0}
-        """Requests that were refused, by what they had too much of."""
+        self.refusals = {"request_rate": 0, "token_rate": 0}  # by what there was too much of
         self._clock = clock
         self._levels: dict[str, tuple[float, dict[str, float]]] = {}  # and when they were so
-        self._most_tenants = MAX_TENANTS
-        """When there are so many, those with full buckets are forgotten."""
+        self._most_tenants = MAX_TENANTS  # until those with full buckets are forgotten
 
     def __bool__(self) -> bool:
         """Whether there is any limit."""
