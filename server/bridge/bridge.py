@@ -12,7 +12,6 @@ import anyio
 
 from core.contract.errors import RoseInferError, Unavailable, is_survivable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
-from core.progress import Progress
 from core.step_histograms import StepHistograms
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
 from server.bridge.choices import ChoiceShare, further_choices
@@ -70,6 +69,7 @@ class EngineBridge:
             on_outputs=self._take,
             on_event=lambda event: self._post(self._handle, event),
         )
+        self.progress = self._core.progress  # how long the core thread is busy with one step
         self._choices = ChoiceShare(
             further_choices(max_num_seqs), lambda request: self._core.submit(Add(request))
         )
@@ -83,11 +83,6 @@ class EngineBridge:
     def histograms(self) -> StepHistograms:
         """Distributions over the engine's steps."""
         return self._core.histograms
-
-    @property
-    def progress(self) -> Progress:
-        """How long the core thread has been busy with one step."""
-        return self._core.progress
 
     @property
     def num_in_flight(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
@@ -52,14 +51,10 @@ class ResponseStream:
 
         ``work_of`` says what the engine has done so far for a request that has not ended.
         """
-        self.requests = requests
-        """The engine's requests by choice index."""
-        self.cause: RoseInferError | None = None
-        """What ended the response, if not the engine."""
-        self.failed_with: Exception | None = None
-        """The error that its body ended with."""
-        self.first_sent_at: float | None = None
-        """When the first output was sent, in ``time.perf_counter()``."""
+        self.requests = requests  # by choice index
+        self.cause: RoseInferError | None = None  # what ended the response, if not the engine
+        self.failed_with: Exception | None = None  # the error that its body ended with
+        self.first_sent_at: float | None = None  # in ``time.perf_counter()``
         self._on_close = on_close
         self._on_end = on_end
         self._is_engine_ready = is_engine_ready
@@ -116,14 +111,6 @@ class ResponseStream:
         self._ends[index] = ChoiceEnd(output.finish_reason, output.stop_reason, output.work)
         if self._on_end is not None:
             self._on_end()
-
-    def first_sent(self) -> None:
-        """Its first output was sent."""
-        self.first_sent_at = time.perf_counter()
-
-    def failed(self, message: str, cause: Exception | None) -> None:
-        """Its body ends with an error. Without a cause, the server has failed."""
-        self.failed_with = cause or GenerationFailed(message)
 
     def works(self) -> list[Work | None]:
         """What the engine has done so far for each choice."""
