@@ -206,17 +206,13 @@ def tls_context(certfile: str | None, keyfile: str | None) -> ssl.SSLContext | N
     try:
         context.load_cert_chain(certfile, keyfile, password=_refuse_password)
     except ssl.SSLError as error:
-        raise ListenError(_tls_reason(error, certfile, keyfile)) from None
+        reason = f"--ssl-keyfile: {keyfile or certfile} is not the key of {certfile}"
+        if error.reason != "KEY_VALUES_MISMATCH":
+            files = f"{certfile} and {keyfile}" if keyfile else certfile
+            reason = f"--ssl-certfile: no certificate and key in PEM form in {files}"
+        raise ListenError(reason) from None
     return context
 
 
 def _refuse_password() -> str:
     raise ListenError("--ssl-keyfile: the key has a password; remove it with openssl pkey")
-
-
-def _tls_reason(error: ssl.SSLError, certfile: str, keyfile: str | None) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return f"--ssl-keyfile: {keyfile or certfile} is not the key of {certfile}"
-    return f"--ssl-certfile: no certificate and key in PEM form in {certfile}" + (
-        f" and {keyfile}" if keyfile else ""
-    )
