@@ -15,31 +15,6 @@ from server.observe.trace import Trace
 from server.settings.types import Rates
 from server.tenants.tenant import Tenant
 
-_TEXTS: dict[str, tuple[str, str, str | None]] = {
-    "choices": ("Too many requests are waiting.", "This asks for {} generations at once", "n"),
-    "body_bytes": ("Too many bytes of requests are waiting.", "", None),
-    "memory": (
-        "Requests and their answers hold too much memory.",
-        "The body may take {} bytes once it is decoded",
-        None,
-    ),
-    "prompt_tokens": (
-        "Too many prompt tokens are waiting.",
-        "The prompts have {} tokens together",
-        "prompt",
-    ),
-    "output_tokens": (
-        "Too many tokens are waiting to be generated.",
-        "This asks for up to {} tokens in all choices",
-        "max_tokens",
-    ),
-    "compilations": ("Too many grammars are waiting to be compiled.", "", None),
-}
-"""Of each budget: the message of its 429, and of its 400 the beginning and the parameter.
-
-Where the latter are missing, no request asks for more than the limit.
-"""
-
 
 class Admission:
     """The budgets that tickets take from. Event loop only.
@@ -62,28 +37,47 @@ class Admission:
         self.rates = RateLimiter(rates or Rates())
         self.pacing = Pacing()
         self.num_tickets = 0  # requests between their headers and the last byte of their answer
-        self.choices = _budget("choices", choices)
-        self.body_bytes = _budget("body_bytes", body_bytes)
-        self.memory = _budget("memory", memory)
-        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens)
-        self.output_tokens = _budget("output_tokens", output_tokens)
-        self.compilations = _budget("compilations", compilations)
+        self.choices = Budget(
+            choices,
+            full="Too many requests are waiting.",
+            never="This asks for {} generations at once",
+            param="n",
+        )
+        self.body_bytes = Budget(body_bytes, full="Too many bytes of requests are waiting.")
+        self.memory = Budget(
+            memory,
+            full="Requests and their answers hold too much memory.",
+            never="The body may take {} bytes once it is decoded",
+        )
+        self.prompt_tokens = Budget(
+            prompt_tokens,
+            full="Too many prompt tokens are waiting.",
+            never="The prompts have {} tokens together",
+            param="prompt",
+        )
+        self.output_tokens = Budget(
+            output_tokens,
+            full="Too many tokens are waiting to be generated.",
+            never="This asks for up to {} tokens in all choices",
+            param="max_tokens",
+        )
+        self.compilations = Budget(
+            compilations, full="Too many grammars are waiting to be compiled."
+        )
 
     @property
     def num_refused(self) -> int:
         """Requests that were refused because a budget was used up."""
-        return sum(getattr(self, name).num_refused for name in _TEXTS)
+        return sum(self._refused_by_budget().values())
 
     @property
     def refusals(self) -> dict[str, int]:
         """Requests that were answered 429, by the budget or the rate that was used up."""
-        by_budget = {name: getattr(self, name).num_refused for name in _TEXTS}
-        return by_budget | self.rates.refusals
+        return self._refused_by_budget() | self.rates.refusals
 
-
-def _budget(name: str, limit: int) -> Budget:
-    full, never, param = _TEXTS[name]
-    return Budget(limit, full=full, never=never, param=param)
+    def _refused_by_budget(self) -> dict[str, int]:
+        parts = vars(self).items()
+        return {name: part.num_refused for name, part in parts if isinstance(part, Budget)}
 
 
 class Ticket:

@@ -36,7 +36,10 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         most_each: int | None = None,
     ) -> None:
-        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's."""
+        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's.
+
+        A budget without ``never`` is not asked for what ``check_possible`` refuses.
+        """
         self.limit = limit
         self.held = 0
         self.num_refused = 0  # requests that ``take`` has refused

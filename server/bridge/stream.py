@@ -99,9 +99,10 @@ class ResponseStream:
 
     def close(self) -> None:
         """Abort the unfinished requests, and drop what refers back to their owners. Idempotent."""
-        for index, end in enumerate(self._ends):
-            if end is None:  # before the engine forgets it
-                self._ends[index] = ChoiceEnd(work=self._live_work(index))
+        works = self.works()  # before the engine forgets them
+        self._ends = [
+            end or ChoiceEnd(work=work) for end, work in zip(self._ends, works, strict=True)
+        ]
         self._on_close(self)  # nothing is pushed from now on
         self._relay = self._on_end = None
         self.cause = None  # once raised, it has its frames
@@ -115,8 +116,8 @@ class ResponseStream:
     def works(self) -> list[Work | None]:
         """What the engine has done so far for each choice."""
         return [
-            self._live_work(index) if end is None else end.work
-            for index, end in enumerate(self._ends)
+            self._work_of(request.request_id) if end is None else end.work
+            for request, end in zip(self.requests, self._ends, strict=True)
         ]
 
     def finish_reasons(self) -> list[FinishReason | None]:
@@ -127,9 +128,6 @@ class ResponseStream:
         """Finish reason and stop reason of the first choice."""
         end = self._ends[0] or ChoiceEnd()
         return end.finish_reason, end.stop_reason
-
-    def _live_work(self, index: int) -> Work | None:
-        return self._work_of(self.requests[index].request_id)
 
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""
