@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
-from server.admission.budget import Budget
+from server.admission.budget import Budget, RateLimiter
 from server.admission.pools import Pacing, Turn
-from server.admission.rate_limit import RateLimiter
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace
 from server.settings.types import Rates
