@@ -1,7 +1,4 @@
-"""Budget: how much of one resource all requests together may hold, and its fair division.
-
-RateLimiter: requests and tokens that each tenant gets in a minute.
-"""
+"""Budget: how much of a resource requests may hold at once. RateLimiter: how much in a minute."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         most_each: int | None = None,
     ) -> None:
-        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's.
-
-        A budget without ``never`` is not asked for what ``check_possible`` refuses.
-        """
+        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's."""
         self.limit = limit
         self.held = 0
         self.num_refused = 0  # requests that ``take`` has refused

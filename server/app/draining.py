@@ -108,10 +108,7 @@ class DrainingServer(uvicorn.Server):
         self._notifier.ready()
 
     def end_failed(self) -> None:
-        """Let every open response end with its error, then exit. Event loop only.
-
-        New work gets 503 meanwhile.
-        """
+        """Refuse new work, let open responses end with their errors, exit. Event loop only."""
         if self._failing is None:
             self._failing = asyncio.get_running_loop().create_task(self._drain(FAILURE_TIMEOUT))
 

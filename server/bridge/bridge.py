@@ -1,7 +1,4 @@
-"""EngineBridge: the event loop's side of the core thread.
-
-ChoiceShare: which choices of responses with many of them the engine gets, and when.
-"""
+"""EngineBridge: the event loop's side of the core thread. ChoiceShare: which choices it gets."""
 
 from __future__ import annotations
 

@@ -47,10 +47,7 @@ class ResponseStream:
         is_engine_ready: Callable[[], bool],
         work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
-        """``on_end`` is called when a request has ended by itself.
-
-        ``work_of`` says what the engine has done so far for a request that has not ended.
-        """
+        """``on_end`` is of requests that end by themselves, ``work_of`` of those that have not."""
         self.requests = requests  # by choice index
         self.cause: RoseInferError | None = None  # what ended the response, if not the engine
         self.failed_with: Exception | None = None  # the error that its body ended with
@@ -139,17 +136,11 @@ class ResponseStream:
             self._scope.cancel()
 
     def relay_with(self, relay: Relay) -> None:
-        """Let ``relay`` take the outputs of steps that end while the reader waits for them.
-
-        A task switch costs more than the rendering of a token.
-        """
+        """Let ``relay`` take what comes while the reader waits: a task switch costs too much."""
         self._relay = relay
 
     def push(self, index: int, output: StepOutput) -> None:
-        """Add an output without waiting. If the buffer is full, outputs of a choice are merged.
-
-        ``flush`` must follow.
-        """
+        """Add an output, or merge it with its choice's if many wait. ``flush`` must follow."""
         if self._fault is not None:
             return
         self._num_output_tokens[index] = max(

@@ -23,10 +23,7 @@ RESERVE = 32
 """Connections above the limit: probes, and requests that are answered 503."""
 
 MIN_AGE = 0.15
-"""Seconds that a connection waits at least before it is ended for a new one.
-
-A probe of health may wait this long behind silent connections.
-"""
+"""Seconds before a waiting connection is ended for a new one. A probe may wait this long."""
 
 LOG_INTERVAL = 10.0
 """Seconds between two log lines about the same condition."""
@@ -178,10 +175,7 @@ def raise_descriptor_limit() -> int | None:
 
 
 def possible_connections(wanted: int, descriptor_limit: int | None, *, each: int = 1) -> int:
-    """Connections that can be served: ``wanted``, or fewer if there are too few descriptors.
-
-    ``each`` is how many descriptors one with a request takes.
-    """
+    """Connections that can be served, ``wanted`` at most. A request takes ``each`` descriptors."""
     if descriptor_limit is None:
         return wanted
     return min(wanted, max(FEWEST, (descriptor_limit - OTHER_DESCRIPTORS - RESERVE) // each))

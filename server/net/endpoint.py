@@ -77,10 +77,7 @@ class Endpoint:
 
 
 def open_endpoint(settings: Settings, *, descriptors_each: int = 1) -> Endpoint:
-    """Listen as the settings say. Raises ListenError.
-
-    ``descriptors_each`` is how many descriptors a connection with a request takes.
-    """
+    """Listen as the settings say. A request takes ``descriptors_each``. Raises ListenError."""
     tls = tls_context(settings.ssl_certfile, settings.ssl_keyfile)
     if settings.uds is None:
         listener = listen_tcp(settings.host, settings.port)
@@ -110,10 +107,7 @@ def listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """Listen on a Unix socket. Raises ListenError.
-
-    A socket that a dead server left behind is replaced; nothing else is.
-    """
+    """Listen on a Unix socket; replace one that a dead server has left. Raises ListenError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     umask = os.umask(0o777 & ~SOCKET_MODE)
     try:

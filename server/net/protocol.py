@@ -31,10 +31,7 @@ logger = logging.getLogger("roseinfer.connections")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, times in seconds.
-
-    A body must arrive within ``body_grace`` plus one second for each ``body_rate`` bytes.
-    """
+    """Sizes in bytes, times in seconds."""
 
     max_head_size: int = 64 * 1024  # also of trailers, a chunk's extensions, or beside an answer
     max_headers: int = 256
@@ -42,7 +39,7 @@ class Limits:
     max_framing_size: int = 256 * 1024  # chunk sizes and line ends beyond the size of the body
     head_timeout: float = 10.0  # from the first byte of a head to its end
     idle_timeout: float = 60.0  # before the first request, and between two
-    body_grace: float = 30.0
+    body_grace: float = 30.0  # for a body, and one second more for each ``body_rate`` bytes
     body_rate: int = 1024
     write_timeout: float = 60.0  # for a client to read enough that the server can write again
     linger_timeout: float = 5.0  # for a client to read a refusal while what it sends is dropped

@@ -38,10 +38,7 @@ BUSY = partial(
 
 
 def closing_response(error: APIError, request_id: str | None = None) -> bytes:
-    """A whole HTTP/1.1 response, after which the connection ends. It has OpenAI's error object.
-
-    Without a ``request_id`` it gets a new one.
-    """
+    """A whole HTTP/1.1 response with OpenAI's error object, after which the connection ends."""
     request_id = request_id or uuid4().hex
     body = openai_shape(error.status, error.error, request_id)
     lines = [
