@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from core.contract.errors import InvalidRequest, QueueFull
 from server.http.errors import APIError
@@ -24,6 +25,7 @@ MAX_TENANTS = 4096
 """Tenants whose buckets are full again are forgotten, never while there are fewer than this."""
 
 
+@dataclass(eq=False)
 class Budget:
     """Amounts of one resource that requests hold. Event loop only.
 
@@ -32,41 +34,31 @@ class Budget:
     that fills the budget shuts only itself out.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        full: str,
-        never: str = "",
-        param: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        most_each: int | None = None,
-    ) -> None:
-        """``full`` is the message of a 429; ``never``, with the amount, the start of a 400's."""
-        self.limit = limit
-        self.held = 0
-        self.num_refused = 0  # requests that ``take`` has refused
-        self._most_each = limit if most_each is None else most_each
-        self._full = full
-        self._never = never
-        self._param = param
-        self._clock = clock
-        self._by_tenant: dict[str, int] = {}
-        self._given_back = 0.0  # decays exponentially
-        self._first_given_back: float | None = None
-        self._last_given_back = 0.0
+    limit: int
+    _: KW_ONLY
+    full: str  # the message of a 429
+    never: str = ""  # with the amount, how the message of a 400 begins
+    param: str | None = None
+    clock: Callable[[], float] = time.monotonic
+    most_each: int | None = None
+    held: int = field(default=0, init=False)
+    num_refused: int = field(default=0, init=False)  # requests that ``take`` has refused
+    _by_tenant: dict[str, int] = field(default_factory=dict, init=False)
+    _given_back: float = field(default=0.0, init=False)  # decays exponentially
+    _first_given_back: float | None = field(default=None, init=False)
+    _last_given_back: float = field(default=0.0, init=False)
 
     def check_possible(self, total: int) -> None:
         """Raise InvalidRequest if no request may ever hold so much."""
         if total > self.limit:
-            message = f"{self._never.format(total)}; the server takes at most {self.limit}."
-            raise InvalidRequest(message, param=self._param, code="invalid_value")
+            message = f"{self.never.format(total)}; the server takes at most {self.limit}."
+            raise InvalidRequest(message, param=self.param, code="invalid_value")
 
     def take(self, tenant: str, amount: int) -> None:
         """Take ``amount`` or raise QueueFull."""
         if not self._has_room(tenant, amount):
             self.num_refused += 1
-            raise QueueFull(self._full, retry_after=self.retry_after(amount))
+            raise QueueFull(self.full, retry_after=self.retry_after(amount))
         self.add(tenant, amount)
 
     def add(self, tenant: str, amount: int) -> None:
@@ -86,7 +78,7 @@ class Budget:
         else:
             del self._by_tenant[tenant]
         self.held -= amount
-        now = self._clock()
+        now = self.clock()
         if self._first_given_back is None:
             self._first_given_back = self._last_given_back = now
         self._given_back = self._decayed(now) + amount
@@ -99,7 +91,7 @@ class Budget:
         """
         if self._first_given_back is None:
             return MIN_RETRY_AFTER
-        now = self._clock()
+        now = self.clock()
         age = max(now - self._first_given_back, 1.0)  # one measurement says little of its second
         rate = self._decayed(now) / (TIME_CONSTANT * -math.expm1(-age / TIME_CONSTANT))
         missing = max(self.held + amount - self.limit, 1)
@@ -108,7 +100,7 @@ class Budget:
 
     def _has_room(self, tenant: str, amount: int) -> bool:
         own = self._by_tenant.get(tenant, 0)
-        if own + amount > self._most_each:
+        if own + amount > (self.limit if self.most_each is None else self.most_each):
             return False
         if self.held + amount <= self.limit:
             return True
