@@ -6,10 +6,9 @@ import asyncio
 import errno
 import socket
 import ssl
-import time
 from collections.abc import Callable
 
-from server.net.connection_limit import ConnectionLimit, Slot, ThrottledLog
+from server.net.connection_limit import ConnectionLimit, Slot
 from server.net.protocol import LimitedProtocol
 
 ACCEPTS = 64
@@ -50,7 +49,6 @@ class Acceptor:
         self._retry: asyncio.TimerHandle | None = None
         self._is_accepting = False
         self._is_closed = False
-        self._log = ThrottledLog(time.monotonic)
         limit.on_room = self._resume
         self._resume()
 
@@ -82,7 +80,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     continue  # that one connection has failed
-                self._log.warning("Cannot accept connections: %s", error.strerror)
+                self._limit.warn("Cannot accept connections: %s", error.strerror)
                 self._pause(PAUSE_WITHOUT_DESCRIPTORS)
                 return
             connection.setblocking(False)

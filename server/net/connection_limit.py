@@ -83,7 +83,7 @@ class ConnectionLimit:
         self.lingering: dict[Slot, None] = {}  # the oldest first
         self.leaving: set[Slot] = set()
         self.on_room: Callable[[], None] = lambda: None  # called when a connection has ended
-        self._log = ThrottledLog(clock)
+        self._warned: dict[str, float] = {}  # texts, and when they were logged
 
     @property
     def is_crowded(self) -> bool:
@@ -96,7 +96,7 @@ class ConnectionLimit:
         num_idle = len(self.waiting) + len(self.lingering) + len(self.leaving)
         is_above = len(self.open) - num_idle > self.limit
         if is_above:
-            self._log.warning(
+            self.warn(
                 "All %d connections are in use (--max-connections): new ones are answered 503",
                 self.limit,
             )
@@ -124,12 +124,19 @@ class ConnectionLimit:
             return max(MIN_AGE / 4, slot.since + MIN_AGE - self.clock())
         return MIN_AGE
 
+    def warn(self, text: str, *values: object) -> None:
+        """Log, unless the same text was logged less than LOG_INTERVAL ago."""
+        now = self.clock()
+        if now - self._warned.get(text, -LOG_INTERVAL) >= LOG_INTERVAL:
+            self._warned[text] = now
+            logger.warning(text, *values)
+
     def _end_waiting(self) -> bool:
         """End the oldest connection if it has waited for MIN_AGE. False: there is none."""
         slot = next(iter(self.waiting), None)
         if slot is None or self.clock() - slot.since < MIN_AGE or has_unread_bytes(slot.fileno):
             return False
-        self._log.warning(
+        self.warn(
             "All %d connections are in use (--max-connections): idle ones are closed", self.limit
         )
         self._end(slot)
@@ -140,21 +147,6 @@ class ConnectionLimit:
         slot.stop_waiting()
         self.leaving.add(slot)
         end()
-
-
-class ThrottledLog:
-    """Warnings, each text once in LOG_INTERVAL seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._last: dict[str, float] = {}
-
-    def warning(self, text: str, *values: object) -> None:
-        """Log, unless the same text was logged a short while ago."""
-        now = self._clock()
-        if now - self._last.get(text, -LOG_INTERVAL) >= LOG_INTERVAL:
-            self._last[text] = now
-            logger.warning(text, *values)
 
 
 def has_unread_bytes(fileno: int) -> bool:
