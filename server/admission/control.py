@@ -35,10 +35,7 @@ class Decision:
 
 
 def decide_by_budgets(
-    settings: Settings,
-    keys: Keys,
-    admission: Admission,
-    check_accepting: Callable[[], None],
+    settings: Settings, keys: Keys, admission: Admission, check_accepting: Callable[[], None]
 ) -> Callable[[Any], Decision]:
     """A function that decides by host, origin, tenant, rates and budgets, in this order.
 

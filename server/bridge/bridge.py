@@ -69,9 +69,7 @@ class EngineBridge:
         self._all_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._core = CoreThread(
-            load,
-            on_outputs=self._take,
-            on_event=lambda event: self._post(self._handle, event),
+            load, on_outputs=self._take, on_event=lambda event: self._post(self._handle, event)
         )
         self.progress = self._core.progress  # how long the core thread is busy with one step
         self._choices = ChoiceShare(
@@ -103,10 +101,7 @@ class EngineBridge:
             raise Unavailable(_REFUSALS[self.state])
 
     def open(
-        self,
-        requests: Sequence[EngineRequest],
-        *,
-        on_end: Callable[[], None] | None = None,
+        self, requests: Sequence[EngineRequest], *, on_end: Callable[[], None] | None = None
     ) -> ResponseStream:
         """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
 
