@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
 from core.contract.errors import QueueFull, RoseInferError
-from server.admission.budget import Budget
+from server.admission.budget import Budget, RateLimiter
 from server.admission.pools import Pacing, Turn
-from server.admission.rate_limit import RateLimiter
 from server.bridge.stream import ResponseStream
 from server.observe.trace import Trace
 from server.settings.types import Rates
 from server.tenants.tenant import Tenant
-
-_TEXTS: dict[str, tuple[str, str, str | None]] = {
-    "choices": (
-        "Too many requests are waiting.",
-        "This asks for {} generations at once; the server takes at most {}.",
-        "n",
-    ),
-    "body_bytes": (
-        "Too many bytes of requests are waiting.",
-        "The body has {} bytes; the server takes at most {}.",
-        None,
-    ),
-    "memory": (
-        "Requests and their answers hold too much memory.",
-        "The body may take {} bytes once it is decoded; the server takes at most {}.",
-        None,
-    ),
-    "prompt_tokens": (
-        "Too many prompt tokens are waiting.",
-        "The prompts have {} tokens together; the server takes at most {}.",
-        "prompt",
-    ),
-    "output_tokens": (
-        "Too many tokens are waiting to be generated.",
-        "This asks for up to {} tokens in all choices; the server takes at most {}.",
-        "max_tokens",
-    ),
-    "compilations": (
-        "Too many grammars are waiting to be compiled.",
-        "This asks for {} grammars to be compiled; the server takes at most {}.",
-        None,
-    ),
-}
-"""Of each budget: the messages of its 429 and its 400, and the parameter that the latter names."""
 
 
 class Admission:
@@ -68,19 +32,37 @@ class Admission:
         output_tokens: int,
         compilations: int,
         rates: Rates | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` measures seconds."""
-        self.rates = RateLimiter(rates or Rates(), clock=clock)
+        self.rates = RateLimiter(rates or Rates())
         self.pacing = Pacing()
-        self.num_tickets = 0
-        """Requests between their headers and the last byte of their answer."""
-        self.choices = _budget("choices", choices, clock)
-        self.body_bytes = _budget("body_bytes", body_bytes, clock)
-        self.memory = _budget("memory", memory, clock)
-        self.prompt_tokens = _budget("prompt_tokens", prompt_tokens, clock)
-        self.output_tokens = _budget("output_tokens", output_tokens, clock)
-        self.compilations = _budget("compilations", compilations, clock)
+        self.num_tickets = 0  # requests between their headers and the last byte of their answer
+        self.choices = Budget(
+            choices,
+            full="Too many requests are waiting.",
+            never="This asks for {} generations at once",
+            param="n",
+        )
+        self.body_bytes = Budget(body_bytes, full="Too many bytes of requests are waiting.")
+        self.memory = Budget(
+            memory,
+            full="Requests and their answers hold too much memory.",
+            never="The body may take {} bytes once it is decoded",
+        )
+        self.prompt_tokens = Budget(
+            prompt_tokens,
+            full="Too many prompt tokens are waiting.",
+            never="The prompts have {} tokens together",
+            param="prompt",
+        )
+        self.output_tokens = Budget(
+            output_tokens,
+            full="Too many tokens are waiting to be generated.",
+            never="This asks for up to {} tokens in all choices",
+            param="max_tokens",
+        )
+        self.compilations = Budget(
+            compilations, full="Too many grammars are waiting to be compiled."
+        )
 
     @property
     def num_refused(self) -> int:
@@ -93,12 +75,8 @@ class Admission:
         return self._refused_by_budget() | self.rates.refusals
 
     def _refused_by_budget(self) -> dict[str, int]:
-        return {name: getattr(self, name).num_refused for name in _TEXTS}
-
-
-def _budget(name: str, limit: int, clock: Callable[[], float]) -> Budget:
-    full, never, param = _TEXTS[name]
-    return Budget(limit, full=full, never=never, param=param, clock=clock)
+        parts = vars(self).items()
+        return {name: part.num_refused for name, part in parts if isinstance(part, Budget)}
 
 
 class Ticket:
@@ -124,9 +102,7 @@ class Ticket:
         self.tenant = tenant
         self.seconds = seconds
         self.trace = Trace()
-        """What becomes of the request."""
-        self.num_body_bytes = 0
-        """Bytes of the body that have arrived, and of stored items that it refers to."""
+        self.num_body_bytes = 0  # that have arrived, and of stored items that the body refers to
         self._admission = admission
         self._held: dict[Budget, int] = {}
         self._is_declared = declared_bytes is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from core.contract.errors import QueueFull, Unavailable
 from server.admission.admission import Admission, Ticket
@@ -34,20 +34,13 @@ class Decision:
     error: APIError | None = None
 
 
-Decide: TypeAlias = Callable[[Any], Decision]
-"""Decides about an HTTP scope. Event loop only."""
-
-
 def decide_by_budgets(
-    settings: Settings,
-    keys: Keys,
-    admission: Admission,
-    check_accepting: Callable[[], None],
-) -> Decide:
-    """Host, origin, tenant, rates and budgets, in this order.
+    settings: Settings, keys: Keys, admission: Admission, check_accepting: Callable[[], None]
+) -> Callable[[Any], Decision]:
+    """A function that decides by host, origin, tenant, rates and budgets, in this order.
 
-    A ticket is taken for a path that has one in the table of APIs. ``check_accepting`` raises
-    Unavailable if the server takes no new work.
+    It is called on the event loop with an HTTP scope, and takes a ticket for a path that has one in
+    the table of APIs. ``check_accepting`` raises Unavailable if the server takes no new work.
     """
     policy, rates = HostPolicy.of(settings), admission.rates
 

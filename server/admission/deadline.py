@@ -20,10 +20,6 @@ HEADER = b"x-request-timeout"
 MAX_SECONDS = 86_400.0
 
 
-def _ignore(_size: int) -> None:
-    """Nobody counts the body."""
-
-
 class Watched:
     """Listens for the disconnect of a client from the first byte of its request to the answer's.
 
@@ -31,12 +27,10 @@ class Watched:
     listens, and a disconnect cancels the application wherever it is.
     """
 
-    def __init__(self, receive: Receive, *, on_body: Callable[[int], None] = _ignore) -> None:
+    def __init__(self, receive: Receive, *, on_body: Callable[[int], None] | None = None) -> None:
         """``on_body`` gets the size of each piece of the body. It may raise to refuse the rest."""
-        self.is_uploaded = False
-        """Whether the whole body has arrived."""
-        self.was_left = False
-        """Whether the client has left while the application ran, after the end of the body."""
+        self.is_uploaded = False  # the whole body has arrived
+        self.was_left = False  # the client left while the application ran, after the body's end
         self._receive = receive
         self._on_body = on_body
         self._has_left = anyio.Event()
@@ -51,7 +45,7 @@ class Watched:
             except Exception as error:  # noqa: BLE001 - the task group would wrap it
                 failure = error
             self.cancel()
-        self._on_body = _ignore  # what anyio keeps of a cancelled task may refer to this object
+        self._on_body = None  # what anyio keeps of a cancelled task may refer to this object
         if failure is not None:
             try:
                 raise failure
@@ -69,7 +63,8 @@ class Watched:
             return DISCONNECT
         message = await self._receive()
         if message["type"] == "http.request":
-            self._on_body(len(message["body"]))
+            if self._on_body is not None:
+                self._on_body(len(message["body"]))
             if not message["more_body"]:
                 self.is_uploaded = True
                 self._tasks.start_soon(self._listen)

@@ -48,14 +48,13 @@ class FairSlots:
     """So many at a time. Those that wait are next fairly by tenant. Event loop only."""
 
     def __init__(self, limit: int) -> None:
-        self.num_running = 0
-        """Number of callers that have a slot."""
+        self.num_running = 0  # callers that have a slot
         self._limit = limit
         self._queue: FairQueue[Entry[asyncio.Future[None]]] = fair_entries()
 
     @property
     def num_waiting(self) -> int:
-        """Number of callers that wait for a slot."""
+        """Callers that wait for a slot."""
         return len(self._queue)
 
     async def take(self, tenant: str, cost: float = 1.0, priority: int = 0) -> None:
@@ -128,8 +127,7 @@ class WorkerPool(FairSlots):
 
     def __init__(self, name: str, num_workers: int) -> None:
         super().__init__(num_workers)
-        self.num_abandoned = 0
-        """Jobs that still run although nobody waits for them."""
+        self.num_abandoned = 0  # jobs that still run although nobody waits for them
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(num_workers, thread_name_prefix=f"roseinfer-{name}")
 
@@ -143,10 +141,7 @@ class WorkerPool(FairSlots):
 
         def call() -> T:
             is_abandoned.set(lambda: job.is_abandoned)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                is_abandoned.set(None)
+            return function(*args, **kwargs)
 
         done = self._executor.submit(call)
         done.add_done_callback(lambda _done: self._post_end(job))

@@ -29,8 +29,7 @@ async def keys_lifespan(settings: Settings, keys: Keys, _app: object) -> AsyncIt
     A file that cannot be used changes nothing. Without a file, SIGHUP keeps its meaning. Only the
     main thread gets signals: the keys of an application on another one stay as they are.
     """
-    for warning in _warnings(settings, keys):
-        logger.warning(warning)
+    _warn(settings, keys)
     file = settings.api_key_file
     if file is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -57,16 +56,15 @@ def _api_keys(settings: Settings, file: KeyFile | None) -> list[ApiKey]:
     return [*map(ApiKey, settings.api_keys), *(file.keys if file is not None else ())]
 
 
-def _warnings(settings: Settings, keys: Keys) -> list[str]:
-    warnings = []
+def _warn(settings: Settings, keys: Keys) -> None:
     if not keys and settings.uds is None and not is_loopback(settings.host):
-        warnings.append(
-            f"listening on {settings.host} without API keys: whoever reaches this port can use "
-            "the server. Set --api-key-file, ROSEINFER_API_KEY, or --host 127.0.0.1."
+        logger.warning(
+            "listening on %s without API keys: whoever reaches this port can use the server. "
+            "Set --api-key-file, ROSEINFER_API_KEY, or --host 127.0.0.1.",
+            settings.host,
         )
     file = settings.api_key_file
     if file is not None and can_others_read(file.path):
-        warnings.append(
-            f"every user of this machine can read the API keys in {file.path}: chmod 600 it."
+        logger.warning(
+            "every user of this machine can read the API keys in %s: chmod 600 it.", file.path
         )
-    return warnings

@@ -11,7 +11,7 @@ from core.thread import Event
 from server.apis.responses.store import ResponseStore
 from server.app.access import keys_lifespan, keys_of
 from server.app.lifespan import engine_lifespan, tracing_lifespan
-from server.app.routes import route_handlers
+from server.app.routes import CONTROLLERS
 from server.generation.admit import with_ticket
 from server.generation.model import Loaded
 from server.generation.request import StrictRequest
@@ -20,8 +20,10 @@ from server.http.apis import table
 from server.http.errors import error_response
 from server.http.origins import cors_config
 from server.http.paths import short_names
+from server.openapi.describe import openapi_route
 from server.settings.settings import Settings
 from server.tenants.keys import key_guard
+from server.ui.routes import ui_routes
 
 
 def create_app(
@@ -38,7 +40,11 @@ def create_app(
     """
     keys = keys_of(settings)
     app = Litestar(
-        route_handlers=route_handlers(settings, has_keys=bool(keys)),
+        route_handlers=[
+            *CONTROLLERS,
+            openapi_route(CONTROLLERS, has_keys=bool(keys)),
+            *(ui_routes() if settings.ui else ()),
+        ],
         lifespan=[
             partial(keys_lifespan, settings, keys),
             partial(engine_lifespan, settings, load, on_event),

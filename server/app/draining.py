@@ -65,7 +65,7 @@ class DrainingServer(uvicorn.Server):
         self._state = state
         self._endpoint = endpoint
         self._drain_timeout = drain_timeout
-        self._notifier = Notifier.from_environ(os.environ)
+        self._notifier = Notifier(os.environ)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._failing: asyncio.Task[None] | None = None
@@ -95,27 +95,20 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Drain, or exit at once on the second signal. Called as a signal handler."""
         if self._has_signal:
-            self._exit_now()
+            self.should_exit = True
+            if self._loop is not None and self.started:
+                self._loop.call_soon_threadsafe(self._state.open_requests.cancel_all)
+                self._loop.call_soon_threadsafe(self._exit.set)
         self._has_signal = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_drain)
-
-    def _exit_now(self) -> None:
-        """Cancel open responses and exit. Called as a signal handler."""
-        self.should_exit = True
-        if self._loop is not None and self.started:
-            self._loop.call_soon_threadsafe(self._state.open_requests.cancel_all)
-            self._loop.call_soon_threadsafe(self._exit.set)
 
     def announce_ready(self) -> None:
         """Tell the service manager that requests are accepted. Event loop only."""
         self._notifier.ready()
 
     def end_failed(self) -> None:
-        """Let every open response end with its error, then exit. Event loop only.
-
-        New work gets 503 meanwhile.
-        """
+        """Refuse new work, let open responses end with their errors, exit. Event loop only."""
         if self._failing is None:
             self._failing = asyncio.get_running_loop().create_task(self._drain(FAILURE_TIMEOUT))
 
@@ -140,26 +133,19 @@ class Notifier:
     sent is dropped; the first one is logged. No call blocks or raises.
     """
 
-    def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
-        """``address`` is a path, ``@`` and an abstract name, or empty.
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """``NOTIFY_SOCKET`` is a path, or ``@`` and an abstract name.
 
-        ``watchdog_seconds`` is the time without a message after which the manager ends the
-        process; 0: it waits for none.
+        ``WATCHDOG_USEC`` is the time without a message after which the manager ends the process, or
+        another one if ``WATCHDOG_PID`` says so.
         """
+        address = environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._interval = watchdog_seconds / BEATS_PER_TIMEOUT
-        self._has_failed = False
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> Notifier:
-        """What systemd sets for a service: ``NOTIFY_SOCKET``, ``WATCHDOG_USEC``, ``WATCHDOG_PID``.
-
-        The watchdog is another process's if ``WATCHDOG_PID`` says so.
-        """
         is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         microseconds = environ.get("WATCHDOG_USEC", "") if is_ours else ""
         seconds = int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0
-        return cls(environ.get("NOTIFY_SOCKET", ""), seconds)
+        self._interval = seconds / BEATS_PER_TIMEOUT
+        self._has_failed = False
 
     def ready(self) -> None:
         """The model is loaded and requests are accepted."""

@@ -21,7 +21,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from server.admission.control import SCOPE_KEY, Decision
 from server.http.apis import path_at
-from server.http.errors import RETRY_AFTER_SECONDS, send_error
+from server.http.errors import send_error
 from server.http.paths import with_paths
 from server.net.refusal import BUSY, BUSY_KEY
 from server.observe.access_log import with_trace
@@ -50,7 +50,7 @@ def with_admission(app: Litestar) -> ASGIApp:
         state, trace = scope["state"], trace_of(scope)
         if BUSY_KEY in state and not path_at(scope["path"]).is_probe:
             trace.key = tenant_at(scope["client"]).name  # keys are not looked up
-            await send_error(scope, send, BUSY(headers={"retry-after": str(RETRY_AFTER_SECONDS)}))
+            await send_error(scope, send, BUSY())
             return
         decision: Decision = app.state.decide(scope)
         state[SCOPE_KEY], state[TENANT_KEY] = decision, decision.tenant

@@ -16,10 +16,7 @@ def collect_rarely() -> None:
 
 
 def keep() -> None:
-    """Exclude all present objects from collection: modules that were imported, above all.
-
-    The collection of ``freeze`` looks at the objects that were made since.
-    """
+    """Exclude all present objects, such as imported modules, also from ``freeze``'s collection."""
     gc.freeze()
 
 

@@ -1,27 +1,30 @@
-"""EngineBridge: the event loop's side of the core thread."""
+"""EngineBridge: the event loop's side of the core thread. ChoiceShare: which choices it gets."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 import anyio
 
 from core.contract.errors import RoseInferError, Unavailable, is_survivable
 from core.contract.messages import Abort, Add, EngineRequest, EngineStats, StepOutput
-from core.progress import Progress
 from core.step_histograms import StepHistograms
 from core.thread import CoreThread, Died, Event, Ready, SteppingEngine
-from server.bridge.choices import ChoiceShare, further_choices
 from server.bridge.stream import ResponseStream
 
 logger = logging.getLogger("roseinfer.server")
 
 CLOSE_TIMEOUT = 1.0
 """Seconds that the running step may take when the core thread is stopped."""
+
+SPARE_SHARE = 8
+"""One of so many sequences is left to other responses."""
 
 DELIVERY_FAILED = "The server failed on this request."
 TOO_SLOW = "The client reads too slowly."
@@ -66,10 +69,9 @@ class EngineBridge:
         self._all_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._core = CoreThread(
-            load,
-            on_outputs=self._take,
-            on_event=lambda event: self._post(self._handle, event),
+            load, on_outputs=self._take, on_event=lambda event: self._post(self._handle, event)
         )
+        self.progress = self._core.progress  # how long the core thread is busy with one step
         self._choices = ChoiceShare(
             further_choices(max_num_seqs), lambda request: self._core.submit(Add(request))
         )
@@ -83,11 +85,6 @@ class EngineBridge:
     def histograms(self) -> StepHistograms:
         """Distributions over the engine's steps."""
         return self._core.histograms
-
-    @property
-    def progress(self) -> Progress:
-        """How long the core thread has been busy with one step."""
-        return self._core.progress
 
     @property
     def num_in_flight(self) -> int:
@@ -104,10 +101,7 @@ class EngineBridge:
             raise Unavailable(_REFUSALS[self.state])
 
     def open(
-        self,
-        requests: Sequence[EngineRequest],
-        *,
-        on_end: Callable[[], None] | None = None,
+        self, requests: Sequence[EngineRequest], *, on_end: Callable[[], None] | None = None
     ) -> ResponseStream:
         """Submit the requests of one response. Does not wait for a step. Raises Unavailable.
 
@@ -257,3 +251,83 @@ class EngineBridge:
                 self.state, self.failure = BridgeState.FAILED, message
                 self.fail_all("The engine died.")
         self._on_event(event)
+
+
+def further_choices(max_num_seqs: int) -> int:
+    """Most further choices in the engine, so that one response leaves others a spare share."""
+    return max(max_num_seqs - max(max_num_seqs // SPARE_SHARE, 1) - 1, 0)
+
+
+@dataclass(slots=True)
+class _Response:
+    """Choices that wait, and how many the engine has."""
+
+    waiting: deque[EngineRequest]
+    num_running: int = 1
+
+
+class ChoiceShare:
+    """Gives the engine the first choice of every response at once, and further ones by a limit.
+
+    The further choices of all responses share the limit in turns, so that neither the engine's
+    queue nor its batch fills up with the choices of one response. Event loop only.
+    """
+
+    def __init__(self, limit: int, submit: Callable[[EngineRequest], None]) -> None:
+        """``limit`` is on running choices beyond the first one of each response."""
+        self._limit = limit
+        self._submit = submit
+        self._num_further = 0
+        self._open: dict[Hashable, _Response] = {}  # those with more than one choice
+        self._line: dict[Hashable, None] = {}  # those whose choices wait
+
+    def enter(self, response: Hashable, requests: Sequence[EngineRequest]) -> None:
+        """Submit what may be submitted."""
+        self._submit(requests[0])
+        if len(requests) > 1:
+            self._open[response] = _Response(deque(requests[1:]))
+            self._line[response] = None
+            self._fill()
+
+    def end(self, response: Hashable) -> None:
+        """A choice of the response has ended."""
+        found = self._open.get(response)
+        if found is None:
+            return
+        self._move(found, -1)
+        if found.waiting and not found.num_running:  # its next choice is no further one
+            self._start(response)
+        self._fill()
+
+    def leave(self, response: Hashable) -> None:
+        """Submit nothing more of the response. Idempotent."""
+        found = self._open.pop(response, None)
+        if found is not None:
+            self._line.pop(response, None)
+            self._move(found, -found.num_running)
+            self._fill()
+
+    def clear(self) -> None:
+        """Submit nothing more."""
+        self._line.clear()
+        for found in self._open.values():
+            found.waiting.clear()
+
+    def _fill(self) -> None:
+        while self._line and self._num_further < self._limit:
+            self._start(next(iter(self._line)))
+
+    def _start(self, response: Hashable) -> None:
+        found = self._open[response]
+        request = found.waiting.popleft()
+        del self._line[response]
+        if found.waiting:
+            self._line[response] = None  # behind the others
+        self._move(found, 1)
+        self._submit(request)
+
+    def _move(self, found: _Response, change: int) -> None:
+        """Change the number of running choices. All but one are further ones."""
+        before = found.num_running
+        found.num_running += change
+        self._num_further += max(found.num_running - 1, 0) - max(before - 1, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
@@ -48,18 +47,11 @@ class ResponseStream:
         is_engine_ready: Callable[[], bool],
         work_of: Callable[[str], Work | None] = lambda _request_id: None,
     ) -> None:
-        """``on_end`` is called when a request has ended by itself.
-
-        ``work_of`` says what the engine has done so far for a request that has not ended.
-        """
-        self.requests = requests
-        """The engine's requests by choice index."""
-        self.cause: RoseInferError | None = None
-        """What ended the response, if not the engine."""
-        self.failed_with: Exception | None = None
-        """The error that its body ended with."""
-        self.first_sent_at: float | None = None
-        """When the first output was sent, in ``time.perf_counter()``."""
+        """``on_end`` is of requests that end by themselves, ``work_of`` of those that have not."""
+        self.requests = requests  # by choice index
+        self.cause: RoseInferError | None = None  # what ended the response, if not the engine
+        self.failed_with: Exception | None = None  # the error that its body ended with
+        self.first_sent_at: float | None = None  # in ``time.perf_counter()``
         self._on_close = on_close
         self._on_end = on_end
         self._is_engine_ready = is_engine_ready
@@ -104,9 +96,10 @@ class ResponseStream:
 
     def close(self) -> None:
         """Abort the unfinished requests, and drop what refers back to their owners. Idempotent."""
-        for index, end in enumerate(self._ends):
-            if end is None:  # before the engine forgets it
-                self._ends[index] = ChoiceEnd(work=self._live_work(index))
+        works = self.works()  # before the engine forgets them
+        self._ends = [
+            end or ChoiceEnd(work=work) for end, work in zip(self._ends, works, strict=True)
+        ]
         self._on_close(self)  # nothing is pushed from now on
         self._relay = self._on_end = None
         self.cause = None  # once raised, it has its frames
@@ -117,19 +110,11 @@ class ResponseStream:
         if self._on_end is not None:
             self._on_end()
 
-    def first_sent(self) -> None:
-        """Its first output was sent."""
-        self.first_sent_at = time.perf_counter()
-
-    def failed(self, message: str, cause: Exception | None) -> None:
-        """Its body ends with an error. Without a cause, the server has failed."""
-        self.failed_with = cause or GenerationFailed(message)
-
     def works(self) -> list[Work | None]:
         """What the engine has done so far for each choice."""
         return [
-            self._live_work(index) if end is None else end.work
-            for index, end in enumerate(self._ends)
+            self._work_of(request.request_id) if end is None else end.work
+            for request, end in zip(self.requests, self._ends, strict=True)
         ]
 
     def finish_reasons(self) -> list[FinishReason | None]:
@@ -141,9 +126,6 @@ class ResponseStream:
         end = self._ends[0] or ChoiceEnd()
         return end.finish_reason, end.stop_reason
 
-    def _live_work(self, index: int) -> Work | None:
-        return self._work_of(self.requests[index].request_id)
-
     def bind(self, scope: anyio.CancelScope) -> None:
         """Set the scope that ``cancel`` cancels. It contains the whole sending."""
         self._scope = scope
@@ -154,17 +136,11 @@ class ResponseStream:
             self._scope.cancel()
 
     def relay_with(self, relay: Relay) -> None:
-        """Let ``relay`` take the outputs of steps that end while the reader waits for them.
-
-        A task switch costs more than the rendering of a token.
-        """
+        """Let ``relay`` take what comes while the reader waits: a task switch costs too much."""
         self._relay = relay
 
     def push(self, index: int, output: StepOutput) -> None:
-        """Add an output without waiting. If the buffer is full, outputs of a choice are merged.
-
-        ``flush`` must follow.
-        """
+        """Add an output, or merge it with its choice's if many wait. ``flush`` must follow."""
         if self._fault is not None:
             return
         self._num_output_tokens[index] = max(

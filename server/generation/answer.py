@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from anyio import to_thread
 from litestar import Response
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
+from core.contract.errors import GenerationFailed
 from core.contract.messages import StepOutput, merge
 from server.admission.admission import Ticket
 from server.bridge.stream import ChoiceOutput, ResponseStream
@@ -234,7 +236,7 @@ class StreamAnswer(OwningAnswer):
             await _start(send, self._renderer.media_type, headers)
             await self._write(send, first)
             if outputs:
-                self._stream.first_sent()
+                self._stream.first_sent_at = time.perf_counter()
             self._writer = body_writer(scope)
             if self._writer is not None:
                 self._stream.relay_with(self._relay)
@@ -299,7 +301,7 @@ class StreamAnswer(OwningAnswer):
 
     def _end_with(self, message: str, cause: Exception | None = None) -> bytes:
         """The last bytes of a stream that ends with an error."""
-        self._stream.failed(message, cause)
+        self._stream.failed_with = cause or GenerationFailed(message)
         error = self._renderer.error(message, cause)
         self._is_over, self._is_cut = True, error is None
         return error or b""

@@ -15,6 +15,7 @@ import resource
 import select
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 logger = logging.getLogger("roseinfer.connections")
 
@@ -22,10 +23,7 @@ RESERVE = 32
 """Connections above the limit: probes, and requests that are answered 503."""
 
 MIN_AGE = 0.15
-"""Seconds that a connection waits at least before it is ended for a new one.
-
-A probe of health may wait this long behind silent connections.
-"""
+"""Seconds before a waiting connection is ended for a new one. A probe may wait this long."""
 
 LOG_INTERVAL = 10.0
 """Seconds between two log lines about the same condition."""
@@ -37,16 +35,14 @@ FEWEST = 8
 """Connections that are served however low the limit of descriptors is."""
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """One connection's part of the limit. Event loop only."""
 
-    __slots__ = ("end", "fileno", "limit", "since")
-
-    def __init__(self, limit: ConnectionLimit, fileno: int) -> None:
-        self.limit = limit
-        self.fileno = fileno
-        self.since = 0.0
-        self.end: Callable[[], object] = lambda: None
+    limit: ConnectionLimit
+    fileno: int
+    since: float = 0.0
+    end: Callable[[], object] = lambda: None
 
     def wait(self, end: Callable[[], object]) -> None:
         """No request is on the connection from now on. ``end`` ends it for a new one."""
@@ -86,9 +82,8 @@ class ConnectionLimit:
         self.waiting: dict[Slot, None] = {}  # the oldest first
         self.lingering: dict[Slot, None] = {}  # the oldest first
         self.leaving: set[Slot] = set()
-        self.on_room: Callable[[], None] = lambda: None
-        """Called when a connection has ended."""
-        self._log = ThrottledLog(clock)
+        self.on_room: Callable[[], None] = lambda: None  # called when a connection has ended
+        self._warned: dict[str, float] = {}  # texts, and when they were logged
 
     @property
     def is_crowded(self) -> bool:
@@ -101,7 +96,7 @@ class ConnectionLimit:
         num_idle = len(self.waiting) + len(self.lingering) + len(self.leaving)
         is_above = len(self.open) - num_idle > self.limit
         if is_above:
-            self._log.warning(
+            self.warn(
                 "All %d connections are in use (--max-connections): new ones are answered 503",
                 self.limit,
             )
@@ -129,12 +124,19 @@ class ConnectionLimit:
             return max(MIN_AGE / 4, slot.since + MIN_AGE - self.clock())
         return MIN_AGE
 
+    def warn(self, text: str, *values: object) -> None:
+        """Log, unless the same text was logged less than LOG_INTERVAL ago."""
+        now = self.clock()
+        if now - self._warned.get(text, -LOG_INTERVAL) >= LOG_INTERVAL:
+            self._warned[text] = now
+            logger.warning(text, *values)
+
     def _end_waiting(self) -> bool:
         """End the oldest connection if it has waited for MIN_AGE. False: there is none."""
         slot = next(iter(self.waiting), None)
         if slot is None or self.clock() - slot.since < MIN_AGE or has_unread_bytes(slot.fileno):
             return False
-        self._log.warning(
+        self.warn(
             "All %d connections are in use (--max-connections): idle ones are closed", self.limit
         )
         self._end(slot)
@@ -145,21 +147,6 @@ class ConnectionLimit:
         slot.stop_waiting()
         self.leaving.add(slot)
         end()
-
-
-class ThrottledLog:
-    """Warnings, each text once in LOG_INTERVAL seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._last: dict[str, float] = {}
-
-    def warning(self, text: str, *values: object) -> None:
-        """Log, unless the same text was logged a short while ago."""
-        now = self._clock()
-        if now - self._last.get(text, -LOG_INTERVAL) >= LOG_INTERVAL:
-            self._last[text] = now
-            logger.warning(text, *values)
 
 
 def has_unread_bytes(fileno: int) -> bool:
@@ -180,10 +167,7 @@ def raise_descriptor_limit() -> int | None:
 
 
 def possible_connections(wanted: int, descriptor_limit: int | None, *, each: int = 1) -> int:
-    """Connections that can be served: ``wanted``, or fewer if there are too few descriptors.
-
-    ``each`` is how many descriptors one with a request takes.
-    """
+    """Connections that can be served, ``wanted`` at most. A request takes ``each`` descriptors."""
     if descriptor_limit is None:
         return wanted
     return min(wanted, max(FEWEST, (descriptor_limit - OTHER_DESCRIPTORS - RESERVE) // each))

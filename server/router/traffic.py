@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator
 
 from core.contract.errors import Unavailable
-from server.admission.budget import Budget
+from server.admission.budget import Budget, RateLimiter
 from server.admission.deadline import Watched
 from server.admission.pools import Pacing
-from server.admission.rate_limit import RateLimiter
 from server.settings.settings import Settings
 from server.settings.types import Rates
 

@@ -13,7 +13,7 @@ def clock():
 
 
 def make(limit, clock=None, **options):
-    words = {"full": "full", "never": "{} of {}", "param": "n"}
+    words = {"full": "full", "never": "{} asked", "param": "n"}
     return Budget(limit, **words, clock=clock or Clock(), **options)
 
 
@@ -44,7 +44,7 @@ def test_what_is_there_already_counts_beyond_the_limit():
 def test_what_never_fits_has_both_numbers():
     budget = make(8)
     budget.check_possible(8)
-    with pytest.raises(InvalidRequest, match="9 of 8") as caught:
+    with pytest.raises(InvalidRequest, match="9 asked; the server takes at most 8") as caught:
         budget.check_possible(9)
     assert caught.value.param == "n"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from server.admission.rate_limit import MAX_TENANTS, RateLimiter
+from server.admission.budget import MAX_TENANTS, RateLimiter
 from server.http.errors import APIError
 from server.settings.types import Rates
 from tests.support.clock import Clock

@@ -61,7 +61,7 @@ def manager(request, tmp_path):
 
 
 def notifier_of(manager, **environ):
-    return Notifier.from_environ({"NOTIFY_SOCKET": manager.address} | environ)
+    return Notifier({"NOTIFY_SOCKET": manager.address} | environ)
 
 
 def test_the_states_are_said(manager):
@@ -73,14 +73,14 @@ def test_the_states_are_said(manager):
 
 
 def test_without_a_manager_nothing_happens(caplog):
-    notifier = Notifier.from_environ({})
+    notifier = Notifier({})
     notifier.ready()
     notifier.watch(lambda: True)  # needs no event loop: no timer begins
     assert not caplog.records
 
 
 def test_a_manager_that_is_gone_is_one_warning(tmp_path, caplog):
-    notifier = Notifier(str(tmp_path / "nobody"))
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     notifier.ready()
     notifier.stopping()
     assert len(caplog.records) == 1
@@ -105,7 +105,7 @@ def test_a_manager_that_does_not_read_blocks_nothing(manager, caplog):
     ],
 )
 def test_the_watchdog_of_this_process_is_found(environ, seconds):
-    assert Notifier.from_environ(environ)._interval == pytest.approx(seconds / BEATS_PER_TIMEOUT)
+    assert Notifier(environ)._interval == pytest.approx(seconds / BEATS_PER_TIMEOUT)
 
 
 @pytest.mark.anyio
@@ -124,7 +124,8 @@ async def test_the_watchdog_hears_nothing_of_a_server_that_is_not_alive(manager)
         with anyio.fail_after(TIMEOUT):
             await asked.wait()
 
-    Notifier(manager.address, SHORT * BEATS_PER_TIMEOUT).watch(is_alive)
+    microseconds = str(round(SHORT * BEATS_PER_TIMEOUT * 1e6))
+    notifier_of(manager, WATCHDOG_USEC=microseconds).watch(is_alive)
     assert manager.receive() == "WATCHDOG=1"
     await beat()
     assert manager.receive() == "WATCHDOG=1"

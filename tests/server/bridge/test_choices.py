@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.bridge.choices import ChoiceShare, further_choices
+from server.bridge.bridge import ChoiceShare, further_choices
 
 
 def test_one_response_leaves_a_share_of_the_batch():

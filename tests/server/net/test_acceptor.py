@@ -8,10 +8,9 @@ from itertools import pairwise
 import anyio
 import pytest
 
-from server.net import acceptor as module
-from server.net.acceptor import Acceptor
+from server.net import endpoint as module
 from server.net.connection_limit import RESERVE, ConnectionLimit
-from server.net.endpoint import listen_tcp, tls_context
+from server.net.endpoint import Acceptor, listen_tcp, tls_context
 from tests.support.source_tree import ROOT
 
 pytestmark = pytest.mark.anyio
