@@ -9,7 +9,7 @@ from typing import Any, cast
 from litestar import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent, send
+from server.client.answer import Headers, NotSent, ServerAnswer, ServerFailed, Silent
 from server.http import ends, sse
 from server.http.errors import APIError, send_error
 from server.net.body_writer import body_writer
@@ -133,19 +133,18 @@ class ForwardedAnswer(Response[None]):
         """
         model, body, config = self._order.model, self._order.body, self._config
         self._fleet.watch.opened(model, upstream)
-        answer = None
+        answer = ServerAnswer(
+            self._order.head(upstream.address),
+            body.data,
+            silence=config.answer_timeout,
+            on_progress=upstream.heard,
+            on_sent=body.release if is_last else _keep,
+        )
         try:
-            answer = await send(
-                upstream.address,
-                self._order.head(upstream.address),
-                body.data,
-                silence=config.answer_timeout,
-                connect_timeout=config.connect_timeout,
-                on_progress=upstream.heard,
-                on_sent=body.release if is_last else _keep,
-            )
+            await answer.connect(upstream.address, config.connect_timeout)
             await answer.head()
         except ServerFailed as failure:
+            answer.close()
             upstream.failed(self._loop.time())
             model.counts["failed"] += 1
             logger.warning("%s at %s: %s", model.name, upstream.address.text, failure)
@@ -153,8 +152,7 @@ class ForwardedAnswer(Response[None]):
                 return None
             raise self._no_answer(failure) from failure
         except asyncio.CancelledError:
-            if answer is not None:
-                answer.close()
+            answer.close()
             raise
         if answer.status == SERVICE_UNAVAILABLE:
             upstream.failed(self._loop.time())
@@ -207,7 +205,7 @@ class ForwardedAnswer(Response[None]):
                 self._order.model.counts["pieces"] += answer.num_pieces
                 return
             if on_first is None:
-                answer.relay_to(body_writer(self._scope))
+                answer.writer = body_writer(self._scope)
 
     async def _late_refusal(self, answer: ServerAnswer) -> bytes:
         """The event of an error response after comments were sent."""
