@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 
 from core.contract.errors import Unavailable
@@ -33,8 +32,6 @@ class Traffic:
         self.body_bytes = Budget(
             HELD_BODIES * settings.max_body_size,
             full="Too many bytes of requests are waiting.",
-            never="",
-            clock=time.monotonic,
         )
         self._open: set[Watched] = set()
         self._all_closed = asyncio.Event()
