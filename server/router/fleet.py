@@ -14,8 +14,7 @@ from server.http.errors import APIError
 from server.router.child import Child, LoadFailed
 from server.router.config.config import RouteConfig, RoutedModelConfig
 from server.router.config.policy import MemoryBudget, ModelState, next_due, plan
-from server.router.upstream import RoutedModel, Upstream
-from server.router.watch import Watch
+from server.router.upstream import RoutedModel, Upstream, Watch
 
 logger = logging.getLogger("roseinfer.route")
 

@@ -200,7 +200,7 @@ def _kept(
 
     The response's tenant is known to the router only.
     """
-    found = routing.responses.find(response_id, tenant)
+    found = routing.responses.get(tenant, response_id)
     if found is not None:
         owner = model or routing.fleet.models[found[0]]
         if found[1] in owner.upstreams:
