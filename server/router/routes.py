@@ -14,6 +14,7 @@ from litestar.enums import HttpMethod
 from litestar.params import FromPath
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from core.contract.errors import Unavailable
 from schemas.health import HealthResponse
 from schemas.models import Model, ModelList
 from schemas.ollama_answer import (
@@ -28,13 +29,7 @@ from server.admission.deadline import Watched
 from server.http.body import declared_size
 from server.http.errors import no_such_route
 from server.router.forward import ForwardedAnswer
-from server.router.order import (
-    SCOPE_KEY,
-    AnyRequest,
-    HeldBody,
-    order_of,
-    order_of_response,
-)
+from server.router.order import SCOPE_KEY, AnyRequest, HeldBody, order_of, order_of_response
 from server.router.routing import Routing, statistics
 from server.tenants.tenant import tenant_of
 
@@ -51,7 +46,8 @@ def with_traffic(app: ASGIApp) -> ASGIApp:
             return
         routing: Routing = scope["litestar_app"].state.routing
         traffic, tenant = routing.traffic, tenant_of(scope).name
-        traffic.check_accepting()
+        if traffic.is_draining:
+            raise Unavailable("The server is shutting down.")
         if traffic.rates:
             traffic.rates.admit(tenant)
         body = HeldBody(traffic.body_bytes, tenant, traffic.max_body_size)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-from core.contract.errors import Unavailable
 from server.admission.budget import Budget
 from server.admission.deadline import Watched
 from server.admission.pools import Pacing
@@ -39,11 +38,6 @@ class Traffic:
     @property
     def num_open(self) -> int:
         return len(self._open)
-
-    def check_accepting(self) -> None:
-        """Raise Unavailable while the server shuts down."""
-        if self.is_draining:
-            raise Unavailable("The server is shutting down.")
 
     @contextlib.contextmanager
     def opened(self, watched: Watched) -> Iterator[None]:

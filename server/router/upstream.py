@@ -112,10 +112,7 @@ class Upstream:
 
 
 def choose(
-    upstreams: Sequence[Upstream],
-    key: bytes,
-    now: float,
-    tried: Collection[Upstream] = (),
+    upstreams: Sequence[Upstream], key: bytes, now: float, tried: Collection[Upstream] = ()
 ) -> Upstream | None:
     """The server for a request; None if all were tried.
 
