@@ -60,7 +60,6 @@ class Fleet:
         self.replan()
 
     async def close(self) -> None:
-        """Stop all processes."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

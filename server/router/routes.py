@@ -85,14 +85,12 @@ class ForwardController(Controller):
     async def read(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
-        """Read a stored response."""
         return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @delete("/v1/responses/{response_id:str}", status_code=200)
     async def forget(
         self, response_id: FromPath[str], request: AnyRequest, routing: NamedDependency[Routing]
     ) -> ForwardedAnswer:
-        """Delete a stored response."""
         return ForwardedAnswer(routing, order_of_response(request, routing, response_id))
 
     @route(
@@ -101,7 +99,6 @@ class ForwardController(Controller):
         sync_to_thread=False,
     )
     def unknown(self) -> None:
-        """There is nothing else."""
         raise no_such_route()
 
 
@@ -140,7 +137,6 @@ class ListController(Controller):
 
     @get("/v1/models/{model_id:path}", sync_to_thread=False)
     def model(self, model_id: FromPath[str], routing: NamedDependency[Routing]) -> Model:
-        """Describe a model."""
         name = str(model_id).removeprefix("/")
         routing.model(name)
         return _model_card(routing, name)
@@ -162,7 +158,6 @@ class ListController(Controller):
 
     @get("/metrics", sync_to_thread=False)
     def metrics(self, request: AnyRequest, routing: NamedDependency[Routing]) -> Response[bytes]:
-        """The same counters, for Prometheus."""
         from server.router.metrics import render  # noqa: PLC0415 - only this route needs it
 
         page, media_type = render(statistics(routing), request.headers.get("accept", ""))
@@ -170,7 +165,6 @@ class ListController(Controller):
 
     @get("/stats", sync_to_thread=False)
     def stats(self, routing: NamedDependency[Routing]) -> RouterStats:
-        """Counters by model."""
         return statistics(routing)
 
 

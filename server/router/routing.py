@@ -83,7 +83,6 @@ class Routing:
 
 
 def statistics(routing: Routing) -> RouterStats:
-    """All counters."""
     return RouterStats(
         num_open=routing.traffic.num_open,
         num_waiting=routing.fleet.line.held,

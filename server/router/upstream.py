@@ -86,12 +86,10 @@ class Upstream:
             self._paused_until = now + min(FIRST_PAUSE * 2**times, LONGEST_PAUSE)
 
     def answered(self) -> None:
-        """It has answered."""
         self.num_failures = 0
         self._paused_until = 0.0
 
     def heard(self, now: float) -> None:
-        """It has sent something."""
         self.progress = now
         self.is_stalled = False
         self.num_sick = 0
@@ -193,7 +191,6 @@ class Watch:
                 self._schedule()
 
     def close(self) -> None:
-        """Ask nothing any more."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._probes.values():
