@@ -1,8 +1,7 @@
 """Exceptions to error responses.
 
 Every failed request becomes an ``APIError`` here, with a status, OpenAI's error object and headers.
-``server.http.apis`` has the shape of each API. Messages have a limited length and contain nothing
-internal.
+Messages have a limited length and contain nothing internal.
 """
 
 from __future__ import annotations

@@ -28,13 +28,7 @@ from server.settings.settings import parse_settings
 from server.tenants.tenant import tenant_at
 
 HELD_BODIES = 4
-"""Bodies of the largest size that one proxy may hold while they arrive.
-
-One address may hold half of that, and others have a reserve: it takes three addresses to shut out
-the others. Nothing ends an upload that stops, so they can do that for as long as they like. Behind
-a proxy all clients are one address.
-"""
-
+"""Bodies of the largest size that one proxy may hold while they arrive; one address, half of it."""
 
 SESSION = b"x-session-id"
 """The header by whose value Serve's router chooses the replica."""
